@@ -1,0 +1,84 @@
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"errors"
+	"hash/fnv"
+	"strings"
+	"time"
+)
+
+// Slots is the number of slots of an app.
+const Slots = 16
+
+// SlotOf returns the slot of a job: a hash of its name, the same for ever.
+func SlotOf(name string) uint8 {
+	h := fnv.New32a()
+	h.Write([]byte(name)) //nolint:errcheck // a hash never fails
+	return uint8(h.Sum32() % Slots)
+}
+
+// RunID identifies a run within its app.
+//
+//	| planned time, Unix ms, big endian (6) | slot (1) | hash (9) |
+//
+// It begins with the time, so that ids sort by it and the rows of runs are
+// written in order; it names the slot, so that a look-up asks one slot; the
+// rest is a hash, so that the same occurrence has the same id on every server
+// and after every crash.
+type RunID [16]byte
+
+// NewRunID returns the id of the occurrence of a job. salt tells occurrences of
+// the same job at the same millisecond apart: "" for a scheduled run, the
+// idempotency key for a triggered one.
+func NewRunID(app, name string, planned time.Time, salt string) RunID {
+	h := sha256.New()
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(planned.UnixMilli()))
+	for _, part := range []string{app, name, string(ms[:]), salt} {
+		var n [4]byte
+		binary.BigEndian.PutUint32(n[:], uint32(len(part)))
+		h.Write(n[:])         //nolint:errcheck // a hash never fails
+		h.Write([]byte(part)) //nolint:errcheck // a hash never fails
+	}
+	var id RunID
+	copy(id[:6], ms[2:])
+	id[6] = SlotOf(name)
+	copy(id[7:], h.Sum(nil))
+	return id
+}
+
+// Slot returns the slot that the run belongs to.
+func (id RunID) Slot() uint8 { return id[6] % Slots }
+
+// Planned returns the time that the id begins with.
+func (id RunID) Planned() time.Time {
+	var ms [8]byte
+	copy(ms[2:], id[:6])
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:])))
+}
+
+// crockford writes ids in upper case without the letters that look like digits;
+// the alphabet is in ASCII order, so texts sort like ids.
+var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ").WithPadding(base32.NoPadding)
+
+func (id RunID) String() string { return crockford.EncodeToString(id[:]) }
+
+// ErrRunID says that a text is not the id of a run.
+var ErrRunID = errors.New("not a run id: want 26 letters and digits, as `wheelwork run list` prints them")
+
+// ParseRunID reads what [RunID.String] writes; lower case is accepted.
+func ParseRunID(s string) (RunID, error) {
+	var id RunID
+	b, err := crockford.DecodeString(strings.ToUpper(s))
+	if err != nil || len(b) != len(id) {
+		return id, ErrRunID
+	}
+	copy(id[:], b)
+	if id.String() != strings.ToUpper(s) { // stray bits in the last letter
+		return RunID{}, ErrRunID
+	}
+	return id, nil
+}

@@ -1,0 +1,184 @@
+package job
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// This file turns jobs and runs into the rows that the store keeps, and rows
+// into what the API shows. What people see is always made from a row: so a live
+// run and one of last week look the same.
+
+// Row returns the job as the store keeps it.
+func (j *Job) Row() *apiv1.JobRow {
+	r := &apiv1.JobRow{
+		Definition: j.def, NextMs: j.NextMs, ShownNextMs: j.shownNextMs(),
+		Live: j.Live, Succeeded: j.Succeeded, Failed: j.Failed,
+		LastState: string(j.LastState), LastEndMs: j.LastEndMs,
+	}
+	if j.LastEndMs > 0 {
+		r.LastRun = j.LastRun[:]
+	}
+	return r
+}
+
+// LoadJob puts a job of the store back.
+func (s *Slot) LoadJob(row *apiv1.JobRow) error {
+	d := &apiv1.Job{}
+	if err := proto.Unmarshal(row.Definition, d); err != nil {
+		return fmt.Errorf("decode job: %w", err)
+	}
+	j := &Job{
+		Name: d.Name, Revision: d.Revision, Etag: d.Etag, NextMs: row.NextMs, Policy: PolicyOf(d),
+		Succeeded: row.Succeeded, Failed: row.Failed, LastState: State(row.LastState), LastEndMs: row.LastEndMs,
+		def: row.Definition,
+	}
+	copy(j.LastRun[:], row.LastRun)
+	s.Jobs[j.Name] = j
+	return nil
+}
+
+// Row returns the run as the store keeps it. It shares slices with r.
+func (r *Run) Row() *apiv1.RunRow {
+	d := r.Definition()
+	row := &apiv1.RunRow{
+		Id: r.ID[:], App: r.App, Job: r.Job, State: string(r.State), Trigger: string(r.Trigger),
+		PlannedMs: r.PlannedMs, AcceptedMs: r.AcceptedMs, StartedMs: r.StartedMs, FinishedMs: r.FinishedMs, RetryMs: r.RetryMs,
+		Attempt: r.Attempt, Lost: r.Lost, MaxAttempts: r.MaxAttempts(), Host: r.Host, Session: r.Session,
+		Module: d.Handler.GetModule(), Handler: d.Handler.GetName(), Digest: d.Digest,
+		HasInput: r.HasInput, Input: r.Input, Output: r.Output, Error: r.Error, Code: r.Code, Trace: r.Trace,
+		CancelRequested: r.CancelRequested, TraceParent: r.TraceParent, JobRevision: r.Revision,
+	}
+	// An attempt's row changes once more, when the attempt ends; a row of the
+	// store must not change under its reader.
+	for _, a := range r.Attempts {
+		row.Attempts = append(row.Attempts, proto.CloneOf(a))
+	}
+	if r.State.Terminal() {
+		if !r.HasInput {
+			row.Input = Input(d)
+		}
+	} else {
+		row.Definition = r.def
+	}
+	return row
+}
+
+// LoadRun puts a live run of the store back. The jobs must have been loaded.
+func (s *Slot) LoadRun(row *apiv1.RunRow) error {
+	d := &apiv1.Job{}
+	if err := proto.Unmarshal(row.Definition, d); err != nil {
+		return fmt.Errorf("decode the definition of a run: %w", err)
+	}
+	r := &Run{
+		ID: RunID(row.Id), App: row.App, Job: row.Job, State: State(row.State), Trigger: Trigger(row.Trigger), Policy: PolicyOf(d),
+		PlannedMs: row.PlannedMs, AcceptedMs: row.AcceptedMs, StartedMs: row.StartedMs, RetryMs: row.RetryMs,
+		Attempt: row.Attempt, Lost: row.Lost, Host: row.Host, Session: row.Session, Attempts: row.Attempts,
+		HasInput: row.HasInput, Input: row.Input, Output: row.Output, Error: row.Error, Code: row.Code, Trace: row.Trace,
+		CancelRequested: row.CancelRequested, TraceParent: row.TraceParent, Revision: row.JobRevision, def: row.Definition,
+	}
+	if r.owner = s.Jobs[r.Job]; r.owner == nil {
+		r.owner = &Job{Name: r.Job} // deleted while the run is live
+	}
+	r.owner.Live++
+	if r.State == Armed {
+		r.owner.armed = append(r.owner.armed, r)
+	}
+	s.Runs[r.ID] = r
+	return nil
+}
+
+// LoadKey puts an idempotency key of the store back. Keys come oldest first.
+func (s *Slot) LoadKey(hash [16]byte, run RunID, atMs int64) {
+	s.remember(key{hash: hash, run: run, atMs: atMs})
+}
+
+// JobMessage returns what the API shows of a job.
+func JobMessage(row *apiv1.JobRow) (*apiv1.Job, error) {
+	d := &apiv1.Job{}
+	if err := proto.Unmarshal(row.Definition, d); err != nil {
+		return nil, fmt.Errorf("decode job: %w", err)
+	}
+	d.NextAt = timestamp(row.ShownNextMs)
+	d.Stats = &apiv1.JobStats{
+		Live: row.Live, Succeeded: row.Succeeded, Failed: row.Failed,
+		LastState: row.LastState, LastFinishedAt: timestamp(row.LastEndMs),
+	}
+	if len(row.LastRun) == len(RunID{}) {
+		d.Stats.LastRun = RunID(row.LastRun).String()
+	}
+	return d, nil
+}
+
+// RunMessage returns what the API shows of a run. now tells an armed run whose
+// time has come, which is queued, from one that waits for it.
+func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
+	m := &apiv1.Run{
+		Id: RunID(row.Id).String(), App: row.App, Job: row.Job, State: row.State, Trigger: row.Trigger,
+		PlannedAt: timestamp(row.PlannedMs), AcceptedAt: timestamp(row.AcceptedMs),
+		StartedAt: timestamp(row.StartedMs), FinishedAt: timestamp(row.FinishedMs), NextAttemptAt: timestamp(row.RetryMs),
+		Attempt: row.Attempt, MaxAttempts: row.MaxAttempts, Host: row.Host,
+		Module: row.Module, Handler: row.Handler, Digest: row.Digest,
+		Error: row.Error, Code: row.Code, Trace: row.Trace,
+		CancelRequested: row.CancelRequested, TraceParent: row.TraceParent, JobRevision: row.JobRevision,
+	}
+	if State(row.State) == Armed && row.PlannedMs <= now.UnixMilli() {
+		m.State = string(Queued)
+	}
+	input := row.Input
+	if !row.HasInput && len(row.Definition) > 0 {
+		input = Input(decode(row.Definition))
+	}
+	m.Input, m.InputBytes = text(input)
+	m.Output, m.OutputBytes = text(row.Output)
+	for _, a := range row.Attempts {
+		m.Attempts = append(m.Attempts, &apiv1.Attempt{
+			Number: a.Number, Host: a.Host, Outcome: OutcomeText(a.Outcome), Error: a.Error, Code: a.Code,
+			DispatchedAt: timestamp(a.DispatchedMs), StartedAt: timestamp(a.StartedMs), FinishedAt: timestamp(a.FinishedMs),
+		})
+	}
+	return m
+}
+
+// text splits bytes into the text field and the bytes field of a message: a
+// text must be valid UTF-8.
+func text(b []byte) (string, []byte) {
+	if utf8.Valid(b) {
+		return string(b), nil
+	}
+	return "", b
+}
+
+func timestamp(ms int64) *timestamppb.Timestamp {
+	if ms == 0 {
+		return nil
+	}
+	return timestamppb.New(time.UnixMilli(ms))
+}
+
+// OutcomeText is the API's word for an outcome; "" while there is none.
+func OutcomeText(o apiv1.Outcome) string {
+	switch o {
+	case apiv1.Outcome_OUTCOME_SUCCEEDED:
+		return "succeeded"
+	case apiv1.Outcome_OUTCOME_RETRYABLE:
+		return "retryable"
+	case apiv1.Outcome_OUTCOME_PERMANENT:
+		return "permanent"
+	case apiv1.Outcome_OUTCOME_TIMED_OUT:
+		return "timed_out"
+	case apiv1.Outcome_OUTCOME_STOPPED:
+		return "stopped"
+	case apiv1.Outcome_OUTCOME_HOST_ERROR:
+		return "host_error"
+	case apiv1.Outcome_OUTCOME_LOST:
+		return "lost"
+	}
+	return ""
+}

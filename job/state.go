@@ -1,0 +1,44 @@
+package job
+
+// State is where a run stands. The texts are part of the API.
+type State string
+
+// The states. A run is live until it reaches a terminal state, and never leaves
+// that again.
+const (
+	Armed   State = "armed"   // planned and durable, ahead of its time
+	Queued  State = "queued"  // due, waits for a host
+	Running State = "running" // sent to a host
+	Waiting State = "waiting" // failed, will be tried again
+
+	Succeeded State = "succeeded"
+	Failed    State = "failed"
+	TimedOut  State = "timed_out"
+	Stopped   State = "stopped"   // ended by request, confirmed by its host
+	Cancelled State = "cancelled" // ended by request before it started
+	Skipped   State = "skipped"   // not run, as its overlap policy demands
+	Missed    State = "missed"    // not run, as its misfire policy demands
+)
+
+// Terminal reports whether a run in this state has ended.
+func (s State) Terminal() bool {
+	switch s {
+	case Succeeded, Failed, TimedOut, Stopped, Cancelled, Skipped, Missed:
+		return true
+	}
+	return false
+}
+
+// States lists every state in the order of a run's life.
+func States() []State {
+	return []State{Armed, Queued, Running, Waiting, Succeeded, Failed, TimedOut, Stopped, Cancelled, Skipped, Missed}
+}
+
+// Trigger says what caused a run. The texts are part of the API.
+type Trigger string
+
+// The triggers.
+const (
+	BySchedule Trigger = "schedule"
+	ByHand     Trigger = "manual"
+)

@@ -1,0 +1,326 @@
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/sched/cron"
+)
+
+// DefaultApp is the app of a definition that names none.
+const DefaultApp = "default"
+
+// MainHandler is the entry of a module that names none.
+const MainHandler = "main"
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// CheckName refuses what cannot name an app, a job or a module. what says which
+// of them it is, for the message.
+func CheckName(what, name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%s is missing", what)
+	case !nameForm.MatchString(name):
+		return fmt.Errorf("%s %q is not a name: use letters, digits, '.', '_' and '-', at most 128, and begin with a letter or a digit", what, name)
+	}
+	return nil
+}
+
+// Validate fills in the defaults of a definition and says what is wrong with
+// it. It changes d. Whether the module exists is for the caller to ask.
+func Validate(d *apiv1.Job) error {
+	if d == nil {
+		return fmt.Errorf("the job is missing")
+	}
+	if d.App == "" {
+		d.App = DefaultApp
+	}
+	if err := CheckName("app", d.App); err != nil {
+		return err
+	}
+	if err := CheckName("name", d.Name); err != nil {
+		return err
+	}
+	for _, check := range []func(*apiv1.Job) error{checkHandler, checkInput, checkSchedule, checkTimeout, checkRetry, checkTexts} {
+		if err := check(d); err != nil {
+			return fmt.Errorf("job %s: %w", d.Name, err)
+		}
+	}
+	return nil
+}
+
+func checkHandler(d *apiv1.Job) error {
+	if d.GetHandler().GetModule() == "" {
+		return fmt.Errorf("handler.module is missing: name a pushed module as name@version")
+	}
+	if _, _, err := ParseModule(d.Handler.Module); err != nil {
+		return fmt.Errorf("handler.module: %w", err)
+	}
+	if d.Handler.Name == "" {
+		d.Handler.Name = MainHandler
+	}
+	size := 0
+	for _, a := range d.Handler.Args {
+		if strings.ContainsRune(a, 0) {
+			return fmt.Errorf("handler.args: an argument holds a zero byte")
+		}
+		size += len(a)
+	}
+	for k, v := range d.Handler.Env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return fmt.Errorf("handler.env: %q is not the name of a variable", k)
+		}
+		size += len(k) + len(v)
+	}
+	if size > MaxInput {
+		return fmt.Errorf("handler.args and handler.env are %d bytes together, the limit is %d", size, MaxInput)
+	}
+	return nil
+}
+
+// ParseModule splits "name@version".
+func ParseModule(ref string) (name, version string, err error) {
+	name, version, ok := strings.Cut(ref, "@")
+	if !ok || name == "" || version == "" {
+		return "", "", fmt.Errorf("%q is not name@version", ref)
+	}
+	if err := CheckName("module name", name); err != nil {
+		return "", "", err
+	}
+	if err := CheckName("module version", version); err != nil {
+		return "", "", err
+	}
+	return name, version, nil
+}
+
+// CheckInput refuses an input over the limit.
+func CheckInput(n int) error {
+	if n > MaxInput {
+		return fmt.Errorf("the input is %d bytes, the limit is %d (64 KiB): pass a reference to larger data instead", n, MaxInput)
+	}
+	return nil
+}
+
+func checkInput(d *apiv1.Job) error {
+	if d.Input != "" && len(d.InputBytes) > 0 {
+		return fmt.Errorf("input and input_bytes are both set: use one")
+	}
+	return CheckInput(len(d.Input) + len(d.InputBytes))
+}
+
+func checkSchedule(d *apiv1.Job) error {
+	s := d.Schedule
+	if s == nil {
+		return nil
+	}
+	kinds := 0
+	for _, v := range []string{s.Cron, s.Every, s.Delay, s.At} {
+		if v != "" {
+			kinds++
+		}
+	}
+	switch {
+	case kinds > 1:
+		return fmt.Errorf("schedule: cron, every, delay and at exclude each other: use one")
+	case kinds == 0 && s.Zone != "":
+		return fmt.Errorf("schedule.zone stands without a cron line")
+	case kinds == 0:
+		d.Schedule = nil
+		return nil
+	case s.Zone != "" && s.Cron == "":
+		return fmt.Errorf("schedule.zone goes with schedule.cron only")
+	}
+	if err := interval("schedule.every", s.Every); err != nil {
+		return err
+	}
+	if err := interval("schedule.delay", s.Delay); err != nil {
+		return err
+	}
+	_, err := NewPlan(d)
+	return err
+}
+
+func interval(field, s string) error {
+	if s == "" {
+		return nil
+	}
+	v, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %q is not a duration: write it as 500ms, 30s, 5m or 1h30m", field, s)
+	case v < 10*time.Millisecond:
+		return fmt.Errorf("%s is %s, the shortest is 10ms", field, s)
+	case v > MaxInterval:
+		return fmt.Errorf("%s is %s, the longest is 366 days", field, s)
+	}
+	return nil
+}
+
+func checkTimeout(d *apiv1.Job) error {
+	if d.Timeout == "" {
+		return nil
+	}
+	v, err := time.ParseDuration(d.Timeout)
+	switch {
+	case err != nil:
+		return fmt.Errorf("timeout: %q is not a duration: write it as 500ms, 30s, 5m or 1h30m", d.Timeout)
+	case v < 0:
+		return fmt.Errorf("timeout is negative")
+	case v > 0 && v < time.Millisecond:
+		return fmt.Errorf("timeout is %s, the shortest is 1ms", d.Timeout)
+	case v > MaxTimeout:
+		return fmt.Errorf("timeout is %s, the longest is 30 days", d.Timeout)
+	}
+	return nil
+}
+
+func checkRetry(d *apiv1.Job) error {
+	r := d.Retry
+	if r == nil {
+		return nil
+	}
+	switch {
+	case r.Max < 0 || r.Max > MaxRetries:
+		return fmt.Errorf("retry.max is %d, it must be 0 to %d", r.Max, MaxRetries)
+	case r.Backoff != "" && r.Backoff != "exponential" && r.Backoff != "fixed":
+		return fmt.Errorf("retry.backoff: %q is neither exponential nor fixed", r.Backoff)
+	}
+	for _, f := range []struct{ name, value string }{{"retry.first", r.First}, {"retry.limit", r.Limit}} {
+		if f.value == "" {
+			continue
+		}
+		v, err := time.ParseDuration(f.value)
+		if err != nil || v <= 0 || v > MaxInterval {
+			return fmt.Errorf("%s: %q is not a duration above zero: write it as 500ms, 30s, 5m or 1h30m", f.name, f.value)
+		}
+	}
+	if p := PolicyOf(d); p.First > p.Limit {
+		return fmt.Errorf("retry.first (%s) is longer than retry.limit (%s)", p.First, p.Limit)
+	}
+	return nil
+}
+
+func checkTexts(d *apiv1.Job) error {
+	if len(d.Description) > 4096 {
+		return fmt.Errorf("description is longer than 4096 bytes")
+	}
+	if len(d.Labels) > 64 {
+		return fmt.Errorf("more than 64 labels")
+	}
+	for k, v := range d.Labels {
+		if k == "" || len(k) > 128 || len(v) > 256 || !utf8.ValidString(v) {
+			return fmt.Errorf("label %q: a key has 1 to 128 bytes and a value at most 256", k)
+		}
+	}
+	return nil
+}
+
+// Definition returns a copy of d with only what its owner decides: the fields
+// that the server sets are cleared.
+func Definition(d *apiv1.Job) *apiv1.Job {
+	c := proto.CloneOf(d)
+	c.Revision, c.Etag, c.CreatedAt, c.UpdatedAt, c.NextAt, c.Digest, c.Stats = 0, "", nil, nil, nil, "", nil
+	return c
+}
+
+// Etag fingerprints a definition: the same one has the same etag.
+func Etag(d *apiv1.Job) string {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(Definition(d))
+	if err != nil { // only a text that is not UTF-8 can fail, and that is refused at the door
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}
+
+// Input returns the input of a definition.
+func Input(d *apiv1.Job) []byte {
+	if len(d.GetInputBytes()) > 0 {
+		return d.InputBytes
+	}
+	return []byte(d.GetInput())
+}
+
+// Plan is the schedule of a definition, ready to be asked.
+type Plan struct {
+	cron  *cron.Schedule
+	every time.Duration
+	delay time.Duration
+	at    time.Time
+}
+
+// NewPlan reads the schedule of a definition. Its errors say what is wrong in
+// one sentence. It does not look at paused.
+func NewPlan(d *apiv1.Job) (Plan, error) {
+	s := d.GetSchedule()
+	var p Plan
+	switch {
+	case s.GetCron() != "":
+		loc, err := cron.LoadZone(s.Zone)
+		if err != nil {
+			return p, fmt.Errorf("schedule.zone: %w", err)
+		}
+		c, err := cron.Parse(s.Cron, loc, cron.Options{Seed: d.App + "/" + d.Name})
+		if err != nil {
+			return p, fmt.Errorf("schedule.cron: %w", err)
+		}
+		p.cron = c
+	case s.GetEvery() != "":
+		p.every = duration(s.Every)
+	case s.GetDelay() != "":
+		p.delay = duration(s.Delay)
+	case s.GetAt() != "":
+		at, err := time.Parse(time.RFC3339Nano, s.At)
+		if err != nil {
+			return p, fmt.Errorf("schedule.at: %q is not a time: write it as 2026-01-31T08:00:00+08:00", s.At)
+		}
+		p.at = at
+	}
+	return p, nil
+}
+
+// First returns the first planned time of a schedule that was set now.
+// A time in the past is returned as it is: a once schedule that is late.
+func (p Plan) First(now time.Time) (time.Time, bool) {
+	switch {
+	case p.cron != nil:
+		return p.cron.Next(now)
+	case p.every > 0:
+		return now.Add(p.every), true
+	case p.delay > 0:
+		return now.Add(p.delay), true
+	case !p.at.IsZero():
+		return p.at, true
+	}
+	return time.Time{}, false
+}
+
+// Next returns the planned time after last, which is being armed now. Planned
+// times that passed while nobody could fire them are stepped over: the one that
+// is being armed stands for them all.
+func (p Plan) Next(last, now time.Time) (time.Time, bool) {
+	from := last
+	if now.After(last) {
+		from = now
+	}
+	switch {
+	case p.cron != nil:
+		return p.cron.Next(from)
+	case p.every > 0:
+		missed := from.Sub(last) / p.every
+		return last.Add((missed + 1) * p.every), true
+	}
+	return time.Time{}, false // a delay goes on when the run has ended, a once schedule never
+}
+
+// Once reports whether the schedule fires at one fixed time, and which.
+func (p Plan) Once() (time.Time, bool) { return p.at, !p.at.IsZero() }

@@ -1,0 +1,137 @@
+// Package modules keeps the bytes of modules by their digest.
+//
+//	<dir>/sha256/<first two hex digits>/<all 64>
+//
+// A blob is written to a temporary file, synced and renamed, so what has its
+// final name is whole; it is checked against its name again whenever it is
+// read. Which names and versions point at a digest is the server's state, not
+// this room's; running the code is the host's.
+package modules
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// MaxBytes is the size of the largest module.
+const MaxBytes = 64 << 20
+
+// ErrNotFound says that there is no blob of that digest.
+var ErrNotFound = errors.New("no module of that digest")
+
+// Digest returns the identity of a module's bytes: "sha256:<hex>".
+func Digest(code []byte) string {
+	sum := sha256.Sum256(code)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Store is a directory of blobs. It is safe for concurrent use, also by several
+// processes.
+type Store struct{ dir string }
+
+// Open uses dir, which is created when missing.
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "sha256"), 0o755); err != nil {
+		return nil, fmt.Errorf("open module store: %w", err)
+	}
+	return &Store{dir: dir}, nil
+}
+
+func (s *Store) path(digest string) (string, error) {
+	name, ok := strings.CutPrefix(digest, "sha256:")
+	if _, err := hex.DecodeString(name); !ok || err != nil || len(name) != 2*sha256.Size || strings.ToLower(name) != name {
+		return "", fmt.Errorf("%q is not a digest: want sha256: and 64 hex digits", digest)
+	}
+	return filepath.Join(s.dir, "sha256", name[:2], name), nil
+}
+
+// Has reports whether the blob is there.
+func (s *Store) Has(digest string) bool {
+	path, err := s.path(digest)
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(path)
+	return err == nil
+}
+
+// Put keeps code and returns its digest. It is durable when Put returns.
+func (s *Store) Put(code []byte) (digest string, err error) {
+	if len(code) > MaxBytes {
+		return "", fmt.Errorf("the module is %d bytes, the limit is %d", len(code), MaxBytes)
+	}
+	digest = Digest(code)
+	path, err := s.path(digest)
+	if err != nil {
+		return "", err
+	}
+	if s.Has(digest) {
+		return digest, nil
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("put module: %w", err)
+	}
+	f, err := os.CreateTemp(dir, ".put-*")
+	if err != nil {
+		return "", fmt.Errorf("put module: %w", err)
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // gone when the rename worked
+	_, err = f.Write(code)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err == nil {
+		err = errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
+	}
+	if err != nil {
+		return "", fmt.Errorf("put module: %w", err)
+	}
+	return digest, nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Get returns the bytes of a digest. Bytes that no longer match it are an
+// error: they are never handed out.
+func (s *Store) Get(digest string) ([]byte, error) {
+	path, err := s.path(digest)
+	if err != nil {
+		return nil, err
+	}
+	code, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, digest)
+	case err != nil:
+		return nil, fmt.Errorf("get module: %w", err)
+	case Digest(code) != digest:
+		return nil, fmt.Errorf("get module: the file of %s was changed on disk: push the module again", digest)
+	}
+	return code, nil
+}
+
+// Remove drops a blob; one that is not there is no error.
+func (s *Store) Remove(digest string) error {
+	path, err := s.path(digest)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove module: %w", err)
+	}
+	return nil
+}
