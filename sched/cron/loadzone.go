@@ -1,0 +1,112 @@
+package cron
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// zoneNames is one name of the zone database per line, ascending. The database
+// cannot be asked for its names, and a suggestion needs them.
+//
+//go:embed zones.txt
+var zoneNames string
+
+// LoadZone returns the zone of the given IANA name; the empty name means UTC.
+// Zone data comes from the machine if it has any, else from the program. Local
+// is refused because it means another zone on every machine.
+func LoadZone(name string) (*time.Location, error) {
+	switch {
+	case name == "" || name == "UTC":
+		return time.UTC, nil
+	case strings.EqualFold(name, "local") || name == "localtime":
+		return nil, fmt.Errorf("load zone %q: it depends on the machine, give a name such as Asia/Shanghai or UTC", name)
+	case len(name) > 64 || strings.HasPrefix(name, "right/") || strings.HasPrefix(name, "posix/"):
+		return nil, fmt.Errorf("load zone %.64q: it is not a zone name, give a name such as Asia/Shanghai or UTC", name)
+	}
+	suggestion := nearestZone(name)
+	// On some file systems another spelling would load too; a schedule must
+	// not depend on that.
+	if suggestion == name || !strings.EqualFold(suggestion, name) {
+		if loc, err := time.LoadLocation(name); err == nil {
+			return loc, nil
+		}
+	}
+	if suggestion == "" {
+		return nil, fmt.Errorf("load zone %q: there is no such zone, give a name such as Asia/Shanghai, America/New_York or UTC", name)
+	}
+	return nil, fmt.Errorf("load zone %q: there is no such zone, did you mean %s?", name, suggestion)
+}
+
+// commonZone translates names that people use but the database lacks.
+func commonZone(name string) string {
+	switch name {
+	case "beijing", "asia/beijing", "china", "cst china", "utc+8", "gmt+8", "utc+08:00", "gmt+08:00", "+08:00", "+8":
+		return "Asia/Shanghai"
+	case "pst", "pdt", "pt", "america/san_francisco", "san_francisco", "america/seattle":
+		return "America/Los_Angeles"
+	case "edt", "et", "america/boston", "america/washington":
+		return "America/New_York"
+	case "cdt", "ct", "cst":
+		return "America/Chicago"
+	case "mdt", "mt":
+		return "America/Denver"
+	case "bst":
+		return "Europe/London"
+	case "cest":
+		return "Europe/Berlin"
+	case "ist", "asia/delhi", "asia/mumbai", "asia/bangalore":
+		return "Asia/Kolkata"
+	case "jst":
+		return "Asia/Tokyo"
+	case "z", "utc+0", "gmt+00:00", "utc+00:00":
+		return "UTC"
+	}
+	return ""
+}
+
+// nearestZone returns the zone name most like name, itself if it is one, or
+// the empty string if none is alike.
+func nearestZone(name string) string {
+	lower := strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), " ", "_"))
+	best, bestDistance := "", 1+len(lower)/4
+	for zone := range strings.Lines(zoneNames) {
+		zone = strings.TrimSpace(zone)
+		if zone == name {
+			return zone
+		}
+		candidate := strings.ToLower(zone)
+		if city := candidate[strings.LastIndexByte(candidate, '/')+1:]; city == lower && bestDistance > 1 {
+			best, bestDistance = zone, 1
+		}
+		if d := editDistance(lower, candidate); d < bestDistance {
+			best, bestDistance = zone, d
+		}
+	}
+	if common := commonZone(strings.ToLower(strings.TrimSpace(name))); common != "" && bestDistance > 0 {
+		return common
+	}
+	return best
+}
+
+// editDistance returns the number of inserted, removed or replaced bytes that
+// turn a into b.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,163 @@
+package cron
+
+import "time"
+
+// The engine answers for the years 1 to 9999.
+const (
+	minInstant int64 = -62135596800 // 0001-01-01T00:00:00Z
+	maxInstant int64 = 253402300799 // 9999-12-31T23:59:59Z
+	noInstant  int64 = minInstant - 1
+
+	// horizon is 400 Gregorian years in seconds.
+	horizon int64 = daysPerCycle * secondsPerDay
+
+	// farOffset exceeds every offset from UTC in the zone database.
+	farOffset int64 = secondsPerDay
+)
+
+// segment is a span of instants [start, end) in which a zone keeps one offset.
+// In every zone of the database a segment is longer than any gap beside it
+// (TestZoneSegments), so a gap never reaches past its neighbours.
+type segment struct {
+	start, end int64 // Unix seconds
+
+	// Offsets in seconds east of UTC: just before start, inside, and at end.
+	before, offset, after int64
+}
+
+func segmentAt(loc *time.Location, unix int64) segment {
+	t := time.Unix(unix, 0).In(loc)
+	offset := zoneOffset(t)
+	g := segment{start: minInstant, end: maxInstant + 1, before: offset, offset: offset, after: offset}
+	start, end := t.ZoneBounds()
+	if !start.IsZero() {
+		g.start = start.Unix()
+		g.before = zoneOffset(time.Unix(g.start-1, 0).In(loc))
+	}
+	if !end.IsZero() {
+		g.end = end.Unix()
+		if g.end <= unix {
+			// ZoneBounds takes every year to have 365 days where it computes
+			// from a rule, so on 31 December of a leap year the end lies
+			// behind. No rule changes the clocks on that day (UTC).
+			day, _ := splitDay(unix)
+			g.end = (day + 1) * secondsPerDay
+		}
+		g.after = zoneOffset(time.Unix(g.end, 0).In(loc))
+	}
+	return g
+}
+
+func zoneOffset(t time.Time) int64 {
+	_, offset := t.Zone()
+	return int64(offset)
+}
+
+// window is a range of civil times [from, to) that map to instants by one offset.
+type window struct {
+	from, to int64 // civil seconds; empty if from >= to
+	offset   int64 // instant = civil - offset
+}
+
+func (w window) next(c *calendar, unix int64) (int64, bool) {
+	from := max(w.from, unix+w.offset)
+	if from >= w.to {
+		return 0, false
+	}
+	civil, ok := c.next(from)
+	return civil - w.offset, ok && civil < w.to
+}
+
+func (w window) prev(c *calendar, unix int64) (int64, bool) {
+	from := min(w.to-1, unix+w.offset)
+	if from < w.from {
+		return 0, false
+	}
+	civil, ok := c.prev(from)
+	return civil - w.offset, ok && civil >= w.from
+}
+
+// windows returns which civil times fire inside a segment: those that exist in
+// it, less the repeated ones that belong to its neighbour, and those of the gap
+// beside it. Every instant of both windows lies inside the segment.
+func (s *Schedule) windows(g segment) (existing, gap window) {
+	existing = window{from: g.start + g.offset, to: g.end + g.offset, offset: g.offset}
+	if s.interval {
+		return existing, window{}
+	}
+	switch s.overlap {
+	case OverlapFirst:
+		existing.from = g.start + max(g.offset, g.before)
+	case OverlapLast:
+		existing.to = g.end + min(g.offset, g.after)
+	}
+	switch s.gap {
+	case GapShift:
+		gap = window{from: g.start + g.before, to: g.start + g.offset, offset: g.before}
+	case GapBefore:
+		gap = window{from: g.end + g.offset, to: g.end + g.after, offset: g.after}
+	}
+	return existing, gap
+}
+
+// nextInstant returns the earliest instant of the schedule that is at least from.
+func (s *Schedule) nextInstant(from int64) (int64, bool) {
+	limit := min(from+horizon, maxInstant)
+	for t := from; t <= limit; {
+		g := segmentAt(s.loc, t)
+		existing, gap := s.windows(g)
+		at, ok := existing.next(&s.calendar, t)
+		if shifted, found := gap.next(&s.calendar, t); found && (!ok || shifted < at) {
+			at, ok = shifted, true
+		}
+		if ok {
+			return at, at <= limit
+		}
+		civil, ok := s.calendar.next(g.end - farOffset)
+		if !ok {
+			return 0, false
+		}
+		t = max(g.end, civil-farOffset)
+	}
+	return 0, false
+}
+
+// prevInstant returns the latest instant of the schedule that is at most from.
+func (s *Schedule) prevInstant(from int64) (int64, bool) {
+	from = min(from, maxInstant)
+	limit := max(from-horizon, minInstant)
+	for t := from; t >= limit; {
+		g := segmentAt(s.loc, t)
+		existing, gap := s.windows(g)
+		at, ok := existing.prev(&s.calendar, t)
+		if shifted, found := gap.prev(&s.calendar, t); found && (!ok || shifted > at) {
+			at, ok = shifted, true
+		}
+		if ok {
+			return at, at >= limit
+		}
+		civil, ok := s.calendar.prev(g.start + farOffset)
+		if !ok {
+			return 0, false
+		}
+		t = min(g.start-1, civil+farOffset)
+	}
+	return 0, false
+}
+
+// lastInstant finds the value of Schedule.last. Beyond the year 2100 every zone
+// follows a fixed yearly rule (or none), so a schedule that is silent for the
+// 400 years after it is silent for ever.
+func (s *Schedule) lastInstant() int64 {
+	settled := dayNumber(2100, 1, 1) * secondsPerDay
+	if !s.interval && s.gap != GapSkip {
+		return maxInstant // no gap swallows anything
+	}
+	if _, ok := s.nextInstant(settled); ok {
+		return maxInstant
+	}
+	if last, ok := s.prevInstant(settled); ok {
+		return last
+	}
+	return noInstant
+}
