@@ -37,7 +37,7 @@ func (s *Slot) LoadJob(row *apiv1.JobRow) error {
 	j := &Job{
 		Name: d.Name, Revision: d.Revision, Etag: d.Etag, NextMs: row.NextMs, Policy: PolicyOf(d),
 		Succeeded: row.Succeeded, Failed: row.Failed, LastState: State(row.LastState), LastEndMs: row.LastEndMs,
-		def: row.Definition,
+		def: row.Definition, slot: s,
 	}
 	copy(j.LastRun[:], row.LastRun)
 	s.Jobs[j.Name] = j
@@ -86,11 +86,7 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 	if r.owner = s.Jobs[r.Job]; r.owner == nil {
 		r.owner = &Job{Name: r.Job} // deleted while the run is live
 	}
-	r.owner.Live++
-	if r.State == Armed {
-		r.owner.armed = append(r.owner.armed, r)
-	}
-	s.Runs[r.ID] = r
+	s.add(r)
 	return nil
 }
 

@@ -1,17 +1,18 @@
 package job
 
 import (
+	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // Bounds of what a slot remembers of idempotency keys. The window is the time
 // within which the same key means the same run.
 const (
-	KeyWindow  = 10 * time.Minute
-	MaxKeys    = 1 << 16 // a slot; the oldest are forgotten first
+	KeyWindow = 10 * time.Minute
+	MaxKeys   = 1 << 16 // a slot; the oldest are forgotten first
 )
 
 // ModuleSlot is the slot that holds the modules of an app.
@@ -35,11 +36,18 @@ type Job struct {
 	// def is the definition as bytes: a million jobs are a million small
 	// allocations, and most of them sleep. It is shared with runs and never
 	// written to.
-	def []byte
+	def  []byte
+	slot *Slot
 	// armed are the runs that were planned and not sent to a host yet.
 	// Invariant: each is in Slot.Runs with State Armed.
 	armed []*Run
 }
+
+// Slot returns the slot that holds the job, or held it.
+func (j *Job) Slot() *Slot { return j.slot }
+
+// Current reports whether the job is still the slot's job of its name.
+func (j *Job) Current() bool { return j.slot != nil && j.slot.Jobs[j.Name] == j }
 
 // Definition decodes the definition. The caller owns it.
 func (j *Job) Definition() *apiv1.Job { return decode(j.def) }
@@ -121,6 +129,9 @@ type Slot struct {
 	Runs    map[RunID]*Run           // live runs
 	Modules map[string]*apiv1.Module // by name@version; only in ModuleSlot
 
+	// Live counts Runs by state.
+	Live map[State]int
+
 	keys map[[16]byte]RunID
 	ring []key // oldest first; Invariant: each of keys is in it exactly once
 }
@@ -132,6 +143,7 @@ func NewSlot(app string, index uint8) *Slot {
 		Jobs:    map[string]*Job{},
 		Runs:    map[RunID]*Run{},
 		Modules: map[string]*apiv1.Module{},
+		Live:    map[State]int{},
 		keys:    map[[16]byte]RunID{},
 	}
 }
@@ -142,10 +154,12 @@ type Change uint8
 // The changes. Each names the noun that changed and what the owner of the slot
 // has to see to once the record is durable.
 const (
-	JobChanged  Change = iota + 1 // created or changed, or its next planned time moved
+	JobChanged  Change = iota + 1 // anything of it; JobPlanned follows when NextMs has a new value
+	JobPlanned                    // arm it ahead of NextMs
 	JobDeleted                    // Job holds what it was
 	ModuleAdded                   // Module
 	RunArmed                      // fires at PlannedMs
+	RunChanged                    // an armed run got a new definition
 	RunAccepted                   // queued: dispatch it
 	RunRequeued                   // queued again after its host went away
 	RunStarted                    // sent to Run.Host
@@ -210,10 +224,11 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	j := s.Jobs[p.Job.Name]
 	if j == nil {
-		j = &Job{Name: p.Job.Name}
+		j = &Job{Name: p.Job.Name, slot: s}
 		s.Jobs[j.Name] = j
 	}
 	j.def = encode(p.Job)
+	planned := p.NextMs > 0 && p.NextMs != j.NextMs
 	j.Revision, j.Etag, j.NextMs, j.Policy = p.Job.Revision, p.Job.Etag, p.NextMs, PolicyOf(p.Job)
 	if p.Rescheduled {
 		fx = s.revoke(j, atMs, fx)
@@ -221,10 +236,41 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	for _, r := range j.armed { // what is armed runs with the new definition
 		if r.PlannedMs > atMs {
 			r.def, r.Policy, r.Revision = j.def, j.Policy, j.Revision
-			fx = append(fx, Effect{Change: RunArmed, Run: r, Job: j})
+			fx = append(fx, Effect{Change: RunChanged, Run: r, Job: j})
 		}
 	}
-	return append(fx, Effect{Change: JobChanged, Job: j})
+	fx = append(fx, Effect{Change: JobChanged, Job: j})
+	if planned {
+		fx = append(fx, Effect{Change: JobPlanned, Job: j})
+	}
+	return fx
+}
+
+// add puts a live run in.
+func (s *Slot) add(r *Run) {
+	s.Runs[r.ID] = r
+	s.Live[r.State]++
+	r.owner.Live++
+	if r.State == Armed {
+		r.owner.armed = append(r.owner.armed, r)
+	}
+}
+
+// move changes the state of a live run.
+func (s *Slot) move(r *Run, to State) {
+	if r.State == Armed {
+		r.owner.armed = slices.DeleteFunc(r.owner.armed, func(a *Run) bool { return a == r })
+	}
+	s.Live[r.State]--
+	s.Live[to]++
+	r.State = to
+}
+
+// remove takes a live run out.
+func (s *Slot) remove(r *Run) {
+	delete(s.Runs, r.ID)
+	s.Live[r.State]--
+	r.owner.Live--
 }
 
 // revoke takes back what is armed and not due: nobody was told of it.
@@ -235,8 +281,7 @@ func (s *Slot) revoke(j *Job, atMs int64, fx []Effect) []Effect {
 			kept = append(kept, r)
 			continue
 		}
-		delete(s.Runs, r.ID)
-		j.Live--
+		s.remove(r)
 		fx = append(fx, Effect{Change: RunRevoked, Run: r, Job: j})
 	}
 	clear(j.armed[len(kept):])
@@ -261,6 +306,9 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 	}
 	j.NextMs = a.NextMs
 	fx = append(fx, Effect{Change: JobChanged, Job: j})
+	if j.NextMs > 0 {
+		fx = append(fx, Effect{Change: JobPlanned, Job: j})
+	}
 	id := NewRunID(s.App, a.Job, time.UnixMilli(a.PlannedMs), "")
 	if s.Runs[id] != nil {
 		return fx
@@ -269,9 +317,7 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 		ID: id, App: s.App, Job: j.Name, State: Armed, Trigger: BySchedule, Policy: j.Policy,
 		PlannedMs: a.PlannedMs, AcceptedMs: atMs, TraceParent: a.TraceParent, Revision: j.Revision, owner: j, def: j.def,
 	}
-	s.Runs[id] = r
-	j.armed = append(j.armed, r)
-	j.Live++
+	s.add(r)
 	return append(fx, Effect{Change: RunArmed, Run: r, Job: j})
 }
 
@@ -285,8 +331,7 @@ func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 		PlannedMs: RunID(a.Run).Planned().UnixMilli(), AcceptedMs: atMs,
 		HasInput: a.HasInput, Input: a.Input, TraceParent: a.TraceParent, Revision: j.Revision, owner: j, def: j.def,
 	}
-	s.Runs[r.ID] = r
-	j.Live++
+	s.add(r)
 	if len(a.KeyHash) == 16 {
 		k := key{hash: [16]byte(a.KeyHash), run: r.ID, atMs: atMs}
 		s.remember(k)
@@ -318,26 +363,13 @@ func (s *Slot) start(a *apiv1.Started_Run, host, session string, atMs int64, fx 
 	if r == nil || a.Attempt <= r.Attempt {
 		return fx
 	}
-	s.disarm(r)
-	r.State, r.Attempt, r.Host, r.Session, r.RetryMs = Running, a.Attempt, host, session, 0
+	s.move(r, Running)
+	r.Attempt, r.Host, r.Session, r.RetryMs = a.Attempt, host, session, 0
 	if r.StartedMs == 0 {
 		r.StartedMs = atMs
 	}
 	r.Attempts = append(r.Attempts, &apiv1.AttemptRow{Number: a.Attempt, Host: host, DispatchedMs: atMs})
 	return append(fx, Effect{Change: RunStarted, Run: r, Job: r.owner})
-}
-
-func (s *Slot) disarm(r *Run) {
-	if r.State != Armed {
-		return
-	}
-	j := r.owner
-	for i, a := range j.armed {
-		if a == r {
-			j.armed = append(j.armed[:i], j.armed[i+1:]...)
-			return
-		}
-	}
 }
 
 // Current reports whether an end belongs to the attempt that the run is on. Any
@@ -358,11 +390,13 @@ func (s *Slot) finish(e *apiv1.Finished_End, atMs int64, fx []Effect) []Effect {
 		r.Lost++
 	}
 	r.Output, r.Error, r.Code, r.Trace = e.Output, e.Error, e.Code, e.Trace
-	r.State = State(e.State)
-	switch {
-	case r.State.Terminal():
-		return s.end(r, e.JobNextMs, atMs, fx)
-	case r.State == Waiting:
+	to := State(e.State)
+	if to.Terminal() {
+		return s.end(r, to, e.JobNextMs, atMs, fx)
+	}
+	s.move(r, to)
+	switch to {
+	case Waiting:
 		r.RetryMs = e.RetryMs
 		return append(fx, Effect{Change: RunWaiting, Run: r, Job: r.owner})
 	default:
@@ -379,31 +413,32 @@ func (s *Slot) cancel(c *apiv1.CancelRequested, atMs int64, fx []Effect) []Effec
 	if r.State == Running {
 		return append(fx, Effect{Change: RunStopping, Run: r, Job: r.owner})
 	}
-	s.disarm(r)
-	// A run that was tried has been started: it is stopped, not cancelled.
-	if r.State = Cancelled; r.Attempt > 0 {
-		r.State = Stopped
+	to := Cancelled
+	if r.Attempt > 0 { // it was tried: it has been started
+		to = Stopped
 	}
-	return s.end(r, c.JobNextMs, atMs, fx)
+	return s.end(r, to, c.JobNextMs, atMs, fx)
 }
 
-// end takes a terminal run out of the slot.
-func (s *Slot) end(r *Run, jobNextMs, atMs int64, fx []Effect) []Effect {
+// end makes a run terminal and takes it out of the slot.
+func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effect {
+	s.move(r, to)
+	s.remove(r)
+	delete(s.Live, to) // only live states are counted
 	r.FinishedMs, r.RetryMs = atMs, 0
-	delete(s.Runs, r.ID)
 	j := r.owner
-	j.Live--
-	if r.State == Succeeded {
+	if to == Succeeded {
 		j.Succeeded++
 	} else {
 		j.Failed++
 	}
-	j.LastState, j.LastRun, j.LastEndMs = r.State, r.ID, atMs
-	if s.Jobs[j.Name] == j {
+	j.LastState, j.LastRun, j.LastEndMs = to, r.ID, atMs
+	if j.Current() {
+		fx = append(fx, Effect{Change: JobChanged, Job: j})
 		if jobNextMs > 0 {
 			j.NextMs = jobNextMs
+			fx = append(fx, Effect{Change: JobPlanned, Job: j})
 		}
-		fx = append(fx, Effect{Change: JobChanged, Job: j})
 	}
 	return append(fx, Effect{Change: RunEnded, Run: r, Job: j})
 }
