@@ -1,0 +1,91 @@
+package node
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// dataDir is a locked data directory.
+type dataDir struct {
+	path string
+	lock *os.File
+}
+
+// minFree is the free space below which a process does not start: enough for
+// the first segments of the journal and for the store to work without ever
+// touching a page that has no block behind it.
+const minFree = 256 << 20
+
+// openData makes the directory when missing and takes it for this process.
+func openData(path string) (*dataDir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		holder, _ := io.ReadAll(io.LimitReader(f, 32)) //nolint:errcheck // the message does without it
+		f.Close()                                      //nolint:errcheck // nothing was written
+		by := "another process"
+		if pid := strings.TrimSpace(string(holder)); pid != "" {
+			by = "process " + pid
+		}
+		return nil, fmt.Errorf("the data directory %s is in use by %s: stop it, or choose another directory with --data", path, by)
+	}
+	d := &dataDir{path: path, lock: f}
+	if err := d.claim(); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+// claim writes who holds the directory and looks whether there is room in it.
+func (d *dataDir) claim() error {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(d.path, &st); err == nil {
+		if free := int64(st.Bavail) * int64(st.Bsize); free < minFree {
+			return fmt.Errorf("the disk of %s has %d MiB free, at least %d MiB are needed to start: free some space, or choose another directory with --data", d.path, free>>20, minFree>>20)
+		}
+	}
+	if err := d.lock.Truncate(0); err != nil {
+		return err
+	}
+	_, err := d.lock.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+	return err
+}
+
+func (d *dataDir) join(parts ...string) string {
+	return filepath.Join(append([]string{d.path}, parts...)...)
+}
+
+// close gives the directory free. The lock file stays: removing it would let
+// two processes lock two different files of that name.
+func (d *dataDir) close() error { return d.lock.Close() }
+
+// identity returns the id kept in a file, made when missing.
+func identity(path, prefix string) (string, error) {
+	b, err := os.ReadFile(path)
+	if id := strings.TrimSpace(string(b)); err == nil && id != "" {
+		return id, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", err
+	}
+	id := prefix + strings.ToLower(rand.Text()[:12])
+	if err := writeFile(path, []byte(id+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("write the id: %w", err)
+	}
+	return id, nil
+}

@@ -1,0 +1,147 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+
+	"google.golang.org/grpc"
+
+	"github.com/wheelworkhq/wheelwork/host"
+	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/journal/local"
+	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/mq"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm"
+	"github.com/wheelworkhq/wheelwork/sched"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+// closers are closed in reverse, all of them, whatever fails.
+type closers []io.Closer
+
+func (c *closers) add(x io.Closer) { *c = append(*c, x) }
+
+func (c *closers) Close() error {
+	var err error
+	for _, x := range slices.Backward(*c) {
+		err = errors.Join(err, x.Close())
+	}
+	*c = nil
+	return err
+}
+
+type closeFunc func() error
+
+func (f closeFunc) Close() error { return f() }
+
+// serverParts are the rooms of a server, open.
+type serverParts struct {
+	closers
+	id    string
+	sched *sched.Server
+}
+
+func openServer(d *dataDir, log *slog.Logger) (_ *serverParts, err error) {
+	p := &serverParts{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	if p.id, err = identity(d.join("server-id"), "srv-"); err != nil {
+		return nil, err
+	}
+	l, err := mq.Open(mq.Config{Dir: d.join("journal"), Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("open the journal: %w", err)
+	}
+	j := local.New(l)
+	p.add(j)
+	st, err := store.Open(store.Config{Dir: d.join("store"), Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	p.add(st)
+	mods, err := modules.Open(d.join("modules"))
+	if err != nil {
+		return nil, err
+	}
+	p.sched, err = sched.New(sched.Config{ID: p.id, Journal: j, Store: st, Modules: mods, Inspect: inspect, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// inspect is the upload gate.
+func inspect(_ context.Context, code []byte, manifest string) (sched.ModuleInfo, error) {
+	info, err := wasm.Inspect(code)
+	if err != nil {
+		return sched.ModuleInfo{}, err
+	}
+	m := sched.ModuleInfo{Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports}
+	if manifest != "" && !json.Valid([]byte(manifest)) {
+		return m, errors.New("the manifest is not JSON")
+	}
+	return m, nil
+}
+
+// connect finds the server that serves a host.
+type connect func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
+
+// hostParts are the rooms of a host, open.
+type hostParts struct {
+	closers
+	host *host.Host
+}
+
+// openHost opens a host whose files are in dir.
+func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c connect, log *slog.Logger) (_ *hostParts, err error) {
+	p := &hostParts{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	id, err := identity(dir("id"), "host-")
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Name == "" {
+		if cfg.Name, err = os.Hostname(); err != nil {
+			cfg.Name = id
+		}
+	}
+	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), Slots: cfg.Slots})
+	if err != nil {
+		return nil, fmt.Errorf("start the Wasm engine: %w", err)
+	}
+	p.add(closeFunc(func() error { return engine.Close(context.WithoutCancel(ctx)) }))
+	mods, err := modules.Open(dir("modules"))
+	if err != nil {
+		return nil, err
+	}
+	spool, err := mq.Open(mq.Config{Dir: dir("spool"), SegmentBytes: spoolSegment, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("open the spool: %w", err)
+	}
+	p.add(spool)
+	p.host, err = host.New(host.Config{
+		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
+		ABI: []string{"wasi-p1", "wheelwork_v1.0"}, Slots: cfg.Slots,
+		Connect: c, Engine: engine, Modules: mods, Spool: spool, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// spoolSegment is small: a host keeps little, and for a short time.
+const spoolSegment = 8 << 20

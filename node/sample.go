@@ -1,0 +1,44 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/job"
+
+	"google.golang.org/grpc"
+)
+
+// sample gives a newcomer something to look at: a module that is pushed and a
+// job that runs, unless the app has jobs already.
+func sample(ctx context.Context, conn grpc.ClientConnInterface, log *slog.Logger) error {
+	jobs := apiv1.NewJobsClient(conn)
+	list, err := jobs.ListJobs(ctx, &apiv1.ListJobsRequest{App: job.DefaultApp, PageSize: 1})
+	if err != nil || len(list.Jobs) > 0 {
+		return err
+	}
+	push, err := apiv1.NewModulesClient(conn).PushModule(ctx)
+	if err != nil {
+		return err
+	}
+	head := &apiv1.PushModuleRequest_Head{App: job.DefaultApp, Name: "greet", Version: "1"}
+	if err := push.Send(&apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Head_{Head: head}}); err != nil {
+		return err
+	}
+	if err := push.Send(&apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Chunk{Chunk: greet.Module}}); err != nil {
+		return err
+	}
+	if _, err := push.CloseAndRecv(); err != nil {
+		return err
+	}
+	_, err = jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: &apiv1.Job{
+		App: job.DefaultApp, Name: "greet", Description: "The sample job: a module of a few kilobytes, written in C. Delete it when you have your own.",
+		Handler:  &apiv1.Handler{Module: "greet@1"},
+		Schedule: &apiv1.Schedule{Cron: "*/5 * * * * *"},
+		Input:    "newcomer", Timeout: "10s",
+	}})
+	log.Debug("sample job applied")
+	return err
+}

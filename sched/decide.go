@@ -1,0 +1,248 @@
+package sched
+
+import (
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// This file turns commands into records. Every function runs on the loop. What
+// needs no state (is the definition valid?) was checked before.
+
+func noJob(app, name string) error {
+	return status.Errorf(codes.NotFound, "there is no job %q in app %q: `wheelwork job list` shows what there is", name, app)
+}
+
+func noRun(id string) error {
+	return status.Errorf(codes.NotFound, "there is no run %s: `wheelwork run list` shows what there is", id)
+}
+
+// applyJob creates or updates a job from a validated definition. The message it
+// returns is what the API shows.
+func (l *loop) applyJob(def *apiv1.Job, dryRun bool) (*apiv1.Job, string, error) {
+	if err := l.resolveModule(def); err != nil {
+		return nil, "", err
+	}
+	var old *apiv1.Job
+	j := l.job(def.App, def.Name)
+	if j != nil {
+		old = j.Definition()
+	}
+	if def.Paused == nil { // whether a job is paused is for its operators
+		def.Paused = proto.Bool(old.GetPaused())
+	}
+	etag := job.Etag(def)
+	if j != nil && j.Etag == etag {
+		m, err := job.JobMessage(j.Row())
+		return m, "unchanged", err
+	}
+	put, err := l.planPut(j, old, def)
+	if err != nil {
+		return nil, "", err
+	}
+	put.Job.Etag = etag
+	result := "updated"
+	if j == nil {
+		result = "created"
+	}
+	if dryRun {
+		m := proto.CloneOf(put.Job)
+		if put.NextMs > 0 {
+			m.NextAt = timestamppb.New(time.UnixMilli(put.NextMs))
+		}
+		return m, result, nil
+	}
+	if err := l.refuse(); err != nil {
+		return nil, "", err
+	}
+	s := l.app(def.App).slots[job.SlotOf(def.Name)]
+	l.record(s, &apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: put}})
+	m, err := job.JobMessage(s.Jobs[def.Name].Row())
+	return m, result, err
+}
+
+// planPut works out what a changed definition means for the schedule.
+func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
+	now := timestamppb.New(l.now)
+	put := &apiv1.JobPut{Job: def}
+	def.Revision, def.CreatedAt, def.UpdatedAt = 1, now, now
+	if j != nil {
+		def.Revision, def.CreatedAt = j.Revision+1, old.CreatedAt
+		put.NextMs = j.NextMs
+	}
+	if j != nil && proto.Equal(old.Schedule, def.Schedule) && old.GetPaused() == def.GetPaused() {
+		return put, nil
+	}
+	put.Rescheduled, put.NextMs = true, 0
+	plan, err := l.plan(def)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	sameSchedule := j != nil && proto.Equal(old.Schedule, def.Schedule)
+	if at, once := plan.Once(); once && !at.After(l.now) {
+		if sameSchedule { // resumed after its time has passed
+			return put, nil
+		}
+		return nil, status.Errorf(codes.InvalidArgument, "job %s: schedule.at %s has passed: name a time to come, or leave the schedule out and trigger the job", def.Name, def.Schedule.At)
+	}
+	if def.GetPaused() {
+		return put, nil
+	}
+	if next, ok := plan.First(l.now); ok {
+		put.NextMs = next.UnixMilli()
+	}
+	return put, nil
+}
+
+// resolveModule pins the digest of the module version that a definition names.
+func (l *loop) resolveModule(def *apiv1.Job) error {
+	ref := def.Handler.Module
+	m := l.app(def.App).slots[job.ModuleSlot].Modules[ref]
+	if m == nil {
+		return status.Errorf(codes.FailedPrecondition, "job %s: there is no module %s in app %s: push it first with `wheelwork module push %s FILE.wasm`", def.Name, ref, def.App, ref)
+	}
+	if !slices.Contains(m.Handlers, def.Handler.Name) {
+		return status.Errorf(codes.FailedPrecondition, "job %s: module %s has no handler %q, it has %q", def.Name, ref, def.Handler.Name, m.Handlers)
+	}
+	def.Digest = m.Digest
+	return nil
+}
+
+// pauseJob pauses or resumes a job.
+func (l *loop) pauseJob(app, name string, pause bool) (*apiv1.Job, error) {
+	j := l.job(app, name)
+	if j == nil {
+		return nil, noJob(app, name)
+	}
+	def := job.Definition(j.Definition())
+	def.Paused = proto.Bool(pause)
+	m, _, err := l.applyJob(def, false)
+	return m, err
+}
+
+func (l *loop) deleteJob(app, name string) error {
+	j := l.job(app, name)
+	if j == nil {
+		return noJob(app, name)
+	}
+	if l.failure != nil {
+		return l.failure
+	}
+	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_JobDelete{JobDelete: &apiv1.JobDelete{Name: name}}})
+	return nil
+}
+
+// trigger is a request for a run, checked.
+type trigger struct {
+	app, name   string
+	input       []byte
+	hasInput    bool
+	key         string
+	traceParent string
+}
+
+// triggerJob accepts a run. duplicate says that the idempotency key stood for a
+// run already.
+func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) {
+	j := l.job(t.app, t.name)
+	if j == nil {
+		return id, false, noJob(t.app, t.name)
+	}
+	acc := &apiv1.Accepted{Job: t.name, HasInput: t.hasInput, Input: t.input, TraceParent: t.traceParent}
+	salt := t.key
+	if t.key == "" {
+		salt = rand.Text()
+	} else {
+		hash := keyHash(t.name, t.key)
+		if id, ok := j.Slot().RunOfKey(hash); ok {
+			return id, true, nil
+		}
+		acc.KeyHash = hash[:]
+	}
+	if err := l.refuse(); err != nil {
+		return id, false, err
+	}
+	if l.live >= l.cfg.MaxLive {
+		return id, false, status.Errorf(codes.ResourceExhausted, "%d runs have not ended, which is the limit: try again when some have", l.live)
+	}
+	id = job.NewRunID(t.app, t.name, l.now, salt)
+	acc.Run = id[:]
+	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: acc}})
+	return id, false, nil
+}
+
+// cancelRun asks for the end of a live run. It reports false when the run is
+// not live.
+func (l *loop) cancelRun(app string, id job.RunID) (bool, error) {
+	r := l.liveRun(app, id)
+	if r == nil {
+		return false, nil
+	}
+	if l.failure != nil {
+		return true, l.failure
+	}
+	if !r.CancelRequested {
+		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_CancelRequested{CancelRequested: &apiv1.CancelRequested{Run: id[:], JobNextMs: l.delayNext(r)}}})
+	}
+	return true, nil
+}
+
+// delayNext returns the next planned time of a job whose delay schedule goes on
+// when r ends now; 0 when nothing changes.
+func (l *loop) delayNext(r *job.Run) int64 {
+	j := l.job(r.App, r.Job)
+	if j == nil || j.Policy.DelayAfter == 0 || r.Trigger != job.BySchedule || j.NextMs != 0 {
+		return 0
+	}
+	return l.nowMs + j.Policy.DelayAfter.Milliseconds()
+}
+
+// putModule adds a version whose bytes are in the module store.
+func (l *loop) putModule(m *apiv1.Module) (*apiv1.Module, string, error) {
+	s := l.app(m.App).slots[job.ModuleSlot]
+	if old := s.Modules[m.Name+"@"+m.Version]; old != nil {
+		if old.Digest == m.Digest {
+			return old, "unchanged", nil
+		}
+		return nil, "", status.Errorf(codes.AlreadyExists, "module %s@%s is there with other bytes (%.19s…), and a version never changes: push these bytes (%.19s…) as a new version", m.Name, m.Version, old.Digest, m.Digest)
+	}
+	if err := l.refuse(); err != nil {
+		return nil, "", err
+	}
+	m.CreatedAt = timestamppb.New(l.now)
+	l.record(s, &apiv1.Record{Kind: &apiv1.Record_ModulePut{ModulePut: &apiv1.ModulePut{Module: m}}})
+	return m, "created", nil
+}
+
+// maxPlans bounds the cache of parsed schedules.
+const maxPlans = 10_000
+
+// plan parses a schedule or finds it: a million jobs have few different ones.
+func (l *loop) plan(def *apiv1.Job) (job.Plan, error) {
+	s := def.GetSchedule()
+	k := fmt.Sprintf("%s|%s|%s|%s|%s", s.GetCron(), s.GetZone(), s.GetEvery(), s.GetDelay(), s.GetAt())
+	if slices.Contains([]byte(s.GetCron()), 'H') { // hashes the name of the job
+		k += "|" + def.App + "/" + def.Name
+	}
+	if p, ok := l.plans[k]; ok {
+		return p, nil
+	}
+	p, err := job.NewPlan(def)
+	if err != nil {
+		return p, err
+	}
+	if len(l.plans) >= maxPlans {
+		clear(l.plans)
+	}
+	l.plans[k] = p
+	return p, nil
+}

@@ -1,0 +1,430 @@
+package sched
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+const (
+	// maxTasks and maxTaskBytes bound one message to a host.
+	maxTasks     = 128
+	maxTaskBytes = 64 << 10
+	// settleTime is how long runs wait after a restart for hosts to say what
+	// they are still executing.
+	settleTime = time.Second
+	// forgetHost is how long a lost host is shown.
+	forgetHost = time.Hour
+)
+
+// host is a worker process as the loop knows it.
+type host struct {
+	hello      *apiv1.Hello
+	load       *apiv1.HostLoad
+	connected  bool
+	generation uint64 // counts its streams; a late event of an old stream is told by it
+	out        *outbox
+	credits    int64 // tasks that it can take
+	running    map[job.RunID]*job.Run
+	joinedAt   time.Time
+	seenAt     time.Time
+	lostAt     time.Time // when it is not connected: its runs are sent elsewhere from then on
+}
+
+func (h *host) serves(app string) bool {
+	return len(h.hello.Apps) == 0 || slices.Contains(h.hello.Apps, app)
+}
+
+// enqueue puts a run that is due in line.
+func (l *loop) enqueue(r *job.Run) {
+	a := l.apps[r.App]
+	if a.ready.len() == 0 {
+		l.order = append(l.order, a)
+	}
+	a.ready.push(r)
+}
+
+// dispatch sends runs to hosts as far as credits reach, the apps in turn.
+func (l *loop) dispatch() {
+	if len(l.order) == 0 || l.failure != nil || l.held() {
+		return
+	}
+	starts := map[startKey]*apiv1.Started{}
+	var order []startKey
+	for blocked := 0; blocked < len(l.order); {
+		a := l.order[0]
+		l.order = append(l.order[1:], a)
+		h := l.pick(a.name)
+		if h == nil {
+			blocked++
+			continue
+		}
+		blocked = 0
+		for n := 0; n < maxTasks && a.ready.len() > 0 && h.credits > 0; n++ {
+			r := a.ready.peek()
+			a.ready.pop()
+			// A run may stand in line twice: the first entry has put it into running.
+			if _, twice := h.running[r.ID]; twice || !l.due(r) {
+				continue
+			}
+			h.running[r.ID] = r
+			k := startKey{l.slotOf(r), h}
+			s := starts[k]
+			if s == nil {
+				s = &apiv1.Started{Host: h.hello.Host, Session: h.hello.Session}
+				starts[k] = s
+				order = append(order, k)
+			}
+			h.credits--
+			s.Runs = append(s.Runs, &apiv1.Started_Run{Run: r.ID[:], Attempt: r.Attempt + 1})
+		}
+		if a.ready.len() == 0 {
+			l.order = l.order[:len(l.order)-1]
+		}
+		l.start(starts, order)
+		clear(starts)
+		order = order[:0]
+	}
+}
+
+type startKey struct {
+	slot *job.Slot
+	host *host
+}
+
+// held reports whether runs are kept back after a restart.
+func (l *loop) held() bool {
+	if !l.now.Before(l.holdUntil) {
+		return false
+	}
+	for _, h := range l.hosts {
+		if !h.connected && len(h.running) > 0 {
+			return true
+		}
+	}
+	l.holdUntil = time.Time{}
+	return false
+}
+
+// pick returns the host with the most free credits that serves the app.
+func (l *loop) pick(app string) *host {
+	var best *host
+	for _, h := range l.hosts {
+		if !h.connected || h.credits <= 0 || !h.serves(app) {
+			continue
+		}
+		if best == nil || h.credits > best.credits || (h.credits == best.credits && h.hello.Host < best.hello.Host) {
+			best = h
+		}
+	}
+	return best
+}
+
+// start records that runs were sent and sends them. The record is not waited
+// for: when a crash loses it, the host reports what it is executing.
+func (l *loop) start(starts map[startKey]*apiv1.Started, order []startKey) {
+	for _, k := range order {
+		s := starts[k]
+		from := len(l.stage.fx)
+		l.record(k.slot, &apiv1.Record{Kind: &apiv1.Record_Started{Started: s}})
+		tasks := make([]*apiv1.Task, 0, len(s.Runs))
+		for i := from; i < len(l.stage.fx); i++ {
+			r := l.stage.fx[i].Run
+			tasks = append(tasks, l.task(r))
+			if r.Trigger == job.BySchedule && r.Attempt == 1 {
+				l.late.add(l.now.Sub(time.UnixMilli(r.PlannedMs)))
+			}
+			l.hub.notify(r.ID)
+		}
+		l.stage.fx = l.stage.fx[:from]
+		k.host.out.send(tasks)
+	}
+	recs := l.stage.recs
+	l.stage.recs, l.stage.bytes = nil, 0
+	if len(recs) == 0 {
+		return
+	}
+	last, err := l.cfg.Journal.AppendLazy(recs)
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	l.lastSeq = last
+}
+
+func (l *loop) task(r *job.Run) *apiv1.Task {
+	d := r.Definition()
+	t := &apiv1.Task{
+		Run: r.ID[:], App: r.App, Job: r.Job, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts(), Epoch: l.cfg.Epoch,
+		PlannedMs: r.PlannedMs, Module: d.Handler.Module, Digest: d.Digest, Handler: d.Handler.Name,
+		Input: r.Input, Args: d.Handler.Args, Env: d.Handler.Env,
+		TimeoutMs: r.Policy.Timeout.Milliseconds(), TraceParent: r.TraceParent,
+	}
+	if !r.HasInput {
+		t.Input = job.Input(d)
+	}
+	return t
+}
+
+// attach begins a host's stream: it settles what the host was believed to
+// execute against what it says.
+func (l *loop) attach(hello *apiv1.Hello, out *outbox) *host {
+	h := l.hosts[hello.Host]
+	if h == nil {
+		h = &host{running: map[job.RunID]*job.Run{}}
+		l.hosts[hello.Host] = h
+	} else if h.connected {
+		h.out.close() // the stream that this one replaces
+	}
+	h.hello, h.out, h.connected, h.credits = hello, out, true, 0
+	h.generation++
+	h.joinedAt, h.seenAt = l.now, l.now
+
+	reported := map[job.RunID]int32{}
+	for _, r := range hello.Running {
+		if len(r.Run) == len(job.RunID{}) {
+			reported[job.RunID(r.Run)] = r.Attempt
+		}
+	}
+	var lost []*job.Run
+	for id, r := range h.running {
+		if attempt, ok := reported[id]; !ok || attempt != r.Attempt {
+			lost = append(lost, r)
+		}
+	}
+	l.lose(lost, "the host does not know of it: it was restarted, or its task was lost on the way")
+	for id, r := range h.running {
+		if r.CancelRequested {
+			out.cancel(id, r.Attempt)
+		}
+	}
+	for _, r := range hello.Running {
+		l.adopt(h, r)
+	}
+	return h
+}
+
+// adopt takes over an attempt that a host reports and that the state knows
+// nothing of: its record was lost in a crash.
+func (l *loop) adopt(h *host, rep *apiv1.Running) {
+	if len(rep.Run) != len(job.RunID{}) {
+		return
+	}
+	id := job.RunID(rep.Run)
+	r := l.liveRun(rep.App, id)
+	switch {
+	case r != nil && r.Current(rep.Attempt, h.hello.Host):
+		return
+	case r != nil && r.State != job.Running && rep.Attempt == r.Attempt+1:
+		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Adopted{Adopted: &apiv1.Adopted{
+			Host: h.hello.Host, Session: h.hello.Session, Runs: []*apiv1.Started_Run{{Run: rep.Run, Attempt: rep.Attempt}},
+		}}})
+		h.running[id] = r
+	default: // ended, or given to another host: nobody waits for it any more
+		h.out.cancel(id, rep.Attempt)
+	}
+}
+
+// detach ends a host's stream. Its runs stay with it for the lease.
+func (l *loop) detach(h *host, generation uint64) {
+	if h.generation != generation || !h.connected {
+		return
+	}
+	h.connected, h.credits = false, 0
+	l.awaitReturn(h)
+}
+
+func (l *loop) awaitReturn(h *host) {
+	h.lostAt = l.now.Add(l.cfg.HostLease)
+	l.wheel.Add(h.lostAt.UnixMilli(), &hostLease{h, h.generation})
+}
+
+// hostLease is the wheel's entry for a host that went away.
+type hostLease struct {
+	h          *host
+	generation uint64
+}
+
+func (x *hostLease) expire(l *loop) {
+	h := x.h
+	if h.connected || h.generation != x.generation {
+		return
+	}
+	if l.now.Sub(h.lostAt) >= forgetHost {
+		delete(l.hosts, h.hello.Host)
+		return
+	}
+	lost := make([]*job.Run, 0, len(h.running))
+	for _, r := range h.running {
+		lost = append(lost, r)
+	}
+	l.lose(lost, "the host went away and did not come back within "+l.cfg.HostLease.String())
+	l.wheel.Add(h.lostAt.Add(forgetHost).UnixMilli(), x)
+}
+
+// lose ends attempts whose host is gone.
+func (l *loop) lose(runs []*job.Run, why string) {
+	slices.SortFunc(runs, func(a, b *job.Run) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	ends := l.newEnds()
+	for _, r := range runs {
+		ends.add(r, &apiv1.TaskResult{Run: r.ID[:], Attempt: r.Attempt, Outcome: apiv1.Outcome_OUTCOME_LOST, Error: why, Code: "host_lost"})
+	}
+	ends.record()
+}
+
+// ends collects the ends of attempts, a record for each slot.
+type ends struct {
+	l      *loop
+	bySlot map[*job.Slot]*apiv1.Finished
+	order  []*job.Slot
+}
+
+func (l *loop) newEnds() *ends { return &ends{l: l, bySlot: map[*job.Slot]*apiv1.Finished{}} }
+
+// add decides what follows from the end of the current attempt of r.
+func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
+	l := e.l
+	v := job.Settle(r, t.Outcome, time.Duration(t.RetryAfterMs)*time.Millisecond)
+	end := &apiv1.Finished_End{
+		Run: r.ID[:], Attempt: r.Attempt, Host: r.Host, Outcome: t.Outcome,
+		Output: t.Output, Error: t.Error, Code: t.Code, Trace: t.Trace,
+		StartedMs: t.StartedMs, DurationUs: t.DurationUs, State: string(v.State),
+	}
+	if v.State == job.Waiting {
+		end.RetryMs = l.nowMs + v.RetryIn.Milliseconds()
+	}
+	if v.State.Terminal() {
+		end.JobNextMs = l.delayNext(r)
+	}
+	s := l.slotOf(r)
+	f := e.bySlot[s]
+	if f == nil {
+		f = &apiv1.Finished{}
+		e.bySlot[s] = f
+		e.order = append(e.order, s)
+	}
+	f.Ends = append(f.Ends, end)
+	if h := l.hosts[r.Host]; h != nil {
+		delete(h.running, r.ID)
+	}
+}
+
+func (e *ends) record() {
+	for _, s := range e.order {
+		e.l.record(s, &apiv1.Record{Kind: &apiv1.Record_Finished{Finished: e.bySlot[s]}})
+	}
+}
+
+// hear takes one message of a host. Its log lines were taken before.
+func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
+	if h.generation != generation || !h.connected {
+		return // of a stream that was replaced; the host sends its results again
+	}
+	h.seenAt = l.now
+	h.credits += int64(up.Credits)
+	if up.Load != nil {
+		h.load = up.Load
+	}
+	for _, p := range up.Progress {
+		if r := l.reported(p.App, p.Run); r != nil && r.Current(p.Attempt, h.hello.Host) {
+			l.progress[r.ID] = &apiv1.Progress{Done: p.Done, Total: p.Total, Message: p.Message}
+			l.hub.notify(r.ID)
+		}
+	}
+	if len(up.Results) == 0 {
+		return
+	}
+	if l.cfg.Journal.Room()-int64(l.stage.bytes) < endRoom {
+		h.out.close() // the host keeps its results and brings them again
+		return
+	}
+	ends := l.newEnds()
+	seen := map[job.RunID]bool{}
+	for _, t := range up.Results {
+		r := l.reported(t.App, t.Run)
+		if r == nil || seen[r.ID] {
+			continue
+		}
+		if r.State != job.Running && t.Attempt == r.Attempt+1 {
+			l.adopt(h, &apiv1.Running{Run: t.Run, App: t.App, Attempt: t.Attempt})
+		}
+		if !r.Current(t.Attempt, h.hello.Host) {
+			continue // late: the run is on another attempt
+		}
+		seen[r.ID] = true
+		ends.add(r, t)
+	}
+	ends.record()
+	l.onDurable(func(err error) {
+		if err == nil {
+			h.out.ack(up.Batch)
+		}
+	})
+}
+
+// reported returns the live run that a host speaks of, or nil.
+func (l *loop) reported(app string, id []byte) *job.Run {
+	if len(id) != len(job.RunID{}) {
+		return nil
+	}
+	return l.liveRun(app, job.RunID(id))
+}
+
+// outbox holds what waits to be sent on one stream. The loop puts in, the
+// stream's sender takes out.
+type outbox struct {
+	mu      sync.Mutex
+	tasks   []*apiv1.Task
+	cancels []*apiv1.TaskCancel
+	acked   uint64
+	drain   bool
+	closed  bool
+	kick    chan struct{} // capacity 1
+}
+
+func newOutbox() *outbox { return &outbox{kick: make(chan struct{}, 1)} }
+
+func (o *outbox) change(f func()) {
+	o.mu.Lock()
+	f()
+	o.mu.Unlock()
+	select {
+	case o.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outbox) send(tasks []*apiv1.Task) {
+	o.change(func() { o.tasks = append(o.tasks, tasks...) })
+}
+func (o *outbox) ack(batch uint64) { o.change(func() { o.acked = max(o.acked, batch) }) }
+func (o *outbox) close()           { o.change(func() { o.closed = true }) }
+func (o *outbox) cancel(id job.RunID, attempt int32) {
+	o.change(func() { o.cancels = append(o.cancels, &apiv1.TaskCancel{Run: id[:], Attempt: attempt}) })
+}
+
+// take returns the next message; nil when there is nothing to say.
+func (o *outbox) take() (m *apiv1.WorkDown, closed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.tasks) == 0 && len(o.cancels) == 0 && o.acked == 0 && !o.drain {
+		return nil, o.closed
+	}
+	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Drain: o.drain}
+	o.acked, o.cancels, o.drain = 0, nil, false
+	size, n := 0, 0
+	for n < len(o.tasks) && n < maxTasks && size < maxTaskBytes {
+		size += proto.Size(o.tasks[n])
+		n++
+	}
+	m.Tasks = o.tasks[:n:n]
+	if o.tasks = o.tasks[n:]; len(o.tasks) == 0 {
+		o.tasks = nil
+	}
+	return m, o.closed
+}

@@ -1,0 +1,153 @@
+package sched
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+type clusterAPI struct {
+	apiv1.UnimplementedClusterServer
+	s *Server
+}
+
+func (a *clusterAPI) GetVersion(context.Context, *apiv1.GetVersionRequest) (*apiv1.Version, error) {
+	return version.Message(), nil
+}
+
+func (a *clusterAPI) ListHosts(ctx context.Context, _ *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {
+	return ask(ctx, a.s.loop, func(l *loop) (*apiv1.ListHostsResponse, error) {
+		resp := &apiv1.ListHostsResponse{}
+		for _, h := range l.hosts {
+			resp.Hosts = append(resp.Hosts, h.message(l.cfg.ID))
+		}
+		slices.SortFunc(resp.Hosts, func(a, b *apiv1.Host) int {
+			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Id, b.Id))
+		})
+		return resp, nil
+	})
+}
+
+func (h *host) message(server string) *apiv1.Host {
+	m := &apiv1.Host{
+		Id: h.hello.Host, Name: h.hello.Name, State: "up", Labels: h.hello.Labels, Apps: h.hello.Apps, Version: h.hello.Version,
+		Slots: int32(h.hello.Slots), Running: int32(len(h.running)), Credits: int32(h.credits),
+		LastSeenAt: timestamppb.New(h.seenAt), Cpu: h.load.GetCpu(), MemoryBytes: int64(h.load.GetMemoryBytes()), Server: server,
+	}
+	if !h.connected {
+		m.State = "lost"
+	}
+	if !h.joinedAt.IsZero() {
+		m.ConnectedAt = timestamppb.New(h.joinedAt)
+	}
+	return m
+}
+
+func (a *clusterAPI) GetOverview(ctx context.Context, req *apiv1.GetOverviewRequest) (*apiv1.Overview, error) {
+	o, err := ask(ctx, a.s.loop, func(l *loop) (*apiv1.Overview, error) { return l.overview(appOf(req.App)), nil })
+	if err != nil {
+		return nil, err
+	}
+	st := a.s.cfg.Store.Stats()
+	o.Disk = &apiv1.Disk{
+		TotalBytes: st.Total, FreeBytes: st.Free,
+		JournalBytes: a.s.cfg.Journal.Bytes(), HistoryBytes: st.History + st.Logs,
+	}
+	return o, nil
+}
+
+// overview answers from counters. The longest loops are over slots and minutes.
+func (l *loop) overview(name string) *apiv1.Overview {
+	o := &apiv1.Overview{ServerTime: timestamppb.New(l.now), Writable: true}
+	if err := l.refuse(); err != nil {
+		o.Writable, o.NotWritableReason = false, status.Convert(err).Message()
+	}
+	for _, h := range l.hosts {
+		switch {
+		case !h.serves(name):
+		case h.connected:
+			o.HostsUp++
+		default:
+			o.HostsLost++
+		}
+	}
+	p50, p99 := l.late.quantiles()
+	o.LatenessP50Ms, o.LatenessP99Ms = float64(p50)/1e6, float64(p99)/1e6
+	a := l.apps[name]
+	if a == nil {
+		a = &app{}
+	}
+	for _, s := range a.slots {
+		if s == nil {
+			continue
+		}
+		o.Jobs += int64(len(s.Jobs))
+		o.Armed += int64(s.Live[job.Armed])
+		o.Queued += int64(s.Live[job.Queued])
+		o.Running += int64(s.Live[job.Running])
+		o.Waiting += int64(s.Live[job.Waiting])
+	}
+	o.SucceededTotal, o.FailedTotal = a.count.Succeeded, a.count.Failed
+	const shown = 60
+	for at := l.nowMs/60_000 - shown + 1; at <= l.nowMs/60_000; at++ {
+		m := a.minutes[at]
+		o.Minutes = append(o.Minutes, &apiv1.Minute{
+			Start: timestamppb.New(time.Unix(at*60, 0)), Accepted: m.GetAccepted(), Succeeded: m.GetSucceeded(), Failed: m.GetFailed(),
+		})
+	}
+	return o
+}
+
+func newModule(head *apiv1.PushModuleRequest_Head) (*apiv1.Module, error) {
+	m := &apiv1.Module{App: appOf(head.App), Name: head.Name, Version: head.Version, Manifest: head.Manifest}
+	if err := job.CheckName("app", m.App); err != nil {
+		return nil, invalid(err)
+	}
+	if _, _, err := job.ParseModule(head.Name + "@" + head.Version); err != nil {
+		return nil, invalid(err)
+	}
+	return m, nil
+}
+
+func (l *loop) module(app, ref string) (*apiv1.Module, error) {
+	if a := l.apps[app]; a != nil {
+		if m := a.slots[job.ModuleSlot].Modules[ref]; m != nil {
+			return m, nil
+		}
+	}
+	return nil, status.Errorf(codes.NotFound, "there is no module %s in app %s: `wheelwork module list` shows what there is", ref, app)
+}
+
+// modules lists versions by name, the newest first.
+func (l *loop) modules(app string) []*apiv1.Module {
+	a := l.apps[app]
+	if a == nil {
+		return nil
+	}
+	var all []*apiv1.Module
+	for _, m := range a.slots[job.ModuleSlot].Modules {
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(x, y *apiv1.Module) int {
+		return cmp.Or(cmp.Compare(x.Name, y.Name), y.CreatedAt.AsTime().Compare(x.CreatedAt.AsTime()), cmp.Compare(x.Version, y.Version))
+	})
+	return all
+}
+
+// traceParent returns the W3C trace context that came with a call.
+func traceParent(ctx context.Context) string {
+	if v := metadata.ValueFromIncomingContext(ctx, "traceparent"); len(v) == 1 && len(v[0]) == 55 {
+		return v[0]
+	}
+	return ""
+}

@@ -1,0 +1,350 @@
+package sched
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// The doors to the wire turn messages into commands and back. They check what
+// needs no state; the decisions are in decide.go.
+
+const (
+	defaultPage = 50
+	maxPage     = 1000
+)
+
+func pageSize(n int32) int {
+	if n <= 0 {
+		return defaultPage
+	}
+	return int(min(n, maxPage))
+}
+
+func appOf(app string) string { return cmp.Or(app, job.DefaultApp) }
+
+func invalid(err error) error { return status.Error(codes.InvalidArgument, err.Error()) }
+
+type jobsAPI struct {
+	apiv1.UnimplementedJobsServer
+	s *Server
+}
+
+func (a *jobsAPI) ApplyJob(ctx context.Context, req *apiv1.ApplyJobRequest) (*apiv1.ApplyJobResponse, error) {
+	def, err := definition(req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	return askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.ApplyJobResponse, error)) {
+		m, result, err := l.applyJob(def, req.DryRun)
+		if err != nil {
+			answer(nil, err)
+			return
+		}
+		l.onDurable(func(err error) { answer(&apiv1.ApplyJobResponse{Job: m, Result: result}, err) })
+	})
+}
+
+// definition checks what a caller sent. The result is the server's own copy.
+func definition(d *apiv1.Job) (*apiv1.Job, error) {
+	if d == nil {
+		return nil, status.Error(codes.InvalidArgument, "the job is missing")
+	}
+	def := job.Definition(d)
+	if err := job.Validate(def); err != nil {
+		return nil, invalid(err)
+	}
+	return def, nil
+}
+
+func (a *jobsAPI) GetJob(ctx context.Context, req *apiv1.GetJobRequest) (*apiv1.Job, error) {
+	return ask(ctx, a.s.loop, func(l *loop) (*apiv1.Job, error) {
+		j := l.job(appOf(req.App), req.Name)
+		if j == nil {
+			return nil, noJob(appOf(req.App), req.Name)
+		}
+		return job.JobMessage(j.Row())
+	})
+}
+
+func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*apiv1.ListJobsResponse, error) {
+	after, err := base64.RawURLEncoding.DecodeString(req.PageToken)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, "page_token is not one that this list returned")
+	}
+	if err := a.s.loop.caughtUp(ctx); err != nil {
+		return nil, err
+	}
+	rows, last, more, err := a.s.cfg.Store.Jobs(appOf(req.App), req.Prefix, string(after), pageSize(req.PageSize))
+	if err != nil {
+		return nil, err
+	}
+	resp := &apiv1.ListJobsResponse{}
+	for _, value := range rows {
+		row := &apiv1.JobRow{}
+		if err := proto.Unmarshal(value, row); err != nil {
+			return nil, err
+		}
+		m, err := job.JobMessage(row)
+		if err != nil {
+			return nil, err
+		}
+		resp.Jobs = append(resp.Jobs, m)
+	}
+	if more {
+		resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(last))
+	}
+	return resp, nil
+}
+
+func (a *jobsAPI) DeleteJob(ctx context.Context, req *apiv1.DeleteJobRequest) (*apiv1.DeleteJobResponse, error) {
+	return askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.DeleteJobResponse, error)) {
+		if err := l.deleteJob(appOf(req.App), req.Name); err != nil {
+			answer(nil, err)
+			return
+		}
+		l.onDurable(func(err error) { answer(&apiv1.DeleteJobResponse{}, err) })
+	})
+}
+
+func (a *jobsAPI) PauseJob(ctx context.Context, req *apiv1.PauseJobRequest) (*apiv1.Job, error) {
+	return a.pause(ctx, req.App, req.Name, true)
+}
+
+func (a *jobsAPI) ResumeJob(ctx context.Context, req *apiv1.ResumeJobRequest) (*apiv1.Job, error) {
+	return a.pause(ctx, req.App, req.Name, false)
+}
+
+func (a *jobsAPI) pause(ctx context.Context, app, name string, pause bool) (*apiv1.Job, error) {
+	return askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.Job, error)) {
+		m, err := l.pauseJob(appOf(app), name, pause)
+		if err != nil {
+			answer(nil, err)
+			return
+		}
+		l.onDurable(func(err error) { answer(m, err) })
+	})
+}
+
+func (a *jobsAPI) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest) (*apiv1.Run, error) {
+	t, err := newTrigger(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	id, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(job.RunID, error)) {
+		id, _, err := l.triggerJob(t)
+		if err != nil {
+			answer(id, err)
+			return
+		}
+		l.onDurable(func(err error) { answer(id, err) })
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a.s.run(ctx, t.app, id)
+}
+
+const maxKey = 256
+
+func newTrigger(ctx context.Context, req *apiv1.TriggerJobRequest) (*trigger, error) {
+	t := &trigger{app: appOf(req.App), name: req.Name, key: req.IdempotencyKey, traceParent: traceParent(ctx)}
+	switch {
+	case req.Input != nil && req.InputBytes != nil:
+		return nil, status.Error(codes.InvalidArgument, "input and input_bytes are both set: use one")
+	case req.Input != nil:
+		t.hasInput, t.input = true, []byte(*req.Input)
+	case req.InputBytes != nil:
+		t.hasInput, t.input = true, req.InputBytes
+	}
+	if err := job.CheckInput(len(t.input)); err != nil {
+		return nil, invalid(err)
+	}
+	if len(t.key) > maxKey {
+		return nil, status.Errorf(codes.InvalidArgument, "the idempotency key has %d bytes, the limit is %d", len(t.key), maxKey)
+	}
+	return t, nil
+}
+
+type producerAPI struct {
+	apiv1.UnimplementedProducerServer
+	s *Server
+}
+
+const (
+	maxCommands = 256
+	// maxPipelined bounds the messages of one stream that wait for durability.
+	maxPipelined = 64
+)
+
+func (a *producerAPI) Produce(stream apiv1.Producer_ProduceServer) error {
+	answers := make(chan chan *apiv1.ProduceResponse, maxPipelined)
+	sent := make(chan error, 1)
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	go func() { // answers in the order of the messages
+		var err error
+		for ch := range answers {
+			select {
+			case m := <-ch:
+				if err == nil {
+					err = stream.Send(m)
+				}
+			case <-a.s.loop.done:
+				err = errEnded
+			}
+			if err != nil {
+				cancel()
+			}
+		}
+		sent <- err
+	}()
+	err := a.receive(ctx, stream, answers)
+	close(answers)
+	return errors.Join(err, <-sent)
+}
+
+func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_ProduceServer, answers chan<- chan *apiv1.ProduceResponse) error {
+	trace := traceParent(ctx)
+	for {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if len(req.Commands) > maxCommands {
+			return status.Errorf(codes.InvalidArgument, "a message has %d commands, the limit is %d", len(req.Commands), maxCommands)
+		}
+		ready := make(chan *apiv1.ProduceResponse, 1)
+		cmds := make([]command, len(req.Commands))
+		for i, c := range req.Commands {
+			cmds[i] = newCommand(ctx, c)
+			cmds[i].trigger.setTrace(trace)
+		}
+		if !a.s.loop.do(func(l *loop) { l.produce(req.Number, cmds, ready) }) {
+			return errEnded
+		}
+		select {
+		case answers <- ready:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (t *trigger) setTrace(parent string) {
+	if t != nil {
+		t.traceParent = parent
+	}
+}
+
+// command is one of Produce, checked. Exactly one field is set.
+type command struct {
+	err     error
+	apply   *apiv1.Job
+	delete  *apiv1.DeleteJobRequest
+	trigger *trigger
+}
+
+func newCommand(ctx context.Context, c *apiv1.Command) (cmd command) {
+	switch k := c.GetKind().(type) {
+	case *apiv1.Command_Apply:
+		cmd.apply, cmd.err = definition(k.Apply)
+	case *apiv1.Command_Delete:
+		cmd.delete = k.Delete
+	case *apiv1.Command_Trigger:
+		cmd.trigger, cmd.err = newTrigger(ctx, k.Trigger)
+	default:
+		cmd.err = status.Error(codes.InvalidArgument, "the command is empty, or of a newer version than this server")
+	}
+	return cmd
+}
+
+func (l *loop) produce(number uint64, cmds []command, ready chan<- *apiv1.ProduceResponse) {
+	resp := &apiv1.ProduceResponse{Number: number, Results: make([]*apiv1.CommandResult, len(cmds))}
+	for i := range cmds {
+		resp.Results[i] = l.command(&cmds[i])
+	}
+	l.onDurable(func(err error) {
+		if err != nil {
+			for i := range resp.Results {
+				resp.Results[i] = failed(err)
+			}
+		}
+		ready <- resp
+	})
+}
+
+func (l *loop) command(c *command) *apiv1.CommandResult {
+	switch {
+	case c.err != nil:
+		return failed(c.err)
+	case c.apply != nil:
+		_, result, err := l.applyJob(c.apply, false)
+		if err != nil {
+			return failed(err)
+		}
+		return &apiv1.CommandResult{Result: result}
+	case c.delete != nil:
+		if err := l.deleteJob(appOf(c.delete.App), c.delete.Name); err != nil {
+			return failed(err)
+		}
+		return &apiv1.CommandResult{Result: "deleted"}
+	}
+	id, duplicate, err := l.triggerJob(c.trigger)
+	if err != nil {
+		return failed(err)
+	}
+	result := "accepted"
+	if duplicate {
+		result = "duplicate"
+	}
+	return &apiv1.CommandResult{Result: result, RunId: id.String()}
+}
+
+func failed(err error) *apiv1.CommandResult {
+	st := status.Convert(err)
+	return &apiv1.CommandResult{Code: int32(st.Code()), Error: st.Message()}
+}
+
+// run returns what the API shows of a run, live or ended.
+func (s *Server) run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
+	m, err := ask(ctx, s.loop, func(l *loop) (*apiv1.Run, error) {
+		if r := l.liveRun(app, id); r != nil {
+			m := job.RunMessage(r.Row(), l.now)
+			m.Progress = l.progress[id]
+			return m, nil
+		}
+		if row := l.view.recent[runKey{app, id}]; row != nil {
+			return job.RunMessage(row, l.now), nil
+		}
+		return nil, nil
+	})
+	if err != nil || m != nil {
+		return m, err
+	}
+	value, ok, err := s.cfg.Store.Run(app, id)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, noRun(id.String())
+	}
+	row := &apiv1.RunRow{}
+	if err := proto.Unmarshal(value, row); err != nil {
+		return nil, err
+	}
+	return job.RunMessage(row, time.Now()), nil
+}

@@ -1,0 +1,280 @@
+package sched
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+type runsAPI struct {
+	apiv1.UnimplementedRunsServer
+	s *Server
+}
+
+func parseRun(id string) (job.RunID, error) {
+	r, err := job.ParseRunID(id)
+	if err != nil {
+		return r, status.Errorf(codes.InvalidArgument, "%q is %v", id, err)
+	}
+	return r, nil
+}
+
+func (a *runsAPI) GetRun(ctx context.Context, req *apiv1.GetRunRequest) (*apiv1.Run, error) {
+	id, err := parseRun(req.Id)
+	if err != nil {
+		return nil, err
+	}
+	return a.s.run(ctx, appOf(req.App), id)
+}
+
+func (a *runsAPI) CancelRun(ctx context.Context, req *apiv1.CancelRunRequest) (*apiv1.Run, error) {
+	id, err := parseRun(req.Id)
+	if err != nil {
+		return nil, err
+	}
+	app := appOf(req.App)
+	live, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(bool, error)) {
+		live, err := l.cancelRun(app, id)
+		if err != nil {
+			answer(live, err)
+			return
+		}
+		l.onDurable(func(err error) { answer(live, err) })
+	})
+	if err != nil {
+		return nil, err
+	}
+	r, err := a.s.run(ctx, app, id)
+	if err != nil {
+		return nil, err
+	}
+	if !live {
+		return nil, status.Errorf(codes.FailedPrecondition, "run %s has ended as %s: there is nothing to cancel", r.Id, r.State)
+	}
+	return r, nil
+}
+
+func (a *runsAPI) WatchRun(req *apiv1.WatchRunRequest, stream apiv1.Runs_WatchRunServer) error {
+	id, err := parseRun(req.Id)
+	if err != nil {
+		return err
+	}
+	ctx := stream.Context()
+	changed, stop := a.s.hub.watch(id)
+	defer stop()
+	var last *apiv1.Run
+	for {
+		r, err := a.s.run(ctx, appOf(req.App), id)
+		if err != nil {
+			return err
+		}
+		if last == nil || !proto.Equal(r, last) {
+			if err := stream.Send(r); err != nil {
+				return err
+			}
+			last = r
+		}
+		if job.State(r.State).Terminal() {
+			return nil
+		}
+		// An armed run becomes queued by the clock alone: nothing notifies.
+		var due <-chan time.Time
+		if r.State == string(job.Armed) {
+			due = time.After(time.Until(r.PlannedAt.AsTime()) + time.Millisecond)
+		}
+		select {
+		case <-changed:
+		case <-due:
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		case <-a.s.loop.done:
+			return errEnded
+		}
+	}
+}
+
+func (a *runsAPI) ReadLog(req *apiv1.ReadLogRequest, stream apiv1.Runs_ReadLogServer) error {
+	id, err := parseRun(req.Id)
+	if err != nil {
+		return err
+	}
+	ctx, app := stream.Context(), appOf(req.App)
+	changed, stop := a.s.hub.watch(id)
+	defer stop()
+	from := max(req.From, 0)
+	for {
+		// The state is asked for before the log is read: what a run logged is
+		// kept before its end is, so an ended run's log is whole.
+		r, err := a.s.run(ctx, app, id)
+		if err != nil {
+			return err
+		}
+		if from, err = a.s.logs.read(runKey{app, id}, from, stream.Send); err != nil {
+			return err
+		}
+		if !req.Follow || job.State(r.State).Terminal() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		case <-a.s.loop.done:
+			return errEnded
+		}
+	}
+}
+
+// The token of a page of runs says where the next one begins: among the live
+// runs ("live <serial>") or in the history ("history <the store's cursor>").
+const (
+	liveToken    = "live."
+	historyToken = "history."
+)
+
+func (a *runsAPI) ListRuns(ctx context.Context, req *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
+	app, limit := appOf(req.App), pageSize(req.PageSize)
+	live, ended, err := statesOf(req.State)
+	allEnded := req.State == "" // asked for without a filter: any state of the history
+	if err != nil {
+		return nil, err
+	}
+	resp := &apiv1.ListRunsResponse{}
+	cursor, inHistory := strings.CutPrefix(req.PageToken, historyToken)
+	if !inHistory {
+		cursor = ""
+		var before uint64
+		if s, ok := strings.CutPrefix(req.PageToken, liveToken); ok {
+			before, err = strconv.ParseUint(s, 10, 64)
+		} else if req.PageToken != "" {
+			err = errors.New("unknown form")
+		}
+		if err != nil {
+			return nil, badToken()
+		}
+		// First the live runs, then the store: one that ends in between is seen
+		// twice at worst, never not at all. The second sight is dropped below.
+		var more uint64
+		if resp.Runs, more, err = a.liveRuns(ctx, app, req, live, before, limit); err != nil {
+			return nil, err
+		}
+		if more > 0 {
+			resp.NextPageToken = fmt.Sprintf("%s%d", liveToken, more)
+			return resp, nil
+		}
+	}
+	if len(ended) == 0 && !allEnded {
+		return resp, nil
+	}
+	if err := a.s.loop.caughtUp(ctx); err != nil {
+		return nil, err
+	}
+	values, next, err := a.s.cfg.Store.Runs(store.RunQuery{
+		App: app, Job: req.Job, Host: req.Host, States: ended, Cursor: cursor, Limit: max(limit-len(resp.Runs), 1),
+	})
+	if errors.Is(err, store.ErrCursor) {
+		return nil, badToken()
+	}
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, r := range resp.Runs {
+		seen[r.Id] = true
+	}
+	for _, value := range values {
+		row := &apiv1.RunRow{}
+		if err := proto.Unmarshal(value, row); err != nil {
+			return nil, err
+		}
+		if m := brief(job.RunMessage(row, time.Now())); !seen[m.Id] {
+			resp.Runs = append(resp.Runs, m)
+		}
+	}
+	if next != "" {
+		resp.NextPageToken = historyToken + next
+	}
+	return resp, nil
+}
+
+func badToken() error {
+	return status.Error(codes.InvalidArgument, "page_token is not one that this list returned")
+}
+
+func (a *runsAPI) liveRuns(ctx context.Context, app string, req *apiv1.ListRunsRequest, states []job.State, before uint64, limit int) (runs []*apiv1.Run, more uint64, err error) {
+	if len(states) == 0 {
+		return nil, 0, nil
+	}
+	type page struct {
+		runs []*apiv1.Run
+		more uint64
+	}
+	p, err := ask(ctx, a.s.loop, func(l *loop) (p page, err error) {
+		x := l.apps[app]
+		if x == nil {
+			return p, nil
+		}
+		found, more := x.live.newest(before, limit, func(r *job.Run) bool {
+			state := r.State
+			if state == job.Armed && r.PlannedMs <= l.nowMs {
+				state = job.Queued
+			}
+			return l.liveRun(app, r.ID) == r && slices.Contains(states, state) &&
+				(req.Job == "" || r.Job == req.Job) && (req.Host == "" || r.Host == req.Host)
+		})
+		p.more = more
+		for _, r := range found {
+			m := job.RunMessage(r.Row(), l.now)
+			m.Progress = l.progress[r.ID]
+			p.runs = append(p.runs, brief(m))
+		}
+		return p, nil
+	})
+	return p.runs, p.more, err
+}
+
+// brief leaves out what a list does not show.
+func brief(r *apiv1.Run) *apiv1.Run {
+	r.Input, r.InputBytes, r.Output, r.OutputBytes, r.Trace = "", nil, "", nil, ""
+	return r
+}
+
+// statesOf reads the filter of a list into the live states and the ended ones.
+func statesOf(filter string) (live []job.State, ended []string, err error) {
+	for _, s := range job.States() {
+		var match bool
+		switch filter {
+		case "", string(s):
+			match = true
+		case "live":
+			match = !s.Terminal()
+		case "unsuccessful":
+			match = s.Terminal() && s != job.Succeeded && s != job.Skipped
+		}
+		switch {
+		case match && s.Terminal():
+			ended = append(ended, string(s))
+		case match:
+			live = append(live, s)
+		}
+	}
+	if live == nil && ended == nil {
+		return nil, nil, status.Errorf(codes.InvalidArgument, "state %q is none: use live, unsuccessful, or one of %q", filter, job.States())
+	}
+	if filter == "" {
+		return live, nil, nil
+	}
+	return live, ended, nil
+}

@@ -1,0 +1,520 @@
+package sched
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/journal"
+	"github.com/wheelworkhq/wheelwork/sched/wheel"
+)
+
+const (
+	// stageBytes is the size at which a turn of the loop hands its records to
+	// the journal before it has seen all of its inbox.
+	stageBytes = 1 << 20
+	// growthRoom is the room in the journal below which nothing new is accepted,
+	// endRoom the room below which not even the end of a run is: in between,
+	// what was accepted can still be brought to its end.
+	growthRoom = 8 << 20
+	endRoom    = 4 << 20
+	// maxUnwritten bounds the runs that have ended and wait for the store.
+	maxUnwritten = 200_000
+)
+
+// loop is the one goroutine that owns the state. Fields without a comment are
+// touched by it alone.
+type loop struct {
+	cfg *Config
+	hub *hub
+
+	mu      sync.Mutex // guards inbox, flushed and dead
+	inbox   []func(*loop)
+	flushed []*stage
+	dead    bool
+	kick    chan struct{} // capacity 1: there is something in inbox or flushed
+	done    chan struct{} // closed when the loop has ended
+
+	now      time.Time // of this turn
+	nowMs    int64
+	lastWall time.Time // of the last turn, with its monotonic reading
+
+	apps   map[string]*app
+	order  []*app // round robin over apps with runs to dispatch
+	live   int    // live runs of all apps
+	wheel  *wheel.Wheel[any]
+	plans  map[string]job.Plan
+	arming []*job.Job // found by the wheel in this turn
+	late   lateness
+	rate   decayingRate
+
+	stage    *stage
+	inflight []*stage // handed to the journal, oldest first
+	lastSeq  uint64   // the sequence of the last record that was applied
+	failure  error
+
+	hosts    map[string]*host
+	progress map[job.RunID]*apiv1.Progress
+	// holdUntil keeps runs back after a restart, so that hosts that are still
+	// executing some of them can say so first.
+	holdUntil time.Time
+
+	view checkpoints
+}
+
+// app is an app's share of a server.
+type app struct {
+	name  string
+	slots [job.Slots]*job.Slot
+	ready fifo       // runs to dispatch; entries may be stale
+	live  acceptance // live runs in the order in which they were accepted
+	count apiv1.CountRow
+	// minutes holds the roll-ups of the last hour by the start of the minute in
+	// Unix minutes.
+	minutes map[int64]*apiv1.MinuteRow
+}
+
+// stage is what one turn has decided: records, their effects, and the answers
+// that wait for their durability.
+type stage struct {
+	recs  []journal.Record
+	bytes int
+	fx    []job.Effect
+	acks  []func(error)
+	err   error
+}
+
+func newLoop(cfg *Config, h *hub) *loop {
+	l := &loop{
+		cfg: cfg, hub: h,
+		kick: make(chan struct{}, 1), done: make(chan struct{}),
+		apps: map[string]*app{}, plans: map[string]job.Plan{},
+		stage: &stage{}, hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{},
+	}
+	l.view.init()
+	l.setNow(time.Now())
+	l.wheel = wheel.New[any](l.nowMs)
+	return l
+}
+
+func (l *loop) setNow(t time.Time) {
+	l.now, l.nowMs = t, t.UnixMilli()
+}
+
+// do puts f into the inbox. It reports false when the loop has ended.
+func (l *loop) do(f func(*loop)) bool {
+	l.mu.Lock()
+	dead := l.dead
+	if !dead {
+		l.inbox = append(l.inbox, f)
+	}
+	l.mu.Unlock()
+	if !dead {
+		l.wake()
+	}
+	return !dead
+}
+
+func (l *loop) wake() {
+	select {
+	case l.kick <- struct{}{}:
+	default:
+	}
+}
+
+var errEnded = status.Error(codes.Unavailable, "the server is shutting down: try again in a moment")
+
+// ask runs f on the loop and returns its answer, once what f saw is durable:
+// nobody outside learns of a state that a crash could take back.
+func ask[T any](ctx context.Context, l *loop, f func(*loop) (T, error)) (T, error) {
+	return askDurable(ctx, l, func(l *loop, answer func(T, error)) {
+		v, err := f(l)
+		l.onDurable(func(lost error) { answer(v, cmp.Or(err, lost)) })
+	})
+}
+
+// askDurable runs f on the loop; f calls answer once, at once or later.
+func askDurable[T any](ctx context.Context, l *loop, f func(l *loop, answer func(T, error))) (T, error) {
+	type reply struct {
+		v   T
+		err error
+	}
+	ch := make(chan reply, 1)
+	var zero T
+	if !l.do(func(l *loop) { f(l, func(v T, err error) { ch <- reply{v, err} }) }) {
+		return zero, errEnded
+	}
+	select {
+	case r := <-ch:
+		return r.v, r.err
+	case <-ctx.Done():
+		return zero, status.FromContextError(ctx.Err()).Err()
+	case <-l.done:
+		select {
+		case r := <-ch:
+			return r.v, r.err
+		default:
+			return zero, errEnded
+		}
+	}
+}
+
+// run is the loop.
+func (l *loop) run(ctx context.Context) error {
+	defer l.end()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	l.lastWall = time.Now()
+	for {
+		select {
+		case <-l.kick:
+		case <-timer.C:
+		case <-ctx.Done():
+			return l.finish()
+		}
+		if err := l.turn(); err != nil {
+			return err
+		}
+		timer.Reset(l.sleep())
+	}
+}
+
+// turn is one round: see the package comment.
+func (l *loop) turn() error {
+	l.tick()
+	l.mu.Lock()
+	inbox, flushed := l.inbox, l.flushed
+	l.inbox, l.flushed = nil, nil
+	l.mu.Unlock()
+	for _, f := range inbox {
+		f(l)
+		if l.stage.bytes >= stageBytes {
+			l.submit()
+		}
+	}
+	l.wheel.Advance(l.nowMs, l.fire)
+	l.arm()
+	l.submit()
+	for _, s := range flushed {
+		l.release(s)
+	}
+	if l.failure != nil {
+		return l.failure
+	}
+	l.dispatch()
+	l.checkpoint()
+	return nil
+}
+
+// tick reads the clock. A wall clock that was set back would make the wheel,
+// which stands at a later time, fire new entries early: it is built anew.
+func (l *loop) tick() {
+	now := time.Now()
+	wall, mono := now.Round(0).Sub(l.lastWall.Round(0)), now.Sub(l.lastWall)
+	l.lastWall = now
+	l.setNow(now)
+	if drift := wall - mono; drift < -10*time.Millisecond {
+		l.cfg.Logger.Warn("the clock was set back", "by", -drift)
+		l.rewind()
+	}
+}
+
+// sleep returns how long the loop may wait when nothing comes in.
+func (l *loop) sleep() time.Duration {
+	wait := time.Hour
+	if at, ok := l.wheel.Next(); ok {
+		wait = time.UnixMilli(at).Sub(time.Now())
+	}
+	if d, ok := l.view.wait(l.now, l.cfg.CheckpointEvery); ok {
+		wait = min(wait, d)
+	}
+	if len(l.order) > 0 && l.now.Before(l.holdUntil) {
+		wait = min(wait, l.holdUntil.Sub(l.now))
+	}
+	return max(wait, 0)
+}
+
+// record decides: it puts rec on its way to the journal and folds it in.
+func (l *loop) record(s *job.Slot, rec *apiv1.Record) {
+	rec.AtMs = l.nowMs
+	body, err := proto.Marshal(rec)
+	if err != nil {
+		l.fail(fmt.Errorf("encode record: %w", err))
+		return
+	}
+	l.stage.recs = append(l.stage.recs, journal.Record{Slot: journal.Slot{App: s.App, Index: s.Index}, Body: body})
+	l.stage.bytes += len(body)
+	from := len(l.stage.fx)
+	l.stage.fx = s.Apply(rec, l.stage.fx)
+	l.account(l.stage.fx[from:])
+}
+
+// onDurable calls fn when everything that was decided so far is durable, or
+// with the error that says that it never will be.
+func (l *loop) onDurable(fn func(error)) {
+	l.stage.acks = append(l.stage.acks, fn)
+}
+
+// submit hands the turn's records to the journal.
+func (l *loop) submit() {
+	s := l.stage
+	if len(s.recs) == 0 {
+		if len(s.acks) == 0 {
+			return
+		}
+		l.stage = &stage{}
+		if n := len(l.inflight); n > 0 { // wait for what it rests on
+			l.inflight[n-1].acks = append(l.inflight[n-1].acks, s.acks...)
+			return
+		}
+		for _, ack := range s.acks {
+			ack(l.failure)
+		}
+		return
+	}
+	l.stage = &stage{}
+	l.inflight = append(l.inflight, s)
+	last, err := l.cfg.Journal.Append(s.recs, func(err error) {
+		l.mu.Lock()
+		s.err = err
+		l.flushed = append(l.flushed, s)
+		l.mu.Unlock()
+		l.wake()
+	})
+	if err != nil {
+		// Room was asked for before anything was decided, so this is not a full
+		// disk: the journal is dead, and the state is ahead of it.
+		l.fail(fmt.Errorf("append to the journal: %w", err))
+		l.release(s)
+		return
+	}
+	l.lastSeq = last
+	s.recs = nil
+}
+
+// release lets what a durable stage decided become visible.
+func (l *loop) release(s *stage) {
+	if s.err != nil {
+		l.fail(fmt.Errorf("write the journal: %w", s.err))
+	}
+	l.inflight = slices.DeleteFunc(l.inflight, func(x *stage) bool { return x == s })
+	for _, ack := range s.acks {
+		ack(l.failure)
+	}
+	if l.failure == nil {
+		for i := range s.fx {
+			l.perform(&s.fx[i])
+		}
+	}
+}
+
+// fail ends the server: the first error of the journal is final.
+func (l *loop) fail(err error) {
+	if l.failure == nil {
+		l.failure = status.Error(codes.Unavailable, err.Error())
+		l.cfg.Logger.Error("the server stops: the journal failed", "error", err)
+	}
+}
+
+// refuse says why nothing new is accepted now; nil when it is.
+func (l *loop) refuse() error {
+	switch {
+	case l.failure != nil:
+		return l.failure
+	case l.cfg.Journal.Room()-int64(l.stage.bytes) < growthRoom || l.view.full:
+		return status.Error(codes.ResourceExhausted, "the server's disk is full: free space on it, or move its data directory to a larger one; nothing that was accepted is lost")
+	case len(l.view.recent) > maxUnwritten:
+		return status.Error(codes.ResourceExhausted, "the server's disk does not keep up: try again in a moment")
+	}
+	return nil
+}
+
+// perform is what happens after a record is durable.
+func (l *loop) perform(e *job.Effect) {
+	switch e.Change {
+	case job.JobPlanned:
+		if e.Job.Current() && e.Job.NextMs > 0 {
+			l.wheel.Add(armAt(e.Job.NextMs), e.Job)
+		}
+	case job.RunArmed:
+		l.wheel.Add(e.Run.PlannedMs, e.Run)
+	case job.RunAccepted, job.RunRequeued:
+		l.enqueue(e.Run)
+	case job.RunWaiting:
+		l.wheel.Add(e.Run.RetryMs, e.Run)
+	case job.RunStopping:
+		if h := l.hosts[e.Run.Host]; h != nil {
+			h.out.cancel(e.Run.ID, e.Run.Attempt)
+		}
+	}
+	if e.Run != nil {
+		l.hub.notify(e.Run.ID)
+	}
+}
+
+// account keeps counters and marks what the store has to be told. It is part
+// of the fold: a replay comes to the same counts.
+func (l *loop) account(fx []job.Effect) {
+	for i := range fx {
+		e := &fx[i]
+		switch e.Change {
+		case job.JobChanged, job.JobDeleted, job.JobPlanned:
+			l.view.job(e.Job.Slot().App, e.Job.Name)
+		case job.ModuleAdded:
+			l.view.modules = append(l.view.modules, e.Module)
+		case job.KeyAdded:
+			l.view.key(e.Run.App, e.Key, e.Run.ID, e.AtMs)
+		default:
+			l.accountRun(e)
+		}
+	}
+}
+
+func (l *loop) accountRun(e *job.Effect) {
+	a := l.apps[e.Run.App]
+	m := a.minute(e.AtMs)
+	switch e.Change {
+	case job.RunArmed, job.RunAccepted:
+		m.Accepted++
+		a.live.push(e.Run)
+		l.rate.add(l.now)
+		l.live++
+	case job.RunRevoked:
+		l.live--
+	case job.RunEnded:
+		l.live--
+		if e.Run.State == job.Succeeded {
+			m.Succeeded++
+			a.count.Succeeded++
+		} else {
+			m.Failed++
+			a.count.Failed++
+		}
+		delete(l.progress, e.Run.ID)
+		l.view.ended(e.Run)
+	case job.RunStarted:
+		delete(l.progress, e.Run.ID)
+	}
+	l.view.run(e.Run.App, e.Run.ID)
+	l.view.app(a, e.AtMs)
+}
+
+// minute returns the roll-up of a moment. A capture forgets the old ones.
+func (a *app) minute(atMs int64) *apiv1.MinuteRow {
+	at := atMs / 60_000
+	m := a.minutes[at]
+	if m == nil {
+		m = &apiv1.MinuteRow{}
+		a.minutes[at] = m
+	}
+	return m
+}
+
+// app returns the app of that name, made when missing.
+func (l *loop) app(name string) *app {
+	a := l.apps[name]
+	if a == nil {
+		a = &app{name: name, minutes: map[int64]*apiv1.MinuteRow{}}
+		for i := range a.slots {
+			a.slots[i] = job.NewSlot(name, uint8(i))
+		}
+		l.apps[name] = a
+	}
+	return a
+}
+
+// job returns a job or nil.
+func (l *loop) job(app, name string) *job.Job {
+	if a := l.apps[app]; a != nil {
+		return a.slots[job.SlotOf(name)].Jobs[name]
+	}
+	return nil
+}
+
+// liveRun returns a live run or nil.
+func (l *loop) liveRun(app string, id job.RunID) *job.Run {
+	if a := l.apps[app]; a != nil {
+		return a.slots[id.Slot()].Runs[id]
+	}
+	return nil
+}
+
+func (l *loop) slotOf(r *job.Run) *job.Slot { return l.apps[r.App].slots[r.ID.Slot()] }
+
+// finish ends the loop in order: what is under way becomes durable, and the
+// store gets all of it.
+func (l *loop) finish() error {
+	l.submit()
+	for len(l.inflight) > 0 {
+		<-l.kick
+		l.mu.Lock()
+		flushed := l.flushed
+		l.flushed = nil
+		l.mu.Unlock()
+		for _, s := range flushed {
+			l.release(s)
+		}
+	}
+	if l.failure != nil {
+		return l.failure
+	}
+	return l.lastCheckpoint()
+}
+
+// end tells everybody who waits that the loop is gone.
+func (l *loop) end() {
+	l.mu.Lock()
+	l.dead = true
+	l.mu.Unlock()
+	close(l.done)
+	for _, h := range l.hosts {
+		h.out.close()
+	}
+	close(l.view.work)
+}
+
+func (l *loop) load() Load {
+	ld := Load{ScheduleRate: l.rate.value(l.now)}
+	for _, h := range l.hosts {
+		if h.connected {
+			ld.Hosts++
+		}
+	}
+	for name := range l.apps {
+		ld.Apps = append(ld.Apps, name)
+	}
+	slices.Sort(ld.Apps)
+	return ld
+}
+
+// decayingRate counts events a second, the older the less: an hour ago counts
+// for nothing. A counter that only grows would send work away from a server
+// that has been idle since yesterday.
+type decayingRate struct {
+	rate float64
+	at   time.Time
+}
+
+const rateHalfLife = 30 * time.Second
+
+func (r *decayingRate) add(now time.Time) {
+	r.rate = r.value(now) + math.Ln2/rateHalfLife.Seconds()
+	r.at = now
+}
+
+func (r *decayingRate) value(now time.Time) float64 {
+	if r.at.IsZero() {
+		return 0
+	}
+	return r.rate * math.Exp2(-now.Sub(r.at).Seconds()/rateHalfLife.Seconds())
+}

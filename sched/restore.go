@@ -1,0 +1,135 @@
+package sched
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/journal"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+// restore builds the state: what the store holds, and on top of it the records
+// of the journal that the store has not seen.
+func restore(cfg *Config, h *hub) (*loop, error) {
+	l := newLoop(cfg, h)
+	err := cfg.Store.Load(store.Loader{
+		Job: func(app, name string, value []byte) error {
+			row := &apiv1.JobRow{}
+			if err := proto.Unmarshal(value, row); err != nil {
+				return fmt.Errorf("job %s/%s: %w", app, name, err)
+			}
+			return l.app(app).slots[job.SlotOf(name)].LoadJob(row)
+		},
+		Run: func(app string, id [16]byte, value []byte) error {
+			row := &apiv1.RunRow{}
+			if err := proto.Unmarshal(value, row); err != nil {
+				return fmt.Errorf("run %s: %w", job.RunID(id), err)
+			}
+			l.view.stored[runKey{app, id}] = struct{}{}
+			return l.app(app).slots[job.RunID(id).Slot()].LoadRun(row)
+		},
+		Module: func(app, name, version string, value []byte) error {
+			m := &apiv1.Module{}
+			l.app(app).slots[job.ModuleSlot].Modules[name+"@"+version] = m
+			return proto.Unmarshal(value, m)
+		},
+		Row: l.loadRow,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load the store: %w", err)
+	}
+	for _, a := range l.apps {
+		for _, s := range a.slots {
+			for _, r := range s.Runs {
+				a.live.push(r)
+				l.live++
+			}
+		}
+		a.live.sortByID()
+	}
+	if err := l.replay(); err != nil {
+		return nil, err
+	}
+	l.resume()
+	return l, nil
+}
+
+// replay folds in the records behind the store. Their effects happen once more
+// where they are harmless to repeat: see resume.
+func (l *loop) replay() error {
+	applied := l.cfg.Store.Applied()
+	l.view.applied, l.lastSeq = applied, applied
+	start, n := time.Now(), 0
+	err := l.cfg.Journal.Read(applied+1, func(seq uint64, slot journal.Slot, body []byte) error {
+		if seq != l.lastSeq+1 {
+			return fmt.Errorf("the journal has record %d after %d: records are missing", seq, l.lastSeq)
+		}
+		rec := &apiv1.Record{}
+		if err := proto.Unmarshal(body, rec); err != nil {
+			return fmt.Errorf("decode record %d: %w", seq, err)
+		}
+		if slot.Index >= job.Slots {
+			return fmt.Errorf("record %d is of slot %d, there are %d", seq, slot.Index, job.Slots)
+		}
+		s := l.app(slot.App).slots[slot.Index]
+		l.account(s.Apply(rec, nil))
+		l.lastSeq = seq
+		n++
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("replay the journal: %w", err)
+	}
+	if next := l.cfg.Journal.Next(); next != l.lastSeq+1 {
+		return fmt.Errorf("the store includes record %d, but the journal ends before %d: the journal's directory is not the one that belongs to this store", l.lastSeq, next)
+	}
+	if n > 0 {
+		l.cfg.Logger.Info("replayed the journal", "records", n, "in", time.Since(start).Round(time.Millisecond))
+	}
+	return nil
+}
+
+// resume sets going what the state asks for: timers, the queue, and the hosts
+// that were executing something.
+func (l *loop) resume() {
+	l.rate = decayingRate{} // what was replayed is not load
+	for _, a := range l.apps {
+		for _, s := range a.slots {
+			for _, r := range s.Runs {
+				switch r.State {
+				case job.Queued:
+					l.enqueue(r)
+				case job.Running:
+					l.expect(r)
+				}
+			}
+		}
+		sortFIFO(&a.ready)
+	}
+	if len(l.hosts) > 0 {
+		l.holdUntil = l.now.Add(settleTime)
+	}
+	for _, h := range l.hosts {
+		h.lostAt = l.now.Add(l.cfg.HostLease)
+	}
+	l.rewind()
+}
+
+// expect waits for a host that was executing a run before the restart.
+func (l *loop) expect(r *job.Run) {
+	h := l.hosts[r.Host]
+	if h == nil {
+		h = &host{
+			hello:   &apiv1.Hello{Host: r.Host, Name: r.Host, Session: r.Session},
+			out:     newOutbox(),
+			running: map[job.RunID]*job.Run{},
+			seenAt:  l.now,
+		}
+		l.hosts[r.Host] = h
+	}
+	h.running[r.ID] = r
+}

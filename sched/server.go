@@ -1,0 +1,119 @@
+package sched
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/journal"
+	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+// Config is what a server is made of. Journal, Store, Modules and Inspect are
+// required; a zero value elsewhere means the default named beside it.
+type Config struct {
+	ID    string // of this server, for people and hosts
+	Epoch uint64 // of its ownership; default 1
+
+	Journal journal.Journal
+	Store   *store.Store
+	Modules *modules.Store
+	// Inspect is the upload gate: it says what a module is, or in one sentence
+	// why it is refused.
+	Inspect func(ctx context.Context, code []byte, manifest string) (ModuleInfo, error)
+
+	MaxLive         int           // runs that have not ended; default 1 000 000
+	HostLease       time.Duration // how long a host may be out of touch before its runs are sent elsewhere; default 10 s
+	CheckpointEvery time.Duration // the store follows the state at this distance; default 50 ms
+	SnapshotEvery   time.Duration // default 10 min
+	SnapshotBytes   int64         // or when the journal has grown by this; default 256 MiB
+
+	Logger *slog.Logger // default: discard
+}
+
+// ModuleInfo is what the upload gate finds in a module.
+type ModuleInfo struct {
+	Kind     string // command reactor
+	Handlers []string
+	Imports  []string
+}
+
+func (c *Config) defaults() error {
+	if c.Journal == nil || c.Store == nil || c.Modules == nil || c.Inspect == nil {
+		return errors.New("sched: Journal, Store, Modules and Inspect are required")
+	}
+	c.Epoch = cmp.Or(c.Epoch, 1)
+	c.MaxLive = cmp.Or(c.MaxLive, 1_000_000)
+	c.HostLease = cmp.Or(c.HostLease, 10*time.Second)
+	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 50*time.Millisecond)
+	c.SnapshotEvery = cmp.Or(c.SnapshotEvery, 10*time.Minute)
+	c.SnapshotBytes = cmp.Or(c.SnapshotBytes, 256<<20)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// Server schedules and dispatches. It owns neither the journal nor the store:
+// the caller closes them after Run has returned.
+type Server struct {
+	cfg  Config
+	loop *loop
+	logs *logbook
+	hub  *hub
+}
+
+// New loads the state from the store, replays the journal behind it and returns
+// a server that is ready to Run.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	h := newHub()
+	l, err := restore(&cfg, h)
+	if err != nil {
+		return nil, fmt.Errorf("restore the state: %w", err)
+	}
+	return &Server{cfg: cfg, loop: l, hub: h, logs: newLogbook(cfg.Store, h)}, nil
+}
+
+// Register puts the server's gRPC services on r.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	apiv1.RegisterJobsServer(r, &jobsAPI{s: s})
+	apiv1.RegisterRunsServer(r, &runsAPI{s: s})
+	apiv1.RegisterModulesServer(r, &modulesAPI{s: s})
+	apiv1.RegisterProducerServer(r, &producerAPI{s: s})
+	apiv1.RegisterWorkerServer(r, &workerAPI{s: s})
+	apiv1.RegisterClusterServer(r, &clusterAPI{s: s})
+}
+
+// Run works until ctx ends, then brings the store up to date and returns nil.
+// An error means that the journal or the store failed: what was acknowledged is
+// safe, and the process should end.
+func (s *Server) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.loop.run(ctx) })
+	g.Go(func() error { return s.loop.writeCheckpoints() })
+	g.Go(func() error { return s.snapshots(ctx) })
+	return g.Wait()
+}
+
+// Load is what the nameserver wants to know.
+type Load struct {
+	ScheduleRate float64 // fires and triggers a second, decaying over a minute
+	Hosts        int
+	Apps         []string
+}
+
+// Load returns the server's load.
+func (s *Server) Load(ctx context.Context) (Load, error) {
+	return ask(ctx, s.loop, func(l *loop) (Load, error) { return l.load(), nil })
+}
