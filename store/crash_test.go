@@ -1,0 +1,481 @@
+package store
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// crashDir names the directory in which a child process commits until it is killed.
+const crashDir = "WHEELWORK_TEST_CRASH_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(crashDir); dir != "" {
+		err := commitForEver(dir)
+		fmt.Fprintln(os.Stderr, err) //nolint:errcheck // about to exit
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// numbered returns the batch with a number: all that it writes follows from it.
+func numbered(n int) *Batch {
+	return &Batch{
+		Applied:  uint64(n),
+		Jobs:     []JobRow{{"a", fmt.Sprintf("job-%02d", n%50), []byte(strconv.Itoa(n))}},
+		Runs:     []RunRow{{"a", id(n), []byte(strconv.Itoa(n))}, {"a", id(n - 3), nil}},
+		Rows:     []Row{{"counter", []byte(strconv.Itoa(n))}},
+		Finished: finishedRange(10*n, 10*n+10),
+	}
+}
+
+// checkNumbered checks that the store holds exactly what the batches from 1 to
+// Applied wrote.
+func checkNumbered(t testing.TB, s *Store) {
+	t.Helper()
+	n := int(s.Applied())
+	var want []string
+	for job := range 50 {
+		if last := n - (n-job+50)%50; last > 0 {
+			want = append(want, fmt.Sprintf("job %q %q %q", "a", fmt.Sprintf("job-%02d", job), strconv.Itoa(last)))
+		}
+	}
+	for run := max(1, n-2); run <= n; run++ {
+		want = append(want, fmt.Sprintf("run %q %x %q", "a", id(run), strconv.Itoa(run)))
+	}
+	if n > 0 {
+		want = append(want, fmt.Sprintf("row %q %q", "counter", strconv.Itoa(n)))
+	}
+	wantDump(t, s, want...)
+	checkHistory(t, s, n)
+}
+
+func checkHistory(t testing.TB, s *Store, n int) {
+	t.Helper()
+	next := 10*n + 9
+	for _, v := range pages(t, s, RunQuery{Limit: 1000}) {
+		if v != fmt.Sprint("run ", next) {
+			t.Fatalf("applied %d: the history has %q where run %d should be", n, v, next)
+		}
+		next--
+	}
+	if next != 9 && n > 0 {
+		t.Fatalf("applied %d: the history lacks the runs up to %d", n, next)
+	}
+}
+
+func commitForEver(dir string) error {
+	s, err := Open(Config{Dir: dir, SegmentBytes: 64 << 10})
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			if _, err := s.Snapshot(context.Background()); err != nil {
+				fmt.Fprintln(os.Stderr, err) //nolint:errcheck // about to exit
+				os.Exit(1)
+			}
+		}
+	}()
+	for n := int(s.Applied()) + 1; ; n++ {
+		if err := s.Commit(numbered(n)); err != nil {
+			return err
+		}
+		fmt.Println(n)
+	}
+}
+
+func TestKill(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Config{Dir: dir, SegmentBytes: 64 << 10}
+	r := rand.New(rand.NewPCG(1, 2))
+	for round := range 12 {
+		acked := killed(t, dir, 1+r.IntN(150), round)
+		s := openStore(t, cfg)
+		if got := int(s.Applied()); got < acked {
+			t.Fatalf("applied %d, but %d was acknowledged", got, acked)
+		}
+		checkNumbered(t, s)
+		closeStore(t, s)
+	}
+	if err := Rebuild(dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t, cfg)
+	if s.Applied() == 0 {
+		t.Fatal("rebuilt from nothing")
+	}
+	checkNumbered(t, s)
+}
+
+// killed lets a child commit in dir until it has acknowledged so many, kills it
+// and returns the last number it acknowledged.
+func killed(t *testing.T, dir string, commits, round int) (acked int) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), crashDir+"="+dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for i := 0; lines.Scan(); i++ {
+		if acked, err = strconv.Atoi(lines.Text()); err != nil {
+			t.Fatal(err)
+		}
+		if i == commits {
+			cmd.Process.Kill() //nolint:errcheck // it may be gone: then the test fails below
+		}
+	}
+	cmd.Wait() //nolint:errcheck // it was killed
+	if acked == 0 {
+		t.Fatalf("round %d: the child committed nothing", round)
+	}
+	return acked
+}
+
+// copyDir copies a directory as it is, while it may change: what a backup that
+// knows nothing of the store does.
+func copyDir(t testing.TB, from string) (to string) {
+	t.Helper()
+	to = filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+func remove(t testing.TB, paths ...string) {
+	t.Helper()
+	for _, p := range paths {
+		if err := os.RemoveAll(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func commitNumbered(t testing.TB, s *Store, n int) {
+	t.Helper()
+	for range n {
+		commit(t, s, numbered(int(s.Applied())+1))
+	}
+}
+
+// TestSnapshotsRebuild takes a copy at each link of two chains, throws its view
+// away and compares.
+func TestSnapshotsRebuild(t *testing.T) {
+	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 16 << 10})
+	for n := range 2*chainLinks + 2 {
+		commitNumbered(t, s, 1+n%4)
+		if applied := snapshot(t, s); applied != s.Applied() {
+			t.Fatalf("snapshot up to %d, applied %d", applied, s.Applied())
+		}
+		commitNumbered(t, s, n%3) // more than the snapshot has: to be cut
+		snapshots := len(mustGlob(t, s.path("snapshots/*")))
+		if want := 1 + n%chainLinks; snapshots != want {
+			t.Fatalf("%d snapshots, want %d", snapshots, want)
+		}
+		if n%7 != 0 {
+			continue
+		}
+		dir := copyDir(t, s.cfg.Dir)
+		var last int64
+		if err := Rebuild(dir, func(done, total int64) { last = total - done }); err != nil || last != 0 {
+			t.Fatal(err, last)
+		}
+		again := openStore(t, Config{Dir: dir, SegmentBytes: 16 << 10})
+		if again.Applied() != s.Applied()-uint64(n%3) {
+			t.Fatalf("rebuilt: applied %d, want %d", again.Applied(), s.Applied()-uint64(n%3))
+		}
+		checkNumbered(t, again)
+		commitNumbered(t, again, 5)
+		again = reopen(t, again)
+		checkNumbered(t, again)
+		closeStore(t, again)
+	}
+	before := mustGlob(t, s.path("snapshots/*"))
+	snapshot(t, s) // after what was committed behind the last one, if anything
+	snapshot(t, s)
+	if after := mustGlob(t, s.path("snapshots/*")); len(after) > len(before)+1 {
+		t.Error("a snapshot was written though nothing had changed")
+	}
+}
+
+// TestSnapshotKnowsDeletions compacts deletions away between two snapshots.
+func TestSnapshotKnowsDeletions(t *testing.T) {
+	s := openStore(t, Config{Dir: t.TempDir()})
+	put, del := &Batch{Applied: 1}, &Batch{Applied: 2}
+	for n := range 1000 {
+		put.Rows = append(put.Rows, Row{fmt.Sprintf("%04d", n), []byte("v")})
+		if n != 500 {
+			del.Rows = append(del.Rows, Row{fmt.Sprintf("%04d", n), nil})
+		}
+	}
+	commit(t, s, put)
+	s = reopen(t, s) // moves the rows to a table of the last level
+	snapshot(t, s)
+	commit(t, s, del)
+	fill := &Batch{Applied: 2}
+	for n := range 5000 { // enough that memtables are written out, and compacted
+		fill.Rows = append(fill.Rows, Row{fmt.Sprintf("fill/%d", n%2500), make([]byte, 8<<10)})
+	}
+	for range 3 {
+		commit(t, s, fill)
+	}
+	if err := s.db.Flatten(2); err != nil {
+		t.Fatal(err)
+	}
+	if snapshot(t, s); len(s.chain.links) != 2 {
+		t.Fatalf("%d links, want 2", len(s.chain.links))
+	}
+	closeStore(t, s)
+	if err := Rebuild(s.cfg.Dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, s.cfg)
+	var got []string
+	if err := s.Rows("0", "", "", func(key string, _ []byte) error { got = append(got, key); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, []string{"0500"}) {
+		t.Errorf("%d rows after the rebuild, want only 0500", len(got))
+	}
+}
+
+// TestPinIsBounded: with too many changes since the last snapshot the next one is full.
+func TestPinIsBounded(t *testing.T) {
+	s := openStore(t, Config{Dir: t.TempDir()})
+	commitNumbered(t, s, 1)
+	snapshot(t, s)
+	s.pinned.Store(pinLimit)
+	commitNumbered(t, s, 1)
+	snapshot(t, s)
+	if n := len(s.chain.links); n != 1 || s.chain.number != 2 {
+		t.Errorf("%d links of chain %d, want a new full one", n, s.chain.number)
+	}
+}
+
+func TestSnapshotIsCancelled(t *testing.T) {
+	s := openStore(t, Config{Dir: t.TempDir()})
+	commitNumbered(t, s, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Snapshot(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v, want %v", err, context.Canceled)
+	}
+	if left := mustGlob(t, s.path("snapshots/*")); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	snapshot(t, s)
+}
+
+// TestViewIsRebuilt damages the view in each of the ways that Open must notice.
+func TestViewIsRebuilt(t *testing.T) {
+	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 16 << 10})
+	commitNumbered(t, s, 20)
+	old := copyDir(t, s.path(viewName))
+	commitNumbered(t, s, 20)
+	snapshot(t, s)
+	commitNumbered(t, s, 10)
+	killed := copyDir(t, s.cfg.Dir)
+	closeStore(t, s)
+	for name, c := range map[string]struct {
+		from    string
+		damage  func(dir string)
+		applied uint64
+	}{
+		"closed":    {s.cfg.Dir, func(string) {}, 50},
+		"killed":    {killed, func(string) {}, 50},
+		"missing":   {s.cfg.Dir, func(dir string) { remove(t, filepath.Join(dir, viewName)) }, 40},
+		"emptied":   {s.cfg.Dir, func(dir string) { remove(t, mustGlob(t, filepath.Join(dir, viewName, "*"))...) }, 40},
+		"no tables": {s.cfg.Dir, func(dir string) { remove(t, mustGlob(t, filepath.Join(dir, viewName, "*.sst"))...) }, 40},
+		"scribbled": {s.cfg.Dir, func(dir string) {
+			if err := os.WriteFile(filepath.Join(dir, viewName, "MANIFEST"), []byte("scribble"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, 40},
+		"older": {s.cfg.Dir, func(dir string) {
+			remove(t, filepath.Join(dir, viewName))
+			if err := os.CopyFS(filepath.Join(dir, viewName), os.DirFS(old)); err != nil {
+				t.Fatal(err)
+			}
+		}, 40},
+		"power cut": {killed, func(dir string) {
+			if _, err := os.Stat(filepath.Join(dir, bootedName)); err != nil {
+				t.Skip("the system does not tell its boots apart: ", err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, bootedName), []byte("another"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, 40},
+		"history is damaged": {s.cfg.Dir, func(dir string) {
+			names := mustGlob(t, filepath.Join(dir, historyName, "*"))
+			content, err := os.ReadFile(names[len(names)-1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			content[len(content)-1] ^= 1
+			if err := os.WriteFile(names[len(names)-1], content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, 40},
+		"history is short": {s.cfg.Dir, func(dir string) {
+			names := mustGlob(t, filepath.Join(dir, historyName, "*"))
+			if err := os.Truncate(names[len(names)-1], 100); err != nil {
+				t.Fatal(err)
+			}
+		}, 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := copyDir(t, c.from)
+			c.damage(dir)
+			if name == "history is short" {
+				checkShortHistory(t, dir)
+				return
+			}
+			s := openStore(t, Config{Dir: dir, SegmentBytes: 16 << 10})
+			if s.Applied() != c.applied {
+				t.Fatalf("applied %d, want %d", s.Applied(), c.applied)
+			}
+			checkNumbered(t, s)
+			commitNumbered(t, s, 20)
+			snapshot(t, s)
+			s = reopen(t, s)
+			checkNumbered(t, s)
+		})
+	}
+}
+
+// checkShortHistory opens a store whose history lacks runs that nothing can bring
+// back, or that the journal has: it must open, and go on.
+func checkShortHistory(t *testing.T, dir string) {
+	t.Helper()
+	s := openStore(t, Config{Dir: dir, SegmentBytes: 16 << 10})
+	if s.Applied() != 40 {
+		t.Fatalf("applied %d, want that of the snapshot", s.Applied())
+	}
+	commitNumbered(t, s, 10)
+	if v, ok, err := s.Run(finished(505).App, id(505)); string(v) != "run 505" || !ok || err != nil {
+		t.Fatalf("a run after that: %q, %v, %v", v, ok, err)
+	}
+	reopen(t, s)
+}
+
+func TestDamagedSnapshot(t *testing.T) {
+	s := openStore(t, Config{Dir: t.TempDir()})
+	commitNumbered(t, s, 5)
+	snapshot(t, s)
+	commitNumbered(t, s, 5)
+	snapshot(t, s)
+	closeStore(t, s)
+	for link, name := range mustGlob(t, s.path("snapshots/*")) {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []int{0, 10, snapHead + 2, len(content) / 2, len(content) - 20, len(content) - 1} {
+			dir := copyDir(t, s.cfg.Dir)
+			damaged := filepath.Join(dir, snapshotsDir, filepath.Base(name))
+			bad := slices.Clone(content)
+			bad[at] ^= 16
+			if err := os.WriteFile(damaged, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := Rebuild(dir, nil); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), damaged) {
+				t.Fatalf("link %d, byte %d: got %v, want %v and the name of the file", link, at, err, ErrCorrupt)
+			}
+			again := openStore(t, Config{Dir: dir}) // the view is still there
+			checkNumbered(t, again)
+			if again.Applied() != 10 {
+				t.Fatalf("applied %d, want 10", again.Applied())
+			}
+			commitNumbered(t, again, 1)
+			snapshot(t, again) // and the next snapshot, a full one, heals
+			closeStore(t, again)
+			if err := Rebuild(dir, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestLoggerGetsReasons(t *testing.T) {
+	s := openStore(t, Config{Dir: t.TempDir()})
+	commitNumbered(t, s, 5)
+	snapshot(t, s)
+	closeStore(t, s)
+	remove(t, mustGlob(t, s.path("view/*.sst"))...)
+	var lines bytes.Buffer // slog locks it
+	s.cfg.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+	openStore(t, s.cfg)
+	if !strings.Contains(lines.String(), "rebuilt from the snapshots") {
+		t.Errorf("the log says only %q", lines.String())
+	}
+}
+
+// TestSnapshotHistoryDamaged damages runs that the journal does not have any more:
+// Open must say so, and go on without them once the file is gone.
+func TestSnapshotHistoryDamaged(t *testing.T) {
+	s := openStore(t, Config{Dir: t.TempDir()})
+	commitNumbered(t, s, 20)
+	snapshot(t, s)
+	closeStore(t, s)
+	name := mustGlob(t, s.path("history/*"))[0]
+	content, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := Open(s.cfg); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "move it away") {
+			t.Fatalf("got %v, want %v, the name of the file and what to do", err, ErrCorrupt)
+		}
+	}
+	remove(t, name)
+	s = openStore(t, s.cfg)
+	if got := pages(t, s, RunQuery{}); s.Applied() != 20 || len(got) != 0 {
+		t.Fatalf("applied %d, %d runs", s.Applied(), len(got))
+	}
+	for range 3 { // each time the snapshot, which knows of lost runs, and a replay
+		commitNumbered(t, s, 1)
+		if s = reopen(t, s); s.Applied() != 21 || len(pages(t, s, RunQuery{})) != 10 {
+			t.Fatalf("applied %d, %d runs: the runs after that are lost, or twice there", s.Applied(), len(pages(t, s, RunQuery{})))
+		}
+		closeStore(t, s)
+		remove(t, s.path(viewName))
+		if s = openStore(t, s.cfg); s.Applied() != 20 || len(pages(t, s, RunQuery{})) != 0 {
+			t.Fatalf("rebuilt: applied %d, %d runs", s.Applied(), len(pages(t, s, RunQuery{})))
+		}
+	}
+}
+
+func TestOpenIsQuick(t *testing.T) {
+	start := time.Now()
+	openStore(t, Config{Dir: t.TempDir()})
+	if took := time.Since(start); took > 5*time.Second { // the goal is 200 ms; this only notices folly
+		t.Errorf("open of an empty directory took %v", took)
+	}
+}

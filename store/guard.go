@@ -1,0 +1,75 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ErrFull says that the disk has too little free space to write safely. Nothing
+// was written; the same call may succeed later.
+var ErrFull = errors.New("disk is full")
+
+// What badger may write in the background after a commit was let through, and
+// what it would die of (it writes through memory maps) if the space were not
+// there:
+//
+//   - tables of the rows that are in memory only: at most unflushedLimit, the
+//     memtables that are waiting (3), being written (1) and being filled (1), 32
+//     MiB and a transaction each;
+//   - new tables of compactions, written before the old ones go: never more than
+//     all tables, at most compactionLimit: level 0 at its stall (10 tables), the
+//     base level and the second compactor.
+//
+// To that comes slack for whatever else fills the disk between two looks at it:
+// a segment of the journal, and headers of new files.
+const (
+	unflushedLimit  = 5 * (memTableBytes + memTableBytes*15/100)
+	compactionLimit = 512 << 20
+	slack           = 64 << 20
+
+	closeSlack = 1 << 20 // headers and the manifest, when badger closes
+
+	statEvery = 100 * time.Millisecond
+)
+
+// guard refuses writes while the disk has less free space than must stay free.
+type guard struct {
+	dir  string
+	stat func(dir string) (free, total int64, err error)
+	need func() int64 // bytes that must stay free
+
+	mu      sync.Mutex
+	looked  time.Time
+	free    int64 // at looked, less what was let through since
+	reserve int64 // need at looked
+}
+
+// check lets n more bytes be written, or returns [ErrFull].
+func (g *guard) check(n int64) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now := time.Now(); now.Sub(g.looked) >= statEvery {
+		free, _, err := g.stat(g.dir)
+		if err != nil {
+			return err
+		}
+		g.looked, g.free, g.reserve = now, free, g.need()
+	}
+	if g.free-n < g.reserve {
+		return fmt.Errorf("%w: %s has %s free, and %s must stay free while writing %s: make room on it",
+			ErrFull, g.dir, mebibytes(g.free), mebibytes(g.reserve), mebibytes(n))
+	}
+	g.free -= n
+	return nil
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<19)>>20) }
+
+// reserveFor is the sum above for a view with tables of so many bytes and so
+// many bytes that are not in tables yet.
+func reserveFor(tables, unflushed int64) int64 {
+	unflushed = min(unflushed, unflushedLimit)
+	return slack + unflushed + min(tables+unflushed, compactionLimit)
+}

@@ -1,0 +1,406 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"slices"
+
+	"github.com/wheelworkhq/wheelwork/store/segment"
+)
+
+// blockRuns is how many runs stand in one block of the history at most.
+const blockRuns = 1000
+
+// lookup is the text of a key of a block: what its rows are found by.
+type lookup struct {
+	kind    byte
+	a, b, c string
+}
+
+// The kinds of look-ups. They stand in files: letters are never reused.
+const (
+	byRun      = 'r' // app, id
+	byApp      = 'a' // app
+	byJob      = 'j' // app, job
+	byState    = 's' // state
+	byHost     = 'h' // host
+	byAppState = 'S' // app, state
+	byAppHost  = 'H' // app, host
+	byJobState = 'J' // app, job, state
+)
+
+// hash returns the key: the first 64 bits of a SHA-256, so that nobody can choose
+// names whose runs show up on the pages of another app.
+func (l lookup) hash() uint64 {
+	buf := make([]byte, 0, 128)
+	buf = append(buf, l.kind)
+	for _, part := range []string{l.a, l.b, l.c} {
+		buf = binary.LittleEndian.AppendUint32(buf, uint32(len(part)))
+		buf = append(buf, part...)
+	}
+	sum := sha256.Sum256(buf)
+	return binary.LittleEndian.Uint64(sum[:])
+}
+
+// columns are the keys of one run that its row names, so that a page can choose
+// rows without reading values.
+type columns struct{ app, job, state, host uint64 }
+
+// keySet collects the keys of a block. Most rows share what is in shared with
+// others, and with luck their job, too; to hash a text is the dear part.
+type keySet struct {
+	shared map[[3]string]columns // app, state, host: all but the job
+	jobs   map[[3]string]uint64  // app, job, state: key of the job
+	keys   []uint64
+}
+
+func (k *keySet) add(l lookup) uint64 {
+	h := l.hash()
+	k.keys = append(k.keys, h)
+	return h
+}
+
+// run adds what a run is found by.
+func (k *keySet) run(r *Finished) columns {
+	k.add(lookup{byRun, r.App, string(r.ID[:]), ""})
+	c, ok := k.shared[[3]string{r.App, r.State, r.Host}]
+	if !ok {
+		c.app = k.add(lookup{byApp, r.App, "", ""})
+		c.state = k.add(lookup{byState, r.State, "", ""})
+		c.host = k.add(lookup{byHost, r.Host, "", ""})
+		k.add(lookup{byAppState, r.App, r.State, ""})
+		k.add(lookup{byAppHost, r.App, r.Host, ""})
+		k.shared[[3]string{r.App, r.State, r.Host}] = c
+	}
+	c.job, ok = k.jobs[[3]string{r.App, r.Job, r.State}]
+	if !ok {
+		c.job = k.add(lookup{byJob, r.App, r.Job, ""})
+		k.add(lookup{byJobState, r.App, r.Job, r.State})
+		k.jobs[[3]string{r.App, r.Job, r.State}] = c.job
+	}
+	return c
+}
+
+// sorted returns the keys in order, each once.
+func (k *keySet) sorted() []uint64 {
+	slices.Sort(k.keys)
+	return slices.Compact(k.keys)
+}
+
+// historyBlocks encodes finished runs. Payload of a block, little endian:
+//
+//	number of runs n (4)
+//	ids (16 n)
+//	app, job, state, host of each run as places in the block's keys (4 × 2 n)
+//	end of each value, from the first value on (4 n)
+//	values
+func historyBlocks(runs []Finished) ([]segment.Block, error) {
+	var blocks []segment.Block
+	for part := range slices.Chunk(runs, blockRuns) {
+		total := 0
+		for i := range part {
+			total += len(part[i].Value)
+		}
+		if total > maxValue*4 {
+			return nil, fmt.Errorf("the values of %d finished runs take %d bytes, over the limit of %d", len(part), total, maxValue*4)
+		}
+		blocks = append(blocks, historyBlock(part, total))
+	}
+	return blocks, nil
+}
+
+func historyBlock(runs []Finished, values int) segment.Block {
+	set := keySet{
+		shared: make(map[[3]string]columns),
+		jobs:   make(map[[3]string]uint64, len(runs)),
+		keys:   make([]uint64, 0, 4*len(runs)),
+	}
+	cols := make([]columns, len(runs))
+	b := segment.Block{Min: math.MaxInt64, Max: math.MinInt64}
+	for i := range runs {
+		b.Min, b.Max = min(b.Min, runs[i].FinishedMs), max(b.Max, runs[i].FinishedMs)
+		cols[i] = set.run(&runs[i])
+	}
+	b.Keys = set.sorted()
+	b.Payload = appendRuns(make([]byte, 0, 4+len(runs)*(16+8+4)+values), runs, cols, b.Keys)
+	return b
+}
+
+func appendRuns(dst []byte, runs []Finished, cols []columns, keys []uint64) []byte {
+	le := binary.LittleEndian
+	dst = le.AppendUint32(dst, uint32(len(runs)))
+	for i := range runs {
+		dst = append(dst, runs[i].ID[:]...)
+	}
+	for _, c := range cols {
+		for _, key := range []uint64{c.app, c.job, c.state, c.host} {
+			place, _ := slices.BinarySearch(keys, key) // at most 8 keys a run: 16 bits are enough
+			dst = le.AppendUint16(dst, uint16(place))
+		}
+	}
+	end := 0
+	for i := range runs {
+		end += len(runs[i].Value)
+		dst = le.AppendUint32(dst, uint32(end))
+	}
+	for i := range runs {
+		dst = append(dst, runs[i].Value...)
+	}
+	return dst
+}
+
+func blocksSize(blocks []segment.Block) (n int64) {
+	for i := range blocks {
+		// The postings of the block are written again when its segment is sealed.
+		n += int64(len(blocks[i].Payload) + 24*len(blocks[i].Keys))
+	}
+	return n
+}
+
+// runBlock reads the payload of a block of the history.
+type runBlock struct {
+	n                      int
+	keys                   []uint64
+	ids, cols, ends, value []byte
+}
+
+func parseRuns(b segment.Block) (runBlock, error) {
+	bad := fmt.Errorf("history block at %d: its rows do not fit it: %w", b.Pos, segment.ErrCorrupt)
+	p := b.Payload
+	if len(p) < 4 {
+		return runBlock{}, bad
+	}
+	n := int(binary.LittleEndian.Uint32(p))
+	p = p[4:]
+	if n > len(p)/(16+8+4) {
+		return runBlock{}, bad
+	}
+	r := runBlock{n: n, keys: b.Keys, ids: p[:16*n], cols: p[16*n : 24*n], ends: p[24*n : 28*n], value: p[28*n:]}
+	for i := range 4 * n {
+		if int(binary.LittleEndian.Uint16(r.cols[2*i:])) >= len(r.keys) {
+			return runBlock{}, bad
+		}
+	}
+	for i, last := 0, 0; i < n; i++ {
+		end := r.end(i)
+		if end < last || end > len(r.value) {
+			return runBlock{}, bad
+		}
+		last = end
+	}
+	return r, nil
+}
+
+func (r *runBlock) end(i int) int { return int(binary.LittleEndian.Uint32(r.ends[4*i:])) }
+
+// copyValue returns the value of row i, for the caller to keep.
+func (r *runBlock) copyValue(i int) []byte {
+	start := 0
+	if i > 0 {
+		start = r.end(i - 1)
+	}
+	return append([]byte{}, r.value[start:r.end(i)]...)
+}
+
+func (r *runBlock) id(i int) [16]byte { return [16]byte(r.ids[16*i:]) }
+
+// columns returns the keys that row i names.
+func (r *runBlock) columns(i int) columns {
+	key := func(col int) uint64 { return r.keys[binary.LittleEndian.Uint16(r.cols[8*i+2*col:])] }
+	return columns{key(0), key(1), key(2), key(3)}
+}
+
+// Run returns a finished run.
+func (s *Store) Run(app string, id [16]byte) (value []byte, ok bool, err error) {
+	hash := lookup{byApp, app, "", ""}.hash()
+	find := [][]uint64{{lookup{byRun, app, string(id[:]), ""}.hash()}}
+	for b, err := range s.history.Find(find, segment.End) {
+		if err != nil {
+			return nil, false, fmt.Errorf("store: run: %w", err)
+		}
+		runs, err := parseRuns(b)
+		if err != nil {
+			return nil, false, fmt.Errorf("store: run: %w", err)
+		}
+		for i := runs.n - 1; i >= 0; i-- {
+			if runs.id(i) == id && runs.columns(i).app == hash {
+				return runs.copyValue(i), true, nil
+			}
+		}
+	}
+	return nil, false, nil
+}
+
+// RunQuery chooses finished runs; an empty field chooses any.
+type RunQuery struct {
+	App    string
+	Job    string // needs App
+	State  string
+	States []string // any of them, and of State
+	Host   string
+	Cursor string // of the page before; "" is the first page
+	Limit  int    // rows on a page: default 50, at most 1000
+}
+
+// ErrCursor says that a cursor is not one that [Store.Runs] returned.
+var ErrCursor = errors.New("bad cursor: leave it out to start at the newest run")
+
+// pageBlocks is how many blocks a page reads at most: a page of rows that are
+// rare in their blocks ends early, with a cursor, instead of taking long.
+const pageBlocks = 256
+
+// Runs returns a page of finished runs, those that ended last first. next is the
+// cursor of the page after; "" means that there is none. A page may have fewer
+// rows than the limit, even none, and still a next one, when many blocks had to
+// be looked through. Runs that end meanwhile do not move what later pages hold.
+func (s *Store) Runs(q RunQuery) (values [][]byte, next string, err error) {
+	values, next, err = s.runs(q)
+	if err != nil {
+		return nil, "", fmt.Errorf("store: runs: %w", err)
+	}
+	return values, next, nil
+}
+
+func (s *Store) runs(q RunQuery) (values [][]byte, next string, err error) {
+	if q.Job != "" && q.App == "" {
+		return nil, "", errors.New("a job needs its app")
+	}
+	limit := min(q.Limit, 1000)
+	if limit <= 0 {
+		limit = 50
+	}
+	from, err := parseCursor(q.Cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	wanted := q.match()
+	read := 0
+	for b, err := range s.history.Find(q.keys(), from.before()) {
+		if err != nil {
+			return nil, "", err
+		}
+		if read++; read > pageBlocks {
+			return values, cursor{b.Pos, math.MaxUint32}.String(), nil
+		}
+		runs, err := parseRuns(b)
+		if err != nil {
+			return nil, "", err
+		}
+		for i := from.rowsOf(b.Pos, runs.n) - 1; i >= 0; i-- {
+			if !wanted(runs.columns(i)) {
+				continue
+			}
+			if len(values) == limit {
+				return values, cursor{b.Pos, uint32(i + 1)}.String(), nil
+			}
+			values = append(values, runs.copyValue(i))
+		}
+	}
+	return values, "", nil
+}
+
+func (q *RunQuery) states() []string {
+	if q.State == "" {
+		return q.States
+	}
+	return append([]string{q.State}, q.States...)
+}
+
+// keys returns what a block must list to hold rows of the query: of each group
+// one key.
+func (q *RunQuery) keys() [][]uint64 {
+	var all [][]uint64
+	group := func(hashes ...uint64) { all = append(all, hashes) }
+	var withState func(state string) lookup
+	switch {
+	case q.Job != "":
+		withState = func(state string) lookup { return lookup{byJobState, q.App, q.Job, state} }
+	case q.App != "":
+		withState = func(state string) lookup { return lookup{byAppState, q.App, state, ""} }
+	default:
+		withState = func(state string) lookup { return lookup{byState, state, "", ""} }
+	}
+	var states []uint64
+	for _, state := range q.states() {
+		states = append(states, withState(state).hash())
+	}
+	switch {
+	case len(states) > 0:
+		group(states...)
+	case q.Job != "":
+		group(lookup{byJob, q.App, q.Job, ""}.hash())
+	case q.App != "" && q.Host == "":
+		group(lookup{byApp, q.App, "", ""}.hash())
+	}
+	switch {
+	case q.Host != "" && q.App != "":
+		group(lookup{byAppHost, q.App, q.Host, ""}.hash())
+	case q.Host != "":
+		group(lookup{byHost, q.Host, "", ""}.hash())
+	}
+	return all
+}
+
+// match returns which rows of such a block the query chooses.
+func (q *RunQuery) match() func(columns) bool {
+	app := lookup{byApp, q.App, "", ""}.hash()
+	job := lookup{byJob, q.App, q.Job, ""}.hash()
+	host := lookup{byHost, q.Host, "", ""}.hash()
+	var states []uint64
+	for _, state := range q.states() {
+		states = append(states, lookup{byState, state, "", ""}.hash())
+	}
+	return func(c columns) bool {
+		return (q.App == "" || c.app == app) &&
+			(q.Job == "" || c.job == job) &&
+			(q.Host == "" || c.host == host) &&
+			(len(states) == 0 || slices.Contains(states, c.state))
+	}
+}
+
+// cursor is where a page goes on: with the rows before row, from behind, of the
+// block at pos, then with the blocks before it.
+type cursor struct {
+	pos int64
+	row uint32
+}
+
+var newest = cursor{segment.End - 1, math.MaxUint32}
+
+// before is the position before which blocks are of interest.
+func (c cursor) before() int64 { return c.pos + 1 }
+
+// rowsOf returns how many of the n rows of the block at pos are before c.
+func (c cursor) rowsOf(pos int64, n int) int {
+	if pos == c.pos && int64(c.row) < int64(n) {
+		return int(c.row)
+	}
+	return n
+}
+
+func (c cursor) String() string {
+	b := binary.BigEndian.AppendUint64(nil, uint64(c.pos))
+	b = binary.BigEndian.AppendUint32(b, c.row)
+	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func parseCursor(s string) (cursor, error) {
+	if s == "" {
+		return newest, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(b) != 16 || crc32.ChecksumIEEE(b[:12]) != binary.BigEndian.Uint32(b[12:]) {
+		return cursor{}, ErrCursor
+	}
+	c := cursor{int64(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint32(b[8:])}
+	if c.pos < 0 || c.pos > newest.pos {
+		return cursor{}, ErrCursor
+	}
+	return c, nil
+}

@@ -1,0 +1,102 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+)
+
+// The keys in badger. Each kind begins with its letter; texts before the last
+// part are ended, so that keys sort by their parts.
+//
+//	v                          state of the view (meta)
+//	j text(app) name           job
+//	m text(app) text(name) version   module
+//	r text(app) id             live run, 16 bytes
+//	w key                      small row
+const (
+	kindView   = 'v'
+	kindJob    = 'j'
+	kindModule = 'm'
+	kindRun    = 'r'
+	kindRow    = 'w'
+)
+
+// maxKey is how long a key may be, bytes. badger takes 65 000.
+const maxKey = 4096
+
+var errKey = errors.New("malformed key")
+
+// appendText writes a text that ends by itself and sorts like the text: a zero
+// byte becomes 0 255, the end is 0 1.
+func appendText(dst []byte, s string) []byte {
+	for i := range len(s) {
+		dst = append(dst, s[i])
+		if s[i] == 0 {
+			dst = append(dst, 255)
+		}
+	}
+	return append(dst, 0, 1)
+}
+
+// cutText is the inverse of appendText.
+func cutText(b []byte) (s string, rest []byte, err error) {
+	var out []byte
+	for {
+		i := bytes.IndexByte(b, 0)
+		if i < 0 || i+1 == len(b) {
+			return "", nil, errKey
+		}
+		out = append(out, b[:i]...)
+		switch b[i+1] {
+		case 1:
+			return string(out), b[i+2:], nil
+		case 255:
+			out = append(out, 0)
+		default:
+			return "", nil, errKey
+		}
+		b = b[i+2:]
+	}
+}
+
+func viewKey() []byte { return []byte{kindView} }
+
+func jobKey(app, name string) []byte { return append(appendText([]byte{kindJob}, app), name...) }
+
+func parseJobKey(key []byte) (app, name string, err error) {
+	app, rest, err := cutText(key[1:])
+	return app, string(rest), err
+}
+
+// modulesKey begins the keys of an app's modules.
+func modulesKey(app string) []byte { return appendText([]byte{kindModule}, app) }
+
+func moduleKey(app, name, version string) []byte {
+	return append(appendText(modulesKey(app), name), version...)
+}
+
+func parseModuleKey(key []byte) (app, name, version string, err error) {
+	app, rest, err := cutText(key[1:])
+	if err != nil {
+		return "", "", "", err
+	}
+	name, rest, err = cutText(rest)
+	return app, name, string(rest), err
+}
+
+func runKey(app string, id [16]byte) []byte {
+	return append(appendText([]byte{kindRun}, app), id[:]...)
+}
+
+func parseRunKey(key []byte) (app string, id [16]byte, err error) {
+	app, rest, err := cutText(key[1:])
+	if err == nil && len(rest) != len(id) {
+		err = errKey
+	}
+	copy(id[:], rest)
+	return app, id, err
+}
+
+func rowKey(key string) []byte { return append([]byte{kindRow}, key...) }
+
+func parseRowKey(key []byte) string { return string(key[1:]) }

@@ -1,0 +1,179 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// A Loader gets the rows of a store. A nil function skips its rows. The value is
+// valid until the function returns; an error ends the load.
+type Loader struct {
+	Job    func(app, name string, value []byte) error
+	Run    func(app string, id [16]byte, value []byte) error
+	Module func(app, name, version string, value []byte) error
+	Row    func(key string, value []byte) error
+}
+
+// Load streams all rows as they are now: modules, jobs, live runs and small rows,
+// of each kind in the order of their keys.
+func (s *Store) Load(l Loader) error {
+	err := s.db.View(func(txn *badger.Txn) error {
+		for _, kind := range []byte{kindModule, kindJob, kindRun, kindRow} {
+			if !l.wants(kind) {
+				continue
+			}
+			err := scan(txn, []byte{kind}, []byte{kind}, func(key, value []byte) error { return l.row(kind, key, value) })
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("store: load: %w", err)
+	}
+	return nil
+}
+
+func (l *Loader) wants(kind byte) bool {
+	switch kind {
+	case kindModule:
+		return l.Module != nil
+	case kindJob:
+		return l.Job != nil
+	case kindRun:
+		return l.Run != nil
+	}
+	return l.Row != nil
+}
+
+// row hands a row over.
+func (l *Loader) row(kind byte, key, value []byte) error {
+	switch kind {
+	case kindModule:
+		app, name, version, err := parseModuleKey(key)
+		if err != nil {
+			return err
+		}
+		return l.Module(app, name, version, value)
+	case kindJob:
+		app, name, err := parseJobKey(key)
+		if err != nil {
+			return err
+		}
+		return l.Job(app, name, value)
+	case kindRun:
+		app, id, err := parseRunKey(key)
+		if err != nil {
+			return err
+		}
+		return l.Run(app, id, value)
+	}
+	return l.Row(parseRowKey(key), value)
+}
+
+// errStop ends a scan without an error.
+var errStop = errors.New("stop")
+
+// scan calls fn for the rows whose key begins with prefix, from the key from on.
+func scan(txn *badger.Txn, prefix, from []byte, fn func(key, value []byte) error) error {
+	opt := badger.DefaultIteratorOptions
+	opt.Prefix = prefix
+	it := txn.NewIterator(opt)
+	defer it.Close()
+	for it.Seek(from); it.Valid(); it.Next() {
+		item := it.Item()
+		err := item.Value(func(value []byte) error { return fn(item.Key(), value) })
+		if errors.Is(err, errStop) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Job returns a job.
+func (s *Store) Job(app, name string) (value []byte, ok bool, err error) {
+	err = s.db.View(func(txn *badger.Txn) error {
+		item, err := txn.Get(jobKey(app, name))
+		if errors.Is(err, badger.ErrKeyNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		ok = true
+		value, err = item.ValueCopy([]byte{})
+		return err
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("store: job: %w", err)
+	}
+	return value, ok, nil
+}
+
+// Jobs returns up to limit jobs of an app by name: those whose name begins with
+// prefix and comes behind after ("" is the first page). last is the name of the
+// last one, for the next page; more says whether there is one. The default limit
+// is 50.
+func (s *Store) Jobs(app, prefix, after string, limit int) (values [][]byte, last string, more bool, err error) {
+	if limit <= 0 {
+		limit = 50
+	}
+	within := jobKey(app, prefix)
+	from := within
+	if after >= prefix && after != "" {
+		from = append(jobKey(app, after), 0) // the next name there can be
+	}
+	err = s.db.View(func(txn *badger.Txn) error {
+		return scan(txn, within, from, func(key, value []byte) error {
+			if more = len(values) == limit; more {
+				return errStop
+			}
+			values = append(values, append([]byte{}, value...))
+			_, last, err = parseJobKey(key)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, "", false, fmt.Errorf("store: jobs: %w", err)
+	}
+	return values, last, more, nil
+}
+
+// Modules returns all modules of an app by name and version.
+func (s *Store) Modules(app string) (values [][]byte, err error) {
+	err = s.db.View(func(txn *badger.Txn) error {
+		return scan(txn, modulesKey(app), modulesKey(app), func(_, value []byte) error {
+			values = append(values, append([]byte{}, value...))
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("store: modules: %w", err)
+	}
+	return values, nil
+}
+
+// Rows calls fn, in order, for the small rows whose key is prefix and then
+// something from from up to, not including, to; "" is no bound. The value is
+// valid until fn returns; an error ends the walk and is returned.
+func (s *Store) Rows(prefix, from, to string, fn func(key string, value []byte) error) error {
+	err := s.db.View(func(txn *badger.Txn) error {
+		return scan(txn, rowKey(prefix), rowKey(prefix+from), func(key, value []byte) error {
+			k := parseRowKey(key)
+			if to != "" && k[len(prefix):] >= to {
+				return errStop
+			}
+			return fn(k, value)
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("store: rows: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package segment
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+)
+
+// ErrCorrupt says that bytes in a file are not what was written there.
+var ErrCorrupt = errors.New("corrupt")
+
+// A Block is what [Log.Append] writes and [Log.Find] yields.
+type Block struct {
+	// Pos is the position of the block in its log: it rises with every block and
+	// is never used twice. Find sets it, Append ignores it.
+	Pos int64
+	// Min and Max bound the times of the rows, Unix ms. [Log.Retain] goes by them.
+	Min, Max int64
+	// Keys are what the block is found by, sorted, each once.
+	Keys []uint64
+	// Payload is the caller's.
+	Payload []byte
+}
+
+const (
+	blockHead   = 8              // length of the body, its checksum
+	bodyHead    = 4 + 8 + 8      // number of keys, min, max
+	maxBody     = 256 << 20      // bounds what a flipped bit in a length can make us read
+	endOfBlocks = 0xF007F007     // stands where the next length would be; greater than maxBody
+	maxSegment  = int64(1) << 32 // offsets in the index have 32 bits
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checksum covers content and the place it belongs to, so that a block that was
+// moved, or left over from an older file, is not taken for a good one.
+func checksum(pos int64, content []byte) uint32 {
+	var p [8]byte
+	binary.LittleEndian.PutUint64(p[:], uint64(pos))
+	return crc32.Update(crc32.Update(0, castagnoli, p[:]), castagnoli, content)
+}
+
+// size is how many bytes the block takes in a segment.
+func (b *Block) size() int { return blockHead + bodyHead + 8*len(b.Keys) + len(b.Payload) }
+
+func (b *Block) check() error {
+	if b.size() > maxBody {
+		return fmt.Errorf("segment: a block of %d bytes is more than the limit of %d", b.size(), maxBody)
+	}
+	for i := 1; i < len(b.Keys); i++ {
+		if b.Keys[i-1] >= b.Keys[i] {
+			return errors.New("segment: the keys of a block must be sorted, each once")
+		}
+	}
+	return nil
+}
+
+// appendBlock writes the block as it stands at pos.
+func appendBlock(dst []byte, b *Block, pos int64) []byte {
+	le := binary.LittleEndian
+	start := len(dst)
+	dst = slices.Grow(dst, b.size())
+	dst = le.AppendUint32(dst, uint32(b.size()-blockHead))
+	dst = le.AppendUint32(dst, 0)
+	dst = le.AppendUint32(dst, uint32(len(b.Keys)))
+	dst = le.AppendUint64(dst, uint64(b.Min))
+	dst = le.AppendUint64(dst, uint64(b.Max))
+	for _, k := range b.Keys {
+		dst = le.AppendUint64(dst, k)
+	}
+	dst = append(dst, b.Payload...)
+	le.PutUint32(dst[start+4:], checksum(pos, dst[start+blockHead:]))
+	return dst
+}
+
+// parseBlock reads a whole block that stands at pos. The payload points into raw.
+func parseBlock(raw []byte, pos int64) (Block, error) {
+	le := binary.LittleEndian
+	if len(raw) < blockHead+bodyHead || int64(le.Uint32(raw)) != int64(len(raw)-blockHead) {
+		return Block{}, fmt.Errorf("block at %d: wrong length: %w", pos, ErrCorrupt)
+	}
+	body := raw[blockHead:]
+	if checksum(pos, body) != le.Uint32(raw[4:]) {
+		return Block{}, fmt.Errorf("block at %d: checksum does not match: %w", pos, ErrCorrupt)
+	}
+	n := int(le.Uint32(body))
+	if n > (len(body)-bodyHead)/8 {
+		return Block{}, fmt.Errorf("block at %d: %d keys do not fit: %w", pos, n, ErrCorrupt)
+	}
+	b := Block{Pos: pos, Min: int64(le.Uint64(body[4:])), Max: int64(le.Uint64(body[12:])), Keys: make([]uint64, n)}
+	for i := range b.Keys {
+		b.Keys[i] = le.Uint64(body[bodyHead+8*i:])
+	}
+	b.Payload = body[bodyHead+8*n:]
+	return b, nil
+}

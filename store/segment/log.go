@@ -1,0 +1,373 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Tail as [Options.Length] keeps all there is up to the last good block.
+const Tail = -1
+
+// Options say how to open a [Log].
+type Options struct {
+	// Kind, up to 8 bytes, stands in every file, so that logs are not mixed up.
+	Kind string
+	// SegmentBytes is how large a segment grows before it is sealed; a single
+	// Append may go over it. It must be less than 2 GiB.
+	SegmentBytes int64
+	// Length cuts the log: what lies at or behind this position is removed, and
+	// all before it must be there and sound. It is a value that Log.Length
+	// returned (0: remove all), or Tail.
+	Length int64
+	// AllowShort opens a log that ends before Length with what is left of it; it
+	// goes on at Length, so that positions keep their meaning.
+	AllowShort bool
+}
+
+// ShortError says that a log ends before the position that it should reach.
+type ShortError struct {
+	Want, Have int64 // positions
+}
+
+func (e *ShortError) Error() string {
+	return fmt.Sprintf("the segments end at position %d, but should reach %d", e.Have, e.Want)
+}
+
+// A Log is an append-only row of segments in one directory. Its methods may be
+// called from any goroutine.
+type Log struct {
+	dir string
+	opt Options
+
+	write    sync.Mutex // held by whoever changes what follows
+	buf      []byte     // of the last Append, for the next one
+	unsynced []*os.File // sealed since the last Sync
+	broken   error      // a failed fsync: what is on the disk is unknown from then on
+
+	// files holds the segments, oldest first; the last one is active, the others
+	// are sealed. The slice and what it points to never change: readers go on with
+	// what they loaded.
+	files atomic.Pointer[[]*file]
+}
+
+// Open opens the log in dir, which is made when it is missing. The caller makes
+// sure that no other process does the same. A log that ends before
+// Options.Length is a [*ShortError], unless that is allowed, and nothing was changed.
+func Open(dir string, opt Options) (*Log, error) {
+	if opt.SegmentBytes <= headerSize || opt.SegmentBytes >= maxSegment/2 || len(opt.Kind) > 8 {
+		return nil, fmt.Errorf("segment: open %s: segment size %d or kind %q out of range", dir, opt.SegmentBytes, opt.Kind)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("segment: open: %w", err)
+	}
+	bases, err := list(dir)
+	if err != nil {
+		return nil, fmt.Errorf("segment: open %s: %w", dir, err)
+	}
+	l := &Log{dir: dir, opt: opt}
+	files, err := l.load(bases)
+	if err != nil {
+		closeAll(files)
+		return nil, fmt.Errorf("segment: open %s: %w", dir, err)
+	}
+	l.files.Store(&files)
+	return l, nil
+}
+
+// list returns the positions of the segments in dir, in order.
+func list(dir string) ([]int64, error) {
+	entries, err := os.ReadDir(dir) // sorted by name, that is by position
+	if err != nil {
+		return nil, err
+	}
+	var bases []int64
+	for _, e := range entries {
+		if base, ok := parseName(e.Name()); ok {
+			bases = append(bases, base)
+		}
+	}
+	return bases, nil
+}
+
+// load opens the segments and cuts the log as Options.Length says. The last file
+// that it returns is active. With an error it returns what is open by then.
+func (l *Log) load(bases []int64) (files []*file, err error) {
+	keep := bases
+	if l.opt.Length != Tail {
+		keep = bases[:len(bases)-countFrom(bases, l.opt.Length)]
+	}
+	for _, base := range keep {
+		f, err := open(l.dir, l.opt.Kind, base)
+		if err != nil && l.opt.Length == Tail && errors.Is(err, ErrCorrupt) {
+			continue // a file of which a power cut left not even the header holds nothing
+		}
+		if err != nil {
+			return files, err
+		}
+		files = append(files, f)
+	}
+	short := l.checkLength(files)
+	if short != nil && !l.opt.AllowShort {
+		return files, short
+	}
+	if l.opt.Length != Tail {
+		for _, base := range bases[len(keep):] {
+			if err := os.Remove(filepath.Join(l.dir, filename(base))); err != nil {
+				return files, err
+			}
+		}
+	}
+	for i, f := range files {
+		if err := l.loadIndex(f, i == len(files)-1, short != nil); err != nil {
+			return files, err
+		}
+	}
+	return l.withActive(files, bases, short != nil)
+}
+
+// countFrom returns how many of the positions are at or behind from.
+func countFrom(bases []int64, from int64) int {
+	i, _ := slices.BinarySearch(bases, from)
+	return len(bases) - i
+}
+
+// checkLength returns a ShortError when the files end before Options.Length.
+func (l *Log) checkLength(files []*file) error {
+	var have int64
+	if n := len(files); n > 0 {
+		have = files[n-1].end()
+	}
+	if have < l.opt.Length {
+		return &ShortError{Want: l.opt.Length, Have: have}
+	}
+	return nil
+}
+
+// loadIndex reads the index of a file from its footer or, when it has none or is
+// to be cut, from its blocks.
+func (l *Log) loadIndex(s *file, last, short bool) error {
+	exact := l.opt.Length != Tail && !short // every block must be there
+	cut := last && exact
+	if ft, ok := readFooter(s.f, s.size, s.base); ok && !cut {
+		s.idx, s.min, s.max = ft.idx, ft.min, ft.max
+		return nil
+	}
+	limit := s.size
+	if cut {
+		limit = min(limit, l.opt.Length-s.base)
+	}
+	bad := s.scan(limit)
+	if bad != nil && exact {
+		return bad
+	}
+	if cut && s.size != limit {
+		return fmt.Errorf("%s: no block ends at position %d: %w", s.f.Name(), l.opt.Length, ErrCorrupt)
+	}
+	if err := s.f.Truncate(s.size); err != nil {
+		return err
+	}
+	if last && !short {
+		return nil
+	}
+	return l.seal(s)
+}
+
+// withActive adds the active segment when the last file is sealed or there is none.
+func (l *Log) withActive(files []*file, bases []int64, short bool) ([]*file, error) {
+	var base int64
+	if n := len(files); n > 0 {
+		if !files[n-1].sealed() {
+			return files, nil
+		}
+		base = files[n-1].end()
+	}
+	if l.opt.Length == Tail && len(bases) > 0 { // skipped files keep their positions
+		base = max(base, bases[len(bases)-1]+headerSize)
+	}
+	if short {
+		base = l.opt.Length
+	}
+	active, err := create(l.dir, l.opt.Kind, base)
+	if err != nil {
+		return files, err
+	}
+	return append(files, active), nil
+}
+
+// Append writes the blocks, each found by its keys, and returns the new length.
+// It is not synced; see [Log.Sync]. All blocks are written, or none.
+func (l *Log) Append(blocks ...Block) (length int64, err error) {
+	l.write.Lock()
+	defer l.write.Unlock()
+	size := 0
+	for i := range blocks {
+		if err := blocks[i].check(); err != nil {
+			return l.Length(), err
+		}
+		size += blocks[i].size()
+	}
+	if a := l.active(); a.size > headerSize && a.size+int64(size) > l.opt.SegmentBytes {
+		if err := l.roll(); err != nil {
+			return l.Length(), fmt.Errorf("segment: append: %w", err)
+		}
+	}
+	a := l.active()
+	if a.size+int64(size) > maxSegment/2 {
+		return l.Length(), fmt.Errorf("segment: append: %d bytes at once are more than a segment can hold", size)
+	}
+	next := *a
+	idx := a.idx.(*memory)
+	l.buf = slices.Grow(l.buf[:0], size)
+	for i := range blocks {
+		b := &blocks[i]
+		l.buf = appendBlock(l.buf, b, a.end()+int64(len(l.buf)))
+		idx = idx.with(b.Keys, span{uint32(next.size), uint32(b.size())})
+		next.size += int64(b.size())
+		next.min, next.max = min(next.min, b.Min), max(next.max, b.Max)
+	}
+	// A failed write leaves garbage behind the end; the next one goes over it.
+	if _, err := a.f.WriteAt(l.buf, a.size); err != nil {
+		return l.Length(), fmt.Errorf("segment: append: %w", err)
+	}
+	next.idx = idx
+	l.replaceActive(&next)
+	return next.end(), nil
+}
+
+func (l *Log) active() *file { files := *l.files.Load(); return files[len(files)-1] }
+
+// replaceActive puts files in the place of the active one.
+func (l *Log) replaceActive(with ...*file) {
+	old := *l.files.Load()
+	files := make([]*file, 0, len(old)+1)
+	files = append(append(files, old[:len(old)-1]...), with...)
+	l.files.Store(&files)
+}
+
+// roll seals the active segment and starts the next one.
+func (l *Log) roll() error {
+	sealed := *l.active()
+	if err := l.seal(&sealed); err != nil {
+		return err
+	}
+	next, err := create(l.dir, l.opt.Kind, sealed.end())
+	if err != nil {
+		return errors.Join(err, sealed.f.Truncate(l.active().size))
+	}
+	l.replaceActive(&sealed, next)
+	return nil
+}
+
+// seal writes the footer of s and moves its index to the disk.
+func (l *Log) seal(s *file) error {
+	m := s.idx.(*memory)
+	ft := appendFooter(nil, m, s.base, s.size, s.min, s.max)
+	if _, err := s.f.WriteAt(ft, s.size); err != nil {
+		return errors.Join(err, s.f.Truncate(s.size))
+	}
+	size := s.size + int64(len(ft))
+	read, ok := readFooter(s.f, size, s.base)
+	if !ok {
+		return errors.Join(fmt.Errorf("%s: the footer just written does not read back: %w", s.f.Name(), ErrCorrupt), s.f.Truncate(s.size))
+	}
+	s.idx, s.size = read.idx, size
+	l.unsynced = append(l.unsynced, s.f)
+	return nil
+}
+
+// Length returns the position behind the last block.
+func (l *Log) Length() int64 { return l.active().end() }
+
+// Bytes returns how many bytes all segments take.
+func (l *Log) Bytes() int64 {
+	var n int64
+	for _, f := range *l.files.Load() {
+		n += f.size
+	}
+	return n
+}
+
+// Sync makes durable all that was appended before the call. After an error the
+// log stays in error: what the disk holds is unknown then.
+func (l *Log) Sync() error {
+	l.write.Lock()
+	broken, sealed, active := l.broken, l.unsynced, l.active().f
+	l.unsynced = nil
+	l.write.Unlock()
+	if broken != nil {
+		return broken
+	}
+	var errs []error
+	for _, f := range append(sealed, active) {
+		if err := f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) { // closed: Retain removed it
+			errs = append(errs, err)
+		}
+	}
+	err := errors.Join(append(errs, syncDir(l.dir))...)
+	if err == nil {
+		return nil
+	}
+	l.write.Lock()
+	defer l.write.Unlock()
+	l.broken = fmt.Errorf("segment: sync: %w", err)
+	return l.broken
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Retain unlinks the sealed segments whose rows are all older than before, Unix
+// ms, and returns how many bytes that frees. It seals the active segment when
+// its oldest row is that old, so that rows live at most twice the retention.
+func (l *Log) Retain(before int64) (freed int64, err error) {
+	l.write.Lock()
+	defer l.write.Unlock()
+	if a := l.active(); a.size > headerSize && a.min < before {
+		if err := l.roll(); err != nil {
+			return 0, fmt.Errorf("segment: retain: %w", err)
+		}
+	}
+	var keep, drop []*file
+	for _, f := range *l.files.Load() {
+		if f.sealed() && f.max < before {
+			drop = append(drop, f)
+		} else {
+			keep = append(keep, f)
+		}
+	}
+	l.files.Store(&keep)
+	var errs []error
+	for _, f := range drop {
+		freed += f.size
+		errs = append(errs, os.Remove(f.f.Name()), f.f.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return freed, fmt.Errorf("segment: retain: %w", err)
+	}
+	return freed, nil
+}
+
+// Close closes the files. It does not sync.
+func (l *Log) Close() error {
+	l.write.Lock()
+	defer l.write.Unlock()
+	return closeAll(*l.files.Load())
+}
+
+func closeAll(files []*file) error {
+	var errs []error
+	for _, f := range files {
+		errs = append(errs, f.f.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,408 @@
+package store
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/wheelworkhq/wheelwork/store/segment"
+)
+
+// Config says where a store lies and how much it keeps. The zero value of a
+// field is its default.
+type Config struct {
+	// Dir is the directory; it is made when missing. Required.
+	Dir string
+	// SegmentBytes is the size of a segment of history or logs, bytes; default 64
+	// MiB, at most 1 GiB. Retention removes whole segments.
+	SegmentBytes int64
+	// RetainRuns is how long finished runs stay, from their end; RetainLogs how
+	// long the lines of runs stay. Default 7 days each. The last ones go up to as
+	// long again later, with their segment.
+	RetainRuns, RetainLogs time.Duration
+	// MinFreeBytes is how much of the disk must stay free, bytes; with less,
+	// writes are refused with [ErrFull]. Default: what badger might write in the
+	// background, which grows with the data from 64 to 760 MiB (guard.go has the
+	// sum). With less than that a full disk can kill the process.
+	MinFreeBytes int64
+	// Logger gets what an operator should know; default: nothing is logged.
+	Logger *slog.Logger
+
+	// stat replaces the look at the disk in tests.
+	stat func(dir string) (free, total int64, err error)
+}
+
+func (c *Config) setDefaults() error {
+	if c.Dir == "" {
+		return errors.New("no directory given")
+	}
+	c.SegmentBytes = cmp.Or(c.SegmentBytes, 64<<20)
+	c.RetainRuns = cmp.Or(c.RetainRuns, 7*24*time.Hour)
+	c.RetainLogs = cmp.Or(c.RetainLogs, 7*24*time.Hour)
+	if c.SegmentBytes < 4<<10 || c.SegmentBytes >= 1<<30 {
+		return fmt.Errorf("a segment of %d bytes: want 4 KiB to 1 GiB", c.SegmentBytes)
+	}
+	if c.RetainRuns < 0 || c.RetainLogs < 0 || c.MinFreeBytes < 0 {
+		return errors.New("retention and free space must not be negative")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.stat == nil {
+		c.stat = statDisk
+	}
+	return nil
+}
+
+const (
+	lockName     = "lock"
+	bootedName   = "booted"
+	viewName     = "view"
+	newViewName  = "view.new" // a view that is being rebuilt
+	historyName  = "history"
+	logsName     = "logs"
+	snapshotsDir = "snapshots"
+)
+
+// A Store is an open store. Its methods may be called from any goroutine, Commit
+// from one at a time.
+type Store struct {
+	cfg     Config
+	lock    *os.File
+	db      *badger.DB
+	history *segment.Log
+	logs    *segment.Log
+	guard   *guard
+
+	applied  atomic.Uint64
+	recovers int64        // bytes that badger had not written to tables when it was opened
+	written  atomic.Int64 // bytes set in badger since then
+	failed   error        // of a commit that failed half way: no other may follow; Commit's alone
+
+	pinned   atomic.Int64 // bytes set since the last snapshot
+	snapshot sync.Mutex   // held while a snapshot is made; guards pin and chain
+	pin      *badger.Txn  // of the last snapshot, see Snapshot; nil: the next one is full
+	chain    chain        // the newest one
+}
+
+// ErrCorrupt says that bytes in a file are not what was written there; the error
+// names the file.
+var ErrCorrupt = segment.ErrCorrupt
+
+// ErrLocked says that another process has the store open.
+var ErrLocked = errors.New("another process uses it")
+
+// Open opens the store in cfg.Dir for this process alone.
+//
+// A view that is missing, damaged, behind the newest snapshot or in doubt after
+// a power cut is rebuilt from the newest complete chain of snapshots; without
+// one the store starts empty, at Applied() = 0.
+func Open(cfg Config) (*Store, error) {
+	s, err := open(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("store: open %s: %w", cfg.Dir, err)
+	}
+	return s, nil
+}
+
+func open(cfg Config) (_ *Store, err error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{cfg: cfg, lock: lock}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	s.guard = &guard{dir: cfg.Dir, stat: cfg.stat, need: s.reserve}
+	s.recovers = diskUsage(s.path(viewName), ".mem")
+	if err := s.guard.check(0); err != nil {
+		return nil, err
+	}
+	if s.chain, err = newestChain(s.path(snapshotsDir)); err != nil {
+		return nil, err
+	}
+	m, err := s.openView()
+	if err != nil {
+		return nil, err
+	}
+	s.applied.Store(m.applied)
+	if s.logs, err = segment.Open(s.path(logsName), segment.Options{Kind: "logs", SegmentBytes: cfg.SegmentBytes, Length: segment.Tail}); err != nil {
+		return nil, err
+	}
+	return s, s.retain()
+}
+
+// lockDir makes the directory and takes its lock.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	taken, err := lockFile(f)
+	if err == nil && !taken {
+		err = fmt.Errorf("%w: stop it, or choose another directory", ErrLocked)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (s *Store) path(name string) string { return filepath.Join(s.cfg.Dir, name) }
+
+// openView opens badger and the history that belongs to it, from what is there
+// or, if that is no good, from the snapshots.
+func (s *Store) openView() (meta, error) {
+	m, err := s.tryView()
+	if err == nil {
+		return m, nil
+	}
+	if isTrouble(err) {
+		return meta{}, err
+	}
+	if !errors.Is(err, errNoView) {
+		s.cfg.Logger.Warn("store: the view is rebuilt from the snapshots", "dir", s.cfg.Dir, "reason", err)
+	}
+	if err := s.closeView(); err != nil {
+		s.cfg.Logger.Warn("store: close the old view", "error", err)
+	}
+	if err := rebuild(s.cfg, s.chain, nil); err != nil {
+		return meta{}, err
+	}
+	m, err = s.tryView()
+	var short *segment.ShortError
+	if errors.As(err, &short) {
+		// Even the snapshots know of runs that are in no segment: somebody removed
+		// files. The rest is good.
+		s.cfg.Logger.Error("store: finished runs are missing", "error", err)
+		return m, s.openHistory(m.history, true)
+	}
+	if errors.Is(err, ErrCorrupt) {
+		err = fmt.Errorf("%w: put a copy of the file back, or move it away and lose the runs in it", err)
+	}
+	return m, err
+}
+
+var errNoView = errors.New("there is no view yet")
+
+// isTrouble reports whether an error has its reason outside of the files: to
+// make them again would not help.
+func isTrouble(err error) bool {
+	for _, reason := range []error{os.ErrPermission, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
+}
+
+// tryView opens what is there. An error says why it cannot be used; what was
+// opened by then is closed with closeView.
+func (s *Store) tryView() (m meta, err error) {
+	if _, err := os.Stat(s.path(viewName)); errors.Is(err, os.ErrNotExist) {
+		return m, errNoView
+	}
+	if err := markBoot(s.cfg.Dir); err != nil {
+		return m, err
+	}
+	if s.db, err = openBadger(s.path(viewName), s.cfg.Logger); err != nil {
+		return m, err
+	}
+	err = s.db.View(func(txn *badger.Txn) error {
+		m, err = readMeta(txn)
+		return err
+	})
+	if err != nil {
+		return m, err
+	}
+	if snapshot := s.chain.applied(); snapshot > m.applied {
+		return m, fmt.Errorf("it includes the journal up to %d, but the newest snapshot up to %d", m.applied, snapshot)
+	}
+	return m, s.openHistory(m.history, false)
+}
+
+func (s *Store) openHistory(length int64, allowShort bool) (err error) {
+	s.history, err = segment.Open(s.path(historyName), segment.Options{
+		Kind: "history", SegmentBytes: s.cfg.SegmentBytes, Length: length, AllowShort: allowShort,
+	})
+	return err
+}
+
+// closeView closes badger and the history.
+func (s *Store) closeView() error {
+	var errs []error
+	if s.history != nil {
+		errs = append(errs, s.history.Close())
+	}
+	if s.db != nil {
+		errs = append(errs, s.closeBadger())
+	}
+	s.history, s.db = nil, nil
+	return errors.Join(errs...)
+}
+
+// closeBadger closes badger, which writes tables then, if the disk has room for
+// them; a process that is about to end must not die of it.
+func (s *Store) closeBadger() error {
+	free, _, err := s.cfg.stat(s.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if need := reserveFor(s.tableBytes(), s.recovers+s.written.Load()) - slack + closeSlack; free < need {
+		return fmt.Errorf("%w: %s has %s free, and closing in order may take %s: left as it is, which loses nothing",
+			ErrFull, s.cfg.Dir, mebibytes(free), mebibytes(need))
+	}
+	return s.db.Close()
+}
+
+// errBoot says that the machine stopped while the view was open. badger does not
+// sync what it writes between tables, so the view may have holes.
+var errBoot = errors.New("the machine stopped while it was open")
+
+// markBoot writes down during which boot of the machine the view is open. Where
+// the system does not tell, it does nothing.
+func markBoot(dir string) error {
+	now, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil //nolint:nilerr // not Linux
+	}
+	name := filepath.Join(dir, bootedName)
+	switch before, err := os.ReadFile(name); {
+	case err == nil && string(before) == string(now):
+		return nil // killed, on a machine that went on: the page cache has it all
+	case err == nil:
+		return errBoot
+	case !errors.Is(err, os.ErrNotExist):
+		return err
+	}
+	if err := writeSynced(name, now); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+func writeSynced(name string, content []byte) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// Applied returns the journal sequence number that the view includes. The caller
+// replays from the next one.
+func (s *Store) Applied() uint64 { return s.applied.Load() }
+
+// Close closes the store and makes what was committed durable. No other method
+// may run or be called. [ErrFull]: there was no room to do so; the store is as if
+// the process had been killed, and the process should end.
+func (s *Store) Close() error {
+	if err := s.close(); err != nil {
+		return fmt.Errorf("store: close: %w", err)
+	}
+	return nil
+}
+
+// close closes what is open.
+func (s *Store) close() error {
+	s.releasePin()
+	opened := s.db != nil && s.history != nil
+	var err error
+	if opened {
+		err = s.history.Sync()
+	}
+	err = errors.Join(err, s.closeView())
+	if s.logs != nil {
+		err = errors.Join(err, s.logs.Close())
+	}
+	if opened && err == nil {
+		err = os.Remove(s.path(bootedName)) // all is in tables, and synced
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+	}
+	return errors.Join(err, s.lock.Close())
+}
+
+// reserve is how much of the disk must stay free now.
+func (s *Store) reserve() int64 {
+	if s.cfg.MinFreeBytes > 0 {
+		return s.cfg.MinFreeBytes
+	}
+	return reserveFor(s.tableBytes(), s.recovers+s.written.Load())
+}
+
+// tableBytes returns the size of badger's tables.
+func (s *Store) tableBytes() (n int64) {
+	if s.db == nil {
+		return diskUsage(s.path(viewName), ".sst")
+	}
+	for _, level := range s.db.Levels() {
+		n += level.Size
+	}
+	return n
+}
+
+// Stats are sizes in bytes.
+type Stats struct {
+	History   int64 // finished runs
+	Logs      int64 // lines of runs
+	Badger    int64 // the view
+	Snapshots int64
+	Free      int64 // of the disk, for this process
+	Total     int64 // of the disk
+	Reserve   int64 // how much of Free must stay free; with less, writes are refused
+}
+
+// Stats looks at the disk. It is meant for a page or a scrape, not for a loop.
+func (s *Store) Stats() Stats {
+	free, total, err := s.cfg.stat(s.cfg.Dir)
+	if err != nil {
+		s.cfg.Logger.Warn("store: stats", "error", err)
+	}
+	return Stats{
+		History:   s.history.Bytes(),
+		Logs:      s.logs.Bytes(),
+		Badger:    diskUsage(s.path(viewName), ""),
+		Snapshots: diskUsage(s.path(snapshotsDir), ""),
+		Free:      free,
+		Total:     total,
+		Reserve:   s.reserve(),
+	}
+}
+
+// retain unlinks what is older than the configuration keeps.
+func (s *Store) retain() error {
+	now := time.Now()
+	runs, err := s.history.Retain(now.Add(-s.cfg.RetainRuns).UnixMilli())
+	if err != nil {
+		return err
+	}
+	logs, err := s.logs.Retain(now.Add(-s.cfg.RetainLogs).UnixMilli())
+	if runs+logs > 0 {
+		s.cfg.Logger.Info("store: removed old segments", "history_bytes", runs, "log_bytes", logs)
+	}
+	return err
+}
+
+func isTemporary(name string) bool { return strings.HasSuffix(name, temporary) }

@@ -1,0 +1,173 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+)
+
+const memTableBytes = 32 << 20
+
+// badgerOptions are measured: research of the project, not badger's defaults.
+func badgerOptions(dir string, logger *slog.Logger) badger.Options {
+	return badger.DefaultOptions(dir).
+		WithLogger(badgerLogger{logger}).
+		WithMetricsEnabled(false).
+		WithSyncWrites(false). // the journal is synced; this is a view of it
+		WithDetectConflicts(false).
+		WithNumVersionsToKeep(1).
+		WithMemTableSize(memTableBytes).
+		WithNumMemtables(3).
+		WithNumLevelZeroTables(4).
+		WithNumLevelZeroTablesStall(10).
+		WithNumCompactors(2).
+		WithNumGoroutines(2).
+		WithCompactL0OnClose(true).
+		WithCompression(options.None).
+		WithBlockCacheSize(32 << 20).
+		WithIndexCacheSize(32 << 20).
+		WithValueThreshold(1 << 20). // values stay in the tables; the value log stays small
+		WithValueLogFileSize(64 << 20).
+		WithVerifyValueChecksum(true).
+		WithChecksumVerificationMode(options.OnTableRead)
+}
+
+// badgerLogger writes badger's messages, which are for its developers, quietly.
+type badgerLogger struct{ l *slog.Logger }
+
+func (b badgerLogger) Errorf(format string, args ...any)   { b.l.Warn(message(format, args)) }
+func (b badgerLogger) Warningf(format string, args ...any) { b.l.Warn(message(format, args)) }
+func (b badgerLogger) Infof(format string, args ...any)    { b.l.Debug(message(format, args)) }
+func (b badgerLogger) Debugf(string, ...any)               {} // several per compaction
+
+func message(format string, args []any) string {
+	return "badger: " + strings.TrimSpace(fmt.Sprintf(format, args...))
+}
+
+// openBadger opens the database in dir. badger panics on some kinds of damage;
+// that is an error here.
+func openBadger(dir string, logger *slog.Logger) (db *badger.DB, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			db, err = nil, fmt.Errorf("badger: %v", p)
+		}
+	}()
+	db, err = badger.Open(badgerOptions(dir, logger))
+	if err != nil {
+		return nil, err // badger returns a half-made database, too
+	}
+	return db, nil
+}
+
+// meta is the row that changes with every commit.
+type meta struct {
+	applied uint64 // journal sequence that the rows include
+	history int64  // length of the history that belongs to them
+}
+
+const metaVersion = 1
+
+func (m meta) encode() []byte {
+	b := []byte{metaVersion}
+	b = binary.LittleEndian.AppendUint64(b, m.applied)
+	return binary.LittleEndian.AppendUint64(b, uint64(m.history))
+}
+
+func decodeMeta(b []byte) (meta, error) {
+	if len(b) != 17 || b[0] != metaVersion {
+		return meta{}, errors.New("the row that says what the view includes is damaged or of a newer version")
+	}
+	return meta{binary.LittleEndian.Uint64(b[1:]), int64(binary.LittleEndian.Uint64(b[9:]))}, nil
+}
+
+// readMeta returns the zero meta for an empty view.
+func readMeta(txn *badger.Txn) (m meta, err error) {
+	item, err := txn.Get(viewKey())
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return meta{}, errIfAny(txn)
+	}
+	if err != nil {
+		return meta{}, err
+	}
+	err = item.Value(func(v []byte) error {
+		m, err = decodeMeta(v)
+		return err
+	})
+	return m, err
+}
+
+// errIfAny returns an error when there is any row.
+func errIfAny(txn *badger.Txn) error {
+	it := txn.NewIterator(badger.IteratorOptions{})
+	defer it.Close()
+	if it.Rewind(); it.Valid() {
+		return errors.New("there are rows, but not the one that says what they include")
+	}
+	return nil
+}
+
+// writer sets rows in transactions, as few as badger allows.
+type writer struct {
+	db  *badger.DB
+	txn *badger.Txn
+}
+
+func newWriter(db *badger.DB) *writer { return &writer{db: db, txn: db.NewTransaction(true)} }
+
+// set sets a row; a nil value deletes it. Both slices must stay as they are until
+// the writer is done.
+func (w *writer) set(key, value []byte) error {
+	err := w.try(key, value)
+	if !errors.Is(err, badger.ErrTxnTooBig) {
+		return err
+	}
+	if err := w.txn.Commit(); err != nil {
+		return err
+	}
+	w.txn = w.db.NewTransaction(true)
+	return w.try(key, value)
+}
+
+func (w *writer) try(key, value []byte) error {
+	if value == nil {
+		return w.txn.Delete(key)
+	}
+	return w.txn.Set(key, value)
+}
+
+func (w *writer) commit() error { return w.txn.Commit() }
+
+// discard gives up what was not committed; after commit it does nothing.
+func (w *writer) discard() { w.txn.Discard() }
+
+// diskUsage returns how many bytes the files in dir whose names end in suffix
+// take on the disk. Files that vanish meanwhile do not count.
+func diskUsage(dir, suffix string) (n int64) {
+	filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error { //nolint:errcheck // the function never fails
+		if err != nil || d.IsDir() || !strings.HasSuffix(d.Name(), suffix) {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			n += allocated(info)
+		}
+		return nil
+	})
+	return n
+}
+
+// syncDir makes durable which files are in dir.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
