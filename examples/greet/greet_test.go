@@ -1,4 +1,3 @@
-// Package greet tests the C example.
 package greet
 
 import (

@@ -1,0 +1,112 @@
+package wasm
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+)
+
+// silent is a sink that drops everything.
+type silent struct{}
+
+func (silent) Log(runtime.Level, []byte)     {}
+func (silent) Progress(int64, int64, string) {}
+
+func benchmarkRun(b *testing.B, e *Engine, task runtime.Task) {
+	ctx := context.Background()
+	task.Deadline = within(time.Hour)
+	if r := e.Run(ctx, task, silent{}); r.Outcome != runtime.Succeeded {
+		b.Fatalf("result = %+v", r)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		e.Run(ctx, task, silent{})
+	}
+}
+
+// BenchmarkWarm is a whole task on an instance that is set back after it.
+func BenchmarkWarm(b *testing.B) {
+	b.Run("wat/128KiB", func(b *testing.B) {
+		e := newEngine(b, Config{})
+		digest := load(b, e, withHandlers(fixture(b, "host"), hostHandlers...))
+		benchmarkRun(b, e, runtime.Task{Digest: digest, Handler: "echo", Input: make([]byte, 64)})
+	})
+	b.Run("go", func(b *testing.B) {
+		e := newEngine(b, Config{})
+		digest := load(b, e, buildGo(b, "../../examples/progress", "-buildmode=c-shared"))
+		benchmarkRun(b, e, runtime.Task{Digest: digest, Input: []byte("0")})
+	})
+}
+
+// BenchmarkCall is the guest's call alone, without reset.
+func BenchmarkCall(b *testing.B) {
+	e := newEngine(b, Config{})
+	digest := load(b, e, withHandlers(fixture(b, "host"), hostHandlers...))
+	m := e.module(digest)
+	task := runtime.Task{Digest: digest, Input: make([]byte, 64), Deadline: within(time.Hour)}
+	c := newCall(context.Background(), &task, silent{}, e.slots)
+	inst, err := e.reactor(c, m, defaultMemoryBytes)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		c.output = c.output[:0]
+		inst.arm(c, defaultStackBytes)
+		inst.params[0] = 0
+		if err := inst.handle.CallWithStack(c, inst.params[:]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkReset is setting an instance back that the task did not change.
+func BenchmarkReset(b *testing.B) {
+	e := newEngine(b, Config{})
+	digest := load(b, e, withHandlers(fixture(b, "host"), hostHandlers...))
+	task := runtime.Task{Digest: digest}
+	c := newCall(context.Background(), &task, silent{}, e.slots)
+	inst, err := e.reactor(c, e.module(digest), defaultMemoryBytes)
+	if err != nil {
+		b.Fatal(err)
+	}
+	im := inst.module.image.Load()
+	b.SetBytes(inst.size())
+	for b.Loop() {
+		inst.restore(im)
+	}
+}
+
+// BenchmarkFresh is a whole task in an instance of its own.
+func BenchmarkFresh(b *testing.B) {
+	b.Run("wat", func(b *testing.B) {
+		e := newEngine(b, Config{})
+		benchmarkRun(b, e, runtime.Task{Digest: load(b, e, fixture(b, "args"))})
+	})
+	b.Run("go", func(b *testing.B) {
+		e := newEngine(b, Config{})
+		digest := load(b, e, buildGo(b, "../../examples/totals"))
+		benchmarkRun(b, e, runtime.Task{Digest: digest, Input: []byte("customer,item,quantity,price\n")})
+	})
+}
+
+// buildGo compiles a Go package to WebAssembly.
+func buildGo(tb testing.TB, dir string, flags ...string) []byte {
+	tb.Helper()
+	file := filepath.Join(tb.TempDir(), "out.wasm")
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-trimpath", "-ldflags=-s -w", "-o", file, ".")...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("build %s: %v\n%s", dir, err, out)
+	}
+	code, err := os.ReadFile(file)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return code
+}

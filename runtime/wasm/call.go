@@ -1,0 +1,274 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/abi"
+)
+
+// Bounds of a slice: the units (about instructions) a guest runs between two
+// ticks. The slice adapts to sliceTime, because a unit may take 0.3 ns or, when
+// every load misses the caches, a hundred times as long.
+const (
+	firstSlice = 50_000
+	minSlice   = 5_000
+	maxSlice   = 1_000_000
+	sliceTime  = 200 * time.Microsecond
+)
+
+const (
+	// cancelGrace is how long a handler may run on after a cancel, so that one
+	// that asks can end by itself.
+	cancelGrace = 3 * time.Millisecond
+	// deadlineNear is when "cancelled" begins to warn.
+	deadlineNear = time.Second
+	// progressEvery is how often a progress goes on to the sink.
+	progressEvery = 100 * time.Millisecond
+)
+
+// Why the host ended a guest.
+var (
+	errDeadline    = errors.New("the handler did not end before its deadline")
+	errStopped     = errors.New("the handler was stopped")
+	errCallDepth   = errors.New("calls are nested too deep for the stack: look for a recursion without end")
+	errOutputLimit = errors.New("output limit")
+)
+
+// misuse is a host call with arguments that make no sense.
+type misuse struct{ text string }
+
+func (m misuse) Error() string { return m.text }
+
+// A call is one run of a guest function: what host functions need while it
+// lasts. It is the guest's context.Context; only Value is used by the engine.
+// It belongs to the goroutine that runs the guest.
+type call struct {
+	context.Context // Background: the engine looks for values only
+
+	ctx      context.Context // the caller's
+	task     *runtime.Task
+	sink     runtime.Sink
+	slots    chan struct{}
+	hasSlot  bool      // whether this call holds a token of slots
+	deadline time.Time // the earlier of the task's and the context's; zero: none
+	starting bool      // in _initialize, whose effects later tasks see: the task is out of reach
+
+	output      []byte
+	outputLimit int
+	log         logWriter
+	progress    progress
+	failure     *failure // what the guest told by fail
+
+	cause      error     // why the host ended the guest; nil when it did not
+	cancelSeen time.Time // first tick that saw the caller's context end
+	slice      int64     // units of the slice that runs
+	sliceStart time.Time
+}
+
+// failure is what a guest tells about why it fails.
+type failure struct {
+	permanent  bool
+	retryAfter time.Duration
+	code, text string
+}
+
+func newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan struct{}) *call {
+	c := &call{
+		Context:     context.Background(),
+		ctx:         ctx,
+		task:        t,
+		sink:        sink,
+		slots:       slots,
+		deadline:    monotonic(t.Deadline),
+		outputLimit: int(orDefault(t.Limits.OutputBytes, defaultOutputBytes)),
+		log:         logWriter{sink: sink, limit: orDefault(t.Limits.LogBytes, defaultLogBytes)},
+		progress:    progress{sink: sink},
+		slice:       firstSlice,
+	}
+	if d, ok := ctx.Deadline(); ok && (c.deadline.IsZero() || d.Before(c.deadline)) {
+		c.deadline = d
+	}
+	return c
+}
+
+// monotonic ties a time that came over the network to this process's steady
+// clock, so that a step of the wall clock does not end a guest.
+func monotonic(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	now := time.Now()
+	return now.Add(t.Sub(now))
+}
+
+func orDefault(v, def int64) int64 {
+	if v <= 0 {
+		return def
+	}
+	return v
+}
+
+type callKey struct{}
+
+// Value makes the call known to host functions.
+func (c *call) Value(key any) any {
+	if key == (callKey{}) {
+		return c
+	}
+	return nil
+}
+
+func callFrom(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
+
+// end ends the guest from within a host function. The engine turns the panic
+// into an error of the guest's call.
+func (c *call) end(cause error) {
+	c.cause = cause
+	panic(cause)
+}
+
+// endf ends the guest for a misuse of a host function.
+func (c *call) endf(format string, args ...any) {
+	c.end(misuse{fmt.Sprintf(format, args...)})
+}
+
+// begin starts the first slice.
+func (c *call) begin() { c.sliceStart = time.Now() }
+
+// tick is called when a slice is used up: it lets other goroutines run, ends a
+// guest whose time is over, and returns the next slice.
+func (c *call) tick() int64 {
+	used := time.Since(c.sliceStart)
+	goruntime.Gosched()
+	now := time.Now()
+	c.check(now)
+	c.progress.flush(now, false)
+	c.slice = nextSlice(c.slice, used)
+	c.sliceStart = now
+	return c.slice
+}
+
+// nextSlice doubles a slice that was short and shrinks a long one at once.
+func nextSlice(slice int64, used time.Duration) int64 {
+	switch {
+	case used > sliceTime:
+		return max(minSlice, int64(float64(slice)*float64(sliceTime)/float64(used)))
+	case used < sliceTime/2:
+		return min(maxSlice, slice*2)
+	}
+	return slice
+}
+
+// check ends the guest when its deadline has passed, or a while after the
+// caller cancelled it.
+func (c *call) check(now time.Time) {
+	if !c.deadline.IsZero() && !now.Before(c.deadline) {
+		c.end(errDeadline)
+	}
+	err := c.ctx.Err()
+	switch {
+	case err == nil:
+	case errors.Is(err, context.DeadlineExceeded):
+		c.end(errDeadline)
+	case c.cancelSeen.IsZero():
+		c.cancelSeen = now
+	case now.Sub(c.cancelSeen) > cancelGrace:
+		c.end(errStopped)
+	}
+}
+
+// overdue says why a guest should not even start.
+func (c *call) overdue() error {
+	switch err := c.ctx.Err(); {
+	case errors.Is(err, context.DeadlineExceeded), !c.deadline.IsZero() && !time.Now().Before(c.deadline):
+		return errDeadline
+	case err != nil:
+		return errStopped
+	}
+	return nil
+}
+
+// cancelled is what the guest learns when it asks whether to stop.
+func (c *call) cancelled() abi.Cancel {
+	switch {
+	case c.ctx.Err() != nil:
+		return abi.CancelRequested
+	case !c.deadline.IsZero() && time.Until(c.deadline) < deadlineNear:
+		return abi.CancelDeadlineNear
+	}
+	return abi.CancelNone
+}
+
+// sleep waits for d and gives the slot to another guest meanwhile. A guest that
+// sleeps when its deadline passes or it is cancelled is ended at once: it would
+// not ask before it wakes.
+func (c *call) sleep(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	c.progress.flush(time.Now(), d >= progressEvery)
+	if !c.deadline.IsZero() {
+		d = min(d, time.Until(c.deadline))
+	}
+	c.releaseSlot()
+	timer := time.NewTimer(d)
+	select {
+	case <-timer.C:
+	case <-c.ctx.Done():
+		timer.Stop()
+	}
+	err := c.acquireSlot()
+	if err == nil {
+		err = c.overdue()
+	}
+	if err != nil {
+		c.end(err)
+	}
+	c.sliceStart = time.Now()
+}
+
+// acquireSlot waits until the guest may run.
+func (c *call) acquireSlot() error {
+	select {
+	case c.slots <- struct{}{}:
+		c.hasSlot = true
+		return nil
+	default:
+	}
+	var expired <-chan time.Time
+	if !c.deadline.IsZero() {
+		timer := time.NewTimer(time.Until(c.deadline))
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case c.slots <- struct{}{}:
+		c.hasSlot = true
+		return nil
+	case <-c.ctx.Done():
+		return c.overdue()
+	case <-expired:
+		return errDeadline
+	}
+}
+
+func (c *call) releaseSlot() {
+	if c.hasSlot {
+		c.hasSlot = false
+		<-c.slots
+	}
+}
+
+// writeOutput appends to the output. Over the limit it ends the guest: the
+// rest could never be delivered.
+func (c *call) writeOutput(b []byte) {
+	if len(b) > c.outputLimit-len(c.output) {
+		c.end(errOutputLimit)
+	}
+	c.output = append(c.output, b...)
+}

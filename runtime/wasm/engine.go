@@ -1,0 +1,225 @@
+package wasm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	goruntime "runtime"
+	"sync"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
+)
+
+// engineVersion is part of the compile cache's path: code compiled by another
+// version of the engine must not be run. A test compares it with go.mod.
+const engineVersion = "wazero-v1.12.0"
+
+// Defaults of Config and of runtime.Limits.
+const (
+	defaultPoolBytes   = 256 << 20
+	defaultMaxMemory   = 1 << 30
+	defaultStackBytes  = 16 << 20
+	defaultMemoryBytes = 256 << 20
+	defaultOutputBytes = 1 << 20
+	defaultLogBytes    = 1 << 20
+)
+
+// ErrDigest says that a module's bytes are not those of its digest.
+var ErrDigest = errors.New("the module's bytes do not match its digest")
+
+// Config configures an Engine. The zero value works.
+type Config struct {
+	// CacheDir keeps compiled code across restarts, in a directory per engine
+	// version. It holds machine code that will be executed: nobody else may be
+	// able to write there. Default "": compiled code is kept in memory only.
+	CacheDir string
+	// MaxPoolBytes bounds the linear memory of idle instances. Default 256 MiB.
+	MaxPoolBytes int64
+	// Slots bounds how many guests run at once; a sleeping guest holds none, a
+	// task waits for one. Default: 4 for each processor Go uses.
+	Slots int
+	// MaxMemoryBytes caps runtime.Limits.MemoryBytes of every task. Default 1 GiB.
+	MaxMemoryBytes int64
+	// StackBytes bounds the estimated native stack of one guest call, and so its
+	// recursion. Default 16 MiB.
+	StackBytes int64
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxPoolBytes == 0 {
+		c.MaxPoolBytes = defaultPoolBytes
+	}
+	if c.Slots == 0 {
+		c.Slots = 4 * goruntime.GOMAXPROCS(0)
+	}
+	if c.MaxMemoryBytes == 0 {
+		c.MaxMemoryBytes = defaultMaxMemory
+	}
+	if c.StackBytes == 0 {
+		c.StackBytes = defaultStackBytes
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if c.MaxPoolBytes < 0 || c.Slots < 0 || c.MaxMemoryBytes < 0 || c.StackBytes < 0 {
+		return errors.New("wasm: a limit in the configuration is negative")
+	}
+	if c.MaxMemoryBytes > 1<<32 {
+		return fmt.Errorf("wasm: MaxMemoryBytes is %d, but a module cannot address more than 4 GiB", c.MaxMemoryBytes)
+	}
+	return nil
+}
+
+// An Engine compiles modules and runs tasks. It is safe for concurrent use.
+type Engine struct {
+	cfg   Config
+	rt    wazero.Runtime
+	cache wazero.CompilationCache
+	slots chan struct{} // holds a token for each guest that runs
+	pool  *pool
+	loads singleflight.Group
+
+	mu      sync.RWMutex
+	modules map[string]*module // by digest
+}
+
+var _ runtime.Executor = (*Engine)(nil)
+
+// features are what guests may use: WebAssembly 2.0 and what compilers emit
+// beyond it. Threads and exceptions stay off: the rewriter does not know them.
+const features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExtendedConst
+
+// New returns an engine. The caller must Close it.
+func New(ctx context.Context, cfg Config) (*Engine, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	e := &Engine{cfg: cfg.withDefaults(), modules: make(map[string]*module)}
+	e.slots = make(chan struct{}, e.cfg.Slots)
+	e.pool = newPool(e.cfg.MaxPoolBytes)
+	if err := e.openCache(); err != nil {
+		return nil, err
+	}
+	e.rt = wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().
+		WithCoreFeatures(features).
+		WithMemoryLimitPages(pages(e.cfg.MaxMemoryBytes)).
+		WithCompilationCache(e.cache))
+	if err := instantiateHost(ctx, e.rt); err != nil {
+		return nil, errors.Join(fmt.Errorf("wasm: build host modules: %w", err), e.Close(ctx))
+	}
+	return e, nil
+}
+
+func (e *Engine) openCache() (err error) {
+	if e.cfg.CacheDir == "" {
+		e.cache = wazero.NewCompilationCache()
+		return nil
+	}
+	dir := filepath.Join(e.cfg.CacheDir, engineVersion)
+	if e.cache, err = wazero.NewCompilationCacheWithDir(dir); err != nil {
+		return fmt.Errorf("wasm: open compile cache %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Close frees all instances and compiled code. No Run or Load may be going on.
+func (e *Engine) Close(ctx context.Context) error {
+	return errors.Join(e.pool.close(ctx), e.rt.Close(ctx), e.cache.Close(ctx))
+}
+
+// Loaded says whether Run can run the module of this digest.
+func (e *Engine) Loaded(digest string) bool { return e.module(digest) != nil }
+
+func (e *Engine) module(digest string) *module {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.modules[digest]
+}
+
+// Load makes a module ready to run: it checks the digest and the upload rules,
+// rewrites and compiles. Loading a loaded module does nothing; concurrent calls
+// for one digest share the work. When ctx ends Load returns, but a compilation
+// that has begun goes on for those that wait for it.
+func (e *Engine) Load(ctx context.Context, digest string, code []byte) error {
+	if e.Loaded(digest) {
+		return nil
+	}
+	done := e.loads.DoChan(digest, func() (any, error) { return nil, e.load(digest, code) })
+	select {
+	case r := <-done:
+		return r.Err
+	case <-ctx.Done():
+		return fmt.Errorf("load module: %w", context.Cause(ctx))
+	}
+}
+
+func (e *Engine) load(digest string, code []byte) error {
+	if e.Loaded(digest) {
+		return nil // by a flight that ended between the caller's look and this one
+	}
+	if digestOf(code) != digest {
+		return fmt.Errorf("load module %s: %w", digest, ErrDigest)
+	}
+	parsed, info, err := inspect(code)
+	if err != nil {
+		return fmt.Errorf("load module: %w", err)
+	}
+	metered := meter.Rewrite(parsed, e.meterOptions())
+	compiled, err := compile(e.rt, metered.Code)
+	if err != nil {
+		return fmt.Errorf("load module: %w", err)
+	}
+	m := &module{info: info, compiled: compiled, globals: metered.Globals, resettable: metered.NotResettable == ""}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.modules[digest] = m
+	return nil
+}
+
+func (e *Engine) meterOptions() meter.Options {
+	return meterOptions(e.cfg)
+}
+
+func meterOptions(cfg Config) meter.Options {
+	return meter.Options{
+		StackBytes:    cfg.StackBytes,
+		MemoryPages:   pages(cfg.MaxMemoryBytes),
+		TableElements: binary.DefaultLimits().TableElements,
+	}
+}
+
+// compile turns a panic of the compiler into an error: the code comes from
+// strangers, and a compiler has more corners than a parser.
+func compile(rt wazero.Runtime, code []byte) (_ wazero.CompiledModule, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = refuse("the compiler failed: %v", r)
+		}
+	}()
+	// Not the caller's context: others may wait for the same compilation.
+	ctx := experimental.WithCompilationWorkers(context.Background(), goruntime.GOMAXPROCS(0))
+	compiled, err := rt.CompileModule(ctx, code)
+	if err != nil {
+		return nil, refuse("%s: build it again with a current compiler", oneLine(err.Error()))
+	}
+	return compiled, nil
+}
+
+func digestOf(code []byte) string {
+	sum := sha256.Sum256(code)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// pages is the number of whole pages in so many bytes.
+func pages(bytes int64) uint32 { return uint32(bytes / binary.PageSize) }

@@ -1,0 +1,228 @@
+package binary
+
+// An Op is an opcode; those with a prefix byte are prefix<<16 | sub-opcode.
+type Op uint32
+
+// The opcodes that callers tell apart.
+const (
+	OpUnreachable        Op = 0x00
+	OpBlock              Op = 0x02
+	OpLoop               Op = 0x03
+	OpIf                 Op = 0x04
+	OpElse               Op = 0x05
+	OpEnd                Op = 0x0b
+	OpBr                 Op = 0x0c
+	OpBrIf               Op = 0x0d
+	OpBrTable            Op = 0x0e
+	OpReturn             Op = 0x0f
+	OpCall               Op = 0x10
+	OpCallIndirect       Op = 0x11
+	OpReturnCall         Op = 0x12
+	OpReturnCallIndirect Op = 0x13
+	OpGlobalGet          Op = 0x23
+	OpGlobalSet          Op = 0x24
+	OpTableSet           Op = 0x26
+	OpMemoryGrow         Op = 0x40
+	OpRefFunc            Op = 0xd2
+	OpMemoryInit         Op = 0xfc0008
+	OpDataDrop           Op = 0xfc0009
+	OpMemoryCopy         Op = 0xfc000a
+	OpMemoryFill         Op = 0xfc000b
+	OpTableInit          Op = 0xfc000c
+	OpElemDrop           Op = 0xfc000d
+	OpTableCopy          Op = 0xfc000e
+	OpTableGrow          Op = 0xfc000f
+	OpTableFill          Op = 0xfc0011
+)
+
+// An Instr is one decoded instruction.
+type Instr struct {
+	Op         Op
+	Start, End int    // its bytes are code[Start:End]
+	Index      uint32 // its first index immediate: a function, a segment, a label, the type of a block, …
+	TypeIndex  bool   // of a block: Index is a type; otherwise it has none or a single result
+}
+
+// immediate says what follows an opcode.
+type immediate uint8
+
+const (
+	immInvalid   immediate = iota // no such instruction, or one of a proposal that is not served
+	immNone                       //
+	immBlockType                  // s33
+	immIndex                      // u32
+	immIndex2                     // two u32
+	immBrTable                    // vector of u32 and one more
+	immSelect                     // vector of value types
+	immMemArg                     // align, offset
+	immByte                       // one byte
+	immI32                        // s32
+	immI64                        // s64
+	immF32                        // 4 bytes
+	immF64                        // 8 bytes
+	immV128                       // 16 bytes
+	immLane                       // memory argument and a lane
+)
+
+// immediates is immediateOf as a table: decoding is most of what loading a
+// cached module costs. It is never written to.
+var immediates = func() (t [256]immediate) {
+	for op := range t {
+		t[op] = immediateOf(byte(op))
+	}
+	return t
+}()
+
+// immediateOf classes the opcodes of one byte: core 2.0 and tail calls.
+func immediateOf(op byte) immediate {
+	switch {
+	case op >= 0x45 && op <= 0xc4, op >= 0xd1 && op <= 0xd1, op <= 0x01, op == 0x05, op == 0x0b, op == 0x0f, op == 0x1a, op == 0x1b:
+		return immNone
+	case op >= 0x02 && op <= 0x04:
+		return immBlockType
+	case op == 0x0c, op == 0x0d, op == 0x10, op == 0x12, op >= 0x20 && op <= 0x26, op == 0xd2:
+		return immIndex
+	case op == 0x11, op == 0x13:
+		return immIndex2
+	case op == 0x0e:
+		return immBrTable
+	case op == 0x1c:
+		return immSelect
+	case op >= 0x28 && op <= 0x3e:
+		return immMemArg
+	case op == 0x3f, op == 0x40, op == 0xd0:
+		return immByte
+	case op == 0x41:
+		return immI32
+	case op == 0x42:
+		return immI64
+	case op == 0x43:
+		return immF32
+	case op == 0x44:
+		return immF64
+	}
+	return immInvalid
+}
+
+// immediateOfFC classes the opcodes behind 0xfc: saturating conversions and bulk operations.
+func immediateOfFC(sub uint32) immediate {
+	switch {
+	case sub <= 7:
+		return immNone
+	case sub == 8, sub == 10, sub == 12, sub == 14:
+		return immIndex2
+	case sub == 9, sub == 11, sub == 13, sub >= 15 && sub <= 17:
+		return immIndex
+	}
+	return immInvalid
+}
+
+// immediateOfFD classes the opcodes behind 0xfd: vectors of 128 bits.
+func immediateOfFD(sub uint32) immediate {
+	switch {
+	case sub <= 11, sub == 92, sub == 93:
+		return immMemArg
+	case sub == 12, sub == 13:
+		return immV128
+	case sub >= 21 && sub <= 34:
+		return immByte
+	case sub >= 84 && sub <= 91:
+		return immLane
+	case sub <= 255:
+		return immNone
+	}
+	return immInvalid
+}
+
+// instr decodes the next instruction. The engine refuses vector opcodes that do
+// not exist; all that matters here is where an instruction ends.
+func (r *reader) instr(maxTargets int) Instr {
+	in := Instr{Start: r.off}
+	op := r.u8()
+	in.Op = Op(op)
+	imm := immediates[op]
+	if op == 0xfc || op == 0xfd {
+		sub := r.u32()
+		if sub > 0xffff {
+			r.failf("unknown instruction 0x%02x %d", op, sub)
+			return in
+		}
+		in.Op = Op(op)<<16 | Op(sub)
+		if imm = immediateOfFC(sub); op == 0xfd {
+			imm = immediateOfFD(sub)
+		}
+	}
+	if imm != immNone {
+		r.immediate(&in, imm, maxTargets)
+	}
+	in.End = r.off
+	return in
+}
+
+func (r *reader) immediate(in *Instr, imm immediate, maxTargets int) {
+	switch imm {
+	case immBlockType:
+		in.Index, in.TypeIndex = r.blockType()
+	case immI32:
+		r.skipLEB(5)
+	case immIndex:
+		in.Index = r.u32()
+	case immIndex2:
+		in.Index = r.u32()
+		r.u32()
+	case immBrTable:
+		for range r.count("targets of one br_table", maxTargets) {
+			r.u32()
+		}
+		r.u32()
+	case immSelect:
+		for range r.count("types of one select", 1) {
+			r.valueType()
+		}
+	case immMemArg:
+		r.memArg()
+	case immByte:
+		r.u8()
+	case immI64:
+		r.skipLEB(10)
+	case immF32:
+		r.bytes(4)
+	case immF64:
+		r.bytes(8)
+	case immV128:
+		r.bytes(16)
+	case immLane:
+		r.memArg()
+		r.u8()
+	case immInvalid:
+		if r.err == nil {
+			r.fail(unservedInstr(in.Op))
+		}
+	}
+}
+
+func (r *reader) memArg() {
+	r.u32()
+	r.u32()
+}
+
+// unservedInstr names the proposal of an instruction where that tells the user
+// which compiler flag to drop.
+func unservedInstr(op Op) error {
+	switch {
+	case op == 0xfe:
+		return &UnservedError{Feature: "threads (atomic instructions)", Remedy: "compile without -pthread and shared memory"}
+	case op >= 0x06 && op <= 0x0a, op == 0x18, op == 0x19, op == 0x1f:
+		return &UnservedError{Feature: "exception handling", Remedy: "compile without Wasm exceptions"}
+	case op == 0xfb, op == 0x14, op == 0x15, op >= 0xd3 && op <= 0xd6:
+		return &UnservedError{Feature: "garbage collection or typed function references", Remedy: "compile for WebAssembly 2.0"}
+	}
+	return &UnservedError{Feature: "an unknown instruction", Remedy: "compile for WebAssembly 2.0"}
+}
+
+// An UnservedError says that a module uses a WebAssembly feature which is not served.
+type UnservedError struct{ Feature, Remedy string }
+
+func (e *UnservedError) Error() string {
+	return "it uses " + e.Feature + ", which is not served: " + e.Remedy
+}

@@ -1,0 +1,60 @@
+package binary
+
+import "fmt"
+
+// Limits bound what Parse accepts. They keep a small upload from costing much
+// memory or compile time; every compiler we know stays far below them.
+type Limits struct {
+	ModuleBytes    int    // whole module
+	Types          int    // entries of the type section
+	Imports        int    // entries of the import section
+	Functions      int    // defined functions
+	Globals        int    // defined globals
+	Exports        int    // entries of the export section
+	Tables         int    // defined tables
+	TableElements  uint32 // initial size of one table
+	MemoryPages    uint32 // initial size of the memory, in pages of 64 KiB
+	Segments       int    // data segments, element segments
+	BodyBytes      int    // one function body
+	Locals         int    // locals of one function, without parameters
+	Nesting        int    // blocks of all kinds inside one another: a switch of many cases needs one for each
+	BranchNesting  int    // loops and ifs inside one another, for which compile time grows faster
+	ControlWork    int    // per function: its blocks times its locals; a million takes a compiler about a second
+	ModuleWork     int    // sum of the same over all functions
+	BranchTargets  int    // of one br_table
+	FunctionParams int    // parameters, and results, of one type
+}
+
+// DefaultLimits are the limits of the upload gate.
+func DefaultLimits() Limits {
+	return Limits{
+		ModuleBytes:    64 << 20,
+		Types:          20_000,
+		Imports:        1_000,
+		Functions:      200_000,
+		Globals:        10_000,
+		Exports:        20_000,
+		Tables:         16,
+		TableElements:  1 << 17,
+		MemoryPages:    1 << 14,
+		Segments:       100_000,
+		BodyBytes:      4 << 20,
+		Locals:         5_000,
+		Nesting:        16_000,
+		BranchNesting:  1_000,
+		ControlWork:    2_000_000,
+		ModuleWork:     30_000_000,
+		BranchTargets:  65_520,
+		FunctionParams: 1_000,
+	}
+}
+
+// A LimitError says that a module has more of something than is accepted.
+type LimitError struct {
+	What      string
+	Have, Max int64
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("%s: %d, at most %d are accepted", e.What, e.Have, e.Max)
+}

@@ -1,0 +1,189 @@
+package binary
+
+// Section ids, in the order of the specification's numbering.
+const (
+	SectionCustom    byte = 0
+	SectionType      byte = 1
+	SectionImport    byte = 2
+	SectionFunction  byte = 3
+	SectionTable     byte = 4
+	SectionMemory    byte = 5
+	SectionGlobal    byte = 6
+	SectionExport    byte = 7
+	SectionStart     byte = 8
+	SectionElement   byte = 9
+	SectionCode      byte = 10
+	SectionData      byte = 11
+	SectionDataCount byte = 12
+	sectionTag       byte = 13
+)
+
+// An ExternKind says what an import or export is.
+type ExternKind byte
+
+// The kinds of imports and exports.
+const (
+	KindFunc   ExternKind = 0
+	KindTable  ExternKind = 1
+	KindMemory ExternKind = 2
+	KindGlobal ExternKind = 3
+)
+
+func (k ExternKind) String() string {
+	switch k {
+	case KindFunc:
+		return "function"
+	case KindTable:
+		return "table"
+	case KindMemory:
+		return "memory"
+	case KindGlobal:
+		return "global"
+	}
+	return "item"
+}
+
+// Value types, as encoded.
+const (
+	I32     byte = 0x7f
+	I64     byte = 0x7e
+	F32     byte = 0x7d
+	F64     byte = 0x7c
+	V128    byte = 0x7b
+	FuncRef byte = 0x70
+
+	ExternRef byte = 0x6f
+)
+
+// PageSize is the unit of linear memory in bytes.
+const PageSize = 64 << 10
+
+// A Module is a parsed module. Slices point into the bytes given to Parse.
+type Module struct {
+	Types    []FuncType
+	Imports  []Import
+	Funcs    []uint32 // type index of each defined function
+	Tables   []Table
+	Memory   *Range // in pages; nil when the module defines none
+	Globals  []Global
+	Exports  []Export
+	Start    []byte // raw body of the start section; nil without one
+	StartFn  uint32
+	Elements []Element
+	Bodies   []Body   // invariant: len(Bodies) == len(Funcs)
+	Data     []uint32 // length of each data segment in bytes
+	Customs  []Custom
+
+	ImportedFuncs   int // invariant: number of Imports of KindFunc; defined functions follow them in the index space
+	ImportedGlobals int // invariant: number of Imports of KindGlobal; defined globals follow them
+
+	// Raw bodies of sections that a rewriter copies or extends; nil when absent.
+	RawTypes, RawImports, RawFuncs, RawData, RawDataCount []byte
+}
+
+// FuncCount is the size of the function index space.
+func (m *Module) FuncCount() int { return m.ImportedFuncs + len(m.Funcs) }
+
+// GlobalCount is the size of the global index space.
+func (m *Module) GlobalCount() int { return m.ImportedGlobals + len(m.Globals) }
+
+// FuncType returns the type of a function by its index. Parse has checked both indices.
+func (m *Module) FuncType(index uint32) FuncType {
+	if int(index) >= m.ImportedFuncs {
+		return m.Types[m.Funcs[int(index)-m.ImportedFuncs]]
+	}
+	for _, im := range m.Imports {
+		if im.Kind != KindFunc {
+			continue
+		}
+		if index == 0 {
+			return m.Types[im.Type]
+		}
+		index--
+	}
+	return FuncType{}
+}
+
+// Export returns the export of that name and kind.
+func (m *Module) Export(name string, kind ExternKind) (Export, bool) {
+	for _, e := range m.Exports {
+		if e.Name == name && e.Kind == kind {
+			return e, true
+		}
+	}
+	return Export{}, false
+}
+
+// Custom returns the first custom section of that name.
+func (m *Module) Custom(name string) ([]byte, bool) {
+	for _, c := range m.Customs {
+		if c.Name == name {
+			return c.Body, true
+		}
+	}
+	return nil, false
+}
+
+// A FuncType holds value types as encoded.
+type FuncType struct{ Params, Results []byte }
+
+// An Import is one entry of the import section.
+type Import struct {
+	Module, Name string
+	Kind         ExternKind
+	Type         uint32 // of a function
+}
+
+// A Range is the limits of a memory (in pages) or table (in elements).
+type Range struct {
+	Min, Max uint32
+	HasMax   bool
+}
+
+// A Table is a defined table.
+type Table struct {
+	Type byte
+	Range
+}
+
+// A Global is a defined global. Init is its constant expression with its end.
+type Global struct {
+	Type    byte
+	Mutable bool
+	Init    []byte
+}
+
+// An Export is one entry of the export section.
+type Export struct {
+	Name  string
+	Kind  ExternKind
+	Index uint32
+}
+
+// An Element is one element segment. Either Funcs or Exprs holds its items, by
+// the segment's form.
+type Element struct {
+	Flags  uint32
+	Table  uint32
+	Offset []byte // constant expression; nil when not active
+	Kind   []byte // element kind or reference type byte; empty in forms without it
+	Funcs  []uint32
+	Exprs  [][]byte
+}
+
+// Len is the number of items.
+func (e Element) Len() int { return len(e.Funcs) + len(e.Exprs) }
+
+// A Body is one function's code.
+type Body struct {
+	RawLocals  []byte // the declarations as encoded, with their count before them
+	LocalCount int    // without parameters
+	Code       []byte // instructions up to and with the last end
+	Instrs     int    // number of instructions: what a caller that decodes them again can allocate for
+}
+
+// A Custom is a custom section.
+type Custom struct {
+	Name string
+	Body []byte
+}

@@ -1,0 +1,53 @@
+package binary
+
+import "unicode/utf8"
+
+// A FuncName is the debug name of a function.
+type FuncName struct {
+	Index uint32
+	Name  []byte
+}
+
+// Names reads the module name and the function names of the custom section
+// "name". Custom sections cannot make a module invalid, so what is malformed
+// yields what was read before it.
+func (m *Module) Names() (module []byte, funcs []FuncName) {
+	body, ok := m.Custom("name")
+	if !ok {
+		return nil, nil
+	}
+	r := &reader{buf: body}
+	for !r.empty() {
+		id := r.u8()
+		sub := &reader{buf: r.bytes(r.u32())}
+		switch {
+		case r.err != nil:
+			return module, funcs
+		case id == 0:
+			if name := sub.bytes(sub.u32()); utf8.Valid(name) {
+				module = name
+			}
+		case id == 1:
+			funcs = sub.funcNames(m.FuncCount())
+		}
+	}
+	return module, funcs
+}
+
+// funcNames keeps the entries whose indices rise, as the format demands.
+func (r *reader) funcNames(count int) []FuncName {
+	var names []FuncName
+	next := int64(0)
+	for range r.count("function names", count) {
+		n := FuncName{Index: r.u32()}
+		n.Name = r.bytes(r.u32())
+		if r.err != nil || int64(n.Index) < next || int64(n.Index) >= int64(count) {
+			return names
+		}
+		next = int64(n.Index) + 1
+		if utf8.Valid(n.Name) { // the engine refuses a module for a name that is not
+			names = append(names, n)
+		}
+	}
+	return names
+}

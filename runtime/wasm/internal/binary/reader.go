@@ -1,0 +1,141 @@
+package binary
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+)
+
+// errTruncated says that the bytes ended inside an item.
+var errTruncated = errors.New("unexpected end")
+
+// reader walks over bytes. After the first error every read returns zero and
+// the error stays, so callers check it once per item instead of once per field.
+type reader struct {
+	buf []byte
+	off int // invariant: 0 <= off <= len(buf)
+	err error
+}
+
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+		r.off = len(r.buf)
+	}
+}
+
+func (r *reader) failf(format string, args ...any) { r.fail(fmt.Errorf(format, args...)) }
+
+func (r *reader) empty() bool { return r.off >= len(r.buf) }
+
+func (r *reader) u8() byte {
+	if r.empty() {
+		r.fail(errTruncated)
+		return 0
+	}
+	b := r.buf[r.off]
+	r.off++
+	return b
+}
+
+func (r *reader) bytes(n uint32) []byte {
+	if uint64(n) > uint64(len(r.buf)-r.off) {
+		r.fail(errTruncated)
+		return nil
+	}
+	b := r.buf[r.off : r.off+int(n) : r.off+int(n)]
+	r.off += int(n)
+	return b
+}
+
+// u32 reads an unsigned LEB128 of at most 32 bits.
+func (r *reader) u32() uint32 {
+	if r.off < len(r.buf) && r.buf[r.off] < 0x80 { // most are short
+		r.off++
+		return uint32(r.buf[r.off-1])
+	}
+	var v uint32
+	for shift := 0; shift < 35; shift += 7 {
+		b := r.u8()
+		if shift == 28 && b > 0x0f {
+			r.failf("integer does not fit 32 bits")
+			return 0
+		}
+		v |= uint32(b&0x7f) << shift
+		if b < 0x80 {
+			return v
+		}
+	}
+	return 0
+}
+
+// blockType reads a signed 33-bit LEB128 that is either one byte for a value
+// type (or 0x40 for none), or the index of a type. A negative number of several
+// bytes would be a value type in a form that no compiler writes.
+func (r *reader) blockType() (index uint32, isIndex bool) {
+	if r.empty() || r.buf[r.off]&0xc0 == 0x40 {
+		if b := r.u8(); b != 0x40 {
+			r.checkValueType(b)
+		}
+		return 0, false
+	}
+	index = r.u32()
+	if r.err == nil && r.buf[r.off-1]&0x40 != 0 {
+		r.failf("block type is negative")
+	}
+	return index, true
+}
+
+// valueType reads a value type of WebAssembly 2.0.
+func (r *reader) valueType() byte {
+	b := r.u8()
+	r.checkValueType(b)
+	return b
+}
+
+func (r *reader) checkValueType(b byte) {
+	if r.err != nil || b >= V128 && b <= I32 || b == FuncRef || b == ExternRef {
+		return
+	}
+	if b >= 0x60 && b <= 0x7a {
+		r.fail(unservedInstr(0xfb))
+		return
+	}
+	r.failf("0x%02x is no value type", b)
+}
+
+// skipLEB passes over a LEB128 of at most n bytes whose value is not needed.
+func (r *reader) skipLEB(n int) {
+	for range n {
+		if r.u8() < 0x80 {
+			return
+		}
+	}
+	r.failf("integer is longer than %d bytes", n)
+}
+
+func (r *reader) name() string {
+	b := r.bytes(r.u32())
+	if !utf8.Valid(b) {
+		r.failf("name is not UTF-8")
+		return ""
+	}
+	return string(b)
+}
+
+// count reads the length of a vector and refuses one above the limit or one
+// that the remaining bytes cannot hold, so that no count allocates much.
+func (r *reader) count(what string, limit int) int {
+	n := r.u32()
+	switch {
+	case r.err != nil:
+		return 0
+	case uint64(n) > uint64(limit):
+		r.fail(&LimitError{What: what, Have: int64(n), Max: int64(limit)})
+		return 0
+	case uint64(n) > uint64(len(r.buf)-r.off):
+		r.fail(errTruncated)
+		return 0
+	}
+	return int(n)
+}

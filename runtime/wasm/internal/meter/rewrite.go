@@ -1,0 +1,285 @@
+package meter
+
+import (
+	"strconv"
+
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+)
+
+// Version changes when the rewritten code of an unchanged module may change.
+const Version = 1
+
+// Names that the rewritten module uses.
+const (
+	HostModule  = "wheelwork_meter" // where tick is imported from
+	TickName    = "tick"
+	Prefix      = "wheelwork:" // of all added exports; a module that exports such a name itself must be refused before
+	FuelGlobal  = Prefix + "fuel"
+	StackGlobal = Prefix + "stack"
+)
+
+// Options are the bounds written into the module.
+type Options struct {
+	StackBytes    int64  // estimated bytes of native stack for all frames of a call
+	MemoryPages   uint32 // maximum of the memory, in pages of 64 KiB
+	TableElements uint32 // maximum of each table
+}
+
+// A Result is a rewritten module and what its host must know.
+type Result struct {
+	Code    []byte
+	Globals []string // export names of the module's own mutable globals
+	// NotResettable says why memory and globals are not all of an instance's
+	// state, so that it can only run once; "" when they are.
+	NotResettable string
+}
+
+// Rewrite returns the metered form of a parsed module.
+func Rewrite(m *binary.Module, opts Options) Result {
+	w := &rewriter{m: m, opts: opts}
+	w.plan()
+	return w.module()
+}
+
+// rewriter holds the index space of the new module.
+type rewriter struct {
+	m    *binary.Module
+	opts Options
+
+	tick           uint32 // function index; defined functions of the old module are shifted behind it
+	fillFn, copyFn uint32 // function indices of the helpers
+	fuel, stack    uint32 // global indices
+
+	types      []byte // encoded types added to the type section
+	typeCount  uint32 // size of the new type section
+	blockTypes map[string]uint32
+
+	tickType, bulkType uint32
+	usesBulk           bool
+	notResettable      string
+}
+
+func (w *rewriter) plan() {
+	w.tick = uint32(w.m.ImportedFuncs)
+	w.fillFn = uint32(w.m.FuncCount()) + 1
+	w.copyFn = w.fillFn + 1
+	w.fuel = uint32(w.m.GlobalCount())
+	w.stack = w.fuel + 1
+	w.typeCount = uint32(len(w.m.Types))
+	w.blockTypes = make(map[string]uint32)
+	w.tickType = w.addType([]byte{binary.I64}, []byte{binary.I64})
+	w.bulkType = w.addType([]byte{binary.I32, binary.I32, binary.I32}, nil)
+}
+
+func (w *rewriter) addType(params, results []byte) uint32 {
+	w.types = append(w.types, 0x60)
+	w.types = append(binary.AppendU32(w.types, uint32(len(params))), params...)
+	w.types = append(binary.AppendU32(w.types, uint32(len(results))), results...)
+	w.typeCount++
+	return w.typeCount - 1
+}
+
+// shift maps a function index of the old module to the new one.
+func (w *rewriter) shift(index uint32) uint32 {
+	if index < w.tick {
+		return index
+	}
+	return index + 1
+}
+
+// module writes all sections. Code comes first because it finds out which
+// types and helpers are needed.
+func (w *rewriter) module() Result {
+	code := w.codeSection()
+	globals, exports := w.exportSection()
+	out := make([]byte, 0, len(code)+len(code)/4+len(w.m.RawData)+1024)
+	out = append(out, "\x00asm\x01\x00\x00\x00"...)
+	out = binary.AppendSection(out, binary.SectionType, w.extend(w.m.RawTypes, w.typeCount-uint32(len(w.m.Types)), w.types))
+	out = binary.AppendSection(out, binary.SectionImport, w.extend(w.m.RawImports, 1, w.tickImport()))
+	out = binary.AppendSection(out, binary.SectionFunction, w.functionSection())
+	out = w.appendTables(out)
+	out = w.appendMemory(out)
+	out = binary.AppendSection(out, binary.SectionGlobal, w.globalSection())
+	out = binary.AppendSection(out, binary.SectionExport, exports)
+	if w.m.Start != nil {
+		out = binary.AppendSection(out, binary.SectionStart, binary.AppendU32(nil, w.shift(w.m.StartFn)))
+	}
+	if len(w.m.Elements) > 0 {
+		out = binary.AppendSection(out, binary.SectionElement, w.elementSection())
+	}
+	if w.m.RawDataCount != nil {
+		out = binary.AppendSection(out, binary.SectionDataCount, w.m.RawDataCount)
+	}
+	out = binary.AppendSection(out, binary.SectionCode, code)
+	if w.m.RawData != nil {
+		out = binary.AppendSection(out, binary.SectionData, w.m.RawData)
+	}
+	out = w.appendNames(out)
+	return Result{Code: out, Globals: globals, NotResettable: w.notResettable}
+}
+
+// extend adds items to the vector of a raw section.
+func (w *rewriter) extend(raw []byte, more uint32, items []byte) []byte {
+	n, old := binary.SplitCount(raw)
+	out := binary.AppendU32(make([]byte, 0, len(old)+len(items)+5), n+more)
+	out = append(out, old...)
+	return append(out, items...)
+}
+
+func (w *rewriter) tickImport() []byte {
+	b := binary.AppendName(nil, HostModule)
+	b = binary.AppendName(b, TickName)
+	b = append(b, byte(binary.KindFunc))
+	return binary.AppendU32(b, w.tickType)
+}
+
+func (w *rewriter) functionSection() []byte {
+	if !w.usesBulk {
+		return w.extend(w.m.RawFuncs, 0, nil)
+	}
+	bulk := binary.AppendU32(nil, w.bulkType)
+	return w.extend(w.m.RawFuncs, 2, append(bulk, bulk...))
+}
+
+func (w *rewriter) appendTables(out []byte) []byte {
+	if len(w.m.Tables) == 0 {
+		return out
+	}
+	b := binary.AppendU32(nil, uint32(len(w.m.Tables)))
+	for _, t := range w.m.Tables {
+		b = append(b, t.Type)
+		b = appendRange(b, t.Range, w.opts.TableElements)
+	}
+	return binary.AppendSection(out, binary.SectionTable, b)
+}
+
+func (w *rewriter) appendMemory(out []byte) []byte {
+	if w.m.Memory == nil {
+		return out
+	}
+	b := appendRange([]byte{1}, *w.m.Memory, w.opts.MemoryPages)
+	return binary.AppendSection(out, binary.SectionMemory, b)
+}
+
+// appendRange writes limits with a maximum of at most limit, but not below the minimum.
+func appendRange(b []byte, r binary.Range, limit uint32) []byte {
+	most := max(limit, r.Min)
+	if r.HasMax {
+		most = min(most, r.Max)
+	}
+	b = append(b, 1)
+	b = binary.AppendU32(b, r.Min)
+	return binary.AppendU32(b, most)
+}
+
+func (w *rewriter) globalSection() []byte {
+	b := binary.AppendU32(nil, uint32(len(w.m.Globals))+2)
+	for _, g := range w.m.Globals {
+		b = append(b, g.Type, flag(g.Mutable))
+		b = w.appendConst(b, g.Init)
+	}
+	b = appendI64Global(b, 0)
+	return appendI64Global(b, w.opts.StackBytes)
+}
+
+func flag(on bool) byte {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+func appendI64Global(b []byte, v int64) []byte {
+	b = append(b, binary.I64, 1, opI64Const)
+	b = binary.AppendS64(b, v)
+	return append(b, opEnd)
+}
+
+// appendConst copies a constant expression with its function indices shifted.
+func (w *rewriter) appendConst(b, expr []byte) []byte {
+	binary.ConstInstructions(expr, func(in binary.Instr) bool {
+		if in.Op == binary.OpRefFunc {
+			b = append(b, byte(binary.OpRefFunc))
+			b = binary.AppendU32(b, w.shift(in.Index))
+		} else {
+			b = append(b, expr[in.Start:in.End]...)
+		}
+		return true
+	})
+	return b
+}
+
+// exportSection exports the two counters and every mutable number.
+func (w *rewriter) exportSection() (globals []string, section []byte) {
+	var b []byte
+	n := uint32(len(w.m.Exports))
+	for _, e := range w.m.Exports {
+		if e.Kind == binary.KindFunc {
+			e.Index = w.shift(e.Index)
+		}
+		b = appendExport(b, e)
+	}
+	add := func(name string, index uint32) {
+		b = appendExport(b, binary.Export{Name: name, Kind: binary.KindGlobal, Index: index})
+		n++
+	}
+	add(FuelGlobal, w.fuel)
+	add(StackGlobal, w.stack)
+	for i, g := range w.m.Globals {
+		if !g.Mutable {
+			continue
+		}
+		if g.Type < binary.F64 || g.Type > binary.I32 {
+			w.notResettable = "a mutable global holds a vector or a reference"
+			continue
+		}
+		name := Prefix + "g" + strconv.Itoa(i)
+		add(name, uint32(w.m.ImportedGlobals+i))
+		globals = append(globals, name)
+	}
+	return globals, append(binary.AppendU32(nil, n), b...)
+}
+
+func appendExport(b []byte, e binary.Export) []byte {
+	b = binary.AppendName(b, e.Name)
+	b = append(b, byte(e.Kind))
+	return binary.AppendU32(b, e.Index)
+}
+
+func (w *rewriter) elementSection() []byte {
+	b := binary.AppendU32(nil, uint32(len(w.m.Elements)))
+	for _, e := range w.m.Elements {
+		b = binary.AppendU32(b, e.Flags)
+		if e.Flags&1 == 0 {
+			if e.Flags&2 != 0 {
+				b = binary.AppendU32(b, e.Table)
+			}
+			b = w.appendConst(b, e.Offset)
+		}
+		b = append(b, e.Kind...)
+		b = binary.AppendU32(b, uint32(e.Len()))
+		for _, f := range e.Funcs {
+			b = binary.AppendU32(b, w.shift(f))
+		}
+		for _, x := range e.Exprs {
+			b = w.appendConst(b, x)
+		}
+	}
+	return b
+}
+
+// appendNames keeps the function names, shifted, so that stack traces are right.
+func (w *rewriter) appendNames(out []byte) []byte {
+	module, funcs := w.m.Names()
+	b := binary.AppendName(nil, "name")
+	if module != nil {
+		b = binary.AppendSection(b, 0, binary.AppendName(nil, string(module)))
+	}
+	names := binary.AppendU32(nil, uint32(len(funcs)))
+	for _, f := range funcs {
+		names = binary.AppendU32(names, w.shift(f.Index))
+		names = binary.AppendName(names, string(f.Name))
+	}
+	b = binary.AppendSection(b, 1, names)
+	return binary.AppendSection(out, binary.SectionCustom, b)
+}

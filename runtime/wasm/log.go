@@ -1,0 +1,130 @@
+package wasm
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+)
+
+const (
+	// maxLine is where a line without an end is broken.
+	maxLine = 16 << 10
+	// maxErrorLine bounds what of a log line goes into an error text.
+	maxErrorLine = 300
+)
+
+// logWriter cuts what a guest writes into lines and passes on as much as the
+// limit allows. Each line costs its bytes and one for its line break.
+type logWriter struct {
+	sink    runtime.Sink
+	limit   int64
+	used    int64 // bytes passed on
+	full    bool  // the marker line is written, all else is dropped
+	partial []byte
+	said    lastWords
+}
+
+// Write takes a part of a stream; the last line stays until its end comes.
+func (l *logWriter) Write(level runtime.Level, p []byte) {
+	for len(p) > 0 && !l.full {
+		end := bytes.IndexByte(p, '\n')
+		if end < 0 {
+			l.hold(level, p)
+			return
+		}
+		if len(l.partial) == 0 {
+			l.line(level, p[:end])
+		} else {
+			l.hold(level, p[:end])
+			l.Flush(level)
+		}
+		p = p[end+1:]
+	}
+}
+
+// hold keeps the beginning of a line, and passes on a line that has no end.
+func (l *logWriter) hold(level runtime.Level, p []byte) {
+	for len(p) > 0 {
+		n := min(len(p), maxLine-len(l.partial))
+		l.partial = append(l.partial, p[:n]...)
+		p = p[n:]
+		if len(l.partial) == maxLine {
+			l.Flush(level)
+		}
+	}
+}
+
+// Flush passes on a line without its end.
+func (l *logWriter) Flush(level runtime.Level) {
+	if len(l.partial) > 0 {
+		l.line(level, l.partial)
+		l.partial = l.partial[:0]
+	}
+}
+
+func (l *logWriter) line(level runtime.Level, p []byte) {
+	for len(p) > maxLine {
+		l.emit(level, p[:maxLine])
+		p = p[maxLine:]
+	}
+	l.emit(level, bytes.TrimSuffix(p, []byte("\r")))
+}
+
+func (l *logWriter) emit(level runtime.Level, p []byte) {
+	if l.full {
+		return
+	}
+	if l.used+int64(len(p))+1 > l.limit {
+		l.full = true
+		l.partial = nil
+		l.sink.Log(runtime.LevelWarn, fmt.Appendf(nil, "log limit of %d bytes reached: the rest is dropped", l.limit))
+		return
+	}
+	l.used += int64(len(p)) + 1
+	l.said.note(p)
+	l.sink.Log(level, p)
+}
+
+// lastWords remembers the log line that most likely tells why a guest exits:
+// the first that reports a panic, or else the last that is not blank.
+type lastWords struct {
+	line    []byte
+	settled bool
+}
+
+func (w *lastWords) note(p []byte) {
+	if w.settled || len(bytes.TrimSpace(p)) == 0 {
+		return
+	}
+	w.line = append(w.line[:0], p[:min(len(p), maxErrorLine)]...)
+	w.settled = bytes.HasPrefix(p, []byte("panic: ")) || bytes.HasPrefix(p, []byte("fatal error: "))
+}
+
+// progress passes on the latest state, at most once per progressEvery.
+type progress struct {
+	sink        runtime.Sink
+	pending     bool
+	done, total int64
+	message     string
+	sent        time.Time
+}
+
+func (p *progress) set(done, total int64, message []byte) {
+	p.done, p.total, p.pending = done, total, true
+	if p.message != string(message) {
+		p.message = string(message)
+	}
+	p.flush(time.Now(), false)
+}
+
+// flush passes on what is pending when it is due, or when it must.
+func (p *progress) flush(now time.Time, must bool) {
+	if !p.pending || (!must && now.Sub(p.sent) < progressEvery) {
+		return
+	}
+	p.pending = false
+	p.sent = now
+	p.sink.Progress(p.done, p.total, p.message)
+}

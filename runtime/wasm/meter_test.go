@@ -1,0 +1,225 @@
+package wasm
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
+)
+
+// pair is a module in its plain and its metered form.
+type pair struct {
+	rt             wazero.Runtime
+	plain, metered api.Module
+	call           *call
+}
+
+// newPair instantiates both forms. ok is false when the plain one cannot be.
+func newPair(t *testing.T, rt wazero.Runtime, code []byte) (p pair, ok bool) {
+	t.Helper()
+	task := runtime.Task{Deadline: within(time.Minute)}
+	c := newCall(context.Background(), &task, &recorder{}, make(chan struct{}, 1))
+	c.begin()
+	cfg := wazero.NewModuleConfig().WithName("").WithStartFunctions()
+	parsed, err := wasmbinary.Parse(code, wasmbinary.DefaultLimits())
+	if err != nil {
+		return pair{}, false
+	}
+	plain, err := rt.InstantiateWithConfig(c, code, cfg)
+	metered, meteredErr := rt.InstantiateWithConfig(c, meter.Rewrite(parsed, meterOptions(Config{}.withDefaults())).Code, cfg)
+	if (err == nil) != (meteredErr == nil) {
+		t.Errorf("instantiate plain: %v, metered: %v", err, meteredErr)
+	}
+	return pair{rt, plain, metered, c}, err == nil && meteredErr == nil
+}
+
+// trapped begins the description of a call that did not return.
+const trapped = "trap: "
+
+// invoke calls an export of one form and describes how it ended.
+func (p pair) invoke(m api.Module, name string, args []uint64) string {
+	p.call.cause = nil
+	results, err := m.ExportedFunction(name).Call(p.call, args...)
+	if err != nil {
+		text := strings.TrimPrefix(oneLine(err.Error()), "wasm error: ")
+		return trapped + strings.Replace(text, errCallDepth.Error()+" (recovered by wazero)", "stack overflow", 1)
+	}
+	return fmt.Sprint(results)
+}
+
+func specRuntime(t *testing.T) wazero.Runtime {
+	t.Helper()
+	ctx := context.Background()
+	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCoreFeatures(features))
+	t.Cleanup(func() { rt.Close(ctx) })
+	if err := instantiateMeter(ctx, rt); err != nil {
+		t.Fatal(err)
+	}
+	return rt
+}
+
+// TestSpecModulesBehaveAlikeMetered runs the modules of the specification's
+// test suite, which the engine's source carries, in both forms: every exported
+// function with a few arguments, one after another.
+func TestSpecModulesBehaveAlikeMetered(t *testing.T) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/tetratelabs/wazero").Output()
+	if err != nil {
+		missing(t, "the go command")
+	}
+	dir := filepath.Join(strings.TrimSpace(string(out)), "internal", "integration_test", "spectest")
+	files := slices.Concat(glob(t, dir, "v2"), glob(t, dir, "tail-call"), glob(t, dir, "extended-const"))
+	if len(files) == 0 {
+		missing(t, "the engine's source with its specification tests")
+	}
+	rt := specRuntime(t)
+	modules, calls := 0, 0
+	for _, file := range files {
+		code, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			p, ok := newPair(t, rt, code)
+			if !ok {
+				return
+			}
+			modules++
+			calls += p.compareExports(t)
+			p.plain.Close(p.call)
+			p.metered.Close(p.call)
+		})
+	}
+	t.Logf("%d modules, %d calls", modules, calls)
+	if modules < 500 || calls < 5000 {
+		t.Errorf("only %d modules and %d calls compared", modules, calls)
+	}
+}
+
+func glob(t *testing.T, dir, part string) []string {
+	files, err := filepath.Glob(filepath.Join(dir, part, "testdata", "*.wasm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// compareExports calls each exported function in both forms.
+func (p pair) compareExports(t *testing.T) (calls int) {
+	defs := p.plain.ExportedFunctionDefinitions()
+	names := make([]string, 0, len(defs))
+	for name := range defs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		def := defs[name]
+		if !numbersOnly(def.ParamTypes()) || !numbersOnly(def.ResultTypes()) {
+			continue
+		}
+		for _, arg := range []uint64{0, 1, 5, 0xff} {
+			args := slices.Repeat([]uint64{arg}, len(def.ParamTypes()))
+			p.call.deadline = within(100 * time.Millisecond)
+			metered := p.invoke(p.metered, name, args)
+			if strings.Contains(metered, errDeadline.Error()) {
+				return calls // the plain form would not end
+			}
+			calls++
+			if plain := p.invoke(p.plain, name, args); plain != metered {
+				t.Errorf("%s(%d): plain %s, metered %s", name, arg, plain, metered)
+			}
+			if left := p.metered.ExportedGlobal(meter.StackGlobal).Get(); left != defaultStackBytes && !strings.HasPrefix(metered, trapped) {
+				t.Fatalf("%s(%d): %d bytes of stack are left of %d", name, arg, left, defaultStackBytes)
+			}
+			if strings.HasPrefix(metered, trapped) { // as its host would throw it away
+				p.metered.ExportedGlobal(meter.StackGlobal).(api.MutableGlobal).Set(defaultStackBytes)
+			}
+		}
+	}
+	return calls
+}
+
+func numbersOnly(types []api.ValueType) bool {
+	return !slices.ContainsFunc(types, func(t api.ValueType) bool { return t < api.ValueTypeF64 || t > api.ValueTypeI32 })
+}
+
+// TestBulkOperationsBehaveAlikeMetered compares chunked fills and copies with
+// the plain instructions, around the size of a chunk and of the memory.
+func TestBulkOperationsBehaveAlikeMetered(t *testing.T) {
+	p, ok := newPair(t, specRuntime(t), fixture(t, "bulk"))
+	if !ok {
+		t.Fatal("the fixture cannot be instantiated")
+	}
+	const chunk, size = 256 << 10, 32 * 64 << 10
+	for i := range uint32(size / 4) { // so that a copy in the wrong order shows
+		p.plain.Memory().WriteUint32Le(i*4, i*2654435761)
+		p.metered.Memory().WriteUint32Le(i*4, i*2654435761)
+	}
+	lengths := []uint64{0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 3*chunk + 7, size - 10, size - 3, size, size + 1, 1<<32 - 1}
+	for _, n := range lengths {
+		for _, pos := range [][2]uint64{{0, 3}, {3, 0}, {0, chunk}, {chunk, 0}, {5, 5}, {chunk + 9, chunk}, {1, size - chunk}} {
+			for _, name := range []string{"copy", "fill"} {
+				args := []uint64{pos[0], pos[1], n}
+				plain, metered := p.invoke(p.plain, name, args), p.invoke(p.metered, name, args)
+				if plain != metered {
+					t.Errorf("%s(%d): plain %s, metered %s", name, args, plain, metered)
+				}
+				if name == "fill" && n > size/2 {
+					continue // would leave nothing to tell a copy by
+				}
+				a, _ := p.plain.Memory().Read(0, size)
+				b, _ := p.metered.Memory().Read(0, size)
+				if !bytes.Equal(a, b) {
+					t.Fatalf("%s(%d): memories differ", name, args)
+				}
+			}
+		}
+	}
+}
+
+func TestTracesNameTheRightFunction(t *testing.T) {
+	name := wasmbinary.AppendSection(nil, 1, append(wasmbinary.AppendName([]byte{1, 0}, "boom"), []byte{}...))
+	code := withSection(assemble([]byte{0, 0x00, 0x0b}), "name", string(name))
+	e := newEngine(t, Config{})
+	r := e.Run(context.Background(), runtime.Task{Digest: load(t, e, code)}, &recorder{})
+	if r.Code != "trap" || !strings.Contains(r.Trace, "boom") {
+		t.Errorf("result = %+v", r)
+	}
+}
+
+// TestChargeIsWhatRuns counts down in a loop of six instructions, its end
+// among them, with a check at its head.
+func TestChargeIsWhatRuns(t *testing.T) {
+	code := assemble([]byte{
+		0, 0x03, 0x40, // loop
+		0x20, 0, 0x41, 1, 0x6b, 0x22, 0, 0x0d, 0, // local 0 = local 0 - 1, repeat unless it is 0
+		0x0b, 0x20, 0, 0x0b,
+	})
+	p, ok := newPair(t, specRuntime(t), code)
+	if !ok {
+		t.Fatal("the module cannot be instantiated")
+	}
+	fuel := p.metered.ExportedGlobal(meter.FuelGlobal).(api.MutableGlobal)
+	for _, n := range []uint64{1, 10, 1000} {
+		const full = 1 << 40
+		fuel.Set(full)
+		if got := p.invoke(p.metered, "wheelwork_handle", []uint64{n}); got != "[0]" {
+			t.Fatal(got)
+		}
+		if charged := full - fuel.Get(); charged < 6*n || charged > 7*n+10 {
+			t.Errorf("%d rounds cost %d units, want 6 to 7 for each", n, charged)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/abi"
+)
+
+// maxTrace bounds the stack of a trap in a result, in bytes.
+const maxTrace = 4 << 10
+
+// Codes of results that the host gives. A handler's own code stands instead
+// when it told one.
+const (
+	codeTrap        = "trap"
+	codeExit        = "exit"
+	codeStatus      = "status"
+	codeDeadline    = "deadline"
+	codeStopped     = "stopped"
+	codeCallDepth   = "call_depth"
+	codeOutputLimit = "output_limit"
+	codeMisuse      = "host_call"
+	codeNotLoaded   = "not_loaded"
+	codeNoHandler   = "no_handler"
+	codeMemory      = "memory_limit"
+	codeInstantiate = "instantiate"
+	codeBadTask     = "bad_task"
+)
+
+// Run runs one task. It blocks until the guest has ended; see runtime.Executor.
+// The result's error is one line, its trace at most a few kilobytes.
+func (e *Engine) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) runtime.Result {
+	m := e.module(t.Digest)
+	if m == nil {
+		return failed(runtime.HostError, codeNotLoaded, "module %s (%s) is not loaded on this host", t.Module, t.Digest)
+	}
+	index := slices.Index(m.info.Handlers, handlerName(&t))
+	if index < 0 {
+		return failed(runtime.Permanent, codeNoHandler, "module %s has no handler %q; it has: %s",
+			t.Module, handlerName(&t), strings.Join(m.info.Handlers, ", "))
+	}
+	limit := min(orDefault(t.Limits.MemoryBytes, defaultMemoryBytes), e.cfg.MaxMemoryBytes)
+	if m.info.MinMemoryBytes > limit {
+		return failed(runtime.Permanent, codeMemory, "module %s needs %d bytes of memory to start, its limit is %d: raise the memory limit",
+			t.Module, m.info.MinMemoryBytes, limit)
+	}
+	if err := checkStrings(&t); err != nil {
+		return failed(runtime.Permanent, codeBadTask, "%v", err)
+	}
+	c := newCall(ctx, &t, sink, e.slots)
+	if err := c.overdue(); err != nil {
+		return c.ended(err)
+	}
+	if err := c.acquireSlot(); err != nil {
+		return c.ended(err)
+	}
+	defer c.releaseSlot()
+	var r runtime.Result
+	if m.info.Kind == Command {
+		r = e.runCommand(c, m, limit)
+	} else {
+		r = e.runReactor(c, m, limit, index)
+	}
+	c.log.Flush(runtime.LevelInfo)
+	c.progress.flush(time.Now(), true)
+	return r
+}
+
+// checkStrings refuses what a list of strings ended by zero bytes cannot carry.
+func checkStrings(t *runtime.Task) error {
+	for _, arg := range t.Args {
+		if strings.Contains(arg, "\x00") {
+			return fmt.Errorf("the argument %.40q has a zero byte, which no program can be given", arg)
+		}
+	}
+	for key, value := range t.Env {
+		if key == "" || strings.ContainsAny(key, "=\x00") || strings.Contains(value, "\x00") {
+			return fmt.Errorf("the environment variable %.40q is empty, or has a zero byte or an equals sign in its name", key)
+		}
+	}
+	return nil
+}
+
+func handlerName(t *runtime.Task) string {
+	if t.Handler == "" {
+		return abi.DefaultHandler
+	}
+	return t.Handler
+}
+
+func failed(o runtime.Outcome, code, format string, args ...any) runtime.Result {
+	return runtime.Result{Outcome: o, Code: code, Error: oneLine(fmt.Sprintf(format, args...))}
+}
+
+// runCommand runs a WASI command in an instance of its own.
+func (e *Engine) runCommand(c *call, m *module, limit int64) runtime.Result {
+	start := time.Now()
+	inst, err := e.instantiate(c, m, limit)
+	if err != nil {
+		return c.notStarted(err)
+	}
+	defer inst.close(c)
+	inst.arm(c, e.cfg.StackBytes)
+	_, err = inst.mod.ExportedFunction(abi.ExportStart).Call(c)
+	r := c.commandResult(err)
+	r.Duration = time.Since(start)
+	return r
+}
+
+// runReactor runs a handler in an instance that is used again when it ends well.
+func (e *Engine) runReactor(c *call, m *module, limit int64, index int) runtime.Result {
+	inst, err := e.reactor(c, m, limit)
+	if err != nil {
+		return c.notStarted(err)
+	}
+	inst.arm(c, e.cfg.StackBytes)
+	start := c.sliceStart
+	inst.params[0] = uint64(index)
+	err = inst.handle.CallWithStack(c, inst.params[:])
+	status := abi.Status(int32(inst.params[0]))
+	took := time.Since(start)
+	var r runtime.Result
+	if err != nil {
+		_ = inst.close(c) // its state is unknown
+		r = c.errorResult(err)
+	} else {
+		e.recycle(c, inst)
+		r = c.statusResult(status)
+	}
+	r.Duration = took
+	return r
+}
+
+// notStarted is the result when there is no instance to run the handler in.
+func (c *call) notStarted(err error) runtime.Result {
+	if c.cause == nil && errors.Is(err, errInstantiate) {
+		return failed(runtime.HostError, codeInstantiate, "%v", err)
+	}
+	r := c.errorResult(err)
+	if r.Outcome == runtime.Succeeded { // it exited with code 0 while it initialised
+		return failed(runtime.Retryable, codeExit, "the module exited before its handler was called")
+	}
+	return r
+}
+
+// commandResult classes the end of _start.
+func (c *call) commandResult(err error) runtime.Result {
+	if err == nil {
+		return runtime.Result{Outcome: runtime.Succeeded, Output: c.output}
+	}
+	return c.errorResult(err)
+}
+
+// statusResult classes the return of wheelwork_handle.
+func (c *call) statusResult(status abi.Status) runtime.Result {
+	switch status {
+	case abi.StatusOK:
+		return runtime.Result{Outcome: runtime.Succeeded, Output: c.output}
+	case abi.StatusCancelled:
+		if r, ok := c.gaveUp(); ok {
+			return r
+		}
+	}
+	r := runtime.Result{Outcome: runtime.Retryable, Code: codeStatus, Output: c.output}
+	if status == abi.StatusPermanent {
+		r.Outcome = runtime.Permanent
+	}
+	r.Error = fmt.Sprintf("the handler returned status %d", status)
+	if c.failure != nil {
+		c.failure.fill(&r)
+	}
+	return r
+}
+
+// gaveUp is the result of a handler that stopped because it was asked to.
+func (c *call) gaveUp() (runtime.Result, bool) {
+	switch c.cancelled() {
+	case abi.CancelRequested:
+		return c.ended(errStopped), true
+	case abi.CancelDeadlineNear:
+		return c.ended(errDeadline), true
+	}
+	return runtime.Result{}, false
+}
+
+func (f *failure) fill(r *runtime.Result) {
+	r.Outcome = runtime.Retryable
+	if f.permanent {
+		r.Outcome = runtime.Permanent
+	}
+	r.RetryAfter = f.retryAfter
+	if f.code != "" {
+		r.Code = f.code
+	}
+	if f.text != "" {
+		r.Error = f.text
+	}
+}
+
+// engineStackOverflow is the engine's error when frames turn out larger than
+// the rewriter estimated and its own, higher limit is met.
+const engineStackOverflow = "stack overflow"
+
+// errorResult classes the error of a guest's call: the host ended it, it
+// exited, or it trapped.
+func (c *call) errorResult(err error) runtime.Result {
+	var exit *sys.ExitError
+	switch {
+	case c.cause != nil:
+		r := c.ended(c.cause)
+		if r.Code == codeMisuse || r.Code == codeCallDepth {
+			r.Trace = trace(err)
+		}
+		return r
+	case errors.As(err, &exit):
+		return c.exitResult(exit.ExitCode())
+	case oneLine(err.Error()) == engineStackOverflow:
+		return c.ended(errCallDepth)
+	}
+	return runtime.Result{
+		Outcome: runtime.Retryable, Code: codeTrap, Output: c.output,
+		Error: "trap: " + strings.TrimPrefix(oneLine(err.Error()), "wasm error: "),
+		Trace: trace(err),
+	}
+}
+
+// ended is the result when the host ended the guest.
+func (c *call) ended(cause error) runtime.Result {
+	var bad misuse
+	switch {
+	case errors.Is(cause, errDeadline):
+		return failed(runtime.TimedOut, codeDeadline, "%v", cause)
+	case errors.Is(cause, errStopped):
+		return failed(runtime.Stopped, codeStopped, "%v", cause)
+	case errors.Is(cause, errOutputLimit):
+		return failed(runtime.Permanent, codeOutputLimit, "the output exceeds its limit of %d bytes: write less or raise the limit", c.outputLimit)
+	case errors.Is(cause, errCallDepth):
+		return failed(runtime.Retryable, codeCallDepth, "trap: %v", cause)
+	case errors.As(cause, &bad):
+		return failed(runtime.Retryable, codeMisuse, "trap: %v", cause)
+	}
+	return failed(runtime.HostError, codeTrap, "%v", cause)
+}
+
+// exitResult classes an exit code by the habits of sysexits: 75 is a temporary
+// failure, 64-70 and 76-78 say that the input or the program is wrong.
+func (c *call) exitResult(code uint32) runtime.Result {
+	r := runtime.Result{Output: c.output, ExitCode: int(int32(code))}
+	switch {
+	case code == 0:
+		r.Outcome = runtime.Succeeded
+		return r
+	case code >= 64 && code <= 70, code >= 76 && code <= 78:
+		r.Outcome = runtime.Permanent
+	default:
+		r.Outcome = runtime.Retryable
+	}
+	r.Code = codeExit
+	r.Error = fmt.Sprintf("exit code %d", r.ExitCode)
+	c.log.Flush(runtime.LevelInfo)
+	if said := oneLineOrEmpty(string(c.log.said.line)); said != "" {
+		r.Error += ": " + said
+	}
+	return r
+}
+
+// oneLineOrEmpty makes a guest's text fit for one line.
+func oneLineOrEmpty(s string) string {
+	if s = strings.TrimSpace(s); s == "" {
+		return ""
+	}
+	return strings.ToValidUTF8(oneLine(s), "\uFFFD")
+}
+
+// trace is what follows the first line of an engine's error.
+func trace(err error) string {
+	_, rest, _ := strings.Cut(err.Error(), "\n")
+	return strings.ToValidUTF8(rest[:min(len(rest), maxTrace)], "")
+}

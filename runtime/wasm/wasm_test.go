@@ -1,0 +1,145 @@
+package wasm
+
+import (
+	"context"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+)
+
+// fixture reads a module of testdata.
+func fixture(t testing.TB, name string) []byte {
+	t.Helper()
+	code, err := os.ReadFile(filepath.Join("testdata", name+".wasm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code
+}
+
+// withHandlers appends a manifest that names handlers.
+func withHandlers(code []byte, names ...string) []byte {
+	manifest := `{"handlers":[`
+	for i, n := range names {
+		if i > 0 {
+			manifest += ","
+		}
+		manifest += `{"name":"` + n + `"}`
+	}
+	return withSection(code, abi.ManifestSection, manifest+"]}")
+}
+
+// withSection appends a custom section.
+func withSection(code []byte, name, body string) []byte {
+	section := append(wasmbinary.AppendName(nil, name), body...)
+	return wasmbinary.AppendSection(code[:len(code):len(code)], wasmbinary.SectionCustom, section)
+}
+
+func newEngine(t testing.TB, cfg Config) *Engine {
+	t.Helper()
+	e, err := New(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// load makes a module ready and returns its digest.
+func load(t testing.TB, e *Engine, code []byte) string {
+	t.Helper()
+	digest := digestOf(code)
+	if err := e.Load(context.Background(), digest, code); err != nil {
+		t.Fatal(err)
+	}
+	return digest
+}
+
+// recorder is a sink that remembers.
+type recorder struct {
+	mu       sync.Mutex
+	lines    []string
+	levels   []runtime.Level
+	progress []step
+	onLog    func(line string) // called without the lock; may be nil
+}
+
+type step struct {
+	done, total int64
+	message     string
+}
+
+func (r *recorder) Log(level runtime.Level, line []byte) {
+	r.mu.Lock()
+	r.lines = append(r.lines, string(line))
+	r.levels = append(r.levels, level)
+	r.mu.Unlock()
+	if r.onLog != nil {
+		r.onLog(string(line))
+	}
+}
+
+func (r *recorder) Progress(done, total int64, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progress = append(r.progress, step{done, total, message})
+}
+
+// within returns a deadline for a task that should end long before.
+func within(d time.Duration) time.Time { return time.Now().Add(d) }
+
+// u32 reads a number that a fixture put out.
+func u32(t testing.TB, output []byte) uint32 {
+	t.Helper()
+	if len(output) < 4 {
+		t.Fatalf("output has %d bytes, want a number of 4", len(output))
+	}
+	return binary.LittleEndian.Uint32(output)
+}
+
+// missing skips a test that needs a tool which is not there, or fails it where
+// everything is required.
+func missing(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("WHEELWORK_REQUIRE") == "all" {
+		t.Fatalf("%s is missing and WHEELWORK_REQUIRE=all", what)
+	}
+	t.Skipf("needs %s, which is not installed", what)
+}
+
+func TestFixturesMatchTheirSources(t *testing.T) {
+	tool, err := exec.LookPath("wat2wasm")
+	if err != nil {
+		missing(t, "wat2wasm (Debian package wabt)")
+	}
+	sources, err := filepath.Glob("testdata/*.wat")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("no sources found: %v", err)
+	}
+	for _, src := range sources {
+		out := filepath.Join(t.TempDir(), "out.wasm")
+		if msg, err := exec.Command(tool, src, "-o", out).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", src, err, msg)
+		}
+		want, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(src)
+		if have := fixture(t, name[:len(name)-len(".wat")]); string(have) != string(want) {
+			t.Errorf("%s is not what %s compiles to: run the recipe in testdata/README.md", name, src)
+		}
+	}
+}

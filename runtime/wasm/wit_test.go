@@ -1,0 +1,116 @@
+package wasm
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+)
+
+var witFunction = regexp.MustCompile(`(?m)^\s*(export )?([a-z0-9-]+): func\(([^)]*)\)(?: -> (\w+))?;`)
+
+// TestHostMatchesWIT compares names, order and signatures.
+func TestHostMatchesWIT(t *testing.T) {
+	var documented, exported, served []string
+	for _, f := range witFunction.FindAllStringSubmatch(abi.WIT, -1) {
+		text := strings.ReplaceAll(f[2], "-", "_") + " " + signature(wasmbinary.FuncType{Params: coreTypes(t, f[3]), Results: coreTypes(t, f[4])})
+		if f[1] != "" {
+			exported = append(exported, text)
+		} else {
+			documented = append(documented, text)
+		}
+	}
+	for _, f := range hostFunctions() {
+		served = append(served, f.name+" "+signature(wasmbinary.FuncType{Params: f.params, Results: f.results}))
+	}
+	if diff := cmp.Diff(documented, served); diff != "" {
+		t.Errorf("wheelwork.wit and the code differ (-wit +code):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{abi.ExportHandle + " (i32) -> (i32)"}, exported); diff != "" {
+		t.Errorf("exports (-code +wit):\n%s", diff)
+	}
+	if !strings.Contains(abi.WIT, "interface "+strings.ReplaceAll(abi.ImportModule, "_", "-")+" {") {
+		t.Errorf("wheelwork.wit has no interface %s", abi.ImportModule)
+	}
+}
+
+// coreTypes maps "a: u32, b: s64", or one type, to core value types.
+func coreTypes(t *testing.T, list string) []byte {
+	var types []byte
+	for _, field := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
+		_, name, named := strings.Cut(field, ":")
+		if !named {
+			name = field
+		}
+		switch strings.TrimSpace(name) {
+		case "u32", "s32":
+			types = append(types, wasmbinary.I32)
+		case "u64", "s64":
+			types = append(types, wasmbinary.I64)
+		default:
+			t.Fatalf("wheelwork.wit: type %q has no core type", name)
+		}
+	}
+	return types
+}
+
+var (
+	cPrototype = regexp.MustCompile(`(?m)^WHEELWORK_IMPORT\((\w+)\) (\w[\w ]*?) wheelwork_(\w+)\(([^)]*)\);`)
+	goImport   = regexp.MustCompile(`(?m)^//go:wasmimport wheelwork_v1 (\w+)$`)
+)
+
+// TestSDKsImportWhatIsServed compares the C header with the host, names and
+// types, and the names of the Go SDK, whose types the linker of a guest and the
+// upload gate check.
+func TestSDKsImportWhatIsServed(t *testing.T) {
+	var served, header, sdk []string
+	for _, f := range hostFunctions() {
+		served = append(served, f.name+" "+signature(wasmbinary.FuncType{Params: f.params, Results: f.results}))
+	}
+	for _, p := range cPrototype.FindAllStringSubmatch(read(t, "../../sdk/guest/c/wheelwork.h"), -1) {
+		if p[1] != p[3] {
+			t.Errorf("wheelwork_%s imports %s", p[3], p[1])
+		}
+		header = append(header, p[1]+" "+signature(wasmbinary.FuncType{Params: cTypes(p[4]), Results: cTypes(p[2])}))
+	}
+	if diff := cmp.Diff(served, header); diff != "" {
+		t.Errorf("wheelwork.h and the code differ (-code +header):\n%s", diff)
+	}
+	for _, m := range goImport.FindAllStringSubmatch(read(t, "../../sdk/guest/imports.go"), -1) {
+		sdk = append(sdk, m[1])
+	}
+	for i, f := range hostFunctions()[:len(hostFunctions())-1] { // random: Go has crypto/rand
+		if i >= len(sdk) || sdk[i] != f.name {
+			t.Fatalf("the Go SDK imports %v, the host serves %s at place %d", sdk, f.name, i)
+		}
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// cTypes maps C parameters, or a result, to core value types.
+func cTypes(list string) []byte {
+	var types []byte
+	for _, p := range strings.Split(list, ",") {
+		switch {
+		case strings.TrimSpace(p) == "void":
+		case strings.Contains(p, "long long"):
+			types = append(types, wasmbinary.I64)
+		default:
+			types = append(types, wasmbinary.I32)
+		}
+	}
+	return types
+}
