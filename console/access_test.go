@@ -1,0 +1,367 @@
+package console
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestEveryRouteWithoutSession walks the table of routes: what is not open is
+// refused before anything is asked of the API.
+func TestEveryRouteWithoutSession(t *testing.T) {
+	s := newSite(t, newFake().populate())
+	wildcard := regexp.MustCompile(`\{[^}]*\}`)
+	for _, r := range s.c.routes() {
+		if (r.page == nil) == (r.open == nil) {
+			t.Errorf("%s: exactly one of page and open must be set", r.pattern)
+		}
+		if r.page == nil {
+			continue
+		}
+		method, path, ok := strings.Cut(r.pattern, " ")
+		if !ok {
+			method, path = "GET", r.pattern
+		}
+		path = strings.ReplaceAll(path, "{$}", "")
+		path = wildcard.ReplaceAllString(path, "x")
+		for _, cookie := range []string{"", "wheelwork_session=made-up", "wheelwork_session=" + goodToken} {
+			resp, _ := s.do(t, method, path, nil, "Cookie", cookie, "Authorization", "Bearer "+goodToken)
+			toLogin := resp.StatusCode == http.StatusSeeOther && strings.HasPrefix(resp.Header.Get("Location"), "/login")
+			if refused := resp.StatusCode == http.StatusUnauthorized; !toLogin && !refused {
+				t.Errorf("%s with cookie %q: %s", r.pattern, cookie, resp.Status)
+			}
+		}
+	}
+	if n := len(s.fake.asked); n != 0 {
+		t.Errorf("%d requests reached the API without a session", n)
+	}
+}
+
+func TestOpenRoutes(t *testing.T) {
+	s := newSite(t, newFake().populate())
+	for path, want := range map[string]int{
+		"/livez":                    200,
+		"/readyz":                   200,
+		"/login":                    200,
+		"/favicon.ico":              200,
+		"/static/console.css":       200,
+		"/static/nothing":           404,
+		"/static/../console.go":     307, // to the clean path, which is a page
+		"/api/v1/openapi.json":      200,
+		"/api/v1/version":           200,
+		"/api/v1/hosts":             401,
+		"/api/v1/apps/x/jobs":       401,
+		"/api/v1/nothing":           404,
+		"/api/v1/apps/x/runs/1/log": 401,
+	} {
+		if resp, body := s.do(t, "GET", path, nil); resp.StatusCode != want {
+			t.Errorf("%s: %s, want %d\n%.200s", path, resp.Status, want, body)
+		}
+	}
+}
+
+// TestSessionDoesNotOpenTheAPI: a cookie travels with requests that other sites
+// cause, a bearer token does not.
+func TestSessionDoesNotOpenTheAPI(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	if resp, _ := s.do(t, "GET", "/api/v1/hosts", nil); resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("hosts: %s", resp.Status)
+	}
+	if resp, _ := s.do(t, "PUT", "/api/v1/apps/default/modules/m/versions/1", strings.NewReader("\x00asm")); resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("upload: %s", resp.Status)
+	}
+}
+
+func TestCrossOriginRequestsAreRefused(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for _, headers := range [][]string{
+		{"Sec-Fetch-Site", "cross-site"},
+		{"Sec-Fetch-Site", "same-site"},
+		{"Origin", "https://evil.example"},
+	} {
+		for _, path := range []string{"/apps/default/jobs/totals/run", "/apps/default/jobs/totals/delete", "/logout", "/preferences", "/login"} {
+			if resp, _ := s.post(t, path, "", headers...); resp.StatusCode != http.StatusForbidden {
+				t.Errorf("POST %s with %q: %s, want 403", path, headers, resp.Status)
+			}
+		}
+	}
+	if resp, _ := s.post(t, "/preferences", "theme=dark", "Origin", s.URL); resp.StatusCode != http.StatusSeeOther {
+		t.Errorf("a form of this origin, from a browser without Sec-Fetch-Site: %s", resp.Status)
+	}
+	if s.fake.job("totals") == nil || len(s.fake.runs) != len(newFake().populate().runs) {
+		t.Error("a request from elsewhere changed something")
+	}
+}
+
+func TestNothingChangesOnGet(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for _, path := range []string{"/apps/default/jobs/totals/run", "/apps/default/jobs/totals/pause", "/logout"} {
+		if resp, _ := s.do(t, "GET", path, nil); resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusMethodNotAllowed {
+			t.Errorf("GET %s: %s", path, resp.Status)
+		}
+	}
+	if resp, _ := s.do(t, "GET", "/hosts", nil); resp.StatusCode != http.StatusOK {
+		t.Errorf("GET /logout ended the session: %s", resp.Status)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for _, path := range []string{"/login", "/apps/default", "/nowhere", "/api/v1/hosts", "/livez", "/static/console.js"} {
+		resp, _ := s.do(t, "GET", path, nil)
+		for header, want := range map[string]string{
+			"Content-Security-Policy": csp,
+			"X-Content-Type-Options":  "nosniff",
+			"X-Frame-Options":         "DENY",
+			"Referrer-Policy":         "same-origin",
+		} {
+			if got := resp.Header.Get(header); got != want {
+				t.Errorf("%s: %s is %q", path, header, got)
+			}
+		}
+		if cache := resp.Header.Get("Cache-Control"); (cache == "no-store") == strings.HasPrefix(path, "/static/") {
+			t.Errorf("%s: Cache-Control is %q", path, cache)
+		}
+		if resp.Header.Get("Strict-Transport-Security") != "" {
+			t.Errorf("%s: a plain site asks for TLS", path)
+		}
+	}
+	if strings.Contains(csp, "unsafe") || strings.Contains(csp, "*") {
+		t.Error("the policy is not strict")
+	}
+}
+
+func TestStaticFilesAreCachedByContent(t *testing.T) {
+	s := newSite(t, newFake())
+	address, err := s.c.assets.address("console.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, _ := s.do(t, "GET", address, nil); !strings.Contains(resp.Header.Get("Cache-Control"), "immutable") {
+		t.Errorf("%s: %q", address, resp.Header.Get("Cache-Control"))
+	}
+	if resp, _ := s.do(t, "GET", "/static/console.css?v=old", nil); resp.Header.Get("Cache-Control") != "no-cache" {
+		t.Errorf("an old address: %q", resp.Header.Get("Cache-Control"))
+	}
+}
+
+func TestLogin(t *testing.T) {
+	for name, c := range map[string]struct {
+		token string
+		code  int
+	}{
+		"right":         {goodToken, http.StatusSeeOther},
+		"spaces around": {" " + goodToken + "\n", http.StatusSeeOther},
+		"wrong":         {"wwk_wrong", http.StatusUnauthorized},
+		"empty":         {"", http.StatusUnauthorized},
+		"not a header":  {"a\nb", http.StatusUnauthorized},
+		"markup":        {evil, http.StatusUnauthorized},
+	} {
+		s := newSite(t, newFake().populate())
+		resp, body := s.post(t, "/login", url.Values{"token": {c.token}, "next": {"/hosts"}}.Encode())
+		if resp.StatusCode != c.code {
+			t.Errorf("%s: %s, want %d", name, resp.Status, c.code)
+		}
+		signedIn := c.code == http.StatusSeeOther
+		if hasCookie := len(resp.Cookies()) > 0; hasCookie != signedIn {
+			t.Errorf("%s: a cookie was set: %t", name, hasCookie)
+		}
+		if !signedIn {
+			checkPage(t, body)
+			if !strings.Contains(body, "This token is not valid") || (c.token != "" && strings.Contains(body, c.token)) {
+				t.Errorf("%s: the page does not say what is wrong, or repeats the token", name)
+			}
+		}
+	}
+}
+
+func TestLoginCookie(t *testing.T) {
+	f := newFake().populate()
+	for secure, name := range map[bool]string{false: "wheelwork_session", true: "__Host-wheelwork_session"} {
+		h, err := New(Config{Conn: f.start(t), Secure: secure})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/login?token="+goodToken, nil))
+		cookies := w.Result().Cookies()
+		if len(cookies) != 1 {
+			t.Fatalf("%d cookies", len(cookies))
+		}
+		c := cookies[0]
+		if c.Name != name || !c.HttpOnly || c.Secure != secure || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.Domain != "" {
+			t.Errorf("secure=%t: %+v", secure, c)
+		}
+		if strings.Contains(c.Value, goodToken) || len(c.Value) < 26 {
+			t.Errorf("the session's id is %q", c.Value)
+		}
+		if hsts := w.Header().Get("Strict-Transport-Security"); (hsts != "") != secure {
+			t.Errorf("secure=%t: Strict-Transport-Security is %q", secure, hsts)
+		}
+	}
+}
+
+func TestLoginWhileTheAPIIsAway(t *testing.T) {
+	conn := newFake().start(t)
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h, err := New(Config{Conn: conn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/login?token="+goodToken, nil))
+	if w.Code != http.StatusServiceUnavailable || len(w.Result().Cookies()) != 0 {
+		t.Errorf("an unchecked token was let in: %d", w.Code)
+	}
+	w = httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
+	if w.Code != http.StatusServiceUnavailable || !strings.HasPrefix(w.Body.String(), "not ready: ") {
+		t.Errorf("readyz: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestLogout(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	before, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := s.client.Jar.Cookies(before)
+	s.post(t, "/logout", "")
+	if len(s.client.Jar.Cookies(before)) != 0 {
+		t.Error("the cookie stays in the browser")
+	}
+	if resp, _ := s.do(t, "GET", "/hosts", nil, "Cookie", kept[0].String()); resp.StatusCode != http.StatusSeeOther {
+		t.Errorf("the old cookie still opens pages: %s", resp.Status)
+	}
+}
+
+func TestFragmentsWithoutSessionMoveTheWholePage(t *testing.T) {
+	s := newSite(t, newFake().populate())
+	resp, _ := s.do(t, "GET", "/hosts", nil, "HX-Request", "true")
+	if resp.StatusCode != http.StatusUnauthorized || resp.Header.Get("HX-Redirect") != "/login?next=%2Fhosts" {
+		t.Errorf("%s, HX-Redirect %q", resp.Status, resp.Header.Get("HX-Redirect"))
+	}
+}
+
+func TestSessionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSessions()
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		r.AddCookie(&http.Cookie{Name: "k", Value: s.add("token").id})
+		time.Sleep(sessionLife)
+		if s.get(r, "k") == nil {
+			t.Error("the session ended early")
+		}
+		time.Sleep(time.Second)
+		if s.get(r, "k") != nil || len(s.byID) != 0 {
+			t.Error("the session lives for ever")
+		}
+	})
+}
+
+func TestSessionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSessions()
+		first := s.add("first")
+		time.Sleep(time.Second)
+		var last *session
+		for i := range maxSessions {
+			last = s.add(fmt.Sprint(i))
+		}
+		if len(s.byID) != maxSessions || s.byID[first.id] != nil || s.byID[last.id] == nil {
+			t.Errorf("%d sessions; the first is kept: %t, the last: %t", len(s.byID), s.byID[first.id] != nil, s.byID[last.id] != nil)
+		}
+	})
+}
+
+func FuzzLocalPath(f *testing.F) {
+	for _, seed := range []string{"/", "/hosts?x=1", "//evil.example", "/\\evil.example", "https://evil.example", "/a\nb", "", "/%2f/evil", "/\t/evil.example"} {
+		f.Add(seed)
+	}
+	base, err := url.Parse("http://console.test/login")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, p string) {
+		got := localPath(p)
+		if got != p && got != "/" {
+			t.Fatalf("localPath(%q) = %q", p, got)
+		}
+		if u, err := base.Parse(got); err == nil && u.Host != base.Host {
+			t.Fatalf("localPath(%q) leads to %s", p, u)
+		}
+	})
+}
+
+// TestVendoredFiles keeps the files of others as they were published.
+func TestVendoredFiles(t *testing.T) {
+	text, err := os.ReadFile("VENDOR.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]+) \\| [^|]+ \\| `([0-9a-f]{64})` \\|$").FindAllStringSubmatch(string(text), -1)
+	if len(rows) != 2 {
+		t.Fatalf("VENDOR.md lists %d files, want 2", len(rows))
+	}
+	for _, row := range rows {
+		b, err := os.ReadFile(row[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != row[3] {
+			t.Errorf("%s is not %s as published: sha256 %x", row[1], row[2], sum)
+		}
+	}
+}
+
+// TestOpenAPIIsCurrent: the document is generated beside the API; go generate
+// copies it here.
+func TestOpenAPIIsCurrent(t *testing.T) {
+	generated, err := os.ReadFile("../api/v1/openapi.swagger.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(t, newFake())
+	_, served := s.do(t, "GET", "/api/v1/openapi.json", nil)
+	if !bytes.Equal([]byte(served), generated) {
+		t.Error("the served document differs from api/v1/openapi.swagger.json: run go generate ./console")
+	}
+	if !json.Valid([]byte(served)) {
+		t.Error("the document is not JSON")
+	}
+}
+
+func TestScriptsAndTemplatesNeedNoEval(t *testing.T) {
+	names := []string{"assets/static/console.js"}
+	entries, err := embedded.ReadDir("assets/templates")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, "assets/templates/"+e.Name())
+	}
+	forbidden := regexp.MustCompile(`innerHTML|outerHTML\s*=|insertAdjacentHTML|document\.write|\beval\(|new Function|hx-on|hx-vals|hx-vars|js:|javascript:| style="|hx-trigger="[^"]*\[`)
+	for _, name := range names {
+		b, err := embedded.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := forbidden.Find(b); m != nil {
+			t.Errorf("%s uses %q", name, m)
+		}
+	}
+}

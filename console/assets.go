@@ -1,0 +1,111 @@
+package console
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+)
+
+//go:generate cp ../api/v1/openapi.swagger.json assets/openapi.json
+
+//go:embed assets
+var embedded embed.FS
+
+// assets are the files that browsers fetch. It is immutable.
+type assets struct {
+	files   map[string]asset // by the name after /static/
+	openAPI []byte
+}
+
+type asset struct {
+	body        []byte
+	contentType string
+	version     string // a digest of the body, part of the address: a changed file has a new address
+}
+
+// contentType knows the kinds of files in assets/static. They are spelled out because mime.TypeByExtension asks the machine.
+func contentType(name string) string {
+	switch path.Ext(name) {
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	case ".svg":
+		return "image/svg+xml"
+	}
+	return "text/plain; charset=utf-8"
+}
+
+func loadAssets() (*assets, error) {
+	a := &assets{files: map[string]asset{}}
+	root, err := fs.Sub(embedded, "assets/static")
+	if err != nil {
+		return nil, err
+	}
+	err = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		body, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(body)
+		a.files[name] = asset{body: body, contentType: contentType(name), version: hex.EncodeToString(sum[:6])}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load assets: %w", err)
+	}
+	a.openAPI, err = embedded.ReadFile("assets/openapi.json")
+	return a, err
+}
+
+// address returns where a page finds a file. An unknown name is an error in a
+// template, which the test that renders every page finds.
+func (a *assets) address(name string) (string, error) {
+	f, ok := a.files[name]
+	if !ok {
+		return "", fmt.Errorf("no embedded file %q", name)
+	}
+	return "/static/" + name + "?v=" + f.version, nil
+}
+
+func (a *assets) serve(w http.ResponseWriter, r *http.Request) {
+	a.write(w, r, strings.TrimPrefix(r.URL.Path, "/static/"))
+}
+
+func (a *assets) favicon(w http.ResponseWriter, r *http.Request) { a.write(w, r, "icon.svg") }
+
+func (a *assets) write(w http.ResponseWriter, r *http.Request, name string) {
+	f, ok := a.files[name]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", f.contentType)
+	if r.URL.Query().Get("v") == f.version {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	} else {
+		w.Header().Set("Cache-Control", "no-cache")
+	}
+	_, _ = w.Write(f.body)
+}
+
+func (a *assets) openapi(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(a.openAPI)
+}
+
+// attachment makes a browser save the body instead of showing it: what users'
+// code printed must never be taken for a page of this origin.
+func attachment(w http.ResponseWriter, filename, contentType string) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": filename}))
+}

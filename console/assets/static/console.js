@@ -1,0 +1,188 @@
+// The one script of the console: keeps pages fresh, and shows the live log of a
+// run. Everything else works without it.
+//
+// Text from the server reaches the page through textContent only.
+
+const REFRESH_MS = 3000;    // of pages that have no event stream
+const SETTLE_MS = 250;      // at most four refreshes a second while a run changes
+const MAX_LINES = 5000;     // of a log in the page; the file has the rest
+const MAX_BACKLOG = 20000;  // lines that wait for a frame, as in a hidden tab
+
+const live = document.getElementById("live");
+
+function preference(key, value) {
+  try {
+    if (value === undefined) return localStorage.getItem(key);
+    localStorage.setItem(key, value);
+  } catch { /* storage may be switched off; the default holds */ }
+  return null;
+}
+
+const paused = () => live?.getAttribute("aria-pressed") === "false";
+
+function showLive(lost) {
+  if (!live) return;
+  live.classList.toggle("lost", lost && !paused());
+  live.querySelector("span").textContent =
+    paused() ? live.dataset.no : lost ? live.dataset.lost : live.dataset.yes;
+}
+
+// busy tells whether a refresh would pull something from under the visitor.
+function busy() {
+  const fresh = document.getElementById("fresh");
+  const selection = getSelection();
+  const selecting = !selection.isCollapsed && fresh?.contains(selection.anchorNode);
+  return document.hidden || paused() || selecting;
+}
+
+let stale = false; // a refresh was due while the visitor was busy
+function refresh() {
+  stale = busy();
+  if (!stale) htmx.trigger(document.body, "refresh");
+}
+setInterval(() => { if (stale) refresh(); }, 1000);
+
+if (live) {
+  live.hidden = false;
+  live.setAttribute("aria-pressed", String(preference("live") !== "off"));
+  showLive(false);
+  live.addEventListener("click", () => {
+    live.setAttribute("aria-pressed", String(paused()));
+    preference("live", paused() ? "off" : "on");
+    showLive(false);
+    refresh();
+  });
+  document.addEventListener("htmx:afterRequest", (e) => showLive(!e.detail.successful));
+}
+
+// A form is sent once: a second click while the answer is under way does nothing.
+document.addEventListener("submit", (e) => {
+  const form = e.target;
+  if (form.method !== "post") return;
+  if (form.dataset.sent) { e.preventDefault(); return; }
+  form.dataset.sent = "1";
+  e.submitter?.setAttribute("aria-disabled", "true");
+});
+addEventListener("pageshow", (e) => {
+  if (e.persisted && document.getElementById("log")) location.reload(); // its stream was closed on leaving
+  for (const form of document.querySelectorAll("form[data-sent]")) {
+    delete form.dataset.sent;
+    for (const b of form.querySelectorAll("[aria-disabled]")) b.removeAttribute("aria-disabled");
+  }
+});
+
+// "/" goes to the search field.
+document.addEventListener("keydown", (e) => {
+  if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select")) return;
+  const field = document.querySelector("[data-search]");
+  if (field) { e.preventDefault(); field.focus(); field.select(); }
+});
+
+const log = document.getElementById("log");
+if (log) followRun(log);
+else if (document.getElementById("fresh")) setInterval(refresh, REFRESH_MS);
+
+// followRun opens the page's one event stream: the log and the changes of the run.
+function followRun(log) {
+  const button = document.getElementById("follow");
+  const announce = document.getElementById("announce");
+  const waiting = [];   // lines that came since the last frame
+  let following = true;
+  let unseen = 0;
+  let cut = false;
+  let last = -1;        // offset of the newest line; a repeated one is dropped
+  let state = "";
+  let settle = 0;
+
+  button.hidden = false;
+  const showFollow = () => {
+    button.setAttribute("aria-pressed", String(following));
+    button.textContent = following ? button.dataset.yes
+      : unseen > 0 ? `${unseen} ${button.dataset.new} ↓` : button.dataset.no;
+  };
+  const toEnd = () => { log.scrollTop = log.scrollHeight; };
+  button.addEventListener("click", () => {
+    following = !following;
+    if (following) { unseen = 0; toEnd(); }
+    showFollow();
+  });
+  // Scrolling up ends following, so that nothing moves under the eyes; the end starts it again.
+  let top = 0;
+  log.addEventListener("scroll", () => {
+    const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 8;
+    if (atEnd && !following) { following = true; unseen = 0; showFollow(); }
+    else if (following && !atEnd && log.scrollTop < top) { following = false; showFollow(); }
+    top = log.scrollTop;
+  });
+
+  function cell(text, className) {
+    const span = document.createElement("span");
+    span.textContent = text;
+    if (className) span.className = className;
+    return span;
+  }
+  function note(text) {
+    const p = document.createElement("p");
+    p.className = "note";
+    p.textContent = text;
+    return p;
+  }
+  const levels = new Set(["debug", "info", "warn", "error"]);
+  function row(line) {
+    const p = document.createElement("p");
+    p.id = `L${line.offset}`;
+    p.append(cell(line.offset), cell(line.time),
+      cell(line.level, levels.has(line.level) ? `l-${line.level}` : ""), cell(line.text));
+    return p;
+  }
+  function frame() {
+    const lines = waiting.splice(0);
+    if (lines.length > MAX_LINES) { lines.splice(0, lines.length - MAX_LINES); cut = true; }
+    const rows = document.createDocumentFragment();
+    for (const line of lines) rows.append(row(line));
+    log.append(rows);
+    const before = log.scrollHeight;
+    for (let extra = log.childElementCount - MAX_LINES; extra > 0; extra--) { log.firstElementChild.remove(); cut = true; }
+    if (cut && !log.firstElementChild?.classList.contains("note")) {
+      log.firstElementChild?.replaceWith(note(log.dataset.cut));
+    }
+    if (following) { toEnd(); return; }
+    log.scrollTop -= before - log.scrollHeight; // what left at the top must not move what is being read
+    unseen += lines.length;
+    showFollow();
+  }
+
+  const tick = setInterval(refresh, REFRESH_MS); // the timeline grows while the run lasts
+  const events = new EventSource(log.dataset.events);
+  events.addEventListener("open", () => showLive(false));
+  events.addEventListener("error", () => showLive(true));
+  events.addEventListener("log", (e) => {
+    const line = JSON.parse(e.data);
+    if (line.offset <= last) return;
+    last = line.offset;
+    if (waiting.push(line) === 1) requestAnimationFrame(frame);
+    if (waiting.length > MAX_BACKLOG) { waiting.splice(0, waiting.length - MAX_LINES); cut = true; }
+  });
+  events.addEventListener("run", (e) => {
+    const run = JSON.parse(e.data);
+    const changed = run.state !== state;
+    state = run.state;
+    if (settle) return;
+    settle = setTimeout(() => {
+      settle = 0;
+      refresh();
+      if (changed) setTimeout(() => { announce.textContent = document.getElementById("runstate")?.textContent.trim() ?? ""; }, 2 * SETTLE_MS);
+    }, SETTLE_MS);
+  });
+  events.addEventListener("end", (e) => {
+    events.close();
+    clearInterval(tick);
+    button.hidden = following; // nothing comes any more
+    const { error } = JSON.parse(e.data);
+    if (error) log.append(note(error));
+    else if (last < 0) log.append(note(log.dataset.empty));
+    setTimeout(refresh, 2 * SETTLE_MS);
+  });
+  addEventListener("pagehide", () => events.close());
+  showFollow();
+}

@@ -1,0 +1,334 @@
+package console
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+//go:embed testdata/axe/axe.min.js
+var axe string
+
+// browser is one tab that watches over its own console: whatever a page
+// complains about, violations of the policy included, fails the test.
+type browser struct {
+	t    *testing.T
+	ctx  context.Context
+	site *site
+
+	mu         sync.Mutex
+	complaints []string
+}
+
+func newBrowser(t *testing.T, s *site) *browser {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		const missing = "no browser: chromium is not on the PATH"
+		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	opts := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1440, 1000),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, opts...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	b := &browser{t: t, ctx: ctx, site: s}
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatalf("start the browser: %v", err)
+	}
+	messages := chromedp.Console(ctx)
+	go func() {
+		for m, err := range messages {
+			if err != nil {
+				return
+			}
+			if m.Type == "debug" { // advice, as on forms with passwords
+				continue
+			}
+			b.mu.Lock()
+			b.complaints = append(b.complaints, fmt.Sprintf("%s: %s (%s:%d)", m.Type, m.Text, m.URL, m.Line))
+			b.mu.Unlock()
+		}
+	}()
+	t.Cleanup(b.quiet)
+	return b
+}
+
+// sub runs a part of the test in the same tab.
+func (b *browser) sub(name string, part func(*testing.T, *browser)) {
+	whole := b.t
+	whole.Run(name, func(t *testing.T) {
+		b.t = t
+		defer func() { b.t = whole }()
+		part(t, b)
+		b.quiet()
+	})
+}
+
+// quiet fails the test for everything that a page complained about.
+func (b *browser) quiet() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.complaints {
+		b.t.Errorf("the browser's console: %s", c)
+	}
+	b.complaints = nil
+}
+
+func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	if err := chromedp.Do(b.ctx, steps...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *browser) visit(path string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(b.site.URL + path))
+}
+
+func evaluate[T any](b *browser, expression string) T {
+	b.t.Helper()
+	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("%.200s: %v", expression, err)
+	}
+	return v
+}
+
+// until waits for a condition in the page, also across the navigation to it.
+func (b *browser) until(condition string) {
+	b.t.Helper()
+	expression := `new Promise(done => {
+		const limit = performance.now() + 15000;
+		(function look() {
+			let held = false;
+			try { held = ` + condition + `; } catch { /* the page is not there yet */ }
+			if (held) done(true);
+			else if (performance.now() > limit) done(false);
+			else setTimeout(look, 20);
+		})();
+	})`
+	for {
+		held, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](expression, chromedp.EvalAwaitPromise))
+		switch {
+		case err != nil && b.ctx.Err() == nil && strings.Contains(err.Error(), "(-32000)"):
+			continue // the page under the promise went away; look at the next one
+		case err != nil:
+			b.t.Fatalf("%s: %v", condition, err)
+		case !held:
+			b.t.Fatalf("%s: not within 15 s, at %s", condition, b.here())
+		}
+		return
+	}
+}
+
+// here is the page's address without the origin.
+func (b *browser) here() string {
+	return evaluate[string](b, `location.pathname + location.search`)
+}
+
+func (b *browser) scheme(name string) {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// shot saves a picture for people to look at when CONSOLE_SHOTS names a folder.
+func (b *browser) shot(name string) {
+	dir := os.Getenv("CONSOLE_SHOTS")
+	if dir == "" {
+		return
+	}
+	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// accessible runs axe on the page and fails for what it calls serious or critical.
+func (b *browser) accessible() {
+	b.t.Helper()
+	evaluate[bool](b, axe+"\n;true")
+	found := evaluate[[]string](b, `axe.run(document, {resultTypes: ["violations"]}).then(r =>
+		r.violations.filter(v => v.impact === "serious" || v.impact === "critical")
+			.map(v => v.impact + " " + v.id + ": " + v.help + "\n  " + v.nodes.slice(0, 5).map(n => n.html.slice(0, 160) + " " + (n.any[0]?.message ?? "")).join("\n  ")))`)
+	for _, f := range found {
+		b.t.Errorf("%s: %s", b.here(), f)
+	}
+}
+
+func TestBrowser(t *testing.T) {
+	s := newSite(t, newFake().populate())
+	b := newBrowser(t, s)
+
+	b.visit("/apps/default/jobs")
+	if got := b.here(); got != "/login?next=%2Fapps%2Fdefault%2Fjobs" {
+		t.Fatalf("without a session the browser is at %s", got)
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		b.scheme(scheme)
+		b.accessible()
+		b.shot("login-" + scheme)
+	}
+	b.do(chromedp.SendKeys("#token", goodToken), chromedp.Click("button.primary"))
+	b.until(`location.pathname === "/apps/default/jobs" && document.readyState === "complete"`)
+
+	for _, scheme := range []string{"light", "dark"} {
+		b.scheme(scheme)
+		for path := range pages() {
+			b.visit(path)
+			b.accessible()
+			b.shot(strings.Trim(strings.NewReplacer("/", "_", "?", "_").Replace(path), "_") + "-" + scheme)
+		}
+	}
+	b.quiet()
+
+	b.sub("theme", testTheme)
+	b.sub("run now and live log", testLiveLog)
+	b.sub("long log", testLongLog)
+	b.sub("refresh", testRefresh)
+	b.sub("keyboard", testKeyboard)
+	b.sub("narrow and Chinese", testNarrow)
+}
+
+func testTheme(t *testing.T, b *browser) {
+	b.scheme("light")
+	b.visit("/hosts")
+	background := func() string { return evaluate[string](b, `getComputedStyle(document.body).backgroundColor`) }
+	light := background()
+	b.do(chromedp.Click(`button[name=theme][value=dark]`))
+	b.until(`document.documentElement.dataset.theme === "dark" && document.readyState === "complete"`)
+	if dark := background(); dark == light {
+		t.Errorf("dark mode has the background of light mode, %s", dark)
+	}
+	if got := b.here(); got != "/hosts" {
+		t.Errorf("the switch led to %s", got)
+	}
+	b.do(chromedp.Click(`button[name=theme][value=system]`))
+	b.until(`document.documentElement.dataset.theme === "system"`)
+}
+
+func testLiveLog(t *testing.T, b *browser) {
+	b.visit("/apps/default/jobs/totals")
+	b.do(chromedp.Click(`.actions button.primary`))
+	b.until(`location.pathname.startsWith("/apps/default/runs/01TRIG") && document.readyState === "complete"`)
+	run := strings.TrimPrefix(b.here(), "/apps/default/runs/")
+
+	for i := range 3 {
+		b.site.fake.appendLog(run, "info", fmt.Sprintf("line %d %s", i, evil))
+		b.until(fmt.Sprintf(`document.querySelectorAll("#log p").length === %d`, i+1))
+	}
+	if n := evaluate[int](b, `document.querySelectorAll("#log script").length`); n != 0 {
+		t.Errorf("%d script elements in the log", n)
+	}
+	if text := evaluate[string](b, `document.querySelector("#L2 span:last-child").textContent`); text != "line 2 "+evil {
+		t.Errorf("the line reads %q", text)
+	}
+	b.site.fake.finish(run, "succeeded")
+	b.until(`document.querySelector("#runstate .s-succeeded") !== null`)
+	b.until(`document.getElementById("announce").textContent === "Succeeded"`)
+	if n := evaluate[int](b, `document.querySelectorAll("#log p").length`); n != 3 {
+		t.Errorf("%d lines at the end, want 3", n)
+	}
+}
+
+func testLongLog(t *testing.T, b *browser) {
+	const lines = 12_000
+	for i := range lines {
+		b.site.fake.appendLog(liveRun, "debug", fmt.Sprintf("row %d", i))
+	}
+	b.visit("/apps/default/runs/" + liveRun)
+	b.until(fmt.Sprintf(`document.getElementById("L%d") !== null`, lines+2))
+	if n := evaluate[int](b, `document.querySelectorAll("#log p").length`); n > 5000 {
+		t.Errorf("%d lines in the page, want at most 5000", n)
+	}
+	b.until(`(l => l.scrollHeight - l.scrollTop - l.clientHeight < 8)(document.getElementById("log"))`)
+
+	// Who scrolls up keeps what they read in place while lines come in.
+	evaluate[bool](b, `document.getElementById("log").scrollTop -= 3000, true`)
+	b.until(`document.getElementById("follow").getAttribute("aria-pressed") === "false"`)
+	const reading = `(l => document.elementFromPoint(l.getBoundingClientRect().left + 200, l.getBoundingClientRect().top + 60)?.closest("p")?.id)(document.getElementById("log"))`
+	evaluate[bool](b, `document.getElementById("log").scrollIntoView(), true`)
+	before := evaluate[string](b, reading)
+	for range 40 {
+		b.site.fake.appendLog(liveRun, "info", "new")
+	}
+	b.until(fmt.Sprintf(`document.getElementById("L%d") !== null`, lines+42))
+	b.until(`document.getElementById("follow").textContent.startsWith("40 new lines")`)
+	if after := evaluate[string](b, reading); before == "" || after != before {
+		t.Errorf("the text moved: %q was under the eyes, now %q", before, after)
+	}
+	b.shot("log")
+	b.do(chromedp.Click("#follow"))
+	b.until(`(l => l.scrollHeight - l.scrollTop - l.clientHeight < 8)(document.getElementById("log"))`)
+}
+
+func testRefresh(t *testing.T, b *browser) {
+	b.visit("/apps/default/jobs?prefix=late")
+	b.site.fake.change(func() {
+		b.site.fake.jobs = append(b.site.fake.jobs, newFake().populate().jobs[2])
+		b.site.fake.jobs[len(b.site.fake.jobs)-1].Name = "late-comer"
+	})
+	b.until(`document.querySelector("#fresh table")?.textContent.includes("late-comer")`)
+	b.do(chromedp.Click("#live"))
+	b.until(`document.getElementById("live").textContent.includes("Paused")`)
+	b.do(chromedp.Click("#live"))
+	if text := evaluate[string](b, `document.getElementById("live").textContent`); text != "Live" {
+		t.Errorf("the switch reads %q", text)
+	}
+}
+
+func testKeyboard(t *testing.T, b *browser) {
+	b.visit("/apps/default/jobs")
+	b.do(chromedp.KeyEvent("\t"))
+	if text := evaluate[string](b, `document.activeElement.textContent`); text != "Skip to content" {
+		t.Errorf("the first stop of the tab key is %q", text)
+	}
+	b.do(chromedp.KeyEvent("/"))
+	if id := evaluate[string](b, `document.activeElement.id`); id != "prefix" {
+		t.Errorf("the slash key leads to %q", id)
+	}
+}
+
+func testNarrow(t *testing.T, b *browser) {
+	b.do(chromedp.EmulateViewport(390, 844))
+	b.visit("/hosts")
+	b.do(chromedp.Click(`button[name=lang][value=zh]`))
+	b.until(`document.documentElement.lang === "zh" && document.readyState === "complete"`)
+	for _, path := range []string{"/apps/default", "/apps/default/jobs/totals", "/apps/default/runs", "/apps/default/runs/" + failedRun, "/apps/default/modules", "/hosts"} {
+		b.visit(path)
+		if wide := evaluate[int](b, `document.documentElement.scrollWidth`); wide > 390 {
+			t.Errorf("%s is %d pixels wide on a screen of 390", path, wide)
+		}
+		b.accessible()
+		b.shot("narrow" + strings.ReplaceAll(path, "/", "_"))
+	}
+	b.do(chromedp.EmulateViewport(1440, 1000))
+	b.visit("/apps/default")
+	b.shot("zh-overview")
+}

@@ -1,0 +1,186 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// Config is what a console needs. Conn is required; the rest has defaults.
+type Config struct {
+	// Conn reaches the API. Authentication must run on it: the console adds the
+	// caller's token as authorization metadata and decides nothing itself. The
+	// console does not close it.
+	Conn *grpc.ClientConn
+	// Banner names the kind of installation beside the logo, as "dev".
+	// Default: none.
+	Banner string
+	// Version is shown at the foot of each page. Default: none.
+	Version string
+	// Secure says that browsers arrive over TLS: cookies are then kept from
+	// plain HTTP, and browsers are told to stay with TLS. Default: false.
+	Secure bool
+	// Logger takes what goes wrong on the server's side. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// console is the handler's shared state. It is immutable after New except for
+// the sessions, which guard themselves.
+type console struct {
+	banner  string
+	version string
+	secure  bool
+	log     *slog.Logger
+
+	jobs    apiv1.JobsClient
+	runs    apiv1.RunsClient
+	modules apiv1.ModulesClient
+	cluster apiv1.ClusterClient
+	health  grpc_health_v1.HealthClient
+
+	sessions *sessions
+	views    *views
+	assets   *assets
+	gateway  http.Handler
+}
+
+// New returns the handler of the console and of the HTTP/JSON API. It is safe
+// for concurrent use and starts nothing that outlives a request.
+func New(cfg Config) (http.Handler, error) {
+	c, err := newConsole(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	return c.handler(), nil
+}
+
+func newConsole(cfg Config) (*console, error) {
+	if cfg.Conn == nil {
+		return nil, errors.New("Config.Conn is missing: the console needs a connection to the API")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	assets, err := loadAssets()
+	if err != nil {
+		return nil, err
+	}
+	views, err := loadViews(assets)
+	if err != nil {
+		return nil, err
+	}
+	gateway, err := newGateway(cfg.Conn)
+	if err != nil {
+		return nil, err
+	}
+	return &console{
+		banner:   cfg.Banner,
+		version:  cfg.Version,
+		secure:   cfg.Secure,
+		log:      cfg.Logger,
+		jobs:     apiv1.NewJobsClient(cfg.Conn),
+		runs:     apiv1.NewRunsClient(cfg.Conn),
+		modules:  apiv1.NewModulesClient(cfg.Conn),
+		cluster:  apiv1.NewClusterClient(cfg.Conn),
+		health:   grpc_health_v1.NewHealthClient(cfg.Conn),
+		sessions: newSessions(),
+		views:    views,
+		assets:   assets,
+		gateway:  gateway,
+	}, nil
+}
+
+// route is one way in. Exactly one of open and page is set.
+type route struct {
+	pattern string
+	open    http.HandlerFunc   // for everybody; what needs a token asks the API for it
+	page    func(*visit) error // for browsers with a session; others go to /login
+}
+
+// routes lists every way in. A test walks it: what is not open is refused
+// without a session.
+func (c *console) routes() []route {
+	return []route{
+		{pattern: "GET /livez", open: c.livez},
+		{pattern: "GET /readyz", open: c.readyz},
+		{pattern: "GET /static/", open: c.assets.serve},
+		{pattern: "GET /favicon.ico", open: c.assets.favicon},
+		{pattern: "GET /login", open: c.loginPage},
+		{pattern: "POST /login", open: c.login},
+		{pattern: "POST /preferences", open: c.preferences},
+		{pattern: "GET /api/v1/openapi.json", open: c.assets.openapi},
+		{pattern: "PUT /api/v1/apps/{app}/modules/{name}/versions/{version}", open: c.uploadAPI},
+		{pattern: "/api/", open: c.gateway.ServeHTTP},
+
+		{pattern: "POST /logout", page: c.logout},
+		{pattern: "GET /{$}", page: c.toApp("")},
+		{pattern: "GET /overview", page: c.toApp("")},
+		{pattern: "GET /jobs", page: c.toApp("jobs")},
+		{pattern: "GET /jobs/{name}", page: c.toApp("jobs", "name")},
+		{pattern: "GET /runs", page: c.toApp("runs")},
+		{pattern: "GET /runs/{id}", page: c.toApp("runs", "id")},
+		{pattern: "GET /modules", page: c.toApp("modules")},
+		{pattern: "GET /hosts", page: c.hostsPage},
+
+		{pattern: "GET /apps/{app}", page: c.overviewPage},
+		{pattern: "GET /apps/{app}/jobs", page: c.jobsPage},
+		{pattern: "GET /apps/{app}/jobs/{name}", page: c.jobPage},
+		{pattern: "POST /apps/{app}/jobs/{name}/run", page: c.runJob},
+		{pattern: "POST /apps/{app}/jobs/{name}/pause", page: c.pauseJob},
+		{pattern: "POST /apps/{app}/jobs/{name}/resume", page: c.resumeJob},
+		{pattern: "GET /apps/{app}/jobs/{name}/delete", page: c.deleteJobPage},
+		{pattern: "POST /apps/{app}/jobs/{name}/delete", page: c.deleteJob},
+		{pattern: "GET /apps/{app}/runs", page: c.runsPage},
+		{pattern: "GET /apps/{app}/runs/{id}", page: c.runPage},
+		{pattern: "GET /apps/{app}/runs/{id}/events", page: c.runEvents},
+		{pattern: "GET /apps/{app}/runs/{id}/log", page: c.runLog},
+		{pattern: "GET /apps/{app}/runs/{id}/input", page: c.runInput},
+		{pattern: "GET /apps/{app}/runs/{id}/output", page: c.runOutput},
+		{pattern: "GET /apps/{app}/runs/{id}/cancel", page: c.cancelRunPage},
+		{pattern: "POST /apps/{app}/runs/{id}/cancel", page: c.cancelRun},
+		{pattern: "GET /apps/{app}/modules", page: c.modulesPage},
+		{pattern: "POST /apps/{app}/modules", page: c.uploadForm},
+		{pattern: "/", page: c.nothingHere},
+	}
+}
+
+func (c *console) handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range c.routes() {
+		if r.page != nil {
+			mux.HandleFunc(r.pattern, c.signedIn(r.page))
+			continue
+		}
+		mux.HandleFunc(r.pattern, r.open)
+	}
+	return c.protect(http.NewCrossOriginProtection().Handler(mux))
+}
+
+// csp allows what this origin serves and nothing inline. htmx works under it
+// with its own style element and its eval switched off (layout.html).
+const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+	"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+
+// protect puts the headers on every answer, also on errors.
+func (c *console) protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", csp)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "same-origin") // with no-referrer, forms over plain HTTP come from "null" and are refused
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		if c.secure {
+			h.Set("Strict-Transport-Security", "max-age=31536000")
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,214 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+const (
+	// heartbeat keeps proxies from closing a quiet stream and finds browsers
+	// that left without saying so.
+	heartbeat = 15 * time.Second
+	// writeLimit is how long a browser may stop reading before it is dropped.
+	writeLimit = 30 * time.Second
+)
+
+// event is one message of a text/event-stream.
+type event struct {
+	name string
+	id   string // "": the browser keeps the id before
+	data any    // becomes one line of JSON
+}
+
+// runFact is what a page needs to know at once; it fetches the rest.
+type runFact struct {
+	State   string `json:"state"`
+	Attempt int32  `json:"attempt"`
+}
+
+// logFact is a line of the log.
+type logFact struct {
+	Offset  int64  `json:"offset"`
+	Time    string `json:"time"`
+	Attempt int32  `json:"attempt"`
+	Level   string `json:"level"`
+	Text    string `json:"text"`
+}
+
+// runEvents is the one stream of a run's page: "run" when the run changed,
+// "log" for each line, "end" when both are over. The id of an event is the
+// offset of the last line, so that a browser that reconnects goes on after it.
+func (c *console) runEvents(v *visit) error {
+	from, err := resumeAt(v.r)
+	if err != nil {
+		return err
+	}
+	if !v.session.acquire() {
+		http.Error(v.w, fmt.Sprintf("this session has %d live pages open already; close some", maxStreams), http.StatusTooManyRequests)
+		return nil
+	}
+	defer v.session.release()
+
+	events := make(chan event, 64)
+	g, ctx := errgroup.WithContext(v.ctx)
+	sources, sourcesCtx := errgroup.WithContext(ctx)
+	sources.Go(func() error { return c.watchRun(sourcesCtx, v, events) })
+	sources.Go(func() error { return c.followLog(sourcesCtx, v, from, events) })
+	g.Go(func() error {
+		defer close(events) // after both sources, its only senders
+		err := sources.Wait()
+		if err == nil || permanent(err) {
+			return emit(ctx, events, event{name: "end", data: endFact(err)})
+		}
+		return nil // the stream just closes; the browser tries again
+	})
+	g.Go(func() error { return writeEvents(ctx, v.w, events) })
+	if err := g.Wait(); err != nil && v.r.Context().Err() == nil {
+		c.log.DebugContext(v.ctx, "live page ended", "path", v.r.URL.Path, "error", err)
+	}
+	return nil
+}
+
+// resumeAt returns the offset of the first line wanted. A browser that
+// reconnects says in Last-Event-ID which line it has; a new page may ask with
+// from.
+func resumeAt(r *http.Request) (int64, error) {
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		n, err := strconv.ParseInt(last, 10, 64)
+		if err != nil || n < 0 {
+			return 0, status.Errorf(codes.InvalidArgument, "Last-Event-ID %q is not the offset of a line", last)
+		}
+		return n + 1, nil
+	}
+	from := r.URL.Query().Get("from")
+	if from == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(from, 10, 64)
+	if err != nil || n < 0 {
+		return 0, status.Errorf(codes.InvalidArgument, "from %q is not the offset of a line", from)
+	}
+	return n, nil
+}
+
+// permanent reports whether trying again would meet the same answer.
+func permanent(err error) bool {
+	switch status.Code(err) {
+	case codes.NotFound, codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.Unimplemented:
+		return true
+	}
+	return false
+}
+
+func endFact(err error) any {
+	if err == nil {
+		return struct{}{}
+	}
+	return map[string]string{"error": status.Convert(err).Message()}
+}
+
+func (c *console) watchRun(ctx context.Context, v *visit, to chan<- event) error {
+	stream, err := c.runs.WatchRun(ctx, &apiv1.WatchRunRequest{App: v.app, Id: v.r.PathValue("id")})
+	for err == nil {
+		var run *apiv1.Run
+		if run, err = stream.Recv(); err == nil {
+			err = emit(ctx, to, event{name: "run", data: runFact{State: run.State, Attempt: run.Attempt}})
+		}
+	}
+	return untilEOF(err)
+}
+
+func (c *console) followLog(ctx context.Context, v *visit, from int64, to chan<- event) error {
+	stream, err := c.runs.ReadLog(ctx, &apiv1.ReadLogRequest{App: v.app, Id: v.r.PathValue("id"), From: from, Follow: true})
+	for err == nil {
+		var l *apiv1.LogLine
+		if l, err = stream.Recv(); err == nil {
+			err = emit(ctx, to, event{name: "log", id: strconv.FormatInt(l.Offset, 10), data: logFact{
+				Offset: l.Offset, Time: stamp(l.Time).Format("15:04:05.000"), Attempt: l.Attempt, Level: l.Level, Text: l.Text,
+			}})
+		}
+	}
+	return untilEOF(err)
+}
+
+func untilEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+func emit(ctx context.Context, to chan<- event, e event) error {
+	select {
+	case to <- e:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// writeEvents sends events as they come and flushes when there are no more for
+// the moment: a burst costs one flush, a single line waits for nothing.
+func writeEvents(ctx context.Context, w http.ResponseWriter, from <-chan event) error {
+	out := http.NewResponseController(w)
+	defer func() { _ = out.SetWriteDeadline(time.Time{}) }() // the connection may serve other requests
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no") // proxies that buffer would hold lines back
+	if _, err := io.WriteString(w, "retry: 2000\n\n"); err != nil {
+		return err
+	}
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		if len(from) == 0 {
+			_ = out.SetWriteDeadline(time.Now().Add(writeLimit)) // a writer without deadlines has none to pass
+			if err := out.Flush(); err != nil {
+				return err
+			}
+		}
+		select {
+		case e, ok := <-from:
+			if !ok {
+				return out.Flush()
+			}
+			if err := writeEvent(w, e); err != nil {
+				return err
+			}
+		case <-beat.C:
+			if _, err := io.WriteString(w, ": still here\n\n"); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// writeEvent frames one event. JSON has no raw line break, so no text of a run
+// can end the event early.
+func writeEvent(w io.Writer, e event) error {
+	data, err := json.Marshal(e.data)
+	if err != nil {
+		return err
+	}
+	if e.id != "" {
+		if _, err := fmt.Fprintf(w, "id: %s\n", e.id); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", e.name, data)
+	return err
+}

@@ -1,0 +1,510 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+const (
+	goodToken = "wwk_good-token"
+	evil      = `<script>alert("x")</script>`
+	liveRun   = "01LIVE0000000000000000000A"
+	failedRun = "01FAIL0000000000000000000B"
+	doneRun   = "01DONE0000000000000000000C"
+)
+
+// fakeAPI is a small API in memory, enough to drive every page. It checks the
+// token as the real one does: in interceptors.
+type fakeAPI struct {
+	apiv1.UnimplementedJobsServer
+	apiv1.UnimplementedRunsServer
+	apiv1.UnimplementedModulesServer
+	apiv1.UnimplementedClusterServer
+
+	mu      sync.Mutex
+	jobs    []*apiv1.Job
+	runs    []*apiv1.Run // newest first
+	logs    map[string][]*apiv1.LogLine
+	modules []*apiv1.Module
+	hosts   []*apiv1.Host
+	asked   []proto.Message // every unary request, for what a page asked
+	changed chan struct{}   // closed and replaced at each change
+	revoked bool            // the good token is no longer good
+}
+
+func newFake() *fakeAPI {
+	f := &fakeAPI{logs: map[string][]*apiv1.LogLine{}, changed: make(chan struct{})}
+	return f
+}
+
+// populate fills the fake with one of everything, hostile texts included.
+func (f *fakeAPI) populate() *fakeAPI {
+	now := time.Now()
+	ts := func(ago time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(-ago)) }
+	f.jobs = []*apiv1.Job{
+		{
+			App: "default", Name: "totals", Description: "Totals the orders of the day " + evil,
+			Handler:  &apiv1.Handler{Module: "totals@1", Name: "main", Args: []string{"--fast"}},
+			Schedule: &apiv1.Schedule{Cron: "0 */5 * * * *", Zone: "Asia/Shanghai"},
+			Input:    "id,amount\n1,20\n", Timeout: "30s", Retry: &apiv1.Retry{Max: 3, Backoff: "exponential", First: "1s", Limit: "1m"},
+			Labels: map[string]string{"team": "billing"}, Revision: 4, Etag: "abc", NextAt: ts(-90 * time.Second), UpdatedAt: ts(time.Hour),
+			Digest: "sha256:" + strings.Repeat("ab", 32),
+			Stats:  &apiv1.JobStats{Live: 1, Succeeded: 12843, Failed: 7, LastState: "failed", LastRun: failedRun},
+		},
+		{App: "default", Name: "report", Paused: new(true), Handler: &apiv1.Handler{Module: "report@2.1"}, Schedule: &apiv1.Schedule{Cron: "30 8 * * MON-FRI"}, Stats: &apiv1.JobStats{Succeeded: 210, LastState: "succeeded", LastRun: doneRun}},
+		{App: "default", Name: "sweep", Handler: &apiv1.Handler{Module: "sweep@1"}, Schedule: &apiv1.Schedule{Every: "30s"}, NextAt: ts(-12 * time.Second), Stats: &apiv1.JobStats{Succeeded: 90321}},
+		{App: "default", Name: "by-hand", Handler: &apiv1.Handler{Module: "totals@1"}},
+	}
+	f.runs = []*apiv1.Run{
+		{
+			Id: liveRun, App: "default", Job: "totals", State: "running", Trigger: "manual", PlannedAt: ts(8 * time.Second), AcceptedAt: ts(8 * time.Second), StartedAt: ts(6 * time.Second),
+			Attempt: 2, MaxAttempts: 4, Host: "host-a", Module: "totals@1", Handler: "main", Digest: "sha256:" + strings.Repeat("ab", 32), Input: `{"n":12345678901234567890}`,
+			Progress: &apiv1.Progress{Done: 420, Total: 1000, Message: "reading orders " + evil},
+			Attempts: []*apiv1.Attempt{
+				{Number: 1, Host: "host-b", DispatchedAt: ts(7500 * time.Millisecond), StartedAt: ts(7300 * time.Millisecond), FinishedAt: ts(6 * time.Second), Outcome: "retryable", Error: "connection reset " + evil, Code: "exit"},
+				{Number: 2, Host: "host-a", DispatchedAt: ts(4 * time.Second), StartedAt: ts(3500 * time.Millisecond)},
+			},
+		},
+		{
+			Id: failedRun, App: "default", Job: "totals", State: "failed", Trigger: "schedule", PlannedAt: ts(300 * time.Second), AcceptedAt: ts(302 * time.Second), StartedAt: ts(299 * time.Second), FinishedAt: ts(297 * time.Second),
+			Attempt: 1, MaxAttempts: 1, Host: "host-a", Module: "totals@1", Handler: "main", Error: "line 17: amount is not a number " + evil, Code: "exit",
+			Trace: "main.total\n\tmain.go:42 " + evil, InputBytes: []byte{0, 1, 2, 0xff},
+			Attempts: []*apiv1.Attempt{{Number: 1, Host: "host-a", DispatchedAt: ts(300 * time.Second), StartedAt: ts(299 * time.Second), FinishedAt: ts(297 * time.Second), Outcome: "permanent", Error: "line 17", Code: "exit"}},
+		},
+		{
+			Id: doneRun, App: "default", Job: "report", State: "succeeded", Trigger: "schedule", PlannedAt: ts(600 * time.Second), AcceptedAt: ts(600 * time.Second), StartedAt: ts(599 * time.Second), FinishedAt: ts(598 * time.Second),
+			Attempt: 1, MaxAttempts: 1, Host: "host-b", Module: "report@2.1", Input: evil, Output: evil,
+			Attempts: []*apiv1.Attempt{{Number: 1, Host: "host-b", DispatchedAt: ts(600 * time.Second), StartedAt: ts(599 * time.Second), FinishedAt: ts(598 * time.Second), Outcome: "succeeded"}},
+		},
+	}
+	for i, s := range []string{"succeeded", "succeeded", "timed_out", "succeeded", "cancelled", "stopped", "skipped", "missed", "succeeded", "succeeded", "queued", "waiting", "armed"} {
+		at := time.Duration(700+60*i) * time.Second
+		f.runs = append(f.runs, &apiv1.Run{
+			Id: fmt.Sprintf("01MORE00000000000000000%03d", i), App: "default", Job: "totals", State: s, Trigger: "schedule",
+			PlannedAt: ts(at), AcceptedAt: ts(at), StartedAt: ts(at), FinishedAt: ts(at - 1234*time.Millisecond), Attempt: 1, MaxAttempts: 4, Host: "host-b",
+		})
+	}
+	f.logs[liveRun] = []*apiv1.LogLine{
+		{Offset: 0, Time: ts(6 * time.Second), Attempt: 2, Level: "info", Text: "reading orders"},
+		{Offset: 1, Time: ts(5 * time.Second), Attempt: 2, Level: "warn", Text: evil + "\nsecond line\r\nevent: end"},
+		{Offset: 2, Time: ts(4 * time.Second), Attempt: 2, Level: "error", Text: "row 17 is odd"},
+	}
+	f.logs[failedRun] = []*apiv1.LogLine{{Offset: 0, Time: ts(298 * time.Second), Attempt: 1, Level: "error", Text: "gave up"}}
+	f.modules = []*apiv1.Module{
+		{App: "default", Name: "totals", Version: "1", Digest: "sha256:" + strings.Repeat("ab", 32), Size: 2 << 20, Kind: "command", Handlers: []string{"main"}, Imports: []string{"wasi_snapshot_preview1.fd_write"}, CreatedAt: ts(48 * time.Hour)},
+		{App: "default", Name: "report", Version: "2.1", Digest: "sha256:" + strings.Repeat("cd", 32), Size: 40960, Kind: "reactor", Handlers: []string{"main", "daily"}, Imports: []string{"wheelwork_v1.input", "wheelwork_v1.output"}, CreatedAt: ts(time.Hour)},
+	}
+	f.hosts = []*apiv1.Host{
+		{Id: "host-a", Name: "node-1 " + evil, State: "up", Labels: map[string]string{"zone": "eu-1"}, Version: "v0.1.0", Slots: 16, Running: 5, Credits: 1019, Cpu: 0.37, MemoryBytes: 91 << 20, LastSeenAt: ts(time.Second)},
+		{Id: "host-b", Name: "node-2", State: "lost", Version: "v0.1.0", Slots: 8, LastSeenAt: ts(40 * time.Second)},
+	}
+	return f
+}
+
+func (f *fakeAPI) authorize(ctx context.Context, method string) error {
+	if strings.HasPrefix(method, "/grpc.health") || strings.HasSuffix(method, "/GetVersion") {
+		return nil
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if got := md.Get("authorization"); len(got) != 1 || got[0] != "Bearer "+goodToken || f.revoked {
+		return status.Error(codes.Unauthenticated, "the token is missing or wrong")
+	}
+	return nil
+}
+
+// start serves the fake in memory and returns a connection to it.
+func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
+	t.Helper()
+	lis := bufconn.Listen(1 << 20)
+	srv := grpc.NewServer(
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if err := f.authorize(ctx, info.FullMethod); err != nil {
+				return nil, err
+			}
+			f.mu.Lock()
+			f.asked = append(f.asked, req.(proto.Message))
+			f.mu.Unlock()
+			return next(ctx, req)
+		}),
+		grpc.StreamInterceptor(func(s any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			if err := f.authorize(ss.Context(), info.FullMethod); err != nil {
+				return err
+			}
+			return next(s, ss)
+		}))
+	apiv1.RegisterJobsServer(srv, f)
+	apiv1.RegisterRunsServer(srv, f)
+	apiv1.RegisterModulesServer(srv, f)
+	apiv1.RegisterClusterServer(srv, f)
+	grpc_health_v1.RegisterHealthServer(srv, health.NewServer())
+	go func() { _ = srv.Serve(lis) }()
+	t.Cleanup(srv.Stop)
+	conn, err := grpc.NewClient("passthrough:///fake",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// site is a console over a fake, served on loopback, and a browser's worth of
+// cookies.
+type site struct {
+	*httptest.Server
+	fake   *fakeAPI
+	c      *console
+	client *http.Client // follows no redirect
+	logged *bytes.Buffer
+}
+
+func newSite(t testing.TB, f *fakeAPI) *site {
+	t.Helper()
+	var logged bytes.Buffer
+	c, err := newConsole(Config{Conn: f.start(t), Banner: "dev", Version: "v0.1.0-test", Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(c.handler())
+	t.Cleanup(srv.Close)
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &site{Server: srv, fake: f, c: c, logged: &logged, client: &http.Client{
+		Jar:           jar,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+func (s *site) signIn(t testing.TB) *site {
+	t.Helper()
+	resp, _ := s.do(t, "GET", "/login?token="+goodToken, nil)
+	if resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/" {
+		t.Fatalf("sign in: %s to %q", resp.Status, resp.Header.Get("Location"))
+	}
+	return s
+}
+
+// do sends a request; headers are pairs.
+func (s *site) do(t testing.TB, method, path string, body io.Reader, headers ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(b)
+}
+
+func (s *site) post(t testing.TB, path, form string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	return s.do(t, "POST", path, strings.NewReader(form), append([]string{"Content-Type", "application/x-www-form-urlencoded"}, headers...)...)
+}
+
+// change applies a change and wakes the streams.
+func (f *fakeAPI) change(apply func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	apply()
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// appendLog adds a line to a run's log.
+func (f *fakeAPI) appendLog(run, level, text string) {
+	f.change(func() {
+		f.logs[run] = append(f.logs[run], &apiv1.LogLine{Offset: int64(len(f.logs[run])), Time: timestamppb.Now(), Attempt: 1, Level: level, Text: text})
+	})
+}
+
+func (f *fakeAPI) finish(run, state string) {
+	f.change(func() {
+		r := f.run(run)
+		r.State, r.FinishedAt = state, timestamppb.Now()
+	})
+}
+
+func (f *fakeAPI) run(id string) *apiv1.Run {
+	for _, r := range f.runs {
+		if r.Id == id {
+			return r
+		}
+	}
+	return nil
+}
+
+func (f *fakeAPI) job(name string) *apiv1.Job {
+	for _, j := range f.jobs {
+		if j.Name == name {
+			return j
+		}
+	}
+	return nil
+}
+
+func (f *fakeAPI) GetJob(_ context.Context, r *apiv1.GetJobRequest) (*apiv1.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	j := f.job(r.Name)
+	if j == nil {
+		return nil, status.Errorf(codes.NotFound, "there is no job %q in app %q", r.Name, r.App)
+	}
+	return proto.CloneOf(j), nil
+}
+
+func (f *fakeAPI) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.ListJobsResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := &apiv1.ListJobsResponse{}
+	for _, j := range f.jobs {
+		if strings.HasPrefix(j.Name, r.Prefix) {
+			out.Jobs = append(out.Jobs, proto.CloneOf(j))
+		}
+	}
+	if r.PageToken == "" && len(out.Jobs) > 3 {
+		out.NextPageToken = "token/2&x=y"
+	}
+	return out, nil
+}
+
+func (f *fakeAPI) ApplyJob(_ context.Context, r *apiv1.ApplyJobRequest) (*apiv1.ApplyJobResponse, error) {
+	if r.Job.GetHandler().GetModule() == "" {
+		return nil, status.Error(codes.InvalidArgument, "the job has no handler: set handler.module")
+	}
+	f.change(func() { f.jobs = append(f.jobs, proto.CloneOf(r.Job)) })
+	return &apiv1.ApplyJobResponse{Job: r.Job, Result: "created"}, nil
+}
+
+func (f *fakeAPI) setPaused(name string, paused bool) (*apiv1.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	j := f.job(name)
+	if j == nil {
+		return nil, status.Errorf(codes.NotFound, "there is no job %q", name)
+	}
+	j.Paused = &paused
+	return proto.CloneOf(j), nil
+}
+
+func (f *fakeAPI) PauseJob(_ context.Context, r *apiv1.PauseJobRequest) (*apiv1.Job, error) {
+	return f.setPaused(r.Name, true)
+}
+
+func (f *fakeAPI) ResumeJob(_ context.Context, r *apiv1.ResumeJobRequest) (*apiv1.Job, error) {
+	return f.setPaused(r.Name, false)
+}
+
+func (f *fakeAPI) DeleteJob(_ context.Context, r *apiv1.DeleteJobRequest) (*apiv1.DeleteJobResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, j := range f.jobs {
+		if j.Name == r.Name {
+			f.jobs = append(f.jobs[:i], f.jobs[i+1:]...)
+			return &apiv1.DeleteJobResponse{}, nil
+		}
+	}
+	return nil, status.Errorf(codes.NotFound, "there is no job %q", r.Name)
+}
+
+func (f *fakeAPI) TriggerJob(_ context.Context, r *apiv1.TriggerJobRequest) (*apiv1.Run, error) {
+	run := &apiv1.Run{
+		App: r.App, Job: r.Name, State: "running", Trigger: "manual", Input: "input of the job", Attempt: 1, MaxAttempts: 1,
+		PlannedAt: timestamppb.Now(), AcceptedAt: timestamppb.Now(), StartedAt: timestamppb.Now(),
+	}
+	if r.Input != nil {
+		run.Input = *r.Input
+	}
+	f.change(func() {
+		run.Id = fmt.Sprintf("01TRIG%020d", len(f.runs))
+		f.runs = append([]*apiv1.Run{run}, f.runs...)
+	})
+	return proto.CloneOf(run), nil
+}
+
+func (f *fakeAPI) GetRun(_ context.Context, r *apiv1.GetRunRequest) (*apiv1.Run, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if run := f.run(r.Id); run != nil {
+		return proto.CloneOf(run), nil
+	}
+	return nil, status.Errorf(codes.NotFound, "there is no run %q", r.Id)
+}
+
+func (f *fakeAPI) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := &apiv1.ListRunsResponse{}
+	for _, run := range f.runs {
+		bad := run.State != "succeeded" && run.FinishedAt != nil
+		if (r.Job == "" || r.Job == run.Job) && (r.State == "" || r.State == run.State || r.State == "unsuccessful" && bad) && (r.Host == "" || r.Host == run.Host) {
+			out.Runs = append(out.Runs, proto.CloneOf(run))
+		}
+	}
+	if n := int(r.PageSize); len(out.Runs) > n {
+		out.Runs = out.Runs[:n]
+	}
+	if r.PageToken == "" && r.State == "" {
+		out.NextPageToken = "more&runs"
+	}
+	return out, nil
+}
+
+func (f *fakeAPI) CancelRun(_ context.Context, r *apiv1.CancelRunRequest) (*apiv1.Run, error) {
+	f.finish(r.Id, "stopped")
+	return f.GetRun(context.Background(), &apiv1.GetRunRequest{Id: r.Id})
+}
+
+func (f *fakeAPI) WatchRun(r *apiv1.WatchRunRequest, s grpc.ServerStreamingServer[apiv1.Run]) error {
+	for {
+		f.mu.Lock()
+		run, changed := f.run(r.Id), f.changed
+		run = proto.CloneOf(run)
+		f.mu.Unlock()
+		if run == nil {
+			return status.Errorf(codes.NotFound, "there is no run %q", r.Id)
+		}
+		if err := s.Send(run); err != nil || run.FinishedAt != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
+	}
+}
+
+func (f *fakeAPI) ReadLog(r *apiv1.ReadLogRequest, s grpc.ServerStreamingServer[apiv1.LogLine]) error {
+	for next := r.From; ; {
+		f.mu.Lock()
+		run, changed, lines := f.run(r.Id), f.changed, f.logs[r.Id]
+		ended := run != nil && run.FinishedAt != nil
+		f.mu.Unlock()
+		if run == nil {
+			return status.Errorf(codes.NotFound, "there is no run %q", r.Id)
+		}
+		for ; next < int64(len(lines)); next++ {
+			if err := s.Send(lines[next]); err != nil {
+				return err
+			}
+		}
+		if ended || !r.Follow {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
+	}
+}
+
+func (f *fakeAPI) PushModule(s grpc.ClientStreamingServer[apiv1.PushModuleRequest, apiv1.PushModuleResponse]) error {
+	var head *apiv1.PushModuleRequest_Head
+	var body bytes.Buffer
+	for {
+		req, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if h := req.GetHead(); h != nil {
+			head = h
+		}
+		if len(req.GetChunk()) > 1<<20 {
+			return status.Error(codes.InvalidArgument, "a chunk is larger than 1 MiB")
+		}
+		body.Write(req.GetChunk())
+		if body.Len() >= 4 && !bytes.HasPrefix(body.Bytes(), []byte("\x00asm")) {
+			return status.Error(codes.InvalidArgument, "this is not WebAssembly: it does not begin with \\0asm "+evil)
+		}
+	}
+	m := &apiv1.Module{App: head.App, Name: head.Name, Version: head.Version, Size: int64(body.Len()), Digest: "sha256:00", Manifest: head.Manifest, Kind: "command"}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, old := range f.modules {
+		if old.Name == m.Name && old.Version == m.Version {
+			return s.SendAndClose(&apiv1.PushModuleResponse{Module: old, Result: "unchanged"})
+		}
+	}
+	f.modules = append(f.modules, m)
+	return s.SendAndClose(&apiv1.PushModuleResponse{Module: m, Result: "created"})
+}
+
+func (f *fakeAPI) ListModules(context.Context, *apiv1.ListModulesRequest) (*apiv1.ListModulesResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &apiv1.ListModulesResponse{Modules: f.modules}, nil
+}
+
+func (f *fakeAPI) ListHosts(context.Context, *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {
+	return &apiv1.ListHostsResponse{Hosts: f.hosts}, nil
+}
+
+func (f *fakeAPI) GetVersion(context.Context, *apiv1.GetVersionRequest) (*apiv1.Version, error) {
+	return &apiv1.Version{Version: "v0.1.0-test"}, nil
+}
+
+func (f *fakeAPI) GetOverview(context.Context, *apiv1.GetOverviewRequest) (*apiv1.Overview, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	o := &apiv1.Overview{
+		Jobs: int64(len(f.jobs)), Writable: true, ServerTime: timestamppb.Now(),
+		Disk: &apiv1.Disk{TotalBytes: 100 << 30, FreeBytes: 61 << 30, JournalBytes: 192 << 20, HistoryBytes: 7 << 20},
+	}
+	if len(f.runs) == 0 {
+		return o, nil
+	}
+	o.Running, o.Queued, o.Armed, o.Waiting, o.SucceededTotal, o.FailedTotal = 1, 3, 2, 1, 103374, 42
+	o.HostsUp, o.HostsLost, o.LatenessP50Ms, o.LatenessP99Ms = 1, 1, 0.84, 3.2
+	start := time.Now().Truncate(time.Minute).Add(-59 * time.Minute)
+	for i := range 60 {
+		o.Minutes = append(o.Minutes, &apiv1.Minute{
+			Start:     timestamppb.New(start.Add(time.Duration(i) * time.Minute)),
+			Succeeded: int64(40 + (i*37)%23 + i/2), Failed: int64((i * 7 % 11) / 8 * 4),
+		})
+	}
+	return o, nil
+}

@@ -1,0 +1,101 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// jsonForm is how messages look in HTTP/JSON: the names of the .proto files,
+// and every field present, so that a client never has to guess a default.
+func jsonForm() protojson.MarshalOptions {
+	return protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}
+}
+
+func newGateway(conn *grpc.ClientConn) (http.Handler, error) {
+	mux := runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
+			MarshalOptions:   jsonForm(),
+			UnmarshalOptions: protojson.UnmarshalOptions{},
+		}),
+		runtime.WithIncomingHeaderMatcher(forwarded),
+		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
+		runtime.WithErrorHandler(gatewayError),
+		runtime.WithDisableHTTPMethodOverride(),
+	)
+	ctx := context.Background() // the registrations with a client neither keep nor wait on it
+	for _, register := range []func() error{
+		func() error { return apiv1.RegisterJobsHandlerClient(ctx, mux, apiv1.NewJobsClient(conn)) },
+		func() error { return apiv1.RegisterRunsHandlerClient(ctx, mux, apiv1.NewRunsClient(conn)) },
+		func() error { return apiv1.RegisterModulesHandlerClient(ctx, mux, apiv1.NewModulesClient(conn)) },
+		func() error { return apiv1.RegisterClusterHandlerClient(ctx, mux, apiv1.NewClusterClient(conn)) },
+		func() error { return apiv1.RegisterNameserverHandlerClient(ctx, mux, apiv1.NewNameserverClient(conn)) },
+	} {
+		if err := register(); err != nil {
+			return nil, err
+		}
+	}
+	return mux, nil
+}
+
+// forwarded lets the trace context through to the API and nothing else: a
+// client cannot make up metadata, and a cookie stays here. Authorization is
+// not asked about: the gateway always forwards it.
+func forwarded(key string) (string, bool) {
+	switch key {
+	case "Traceparent":
+		return "traceparent", true
+	case "Tracestate":
+		return "tracestate", true
+	}
+	return "", false
+}
+
+// apiError is the body of every refused request.
+type apiError struct {
+	Code    int    `json:"code"` // of gRPC
+	Message string `json:"message"`
+}
+
+func gatewayError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
+	writeAPIError(w, err)
+}
+
+func writeAPIError(w http.ResponseWriter, err error) {
+	s := status.Convert(err)
+	w.Header().Set("Content-Type", "application/json")
+	code := runtime.HTTPStatusFromCode(s.Code())
+	if code == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="wheelwork"`)
+	}
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(apiError{Code: int(s.Code()), Message: s.Message()})
+}
+
+// livez says that the process answers.
+func (c *console) livez(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte("ok\n"))
+}
+
+// readyz says whether the API serves: 200, or 503 with the reason.
+func (c *console) readyz(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	answer, err := c.health.Check(r.Context(), &grpc_health_v1.HealthCheckRequest{})
+	switch {
+	case err != nil:
+		http.Error(w, "not ready: "+status.Convert(err).Message(), http.StatusServiceUnavailable)
+	case answer.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING:
+		http.Error(w, "not ready: the API is "+answer.GetStatus().String(), http.StatusServiceUnavailable)
+	default:
+		_, _ = w.Write([]byte("ok\n"))
+	}
+}

@@ -1,0 +1,196 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+type jobsView struct {
+	Jobs   []*apiv1.Job
+	Prefix string
+	Next   string // token of the next page
+	Paged  bool   // this is not the first page
+}
+
+func (c *console) jobsPage(v *visit) error {
+	q := v.r.URL.Query()
+	answer, err := c.jobs.ListJobs(v.ctx, &apiv1.ListJobsRequest{
+		App: v.app, Prefix: q.Get("prefix"), PageToken: q.Get("page"), PageSize: pageSize,
+	})
+	if err != nil {
+		return err
+	}
+	return c.show(v, "jobs", "jobs", jobsView{
+		Jobs: answer.Jobs, Prefix: q.Get("prefix"), Next: answer.NextPageToken, Paged: q.Get("page") != "",
+	})
+}
+
+type jobView struct {
+	*apiv1.Job
+	Runs       []*apiv1.Run // the last ones, newest first
+	Times      []time.Time  // of the next runs
+	Definition string
+	Format     string // yaml or json
+}
+
+// Strip is the last runs in the order of time, for the row of marks.
+func (v jobView) Strip() []*apiv1.Run {
+	n := min(20, len(v.Runs))
+	strip := make([]*apiv1.Run, n)
+	for i := range n {
+		strip[n-1-i] = v.Runs[i]
+	}
+	return strip
+}
+
+func (c *console) jobPage(v *visit) error {
+	const shownTimes, shownRuns = 8, 20
+	name := v.r.PathValue("name")
+	var view jobView
+	g, ctx := errgroup.WithContext(v.ctx)
+	g.Go(func() (err error) {
+		view.Job, err = c.jobs.GetJob(ctx, &apiv1.GetJobRequest{App: v.app, Name: name})
+		return err
+	})
+	g.Go(func() error {
+		answer, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{App: v.app, Job: name, PageSize: shownRuns})
+		view.Runs = answer.GetRuns()
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	view.Times = upcoming(view.Job, time.Now(), shownTimes)
+	view.Format = "yaml"
+	if v.r.URL.Query().Get("format") == "json" {
+		view.Format = "json"
+	}
+	var err error
+	if view.Definition, err = definition(view.Job, view.Format); err != nil {
+		return err
+	}
+	return c.show(v, "job", "jobs", view)
+}
+
+// definition writes what `wheelwork job apply` would read: the fields that the
+// server sets are left out.
+func definition(j *apiv1.Job, format string) (string, error) {
+	compact, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(job.Definition(j))
+	if err != nil {
+		return "", err
+	}
+	if format == "json" {
+		var b bytes.Buffer
+		err := json.Indent(&b, compact, "", "  ")
+		return b.String(), err
+	}
+	var doc yaml.Node // JSON is YAML; the node keeps the order of the fields
+	if err := yaml.Unmarshal(compact, &doc); err != nil {
+		return "", err
+	}
+	blockStyle(&doc)
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	err = enc.Encode(&doc)
+	return b.String(), err
+}
+
+// blockStyle makes a document that was read from JSON look written by hand. A
+// text keeps its quotes only where it would read as something else without; the
+// encoder knows all such texts but the booleans of older YAML.
+func blockStyle(n *yaml.Node) {
+	n.Style = 0
+	switch strings.ToLower(n.Value) {
+	case "yes", "no", "on", "off", "y", "n":
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	for _, c := range n.Content {
+		blockStyle(c)
+	}
+}
+
+// runJob triggers a run. An empty field of the form means the job's own input.
+func (c *console) runJob(v *visit) error {
+	if err := v.parseForm(); err != nil {
+		return err
+	}
+	req := &apiv1.TriggerJobRequest{App: v.app, Name: v.r.PathValue("name")}
+	if input := v.r.PostForm.Get("input"); input != "" {
+		req.Input = proto.String(input)
+	}
+	run, err := c.jobs.TriggerJob(v.ctx, req)
+	if err != nil {
+		return err
+	}
+	v.redirect(href("apps", v.app, "runs", run.Id))
+	return nil
+}
+
+func (v *visit) parseForm() error {
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
+	if err := v.r.ParseForm(); err != nil {
+		return status.Errorf(codes.InvalidArgument, "read the form: %v", err)
+	}
+	return nil
+}
+
+func (c *console) pauseJob(v *visit) error {
+	name := v.r.PathValue("name")
+	if _, err := c.jobs.PauseJob(v.ctx, &apiv1.PauseJobRequest{App: v.app, Name: name}); err != nil {
+		return err
+	}
+	v.redirect(href("apps", v.app, "jobs", name))
+	return nil
+}
+
+func (c *console) resumeJob(v *visit) error {
+	name := v.r.PathValue("name")
+	if _, err := c.jobs.ResumeJob(v.ctx, &apiv1.ResumeJobRequest{App: v.app, Name: name}); err != nil {
+		return err
+	}
+	v.redirect(href("apps", v.app, "jobs", name))
+	return nil
+}
+
+// confirmView asks before something that cannot be undone.
+type confirmView struct {
+	Question string // key of the catalogue; takes the subject
+	Effect   string // key: what will happen
+	Button   string // key
+	Subject  string
+	Back     string // where no leads
+}
+
+func (c *console) deleteJobPage(v *visit) error {
+	name := v.r.PathValue("name")
+	if _, err := c.jobs.GetJob(v.ctx, &apiv1.GetJobRequest{App: v.app, Name: name}); err != nil {
+		return err
+	}
+	return c.show(v, "confirm", "jobs", confirmView{
+		Question: "delete.question", Effect: "delete.effect", Button: "delete.button",
+		Subject: name, Back: href("apps", v.app, "jobs", name),
+	})
+}
+
+func (c *console) deleteJob(v *visit) error {
+	_, err := c.jobs.DeleteJob(v.ctx, &apiv1.DeleteJobRequest{App: v.app, Name: v.r.PathValue("name")})
+	if err != nil {
+		return err
+	}
+	v.redirect(href("apps", v.app, "jobs"))
+	return nil
+}

@@ -1,0 +1,106 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// maxForm bounds the forms that carry texts; uploads have their own limit.
+const maxForm = 256 << 10
+
+// withToken returns a context whose calls carry the token.
+func withToken(ctx context.Context, token string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+}
+
+type loginView struct {
+	Error string // a key of the catalogue, "" for none
+	Cause string // what the API said, when it could not answer
+	Next  string
+}
+
+// loginPage shows the form, or takes the token of a link that `wheelwork dev`
+// printed. The redirect that follows takes the token out of the address bar.
+func (c *console) loginPage(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if token := q.Get("token"); token != "" {
+		c.signIn(w, r, token, q.Get("next"))
+		return
+	}
+	if c.sessions.get(r, c.cookieName()) != nil {
+		http.Redirect(w, r, localPath(q.Get("next")), http.StatusSeeOther)
+		return
+	}
+	c.renderLogin(w, r, http.StatusOK, loginView{Next: q.Get("next")})
+}
+
+func (c *console) login(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	c.signIn(w, r, r.PostFormValue("token"), r.PostFormValue("next"))
+}
+
+func (c *console) signIn(w http.ResponseWriter, r *http.Request, token, next string) {
+	token = strings.TrimSpace(token)
+	_, err := c.cluster.GetOverview(withToken(r.Context(), token), &apiv1.GetOverviewRequest{App: job.DefaultApp})
+	switch code := status.Code(err); {
+	case !printable(token) || code == codes.Unauthenticated:
+		c.renderLogin(w, r, http.StatusUnauthorized, loginView{Error: "login.wrong", Next: next})
+	case code == codes.OK || code == codes.PermissionDenied || code == codes.NotFound: // a known token; what it may do shows later
+		s := c.sessions.add(token)
+		c.setCookie(w, c.cookieName(), s.id, sessionLife)
+		http.Redirect(w, r, localPath(next), http.StatusSeeOther)
+	default:
+		c.renderLogin(w, r, http.StatusServiceUnavailable, loginView{Error: "login.unavailable", Cause: status.Convert(err).Message(), Next: next})
+	}
+}
+
+// printable reports whether a token can be metadata at all.
+func printable(token string) bool {
+	return token != "" && !strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+func (c *console) renderLogin(w http.ResponseWriter, r *http.Request, code int, v loginView) {
+	c.render(w, r, code, "login", frame{Data: v})
+}
+
+func (c *console) logout(v *visit) error {
+	c.sessions.remove(v.session.id)
+	c.setCookie(v.w, c.cookieName(), "", -time.Second)
+	v.redirect("/login")
+	return nil
+}
+
+// preferences stores language and theme. It needs no session: the login page
+// has the same switches.
+func (c *console) preferences(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	const year = 365 * 24 * time.Hour
+	if lang := r.PostFormValue("lang"); c.views.knows(lang) {
+		c.setCookie(w, "wheelwork_lang", lang, year)
+	}
+	if theme := r.PostFormValue("theme"); knownTheme(theme) {
+		c.setCookie(w, "wheelwork_theme", theme, year)
+	}
+	http.Redirect(w, r, localPath(r.PostFormValue("next")), http.StatusSeeOther)
+}
+
+func knownTheme(s string) bool { return s == "light" || s == "dark" || s == "system" }
+
+// localPath returns p when it is a path of this origin, "/" otherwise: a link
+// to the login page must not send anybody elsewhere. Browsers read "//host" and
+// "/\host" as other origins.
+func localPath(p string) string {
+	if !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsAny(p, "\\\r\n\t") {
+		return "/"
+	}
+	return p
+}

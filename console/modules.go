@@ -1,0 +1,126 @@
+package console
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+const (
+	// maxModule bounds the bytes of an upload. The API may allow fewer.
+	maxModule = 64 << 20
+	chunkSize = 256 << 10 // of the stream to the API, which takes at most 1 MiB
+	// maxField bounds the texts beside the file; a manifest is the longest.
+	maxField = 64 << 10
+)
+
+type modulesView struct {
+	Modules []*apiv1.Module // the first pageSize
+	Total   int
+	Pushed  string // name@version of an upload that just succeeded
+	Result  string // created or unchanged
+	Error   string // why an upload was refused
+	Form    *apiv1.PushModuleRequest_Head
+}
+
+func (c *console) modulesPage(v *visit) error {
+	q := v.r.URL.Query()
+	view := modulesView{Pushed: q.Get("pushed"), Form: &apiv1.PushModuleRequest_Head{}}
+	if view.Pushed != "" {
+		view.Result = "created"
+		if q.Get("result") == "unchanged" {
+			view.Result = "unchanged"
+		}
+	}
+	return c.showModules(v, http.StatusOK, view)
+}
+
+func (c *console) showModules(v *visit, code int, view modulesView) error {
+	answer, err := c.modules.ListModules(v.ctx, &apiv1.ListModulesRequest{App: v.app})
+	if err != nil {
+		return err
+	}
+	view.Total = len(answer.Modules)
+	view.Modules = answer.Modules[:min(view.Total, pageSize)]
+	return c.showStatus(v, code, "modules", "modules", view)
+}
+
+// uploadForm takes the form of the modules page. A refused upload shows the
+// page again, with the reason and what was typed.
+func (c *console) uploadForm(v *visit) error {
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxModule+2*maxField)
+	head, answer, err := c.pushForm(v)
+	if err != nil {
+		if code := status.Code(err); code == codes.Unauthenticated {
+			return err
+		}
+		return c.showModules(v, http.StatusUnprocessableEntity, modulesView{Error: status.Convert(err).Message(), Form: head})
+	}
+	v.redirect(withQuery(href("apps", v.app, "modules"), "pushed", head.Name+"@"+head.Version, "result", answer.Result))
+	return nil
+}
+
+// pushForm streams the file of a form to the API. The texts stand before the
+// file in the form, so that nothing has to be kept.
+func (c *console) pushForm(v *visit) (*apiv1.PushModuleRequest_Head, *apiv1.PushModuleResponse, error) {
+	head := &apiv1.PushModuleRequest_Head{App: v.app}
+	// Browsers show a torn connection instead of the answer when the body is not read to its end.
+	defer func() { _, _ = io.Copy(io.Discard, v.r.Body) }()
+	form, err := v.r.MultipartReader()
+	if err != nil {
+		return head, nil, status.Errorf(codes.InvalidArgument, "read the form: %v", err)
+	}
+	for {
+		part, err := form.NextPart()
+		if errors.Is(err, io.EOF) {
+			return head, nil, status.Error(codes.InvalidArgument, "no file came with the form: choose a .wasm file")
+		}
+		if err != nil {
+			return head, nil, readError(err)
+		}
+		if part.FormName() == "file" {
+			answer, err := c.push(v.r.Context(), v.session.token, head, part)
+			return head, answer, err
+		}
+		if err := readField(head, part); err != nil {
+			return head, nil, err
+		}
+	}
+}
+
+func readField(head *apiv1.PushModuleRequest_Head, part *multipart.Part) error {
+	b, err := io.ReadAll(io.LimitReader(part, maxField+1))
+	if err != nil {
+		return readError(err)
+	}
+	if len(b) > maxField {
+		return status.Errorf(codes.InvalidArgument, "the field %q is longer than %d KiB", part.FormName(), maxField>>10)
+	}
+	text := string(bytes.TrimSpace(b))
+	switch part.FormName() {
+	case "name":
+		head.Name = text
+	case "version":
+		head.Version = text
+	case "manifest":
+		head.Manifest = text
+	}
+	return nil
+}
+
+// readError names the limit when a body went over it.
+func readError(err error) error {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return status.Errorf(codes.ResourceExhausted, "the upload is larger than %d MiB, the limit for a module", maxModule>>20)
+	}
+	return status.Error(codes.InvalidArgument, fmt.Sprintf("read the upload: %v", err))
+}

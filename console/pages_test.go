@@ -1,0 +1,426 @@
+package console
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// pages are the addresses of every page that a visitor can reach, with texts
+// that must be on it.
+func pages() map[string][]string {
+	return map[string][]string{
+		"/apps/default":                             {"Runs per minute", "103\u202f374", "Needs attention", "840µs", "61.0 GiB", failedRun, "at most"},
+		"/apps/default/jobs":                        {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "page=token%2F2%26x%3Dy"},
+		"/apps/default/jobs?prefix=nothing":         {"No job of this app"},
+		"/apps/default/jobs/totals":                 {"Next times", "CST", "handler:", "module: totals@1", "Run now", "/jobs/totals/delete", "up to 3 times"},
+		"/apps/default/jobs/totals?format=json":     {"&#34;module&#34;: &#34;totals@1&#34;"},
+		"/apps/default/jobs/report":                 {"Resume", "If it were resumed now"},
+		"/apps/default/jobs/by-hand":                {"Only when triggered", "wheelwork job trigger by-hand --wait"},
+		"/apps/default/jobs/totals/delete":          {"Delete the job totals?"},
+		"/apps/default/runs":                        {liveRun, failedRun, doneRun, "page=more%26runs", "Timed out"},
+		"/apps/default/runs?state=failed":           {failedRun, `value="failed" selected`},
+		"/apps/default/runs?host=nowhere":           {"No run matches"},
+		"/apps/default/runs/" + liveRun:             {"42 %", "Attempt 2", "Cancel the run", "12345678901234567890", "connection reset", "Waiting to retry"},
+		"/apps/default/runs/" + failedRun:           {"Why it failed", "line 17", "main.go:42", "00 01 02 ff", "Failed for good"},
+		"/apps/default/runs/" + doneRun:             {"Run the job again", "Succeeded"},
+		"/apps/default/runs/" + liveRun + "/cancel": {"Cancel this run of totals?"},
+		"/apps/default/modules":                     {"totals", "abababababab", "2.0 MiB", "wheelwork_v1.input", "enctype=\"multipart/form-data\""},
+		"/hosts":                                    {"node-1", "5/16", "37 %", "zone=eu-1", "Lost"},
+	}
+}
+
+func TestPages(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for path, wants := range pages() {
+		t.Run(path, func(t *testing.T) {
+			resp, body := s.do(t, "GET", path, nil)
+			if resp.StatusCode != http.StatusOK {
+				t.Fatalf("%s\n%s", resp.Status, body)
+			}
+			for _, want := range wants {
+				if !strings.Contains(body, want) {
+					t.Errorf("the page does not hold %q", want)
+				}
+			}
+			checkPage(t, body)
+		})
+	}
+	if s.logged.Len() > 0 {
+		t.Errorf("logged: %s", s.logged)
+	}
+}
+
+// checkPage holds what is true of every page.
+func checkPage(t *testing.T, body string) {
+	t.Helper()
+	checkWellFormed(t, body)
+	if strings.Contains(body, evil) || strings.Contains(body, "alert(&#34;x&#34;)</script>") {
+		t.Error("a text of a user reached the page as markup")
+	}
+	if n := strings.Count(body, "<h1"); n != 1 {
+		t.Errorf("%d h1 elements, want 1", n)
+	}
+	for _, form := range inlineForms() {
+		if m := form.FindString(body); m != "" {
+			t.Errorf("inline code or style, which the policy forbids: %s", m)
+		}
+	}
+	if m := regexp.MustCompile(`\b(href|action)="[^"]*%!|ZgotmplZ`).FindString(body); m != "" {
+		t.Errorf("broken address: %s", m)
+	}
+}
+
+func inlineForms() []*regexp.Regexp {
+	return []*regexp.Regexp{
+		regexp.MustCompile(`<script[^>]*>[^<]`),
+		regexp.MustCompile(`(?i)<style`),
+		regexp.MustCompile(`(?i)<[^>]*\sstyle=`),
+		regexp.MustCompile(`(?i)<[^>]*\son[a-z]+=`),
+		regexp.MustCompile(`(?i)hx-on|hx-vals|hx-vars|"js:|javascript:`),
+	}
+}
+
+// checkWellFormed reads HTML as strictly as XML, apart from what HTML leaves out
+// by design: end tags of void elements and values of boolean attributes.
+func checkWellFormed(t *testing.T, body string) {
+	t.Helper()
+	boolean := regexp.MustCompile(`\s(required|defer|hidden|autofocus|selected|data-search|disabled)([\s>])`)
+	for boolean.MatchString(body) { // neighbours share the space between them
+		body = boolean.ReplaceAllString(body, ` $1=""$2`)
+	}
+	body = regexp.MustCompile(`<((?:meta|link|input)\s[^>]*)>`).ReplaceAllString(body, `<$1/>`)
+	d := xml.NewDecoder(strings.NewReader(strings.Replace(body, "<!doctype html>", "", 1)))
+	d.Entity = xml.HTMLEntity
+	ids := map[string]bool{}
+	for {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			lines := strings.Split(body, "\n")
+			line, _ := d.InputPos()
+			t.Fatalf("not well-formed: %v\n%s", err, lines[min(line, len(lines))-1])
+		}
+		start, ok := tok.(xml.StartElement)
+		if !ok {
+			continue
+		}
+		for _, a := range start.Attr {
+			if a.Name.Local != "id" {
+				continue
+			}
+			if ids[a.Value] {
+				t.Errorf("id %q is used twice", a.Value)
+			}
+			ids[a.Value] = true
+		}
+	}
+}
+
+func TestEmptyPagesShowCommands(t *testing.T) {
+	s := newSite(t, newFake()).signIn(t)
+	for path, want := range map[string]string{
+		"/apps/default":         "wheelwork module push",
+		"/apps/default/jobs":    "wheelwork job apply",
+		"/apps/default/runs":    "wheelwork job trigger",
+		"/apps/default/modules": "wheelwork module push",
+		"/hosts":                "wheelwork host",
+	} {
+		resp, body := s.do(t, "GET", path, nil)
+		if resp.StatusCode != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %s, want the command %q", path, resp.Status, want)
+		}
+		checkPage(t, body)
+	}
+}
+
+func TestPagesInChinese(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for path := range pages() {
+		resp, body := s.do(t, "GET", path, nil, "Accept-Language", "fr, zh-CN;q=0.9, en;q=0.1")
+		if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Language") != "zh" || !strings.Contains(body, "退出登录") {
+			t.Errorf("%s: %s in %q", path, resp.Status, resp.Header.Get("Content-Language"))
+		}
+		checkPage(t, body)
+	}
+	if s.logged.Len() > 0 {
+		t.Errorf("logged: %s", s.logged)
+	}
+}
+
+func TestPreferences(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	resp, _ := s.post(t, "/preferences", url.Values{"lang": {"zh"}, "theme": {"dark"}, "next": {"/hosts"}}.Encode())
+	if resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/hosts" {
+		t.Fatalf("%s to %q", resp.Status, resp.Header.Get("Location"))
+	}
+	_, body := s.do(t, "GET", "/hosts", nil)
+	if !strings.Contains(body, `lang="zh" data-theme="dark"`) {
+		t.Error("the choice does not hold")
+	}
+	s.post(t, "/preferences", "lang=klingon&theme=plaid")
+	if _, body := s.do(t, "GET", "/hosts", nil); !strings.Contains(body, `lang="zh" data-theme="dark"`) {
+		t.Error("an unknown choice changed something")
+	}
+}
+
+func TestCatalogues(t *testing.T) {
+	first, err := loadCatalogue(languages()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	verbs := regexp.MustCompile(`%[^ ]*?[ds]`)
+	for _, lang := range languages()[1:] {
+		other, err := loadCatalogue(lang)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, text := range first {
+			if other[key] == "" {
+				t.Errorf("%s: no text for %q", lang, key)
+			}
+			if len(verbs.FindAllString(text, -1)) != len(verbs.FindAllString(other[key], -1)) {
+				t.Errorf("%s: %q takes other values than %q", lang, other[key], text)
+			}
+		}
+		for key := range other {
+			if _, ok := first[key]; !ok {
+				t.Errorf("%s: %q is in no other catalogue", lang, key)
+			}
+		}
+	}
+	for _, key := range literalKeys(t) {
+		if _, ok := first[key]; !ok {
+			t.Errorf("a template asks for %q, which no catalogue has", key)
+		}
+	}
+}
+
+// literalKeys returns the keys that templates spell out.
+func literalKeys(t *testing.T) []string {
+	t.Helper()
+	var keys []string
+	names, err := fs.Glob(embedded, "assets/templates/*.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		b, err := embedded.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\bt "([a-z.]+)"`).FindAllSubmatch(b, -1) {
+			keys = append(keys, string(m[1]))
+		}
+	}
+	if len(keys) < 50 {
+		t.Fatalf("found only %d keys", len(keys))
+	}
+	return keys
+}
+
+func TestShortAddresses(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for from, to := range map[string]string{
+		"/":                        "/apps/default",
+		"/?app=billing":            "/apps/billing",
+		"/?app=../hosts":           "/apps/..%2Fhosts",
+		"/runs/01X?app=b":          "/apps/b/runs/01X",
+		"/runs?app=b&state=failed": "/apps/b/runs?state=failed",
+		"/jobs/totals":             "/apps/default/jobs/totals",
+		"/modules":                 "/apps/default/modules",
+	} {
+		resp, _ := s.do(t, "GET", from, nil)
+		if got := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || got != to {
+			t.Errorf("%s: %s to %q, want %q", from, resp.Status, got, to)
+		}
+	}
+}
+
+func TestFailurePages(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for path, want := range map[string]string{
+		"/apps/default/jobs/none": "there is no job &#34;none&#34;",
+		"/apps/default/runs/none": "there is no run &#34;none&#34;",
+		"/nowhere":                "there is no such page",
+	} {
+		resp, body := s.do(t, "GET", path, nil)
+		if resp.StatusCode != http.StatusNotFound || !strings.Contains(body, want) {
+			t.Errorf("%s: %s, want %q", path, resp.Status, want)
+		}
+		checkPage(t, body)
+	}
+}
+
+func TestJobActions(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	resp, _ := s.post(t, "/apps/default/jobs/totals/run", url.Values{"input": {"a\nb"}}.Encode())
+	run := s.fake.runs[0]
+	if resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/apps/default/runs/"+run.Id || run.Input != "a\nb" {
+		t.Errorf("run with input: %s to %q, input %q", resp.Status, resp.Header.Get("Location"), run.Input)
+	}
+	s.post(t, "/apps/default/jobs/totals/run", "")
+	if got := s.fake.runs[0].Input; got != "input of the job" {
+		t.Errorf("run without input took %q", got)
+	}
+	s.post(t, "/apps/default/jobs/totals/pause", "")
+	if !s.fake.job("totals").GetPaused() {
+		t.Error("pause did not pause")
+	}
+	s.post(t, "/apps/default/jobs/totals/resume", "")
+	if s.fake.job("totals").GetPaused() {
+		t.Error("resume did not resume")
+	}
+	if s.do(t, "GET", "/apps/default/jobs/totals/delete", nil); s.fake.job("totals") == nil {
+		t.Error("asking for confirmation deleted the job")
+	}
+	resp, _ = s.post(t, "/apps/default/jobs/totals/delete", "")
+	if s.fake.job("totals") != nil || resp.Header.Get("Location") != "/apps/default/jobs" {
+		t.Errorf("delete: %s to %q", resp.Status, resp.Header.Get("Location"))
+	}
+	resp, _ = s.post(t, "/apps/default/runs/"+liveRun+"/cancel", "")
+	if s.fake.run(liveRun).State != "stopped" || resp.StatusCode != http.StatusSeeOther {
+		t.Errorf("cancel: %s, run is %s", resp.Status, s.fake.run(liveRun).State)
+	}
+	if resp, _ = s.do(t, "GET", "/apps/default/runs/"+liveRun+"/cancel", nil); resp.StatusCode != http.StatusSeeOther {
+		t.Errorf("asking to cancel a run that ended: %s, want its page", resp.Status)
+	}
+}
+
+func TestListsAreBounded(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for path := range pages() {
+		s.do(t, "GET", path, nil)
+	}
+	lists := 0
+	for _, m := range s.fake.asked {
+		if r, ok := m.(interface{ GetPageSize() int32 }); ok {
+			lists++
+			if n := r.GetPageSize(); n < 1 || n > pageSize {
+				t.Errorf("%T asks for %d rows, want 1 to %d", m, n, pageSize)
+			}
+		}
+	}
+	if lists == 0 {
+		t.Fatal("no page asked for a list")
+	}
+}
+
+func TestDownloads(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	for path, want := range map[string]string{
+		"/apps/default/runs/" + doneRun + "/output":  evil,
+		"/apps/default/runs/" + failedRun + "/input": "\x00\x01\x02\xff",
+		"/apps/default/runs/" + failedRun + "/log":   "error gave up",
+	} {
+		resp, body := s.do(t, "GET", path, nil)
+		if !strings.Contains(body, want) {
+			t.Errorf("%s: %q", path, body)
+		}
+		if d := resp.Header.Get("Content-Disposition"); !strings.HasPrefix(d, "attachment") {
+			t.Errorf("%s: shown as a page: %q", path, d)
+		}
+		if ct := resp.Header.Get("Content-Type"); strings.Contains(ct, "html") {
+			t.Errorf("%s: %s", path, ct)
+		}
+	}
+	if resp, body := s.do(t, "GET", "/apps/default/runs/none/log", nil); resp.StatusCode != http.StatusNotFound || !strings.Contains(body, "there is no run") {
+		t.Errorf("log of no run: %s", resp.Status)
+	}
+}
+
+func TestRevokedTokenEndsTheSession(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	s.fake.change(func() { s.fake.revoked = true })
+	resp, _ := s.do(t, "GET", "/hosts", nil)
+	if got := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || got != "/login?next=%2Fhosts" {
+		t.Errorf("%s to %q", resp.Status, got)
+	}
+	s.fake.change(func() { s.fake.revoked = false })
+	if resp, _ := s.do(t, "GET", "/hosts", nil); resp.StatusCode != http.StatusSeeOther {
+		t.Errorf("the session lives on: %s", resp.Status)
+	}
+}
+
+func TestDefinitionReadsBack(t *testing.T) {
+	j := &apiv1.Job{App: "default", Name: "x", Handler: &apiv1.Handler{Module: "m@1", Env: map[string]string{"A": "yes", "B": "1"}}, Schedule: &apiv1.Schedule{Cron: "0 0 * * * *"}, Input: "a: b\n- c\n", Revision: 9}
+	text, err := definition(j, "yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"app: default\nname: x\n", "module: m@1", `A: "yes"`, `B: "1"`, `cron: 0 0 * * * *`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "revision") {
+		t.Error("what the server sets is part of the definition")
+	}
+	text, err = definition(j, "json")
+	if err != nil || !json.Valid([]byte(text)) {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+func TestPayload(t *testing.T) {
+	long := strings.Repeat("é", shownPayload)
+	for name, c := range map[string]struct {
+		text string
+		raw  []byte
+		want payload
+	}{
+		"empty":       {want: payload{}},
+		"json":        {text: `{"n":12345678901234567890}`, want: payload{Size: 26, Text: "{\n  \"n\": 12345678901234567890\n}"}},
+		"almost json": {text: `{"n":`, want: payload{Size: 5, Text: `{"n":`}},
+		"binary":      {raw: []byte{1, 2}, want: payload{Size: 2, Binary: true, Text: "00000000  01 02                                             |..|\n"}},
+		"long":        {text: "x" + long, want: payload{Size: int64(1 + len(long)), Cut: true, Text: "x" + long[:shownPayload-2]}},
+	} {
+		if got := newPayload(c.text, c.raw); got != c.want {
+			t.Errorf("%s: got %.80q (%d bytes), want %.80q (%d bytes)", name, got.Text, len(got.Text), c.want.Text, len(c.want.Text))
+		}
+	}
+}
+
+func TestPagesNeverSwallowTheirStates(t *testing.T) {
+	icons, err := embedded.ReadFile("assets/static/icons.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, err := loadCatalogue("en")
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := append(runsView{}.States()[2:], "paused", "up", "draining", "lost", "none")
+	for _, s := range states {
+		if !strings.Contains(string(icons), `id="`+s+`"`) {
+			t.Errorf("no icon for %s", s)
+		}
+		if texts["state."+s] == "" {
+			t.Errorf("no text for %s", s)
+		}
+	}
+	if !slices.Contains(states, "timed_out") {
+		t.Error("the states are not those of runs")
+	}
+}
+
+func TestPermanent(t *testing.T) {
+	if permanent(status.Error(codes.Unavailable, "the server is restarting")) || !permanent(status.Error(codes.NotFound, "")) {
+		t.Error("an outage must be tried again, a run that does not exist must not")
+	}
+}

@@ -1,0 +1,199 @@
+package console
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+	"unicode/utf8"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+type runsView struct {
+	Runs             []*apiv1.Run
+	Job, State, Host string // the filters
+	Next             string // token of the next page
+	Paged            bool   // this is not the first page
+}
+
+// States are the choices of the filter.
+func (runsView) States() []string {
+	choices := []string{"live", "unsuccessful"}
+	for _, s := range job.States() {
+		choices = append(choices, string(s))
+	}
+	return choices
+}
+
+// Filtered reports whether the list may hide runs.
+func (v runsView) Filtered() bool { return v.Job != "" || v.State != "" || v.Host != "" }
+
+func (c *console) runsPage(v *visit) error {
+	q := v.r.URL.Query()
+	view := runsView{Job: q.Get("job"), State: q.Get("state"), Host: q.Get("host"), Paged: q.Get("page") != ""}
+	answer, err := c.runs.ListRuns(v.ctx, &apiv1.ListRunsRequest{
+		App: v.app, Job: view.Job, State: view.State, Host: view.Host, PageToken: q.Get("page"), PageSize: pageSize,
+	})
+	if err != nil {
+		return err
+	}
+	view.Runs, view.Next = answer.Runs, answer.NextPageToken
+	return c.show(v, "runs", "runs", view)
+}
+
+type runView struct {
+	*apiv1.Run
+	Input, Output payload
+	Lanes         []lane
+	Live          bool // not terminal: the page follows it
+}
+
+// Percent is the progress of a run that knows its total, -1 for others.
+func (v runView) Percent() int64 {
+	p := v.GetProgress()
+	if p.GetTotal() <= 0 {
+		return -1
+	}
+	return max(0, min(100, 100*p.Done/p.Total))
+}
+
+// Unhappy reports whether there is a failure to be shown first: also that of an
+// earlier attempt, while the run waits to be tried again.
+func (v runView) Unhappy() bool {
+	return v.Error != "" && job.State(v.State) != job.Succeeded
+}
+
+func (c *console) runPage(v *visit) error {
+	run, err := c.runs.GetRun(v.ctx, &apiv1.GetRunRequest{App: v.app, Id: v.r.PathValue("id")})
+	if err != nil {
+		return err
+	}
+	return c.show(v, "run", "runs", runView{
+		Run:    run,
+		Input:  newPayload(run.Input, run.InputBytes),
+		Output: newPayload(run.Output, run.OutputBytes),
+		Lanes:  timeline(run, time.Now()),
+		Live:   !job.State(run.State).Terminal(),
+	})
+}
+
+// payload is input or output, made fit to be looked at.
+type payload struct {
+	Size   int64
+	Text   string // at most shownPayload of it
+	Binary bool   // Text is a hex dump
+	Cut    bool   // there is more
+}
+
+// shownPayload is how many bytes of a payload a page shows; the rest can be
+// downloaded.
+const shownPayload = 64 << 10
+
+func newPayload(text string, raw []byte) payload {
+	if len(raw) > 0 {
+		const shownBinary = 1 << 10
+		return payload{
+			Size: int64(len(raw)), Text: hex.Dump(raw[:min(len(raw), shownBinary)]),
+			Binary: true, Cut: len(raw) > shownBinary,
+		}
+	}
+	p := payload{Size: int64(len(text)), Text: text}
+	if len(text) > shownPayload {
+		p.Cut = true
+		end := shownPayload
+		for !utf8.RuneStart(text[end]) {
+			end--
+		}
+		p.Text = text[:end]
+		return p
+	}
+	// Indent does not parse numbers, so that large ones stay exact.
+	var b bytes.Buffer
+	if len(text) > 0 && (text[0] == '{' || text[0] == '[') && json.Indent(&b, []byte(text), "", "  ") == nil {
+		p.Text = b.String()
+	}
+	return p
+}
+
+func (c *console) runInput(v *visit) error {
+	return c.download(v, "input", func(r *apiv1.Run) (string, []byte) { return r.Input, r.InputBytes })
+}
+
+func (c *console) runOutput(v *visit) error {
+	return c.download(v, "output", func(r *apiv1.Run) (string, []byte) { return r.Output, r.OutputBytes })
+}
+
+func (c *console) download(v *visit, what string, part func(*apiv1.Run) (string, []byte)) error {
+	run, err := c.runs.GetRun(v.ctx, &apiv1.GetRunRequest{App: v.app, Id: v.r.PathValue("id")})
+	if err != nil {
+		return err
+	}
+	text, raw := part(run)
+	if len(raw) > 0 {
+		attachment(v.w, run.Id+"-"+what+".bin", "application/octet-stream")
+		_, _ = v.w.Write(raw)
+		return nil
+	}
+	attachment(v.w, run.Id+"-"+what+".txt", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(v.w, text)
+	return nil
+}
+
+// runLog sends the whole log as a file.
+func (c *console) runLog(v *visit) error {
+	id := v.r.PathValue("id")
+	stream, err := c.runs.ReadLog(v.ctx, &apiv1.ReadLogRequest{App: v.app, Id: id})
+	if err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		line, err := stream.Recv()
+		if err != nil && !errors.Is(err, io.EOF) && first {
+			return err // nothing was sent yet: the error page can still go out
+		}
+		if first {
+			attachment(v.w, id+".log", "text/plain; charset=utf-8")
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			fmt.Fprintf(v.w, "\n-- the log ends here because reading it failed: %v\n", err)
+			return nil
+		}
+		at := stamp(line.Time).Format("2006-01-02T15:04:05.000Z")
+		if _, err := fmt.Fprintf(v.w, "%s %d %-5s %s\n", at, line.Attempt, line.Level, line.Text); err != nil {
+			return nil // the browser has left
+		}
+	}
+}
+
+func (c *console) cancelRunPage(v *visit) error {
+	id := v.r.PathValue("id")
+	run, err := c.runs.GetRun(v.ctx, &apiv1.GetRunRequest{App: v.app, Id: id})
+	if err != nil {
+		return err
+	}
+	back := href("apps", v.app, "runs", id)
+	if job.State(run.State).Terminal() {
+		v.redirect(back)
+		return nil
+	}
+	return c.show(v, "confirm", "runs", confirmView{
+		Question: "cancel.question", Effect: "cancel.effect", Button: "cancel.button", Subject: run.Job, Back: back,
+	})
+}
+
+func (c *console) cancelRun(v *visit) error {
+	id := v.r.PathValue("id")
+	if _, err := c.runs.CancelRun(v.ctx, &apiv1.CancelRunRequest{App: v.app, Id: id}); err != nil {
+		return err
+	}
+	v.redirect(href("apps", v.app, "runs", id))
+	return nil
+}

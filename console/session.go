@@ -1,0 +1,113 @@
+package console
+
+import (
+	"crypto/rand"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	sessionLife = 12 * time.Hour
+	maxSessions = 1024
+	// maxStreams bounds the live pages of one session: each holds a connection
+	// and two streams of the API.
+	maxStreams = 32
+)
+
+// session is one signed-in browser. Its token never leaves the process.
+type session struct {
+	id      string // opaque, random, the value of the cookie
+	token   string
+	expires time.Time
+	streams atomic.Int32 // live pages open now
+}
+
+// acquire takes one of the session's live streams; release gives it back.
+func (s *session) acquire() bool {
+	if s.streams.Add(1) > maxStreams {
+		s.streams.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (s *session) release() { s.streams.Add(-1) }
+
+// sessions keeps who is signed in, in memory: a restart signs everybody out.
+type sessions struct {
+	mu   sync.Mutex
+	byID map[string]*session // at most maxSessions
+}
+
+func newSessions() *sessions { return &sessions{byID: map[string]*session{}} }
+
+// add starts a session for a token that the API has accepted. When the house is
+// full the session that ends first makes room.
+func (s *sessions) add(token string) *session {
+	n := &session{id: rand.Text(), token: token, expires: time.Now().Add(sessionLife)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.byID) >= maxSessions {
+		delete(s.byID, s.oldest())
+	}
+	s.byID[n.id] = n
+	return n
+}
+
+func (s *sessions) oldest() string {
+	var first *session
+	for _, c := range s.byID {
+		if first == nil || c.expires.Before(first.expires) {
+			first = c
+		}
+	}
+	return first.id
+}
+
+// get returns the session of a request, nil when there is none that is valid.
+func (s *sessions) get(r *http.Request, cookie string) *session {
+	c, err := r.Cookie(cookie)
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.byID[c.Value]
+	if found == nil {
+		return nil
+	}
+	if time.Now().After(found.expires) {
+		delete(s.byID, found.id)
+		return nil
+	}
+	return found
+}
+
+func (s *sessions) remove(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.byID, id)
+}
+
+// cookieName has the prefix that makes browsers refuse the cookie from a
+// subdomain or from plain HTTP, where it can be had.
+func (c *console) cookieName() string {
+	if c.secure {
+		return "__Host-wheelwork_session"
+	}
+	return "wheelwork_session"
+}
+
+func (c *console) setCookie(w http.ResponseWriter, name, value string, life time.Duration) {
+	http.SetCookie(w, &http.Cookie{
+		Name:     name,
+		Value:    value,
+		Path:     "/",
+		MaxAge:   int(life / time.Second),
+		HttpOnly: true,
+		Secure:   c.secure,
+		SameSite: http.SameSiteLaxMode,
+	})
+}

@@ -1,0 +1,99 @@
+package console
+
+import (
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// lane is one row of a run's timeline: what happened, from when, for how long.
+// The row's numbers stand in a table; the bars only draw them.
+type lane struct {
+	Kind    string         // wait, attempt, retry: a key of the catalogue under lane.
+	Attempt *apiv1.Attempt // of kind attempt
+	At      time.Time
+	Lasted  string
+	Bars    []stretch
+}
+
+// stretch is a bar in percent of the drawing's width.
+type stretch struct {
+	X, Width float64
+	Kind     string // wait, start, run, retry: a class of the style sheet
+}
+
+// timeline lays the stages of a run on one scale: waiting for a host, every
+// attempt, and the pauses between attempts. It begins at the planned time: that
+// a run was armed before it delayed nothing. What goes on lasts until now.
+func timeline(r *apiv1.Run, now time.Time) []lane {
+	begin := stamp(r.PlannedAt)
+	if begin.IsZero() {
+		begin = stamp(r.AcceptedAt)
+	}
+	end := stamp(r.FinishedAt)
+	if end.IsZero() {
+		end = now
+	}
+	if begin.IsZero() || begin.After(end) {
+		return nil // nothing has happened yet
+	}
+	s := scaleOf(begin, end)
+	var lanes []lane
+	from, kind := begin, "wait"
+	for _, a := range r.Attempts {
+		if sent := stamp(a.DispatchedAt); !sent.IsZero() {
+			lanes = append(lanes, s.pause(kind, from, sent))
+		}
+		l, until := s.attempt(a, end)
+		lanes = append(lanes, l)
+		from, kind = until, "retry"
+	}
+	open := r.FinishedAt == nil && (len(r.Attempts) == 0 || r.Attempts[len(r.Attempts)-1].FinishedAt != nil)
+	if open || len(r.Attempts) == 0 {
+		lanes = append(lanes, s.pause(kind, from, end))
+	}
+	return lanes
+}
+
+// axis maps instants to percent.
+type axis struct {
+	begin time.Time
+	whole time.Duration // at least 1 ms
+}
+
+func scaleOf(begin, end time.Time) axis {
+	return axis{begin: begin, whole: max(end.Sub(begin), time.Millisecond)}
+}
+
+// bar keeps within the drawing, whatever the clocks of the machines say, and
+// stays wide enough to be seen.
+func (a axis) bar(kind string, from, to time.Time) stretch {
+	const thinnest = 0.6
+	share := func(t time.Time) float64 {
+		return max(0, min(100, 100*float64(t.Sub(a.begin))/float64(a.whole)))
+	}
+	x := min(share(from), 100-thinnest)
+	return stretch{X: x, Width: max(thinnest, share(to)-x), Kind: kind}
+}
+
+func (a axis) pause(kind string, from, to time.Time) lane {
+	return lane{Kind: kind, At: from, Lasted: span(to.Sub(from)), Bars: []stretch{a.bar(kind, from, to)}}
+}
+
+// attempt draws the way to the host and the work there, and returns when the
+// attempt was over.
+func (a axis) attempt(t *apiv1.Attempt, end time.Time) (lane, time.Time) {
+	sent, started, until := stamp(t.DispatchedAt), stamp(t.StartedAt), stamp(t.FinishedAt)
+	if until.IsZero() {
+		until = end
+	}
+	if started.IsZero() { // the host never said that it began
+		return lane{Kind: "attempt", Attempt: t, At: sent, Lasted: span(until.Sub(sent)), Bars: []stretch{a.bar("start", sent, until)}}, until
+	}
+	l := lane{Kind: "attempt", Attempt: t, At: started, Lasted: span(until.Sub(started))}
+	if !sent.IsZero() && sent.Before(started) {
+		l.Bars = append(l.Bars, a.bar("start", sent, started))
+	}
+	l.Bars = append(l.Bars, a.bar("run", started, until))
+	return l, until
+}

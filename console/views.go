@@ -1,0 +1,181 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// languages are those of the catalogue; the first is the default.
+func languages() []string { return []string{"en", "zh"} }
+
+// views holds the parsed pages, one set for each language: the functions that
+// put values into words are bound to it. It is immutable.
+type views struct {
+	pages map[string]map[string]*template.Template // language, page
+}
+
+// catalogue maps keys to texts, which may hold verbs of fmt.
+type catalogue map[string]string
+
+// text returns the text of a key. A missing one is an error, which the tests
+// find; nobody meets a bare key.
+func (c catalogue) text(key string, args ...any) (string, error) {
+	t, ok := c[key]
+	if !ok {
+		return "", fmt.Errorf("no text %q in the catalogue", key)
+	}
+	if len(args) == 0 {
+		return t, nil
+	}
+	return fmt.Sprintf(t, args...), nil
+}
+
+func loadCatalogue(lang string) (catalogue, error) {
+	b, err := embedded.ReadFile("assets/locale/" + lang + ".json")
+	if err != nil {
+		return nil, err
+	}
+	var c catalogue
+	if err := json.Unmarshal(b, &c); err != nil {
+		return nil, fmt.Errorf("read the %s catalogue: %w", lang, err)
+	}
+	return c, nil
+}
+
+func loadViews(a *assets) (*views, error) {
+	v := &views{pages: map[string]map[string]*template.Template{}}
+	for _, lang := range languages() {
+		texts, err := loadCatalogue(lang)
+		if err != nil {
+			return nil, err
+		}
+		if v.pages[lang], err = parsePages(lang, texts, a); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+func parsePages(lang string, texts catalogue, a *assets) (map[string]*template.Template, error) {
+	const layout, parts = "assets/templates/layout.html", "assets/templates/parts.html"
+	base, err := template.New("layout.html").Funcs(functions(lang, texts, a)).ParseFS(embedded, layout, parts)
+	if err != nil {
+		return nil, err
+	}
+	names, err := fs.Glob(embedded, "assets/templates/*.html")
+	if err != nil {
+		return nil, err
+	}
+	pages := map[string]*template.Template{}
+	for _, name := range names {
+		if name == layout || name == parts {
+			continue
+		}
+		page, err := base.Clone()
+		if err != nil {
+			return nil, err
+		}
+		if page, err = page.ParseFS(embedded, name); err != nil {
+			return nil, err
+		}
+		pages[strings.TrimSuffix(path.Base(name), ".html")] = page
+	}
+	return pages, nil
+}
+
+func functions(lang string, texts catalogue, a *assets) template.FuncMap {
+	w := words{lang: lang, texts: texts}
+	return template.FuncMap{
+		"t":        texts.text,
+		"asset":    a.address,
+		"link":     href,
+		"query":    withQuery,
+		"schedule": w.schedule,
+		"ago":      func(t *timestamppb.Timestamp) string { return w.relative(stamp(t), time.Now()) },
+		"iso":      func(t *timestamppb.Timestamp) string { return stamp(t).Format(time.RFC3339Nano) },
+		"clock":    func(t *timestamppb.Timestamp) string { return clock(stamp(t)) },
+		"isoTime":  func(t time.Time) string { return t.Format(time.RFC3339Nano) },
+		"relative": func(t time.Time) string { return w.relative(t, time.Now()) },
+		"count":    count,
+		"bytes":    byteSize,
+		"ms":       milliseconds,
+		"took":     took,
+		"percent":  percent,
+		"short":    shorten,
+		"digest":   shortDigest,
+		"terminal": func(s string) bool { return job.State(s).Terminal() },
+		"state":    w.state,
+		"list":     func(s ...string) []string { return s },
+		"join":     strings.Join,
+	}
+}
+
+func (v *views) knows(lang string) bool { return v.pages[lang] != nil }
+
+// frame is what the layout needs around the data of a page.
+type frame struct {
+	App     string
+	Section string // which entry of the navigation is current
+	Session bool   // whether somebody is signed in
+	Data    any
+
+	// Filled in by render.
+	Lang, Theme, Banner, Version string
+	Here                         string // this page, to return to
+}
+
+// language is the visitor's choice, else the first of the browser's wishes that
+// the catalogue has, else English.
+func (c *console) language(r *http.Request) string {
+	if k, err := r.Cookie("wheelwork_lang"); err == nil && c.views.knows(k.Value) {
+		return k.Value
+	}
+	for wish := range strings.SplitSeq(r.Header.Get("Accept-Language"), ",") {
+		tag, _, _ := strings.Cut(strings.TrimSpace(wish), ";")
+		base, _, _ := strings.Cut(strings.ToLower(tag), "-")
+		if c.views.knows(base) {
+			return base
+		}
+	}
+	return languages()[0]
+}
+
+func theme(r *http.Request) string {
+	if k, err := r.Cookie("wheelwork_theme"); err == nil && knownTheme(k.Value) {
+		return k.Value
+	}
+	return "system"
+}
+
+// render writes a page. It is built in memory first, so that a page which fails
+// half-way never reaches anybody.
+func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name string, f frame) {
+	f.Lang, f.Theme, f.Banner, f.Version = c.language(r), theme(r), c.banner, c.version
+	f.Here = "/"
+	if r.Method == http.MethodGet && r.URL.Path != "/login" { // a login link holds the token
+		f.Here = r.URL.RequestURI()
+	}
+	var b bytes.Buffer
+	if err := c.views.pages[f.Lang][name].Execute(&b, f); err != nil {
+		c.log.ErrorContext(r.Context(), "render page", "page", name, "error", err)
+		http.Error(w, "this page could not be built; the server's log says why", http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Language", f.Lang)
+	h.Add("Vary", "Cookie, Accept-Language")
+	w.WriteHeader(code)
+	_, _ = b.WriteTo(w)
+}

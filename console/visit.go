@@ -1,0 +1,137 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// visit is one request of a signed-in browser.
+type visit struct {
+	w       http.ResponseWriter
+	r       *http.Request
+	ctx     context.Context // the request's, with the session's token for the API
+	session *session
+	app     string // from the path, the default app on pages that have none
+}
+
+// signedIn lets only browsers with a session through to a page.
+func (c *console) signedIn(page func(*visit) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s := c.sessions.get(r, c.cookieName())
+		if s == nil {
+			c.toLogin(w, r)
+			return
+		}
+		v := &visit{w: w, r: r, ctx: withToken(r.Context(), s.token), session: s, app: r.PathValue("app")}
+		if v.app == "" {
+			v.app = job.DefaultApp
+		}
+		if err := page(v); err != nil {
+			c.fail(v, err)
+		}
+	}
+}
+
+// toLogin sends a browser to the login page and back afterwards. A fragment
+// that htmx fetched must not swallow the login page, so the whole page goes.
+func (c *console) toLogin(w http.ResponseWriter, r *http.Request) {
+	to := "/login"
+	if r.Method == http.MethodGet && r.URL.Path != "/" && !strings.HasSuffix(r.URL.Path, "/events") {
+		to += "?next=" + url.QueryEscape(r.URL.RequestURI())
+	}
+	switch {
+	case r.Header.Get("HX-Request") != "":
+		w.Header().Set("HX-Redirect", to)
+		w.WriteHeader(http.StatusUnauthorized)
+	case strings.HasSuffix(r.URL.Path, "/events"): // an EventSource gives up on 401 and would follow a redirect
+		http.Error(w, "sign in first", http.StatusUnauthorized)
+	default:
+		http.Redirect(w, r, to, http.StatusSeeOther)
+	}
+}
+
+func (v *visit) redirect(to string) { http.Redirect(v.w, v.r, to, http.StatusSeeOther) }
+
+// href joins segments to an address, escaping each.
+func href(segments ...string) string {
+	var b strings.Builder
+	for _, s := range segments {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(s))
+	}
+	return b.String()
+}
+
+// toApp answers a short address: /jobs/x?app=y goes to /apps/y/jobs/x.
+func (c *console) toApp(section string, wildcards ...string) func(*visit) error {
+	return func(v *visit) error {
+		q := v.r.URL.Query()
+		segments := []string{"apps", v.app}
+		if app := q.Get("app"); app != "" {
+			segments[1] = app
+		}
+		q.Del("app")
+		if section != "" {
+			segments = append(segments, section)
+		}
+		for _, w := range wildcards {
+			segments = append(segments, v.r.PathValue(w))
+		}
+		to := href(segments...)
+		if len(q) > 0 {
+			to += "?" + q.Encode()
+		}
+		v.redirect(to)
+		return nil
+	}
+}
+
+func (c *console) nothingHere(*visit) error {
+	return status.Error(codes.NotFound, "there is no such page")
+}
+
+type failureView struct {
+	Code    int
+	Reason  string // HTTP's words for the code
+	Message string // the API's sentence
+}
+
+// fail turns the error of a page into one. A token that the API no longer
+// accepts ends the session.
+func (c *console) fail(v *visit, err error) {
+	if errors.Is(err, context.Canceled) && v.r.Context().Err() != nil {
+		return // the browser has left; nobody reads the answer
+	}
+	s := status.Convert(err)
+	if s.Code() == codes.Unauthenticated {
+		c.sessions.remove(v.session.id)
+		c.toLogin(v.w, v.r)
+		return
+	}
+	code := runtime.HTTPStatusFromCode(s.Code())
+	if code >= http.StatusInternalServerError {
+		c.log.ErrorContext(v.ctx, "console page failed", "path", v.r.URL.Path, "error", err)
+	}
+	c.render(v.w, v.r, code, "failure", frame{App: v.app, Session: true, Data: failureView{
+		Code: code, Reason: http.StatusText(code), Message: s.Message(),
+	}})
+}
+
+// show renders a page for a visit.
+func (c *console) show(v *visit, name, section string, data any) error {
+	return c.showStatus(v, http.StatusOK, name, section, data)
+}
+
+func (c *console) showStatus(v *visit, code int, name, section string, data any) error {
+	c.render(v.w, v.r, code, name, frame{App: v.app, Session: true, Section: section, Data: data})
+	return nil
+}

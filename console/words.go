@@ -1,0 +1,221 @@
+package console
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/sched/cron"
+)
+
+// words puts values into one language.
+type words struct {
+	lang  string
+	texts catalogue
+}
+
+// schedule says when a job runs.
+func (w words) schedule(j *apiv1.Job) (string, error) {
+	s := j.GetSchedule()
+	switch {
+	case s.GetCron() != "":
+		return w.cron(j), nil
+	case s.GetEvery() != "":
+		return w.texts.text("schedule.every", s.Every)
+	case s.GetDelay() != "":
+		return w.texts.text("schedule.delay", s.Delay)
+	case s.GetAt() != "":
+		return w.texts.text("schedule.at", s.At)
+	}
+	return w.texts.text("schedule.manual")
+}
+
+// cron explains a line and its zone; one that this version cannot read is shown
+// as it is.
+func (w words) cron(j *apiv1.Job) string {
+	s := j.GetSchedule()
+	loc, err := cron.LoadZone(s.Zone)
+	if err != nil {
+		return s.Cron + " " + s.Zone
+	}
+	c, err := cron.Parse(s.Cron, loc, cron.Options{Seed: j.App + "/" + j.Name})
+	if err != nil {
+		return s.Cron + " " + s.Zone
+	}
+	return c.Explain(w.lang)
+}
+
+// upcoming returns the next planned times of a job, at most n, and none that has
+// passed. A paused job has none planned: they are those that it would have if it
+// were resumed now.
+func upcoming(j *apiv1.Job, now time.Time, n int) []time.Time {
+	plan, err := job.NewPlan(j)
+	if err != nil {
+		return nil
+	}
+	next, ok := plan.First(now)
+	if j.GetNextAt() != nil && ok {
+		next = stamp(j.NextAt).In(next.Location())
+	}
+	if ok && next.Before(now) {
+		next, ok = plan.Next(next, now)
+	}
+	var times []time.Time
+	for ; ok && len(times) < n; next, ok = plan.Next(next, next) {
+		times = append(times, next)
+	}
+	return times
+}
+
+// state names a state of a run.
+func (w words) state(s string) (string, error) {
+	if s == "" {
+		return w.texts.text("state.none")
+	}
+	if t, ok := w.texts["state."+s]; ok {
+		return t, nil
+	}
+	return s, nil // a newer server may know more states
+}
+
+// relative says how far t is from now.
+func (w words) relative(t, now time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	d := now.Sub(t)
+	key := "ago"
+	if d < 0 {
+		d, key = -d, "in"
+	}
+	n, unit := scale(d)
+	text, err := w.texts.text("time."+key+"."+unit, n)
+	if err != nil {
+		return clock(t)
+	}
+	return text
+}
+
+// scale rounds a duration to the unit in which people would say it.
+func scale(d time.Duration) (n int, unit string) {
+	switch {
+	case d < time.Second:
+		return 0, "now"
+	case d < time.Minute:
+		return int(d / time.Second), "s"
+	case d < time.Hour:
+		return int(d / time.Minute), "m"
+	case d < 48*time.Hour:
+		return int(d / time.Hour), "h"
+	}
+	return int(d / (24 * time.Hour)), "d"
+}
+
+func stamp(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+// clock writes an instant in full.
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.Format("2006-01-02 15:04:05.000 MST")
+}
+
+// took says how long something lasted, "–" when it has not both ends.
+func took(from, to *timestamppb.Timestamp) string {
+	if from == nil || to == nil {
+		return "–"
+	}
+	return span(to.AsTime().Sub(from.AsTime()))
+}
+
+// span writes a duration with about three digits.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s" // clocks of two machines may disagree
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(100 * time.Microsecond).String()
+	case d < time.Minute:
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+func milliseconds(ms float64) string { return span(time.Duration(ms * float64(time.Millisecond))) }
+
+// count writes a number of any integer type with its thousands apart.
+func count(n any) string {
+	s := fmt.Sprintf("%d", n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "\u202f" + s[i:]
+	}
+	return s
+}
+
+func byteSize(n int64) string {
+	const step = 1024
+	if n < step {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, unit := float64(n), 0
+	for f >= step && unit < 5 {
+		f, unit = f/step, unit+1
+	}
+	return strconv.FormatFloat(f, 'f', 1, 64) + " " + []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}[unit]
+}
+
+// percent writes part of whole, "–" when there is no whole. It rounds down: 100 %
+// means all.
+func percent(part, whole int64) string {
+	if whole <= 0 {
+		return "–"
+	}
+	return strconv.FormatFloat(math.Floor(1000*float64(part)/float64(whole))/10, 'f', -1, 64) + " %"
+}
+
+// shorten keeps the first n characters of a text and says that there was more.
+func shorten(n int, s string) string {
+	i := 0
+	for at := range s {
+		if i == n {
+			return s[:at] + "…"
+		}
+		i++
+	}
+	return s
+}
+
+func shortDigest(d string) string {
+	hex := strings.TrimPrefix(d, "sha256:")
+	return hex[:min(12, len(hex))]
+}
+
+// withQuery appends pairs of keys and values to an address, leaving out those
+// whose value is empty.
+func withQuery(address string, pairs ...string) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(q) == 0 {
+		return address
+	}
+	return address + "?" + q.Encode()
+}
