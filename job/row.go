@@ -37,7 +37,7 @@ func (s *Slot) LoadJob(row *apiv1.JobRow) error {
 	j := &Job{
 		Name: d.Name, Revision: d.Revision, Etag: d.Etag, NextMs: row.NextMs, Policy: PolicyOf(d),
 		Succeeded: row.Succeeded, Failed: row.Failed, LastState: State(row.LastState), LastEndMs: row.LastEndMs,
-		def: row.Definition, slot: s,
+		def: row.Definition, slot: s, born: born(d),
 	}
 	copy(j.LastRun[:], row.LastRun)
 	s.Jobs[j.Name] = j
@@ -83,8 +83,8 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 		HasInput: row.HasInput, Input: row.Input, Output: row.Output, Error: row.Error, Code: row.Code, Trace: row.Trace,
 		CancelRequested: row.CancelRequested, TraceParent: row.TraceParent, Revision: row.JobRevision, def: row.Definition,
 	}
-	if r.owner = s.Jobs[r.Job]; r.owner == nil {
-		r.owner = &Job{Name: r.Job} // deleted while the run is live
+	if r.owner = s.Jobs[r.Job]; r.owner == nil || r.owner.born != born(d) {
+		r.owner = &Job{Name: r.Job, born: born(d)} // deleted while the run is live
 	}
 	s.add(r)
 	return nil
@@ -95,13 +95,18 @@ func (s *Slot) LoadKey(hash [16]byte, run RunID, atMs int64) {
 	s.remember(key{hash: hash, run: run, atMs: atMs})
 }
 
-// JobMessage returns what the API shows of a job.
-func JobMessage(row *apiv1.JobRow) (*apiv1.Job, error) {
+// JobMessage returns what the API shows of a job. now tells a planned time to
+// come from one whose run waits for a host.
+func JobMessage(row *apiv1.JobRow, now time.Time) (*apiv1.Job, error) {
 	d := &apiv1.Job{}
 	if err := proto.Unmarshal(row.Definition, d); err != nil {
 		return nil, fmt.Errorf("decode job: %w", err)
 	}
-	d.NextAt = timestamp(row.ShownNextMs)
+	next := row.ShownNextMs
+	if next <= now.UnixMilli() {
+		next = row.NextMs
+	}
+	d.NextAt = timestamp(next)
 	d.Stats = &apiv1.JobStats{
 		Live: row.Live, Succeeded: row.Succeeded, Failed: row.Failed,
 		LastState: row.LastState, LastFinishedAt: timestamp(row.LastEndMs),

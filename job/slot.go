@@ -38,6 +38,7 @@ type Job struct {
 	// written to.
 	def  []byte
 	slot *Slot
+	born int64 // when it was created: tells it from an earlier job of its name
 	// armed are the runs that were planned and not sent to a host yet.
 	// Invariant: each is in Slot.Runs with State Armed.
 	armed []*Run
@@ -113,6 +114,8 @@ func encode(d *apiv1.Job) []byte {
 	}
 	return b
 }
+
+func born(d *apiv1.Job) int64 { return d.GetCreatedAt().AsTime().UnixNano() }
 
 type key struct {
 	hash [16]byte
@@ -224,7 +227,7 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	j := s.Jobs[p.Job.Name]
 	if j == nil {
-		j = &Job{Name: p.Job.Name, slot: s}
+		j = &Job{Name: p.Job.Name, slot: s, born: born(p.Job)}
 		s.Jobs[j.Name] = j
 	}
 	j.def = encode(p.Job)

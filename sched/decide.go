@@ -42,7 +42,7 @@ func (l *loop) applyJob(def *apiv1.Job, dryRun bool) (*apiv1.Job, string, error)
 	}
 	etag := job.Etag(def)
 	if j != nil && j.Etag == etag {
-		m, err := job.JobMessage(j.Row())
+		m, err := job.JobMessage(j.Row(), l.now)
 		return m, "unchanged", err
 	}
 	put, err := l.planPut(j, old, def)
@@ -66,7 +66,7 @@ func (l *loop) applyJob(def *apiv1.Job, dryRun bool) (*apiv1.Job, string, error)
 	}
 	s := l.app(def.App).slots[job.SlotOf(def.Name)]
 	l.record(s, &apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: put}})
-	m, err := job.JobMessage(s.Jobs[def.Name].Row())
+	m, err := job.JobMessage(s.Jobs[def.Name].Row(), l.now)
 	return m, result, err
 }
 

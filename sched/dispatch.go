@@ -66,8 +66,7 @@ func (l *loop) dispatch() {
 		}
 		blocked = 0
 		for n := 0; n < maxTasks && a.ready.len() > 0 && h.credits > 0; n++ {
-			r := a.ready.peek()
-			a.ready.pop()
+			r := a.ready.pop()
 			// A run may stand in line twice: the first entry has put it into running.
 			if _, twice := h.running[r.ID]; twice || !l.due(r) {
 				continue

@@ -73,7 +73,7 @@ func (a *jobsAPI) GetJob(ctx context.Context, req *apiv1.GetJobRequest) (*apiv1.
 		if j == nil {
 			return nil, noJob(appOf(req.App), req.Name)
 		}
-		return job.JobMessage(j.Row())
+		return job.JobMessage(j.Row(), l.now)
 	})
 }
 
@@ -95,7 +95,7 @@ func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*ap
 		if err := proto.Unmarshal(value, row); err != nil {
 			return nil, err
 		}
-		m, err := job.JobMessage(row)
+		m, err := job.JobMessage(row, time.Now())
 		if err != nil {
 			return nil, err
 		}

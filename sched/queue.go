@@ -9,16 +9,32 @@ import (
 
 // fifo is a queue of runs. Entries may be stale; who takes one asks the state.
 type fifo struct {
-	runs []*job.Run
-	head int
+	runs  []waiting
+	head  int
+	armed int // entries of armed runs
 }
 
-func (q *fifo) push(r *job.Run) { q.runs = append(q.runs, r) }
-func (q *fifo) len() int        { return len(q.runs) - q.head }
-func (q *fifo) peek() *job.Run  { return q.runs[q.head] }
+type waiting struct {
+	run   *job.Run
+	armed bool // when it was put in line
+}
 
-func (q *fifo) pop() {
-	q.runs[q.head] = nil
+func (q *fifo) push(r *job.Run) {
+	w := waiting{r, r.State == job.Armed}
+	if w.armed {
+		q.armed++
+	}
+	q.runs = append(q.runs, w)
+}
+
+func (q *fifo) len() int { return len(q.runs) - q.head }
+
+func (q *fifo) pop() *job.Run {
+	w := q.runs[q.head]
+	if w.armed {
+		q.armed--
+	}
+	q.runs[q.head] = waiting{}
 	q.head++
 	switch {
 	case q.head == len(q.runs):
@@ -28,6 +44,7 @@ func (q *fifo) pop() {
 		clear(q.runs[n:])
 		q.runs, q.head = q.runs[:n], 0
 	}
+	return w.run
 }
 
 // acceptance remembers runs in the order in which they were accepted, so that
@@ -116,4 +133,7 @@ func (a *acceptance) sortByID() {
 	}
 }
 
-func sortFIFO(q *fifo) { slices.SortFunc(q.runs[q.head:], byID) }
+// sortByID puts what was loaded in the order of its planned times.
+func (q *fifo) sortByID() {
+	slices.SortFunc(q.runs[q.head:], func(a, b waiting) int { return byID(a.run, b.run) })
+}

@@ -108,7 +108,7 @@ func (l *loop) resume() {
 				}
 			}
 		}
-		sortFIFO(&a.ready)
+		a.ready.sortByID()
 	}
 	if len(l.hosts) > 0 {
 		l.holdUntil = l.now.Add(settleTime)

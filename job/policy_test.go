@@ -1,0 +1,181 @@
+package job
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+func TestSettle(t *testing.T) {
+	retry := Policy{Retries: 2, First: time.Second, Limit: time.Minute}
+	for _, c := range []struct {
+		name    string
+		run     Run
+		outcome apiv1.Outcome
+		after   time.Duration
+		want    Verdict
+	}{
+		{"success", Run{Attempt: 1}, apiv1.Outcome_OUTCOME_SUCCEEDED, 0, Verdict{State: Succeeded}},
+		{"success after a cancel came too late", Run{Attempt: 1, CancelRequested: true}, apiv1.Outcome_OUTCOME_SUCCEEDED, 0, Verdict{State: Succeeded}},
+		{"no retries", Run{Attempt: 1}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{State: Failed}},
+		{"first retry", Run{Attempt: 1, Policy: retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{Waiting, time.Second}},
+		{"second retry doubles", Run{Attempt: 2, Policy: retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{Waiting, 2 * time.Second}},
+		{"retries used up", Run{Attempt: 3, Policy: retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{State: Failed}},
+		{"a lost attempt is no retry", Run{Attempt: 3, Lost: 1, Policy: retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{Waiting, 2 * time.Second}},
+		{"the handler's wish", Run{Attempt: 1, Policy: retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 7 * time.Second, Verdict{Waiting, 7 * time.Second}},
+		{"permanent", Run{Attempt: 1, Policy: retry}, apiv1.Outcome_OUTCOME_PERMANENT, 0, Verdict{State: Failed}},
+		{"timed out is tried again", Run{Attempt: 1, Policy: retry}, apiv1.Outcome_OUTCOME_TIMED_OUT, 0, Verdict{Waiting, time.Second}},
+		{"timed out at last", Run{Attempt: 3, Policy: retry}, apiv1.Outcome_OUTCOME_TIMED_OUT, 0, Verdict{State: TimedOut}},
+		{"host error is tried again", Run{Attempt: 1, Policy: retry}, apiv1.Outcome_OUTCOME_HOST_ERROR, 0, Verdict{Waiting, time.Second}},
+		{"stopped by request", Run{Attempt: 1, CancelRequested: true}, apiv1.Outcome_OUTCOME_STOPPED, 0, Verdict{State: Stopped}},
+		{"stopped by a drain", Run{Attempt: 1}, apiv1.Outcome_OUTCOME_STOPPED, 0, Verdict{State: Queued}},
+		{"no retry after a cancel", Run{Attempt: 1, Policy: retry, CancelRequested: true}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{State: Stopped}},
+		{"lost", Run{Attempt: 1}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Queued}},
+		{"lost too often", Run{Attempt: 6, Lost: MaxLost}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Failed}},
+		{"lost while it was to end", Run{Attempt: 1, CancelRequested: true}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Stopped}},
+	} {
+		if got := Settle(&c.run, c.outcome, c.after); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	exp := Policy{First: time.Second, Limit: time.Minute}
+	for n, want := range map[int32]time.Duration{1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 100: time.Minute} {
+		if got := exp.Backoff(n); got != want {
+			t.Errorf("exponential, retry %d: %s, want %s", n, got, want)
+		}
+	}
+	fixed := Policy{First: 3 * time.Second, Limit: time.Minute, Fixed: true}
+	if got := fixed.Backoff(50); got != 3*time.Second {
+		t.Errorf("fixed: %s", got)
+	}
+	long := Policy{First: MaxInterval, Limit: MaxInterval}
+	for n := range int32(200) {
+		if got := long.Backoff(n); got != MaxInterval {
+			t.Fatalf("retry %d of a long back-off: %s", n, got)
+		}
+	}
+}
+
+func TestValidateNamesWhatIsWrong(t *testing.T) {
+	valid := func() *apiv1.Job {
+		return &apiv1.Job{Name: "totals", Handler: &apiv1.Handler{Module: "totals@1"}}
+	}
+	if err := Validate(valid()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*apiv1.Job)
+		want   string
+	}{
+		{"no name", func(j *apiv1.Job) { j.Name = "" }, "name is missing"},
+		{"bad name", func(j *apiv1.Job) { j.Name = "a/b" }, "is not a name"},
+		{"bad app", func(j *apiv1.Job) { j.App = "../x" }, "is not a name"},
+		{"no module", func(j *apiv1.Job) { j.Handler = nil }, "handler.module is missing"},
+		{"module without version", func(j *apiv1.Job) { j.Handler.Module = "totals" }, "not name@version"},
+		{"two schedules", func(j *apiv1.Job) { j.Schedule = &apiv1.Schedule{Every: "1s", Delay: "1s"} }, "exclude each other"},
+		{"30 February", func(j *apiv1.Job) { j.Schedule = &apiv1.Schedule{Cron: "0 0 0 30 2 *"} }, "schedule.cron"},
+		{"no such zone", func(j *apiv1.Job) { j.Schedule = &apiv1.Schedule{Cron: "@daily", Zone: "Asia/Shangai"} }, "schedule.zone"},
+		{"zone without cron", func(j *apiv1.Job) { j.Schedule = &apiv1.Schedule{Every: "1s", Zone: "UTC"} }, "goes with schedule.cron"},
+		{"bad every", func(j *apiv1.Job) { j.Schedule = &apiv1.Schedule{Every: "5 minutes"} }, "not a duration"},
+		{"too quick", func(j *apiv1.Job) { j.Schedule = &apiv1.Schedule{Every: "1ms"} }, "the shortest is"},
+		{"bad at", func(j *apiv1.Job) { j.Schedule = &apiv1.Schedule{At: "tomorrow"} }, "not a time"},
+		{"large input", func(j *apiv1.Job) { j.Input = strings.Repeat("x", MaxInput+1) }, "the limit is 65536"},
+		{"bad timeout", func(j *apiv1.Job) { j.Timeout = "soon" }, "timeout"},
+		{"retries", func(j *apiv1.Job) { j.Retry = &apiv1.Retry{Max: 1000} }, "retry.max"},
+		{"back-off", func(j *apiv1.Job) { j.Retry = &apiv1.Retry{Backoff: "linear"} }, "retry.backoff"},
+		{"first over limit", func(j *apiv1.Job) { j.Retry = &apiv1.Retry{First: "2h", Limit: "1h"} }, "longer than retry.limit"},
+		{"env", func(j *apiv1.Job) { j.Handler.Env = map[string]string{"A=B": "c"} }, "handler.env"},
+	} {
+		j := valid()
+		c.change(j)
+		err := Validate(j)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want it to say %q", c.name, err, c.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: more than one line: %q", c.name, err)
+		}
+	}
+}
+
+func TestPlan(t *testing.T) {
+	at := func(s string) time.Time {
+		v, err := time.Parse(time.RFC3339, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	now := at("2026-03-08T01:00:00-05:00")
+	for _, c := range []struct {
+		name       string
+		s          *apiv1.Schedule
+		last, now  time.Time
+		first, nxt string
+	}{
+		{"every", &apiv1.Schedule{Every: "30s"}, now, now, "2026-03-08T06:00:30Z", "2026-03-08T06:00:30Z"},
+		{"every, late by 100 s", &apiv1.Schedule{Every: "30s"}, now, now.Add(100 * time.Second), "2026-03-08T06:02:10Z", "2026-03-08T06:02:00Z"},
+		{"cron in the gap", &apiv1.Schedule{Cron: "30 2 * * *", Zone: "America/New_York"}, now, now, "2026-03-08T07:30:00Z", "2026-03-08T07:30:00Z"},
+		{"cron, days late", &apiv1.Schedule{Cron: "@daily"}, now, now.Add(72 * time.Hour), "2026-03-12T00:00:00Z", "2026-03-12T00:00:00Z"},
+		{"delay", &apiv1.Schedule{Delay: "1m"}, now, now, "2026-03-08T06:01:00Z", ""},
+		{"once", &apiv1.Schedule{At: "2026-04-01T08:00:00+08:00"}, now, now, "2026-04-01T00:00:00Z", ""},
+		{"manual", nil, now, now, "", ""},
+	} {
+		p, err := NewPlan(&apiv1.Job{Name: "x", Schedule: c.s})
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		show := func(v time.Time, ok bool) string {
+			if !ok {
+				return ""
+			}
+			return v.UTC().Format(time.RFC3339)
+		}
+		if got := show(p.First(c.now)); got != c.first {
+			t.Errorf("%s: first %s, want %s", c.name, got, c.first)
+		}
+		if got := show(p.Next(c.last, c.now)); got != c.nxt {
+			t.Errorf("%s: next %s, want %s", c.name, got, c.nxt)
+		}
+	}
+}
+
+func FuzzParseRunID(f *testing.F) {
+	f.Add(NewRunID("app", "job", time.UnixMilli(1_700_000_000_000), "salt").String())
+	f.Add("06gzszraa8556snnmnmppn9gx9m")
+	f.Add("")
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := ParseRunID(s)
+		if err == nil && !strings.EqualFold(id.String(), s) {
+			t.Fatalf("%q was read as %s", s, id)
+		}
+	})
+}
+
+func TestRunIDs(t *testing.T) {
+	at := time.UnixMilli(1_700_000_000_123)
+	id := NewRunID("app", "job", at, "")
+	if id != NewRunID("app", "job", at, "") {
+		t.Fatal("the same occurrence has two ids")
+	}
+	if !id.Planned().Equal(at) || id.Slot() != SlotOf("job") {
+		t.Fatalf("id %s: planned %s, slot %d", id, id.Planned(), id.Slot())
+	}
+	for _, other := range []RunID{NewRunID("app", "job", at, "x"), NewRunID("app2", "job", at, ""), NewRunID("a", "ppjob", at, "")} {
+		if other == id {
+			t.Fatal("two occurrences have one id")
+		}
+	}
+	if later := NewRunID("app", "job", at.Add(time.Millisecond), ""); later.String() <= id.String() {
+		t.Fatal("ids do not sort by time")
+	}
+	if back, err := ParseRunID(strings.ToLower(id.String())); err != nil || back != id {
+		t.Fatalf("read back: %s, %v", back, err)
+	}
+}

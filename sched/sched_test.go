@@ -1,0 +1,345 @@
+package sched_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/runtime"
+)
+
+// simulate runs f in a world with a server, one host and the module m@1.
+func simulate(t *testing.T, f func(t *testing.T, w *world, c *client)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.addHost("h1", 4)
+		c := w.client()
+		c.push()
+		f(t, w, c)
+		c.close()
+		w.close()
+	})
+}
+
+func TestTriggeredRun(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["echo"] = func(_ context.Context, t runtime.Task, s runtime.Sink) runtime.Result {
+			s.Log(runtime.LevelInfo, []byte("first"))
+			s.Log(runtime.LevelWarn, []byte("second"))
+			return runtime.Result{Outcome: runtime.Succeeded, Output: append([]byte("got "), t.Input...)}
+		}
+		if got := c.apply(&apiv1.Job{Name: "echo", Input: "default"}); got != "created" {
+			t.Fatalf("apply: %s", got)
+		}
+		if got := c.apply(&apiv1.Job{Name: "echo", Input: "default"}); got != "unchanged" {
+			t.Fatalf("apply again: %s", got)
+		}
+		run, err := c.jobs.TriggerJob(t.Context(), &apiv1.TriggerJobRequest{Name: "echo", Input: proto.String("this"), IdempotencyKey: "k"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := c.wait(run.Id)
+		if r.State != "succeeded" || r.Output != "got this" || r.Input != "this" || r.Trigger != "manual" || r.Attempt != 1 || r.Host != "h1" || r.FinishedAt == nil {
+			t.Fatalf("run: %v", r)
+		}
+		again, err := c.jobs.TriggerJob(t.Context(), &apiv1.TriggerJobRequest{Name: "echo", IdempotencyKey: "k"})
+		if err != nil || again.Id != run.Id {
+			t.Fatalf("the same key gave %v, %v", again, err)
+		}
+		log, err := c.runs.ReadLog(t.Context(), &apiv1.ReadLogRequest{Id: run.Id, Follow: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for {
+			l, err := log.Recv()
+			if err != nil {
+				break
+			}
+			lines = append(lines, fmt.Sprintf("%d %s %s", l.Offset, l.Level, l.Text))
+		}
+		if want := []string{"0 info first", "1 warn second"}; !slices.Equal(lines, want) {
+			t.Fatalf("log: %q", lines)
+		}
+		job, err := c.jobs.GetJob(t.Context(), &apiv1.GetJobRequest{Name: "echo"})
+		if err != nil || job.Stats.Succeeded != 1 || job.Stats.Live != 0 || job.Stats.LastRun != run.Id {
+			t.Fatalf("job: %v, %v", job, err)
+		}
+	})
+}
+
+func TestRetriesBackOff(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["flaky"] = func(_ context.Context, t runtime.Task, _ runtime.Sink) runtime.Result {
+			if t.Attempt < 4 {
+				return runtime.Result{Outcome: runtime.Retryable, Error: fmt.Sprint("try ", t.Attempt)}
+			}
+			return runtime.Result{Outcome: runtime.Succeeded}
+		}
+		c.apply(&apiv1.Job{Name: "flaky", Retry: &apiv1.Retry{Max: 3, First: "1s", Limit: "3s"}})
+		r := c.wait(c.trigger("flaky", ""))
+		if r.State != "succeeded" || r.Attempt != 4 || len(r.Attempts) != 4 || r.Error != "" || r.Attempts[0].Error != "try 1" {
+			t.Fatalf("run: %v", r)
+		}
+		calls := w.handlers.of("flaky")
+		for i, want := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second} {
+			if got := calls[i+1].at.Sub(calls[i].at); got < want || got > want+50*time.Millisecond {
+				t.Errorf("wait %d: %s, want %s", i+1, got, want)
+			}
+		}
+		w.handlers.byJob["hopeless"] = func(context.Context, runtime.Task, runtime.Sink) runtime.Result {
+			return runtime.Result{Outcome: runtime.Permanent, Error: "no", Code: "nope"}
+		}
+		c.apply(&apiv1.Job{Name: "hopeless", Retry: &apiv1.Retry{Max: 3}})
+		if r := c.wait(c.trigger("hopeless", "")); r.State != "failed" || r.Attempt != 1 || r.Error != "no" || r.Code != "nope" {
+			t.Fatalf("a permanent error: %v", r)
+		}
+	})
+}
+
+func TestTimeoutAndCancel(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["slow"] = sleeping(time.Hour)
+		c.apply(&apiv1.Job{Name: "slow", Timeout: "5s"})
+		start := time.Now()
+		if r := c.wait(c.trigger("slow", "")); r.State != "timed_out" || time.Since(start) > 6*time.Second {
+			t.Fatalf("after %s: %v", time.Since(start), r)
+		}
+		c.apply(&apiv1.Job{Name: "slow", Timeout: "1h"})
+		id := c.trigger("slow", "")
+		time.Sleep(time.Second)
+		r, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: id})
+		if err != nil || !r.CancelRequested {
+			t.Fatalf("cancel: %v, %v", r, err)
+		}
+		if r := c.wait(id); r.State != "stopped" {
+			t.Fatalf("a run that was cancelled while it ran: %v", r)
+		}
+		if _, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: id}); status.Code(err) != codes.FailedPrecondition {
+			t.Fatalf("cancel of an ended run: %v", err)
+		}
+		w.removeHost("h1") // nobody takes it: it stays queued
+		id = c.trigger("slow", "")
+		if _, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: id}); err != nil {
+			t.Fatal(err)
+		}
+		if r := c.wait(id); r.State != "cancelled" || r.Attempt != 0 {
+			t.Fatalf("a run that was cancelled before it started: %v", r)
+		}
+	})
+}
+
+// plannedTimes checks that there is one run for each planned time, no more.
+func plannedTimes(t *testing.T, runs []*apiv1.Run) []time.Time {
+	t.Helper()
+	seen := map[time.Time]bool{}
+	var out []time.Time
+	for _, r := range runs {
+		p := r.PlannedAt.AsTime()
+		if seen[p] {
+			t.Errorf("two runs are planned for %s", p)
+		}
+		seen[p] = true
+		if r.State != "succeeded" && r.State != "armed" {
+			t.Errorf("run of %s: %s %s", p, r.State, r.Error)
+		}
+		if s := r.StartedAt; s != nil && s.AsTime().Before(p) {
+			t.Errorf("run of %s started early, at %s", p, s.AsTime())
+		}
+		if r.State == "succeeded" {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, time.Time.Compare)
+	return out
+}
+
+func TestSchedulesOverSixHoursWithRestarts(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		start := time.Now()
+		c.apply(&apiv1.Job{Name: "cron", Schedule: &apiv1.Schedule{Cron: "0 */5 * * * *", Zone: "Asia/Kolkata"}})
+		c.apply(&apiv1.Job{Name: "every", Schedule: &apiv1.Schedule{Every: "2m"}})
+		w.handlers.byJob["delay"] = sleeping(30 * time.Second)
+		c.apply(&apiv1.Job{Name: "delay", Schedule: &apiv1.Schedule{Delay: "90s"}})
+		c.apply(&apiv1.Job{Name: "once", Schedule: &apiv1.Schedule{At: start.Add(4*time.Hour + 30*time.Minute).Format(time.RFC3339)}})
+		c.apply(&apiv1.Job{Name: "quick", Schedule: &apiv1.Schedule{Every: "100ms"}})
+		time.Sleep(10 * time.Second)
+		if _, err := c.jobs.DeleteJob(t.Context(), &apiv1.DeleteJobRequest{Name: "quick"}); err != nil {
+			t.Fatal(err)
+		}
+		for range 6 {
+			time.Sleep(time.Hour)
+			w.stopServer()
+			w.start()
+			c.reconnect(w)
+		}
+		time.Sleep(3 * time.Second)
+		end := time.Now()
+		if got := plannedTimes(t, c.all("quick", "")); len(got) < 99 || len(got) > 101 {
+			t.Errorf("every 100 ms for 10 s: %d runs", len(got))
+		}
+		cron := plannedTimes(t, c.all("cron", ""))
+		if want := int(end.Sub(start) / (5 * time.Minute)); len(cron) < want || len(cron) > want+1 {
+			t.Errorf("cron: %d runs, want about %d", len(cron), want)
+		}
+		for _, p := range cron {
+			if p.Unix()%300 != 0 {
+				t.Errorf("cron fired at %s", p)
+			}
+		}
+		every := plannedTimes(t, c.all("every", ""))
+		if want := int(end.Sub(start) / (2 * time.Minute)); len(every) != want {
+			t.Errorf("every: %d runs, want %d", len(every), want)
+		}
+		for i := 1; i < len(every); i++ {
+			if every[i].Sub(every[i-1]) != 2*time.Minute {
+				t.Errorf("every: %s after %s", every[i], every[i-1])
+			}
+		}
+		delay := plannedTimes(t, c.all("delay", ""))
+		if want := int(end.Sub(start) / (2 * time.Minute)); len(delay) < want-8 || len(delay) > want {
+			t.Errorf("delay: %d runs, want about %d", len(delay), want)
+		}
+		if got := plannedTimes(t, c.all("once", "")); len(got) != 1 {
+			t.Errorf("once: %d runs", len(got))
+		}
+	})
+}
+
+func TestPauseAndChange(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		job := func() *apiv1.Job {
+			return &apiv1.Job{Name: "tick", Schedule: &apiv1.Schedule{Every: "10s"}, Input: "a"}
+		}
+		c.apply(job())
+		time.Sleep(35 * time.Second)
+		if n := len(w.handlers.of("tick")); n != 3 {
+			t.Fatalf("%d runs in 35 s", n)
+		}
+		if _, err := c.jobs.PauseJob(t.Context(), &apiv1.PauseJobRequest{Name: "tick"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.apply(job()); got != "unchanged" { // applying does not resume
+			t.Fatalf("apply of a paused job: %s", got)
+		}
+		time.Sleep(time.Minute)
+		if n := len(w.handlers.of("tick")); n != 3 {
+			t.Fatalf("a paused job ran: %d", n)
+		}
+		if _, err := c.jobs.ResumeJob(t.Context(), &apiv1.ResumeJobRequest{Name: "tick"}); err != nil {
+			t.Fatal(err)
+		}
+		// A change of parameters right before the fire takes effect and fires nothing by itself.
+		time.Sleep(9*time.Second + 500*time.Millisecond)
+		j := job()
+		j.Input = "b"
+		if got := c.apply(j); got != "updated" || len(w.handlers.of("tick")) != 3 {
+			t.Fatalf("apply: %s, %d runs", got, len(w.handlers.of("tick")))
+		}
+		time.Sleep(time.Second)
+		runs := c.all("tick", "succeeded")
+		if len(runs) != 4 {
+			t.Fatalf("%d runs after the change", len(runs))
+		}
+		if r, err := c.runs.GetRun(t.Context(), &apiv1.GetRunRequest{Id: runs[0].Id}); err != nil || r.Input != "b" || r.Output != "b" {
+			t.Fatalf("the next run has %q, %v", r.GetInput(), err)
+		}
+	})
+}
+
+func TestHostGoesAway(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["long"] = sleeping(20 * time.Second)
+		c.apply(&apiv1.Job{Name: "long"})
+		id := c.trigger("long", "")
+		time.Sleep(time.Second)
+		w.addHost("h2", 4)
+		w.removeHost("h1") // drains for a second, then ends the task: it is queued again
+		r := c.wait(id)
+		if r.State != "succeeded" || r.Host != "h2" || r.Attempt != 2 {
+			t.Fatalf("run: %v", r)
+		}
+		hosts, err := c.cluster.ListHosts(t.Context(), &apiv1.ListHostsRequest{})
+		if err != nil || len(hosts.Hosts) != 2 || hosts.Hosts[0].State != "lost" || hosts.Hosts[1].State != "up" {
+			t.Fatalf("hosts: %v, %v", hosts, err)
+		}
+	})
+}
+
+func TestServerRestartKeepsRunningAttempts(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["long"] = sleeping(10 * time.Second)
+		w.handlers.byJob["short"] = sleeping(2 * time.Second)
+		c.apply(&apiv1.Job{Name: "long"})
+		c.apply(&apiv1.Job{Name: "short"})
+		long, short := c.trigger("long", ""), c.trigger("short", "")
+		time.Sleep(time.Second)
+		w.stopServer()
+		time.Sleep(5 * time.Second) // short ends while there is no server
+		w.start()
+		c.reconnect(w)
+		for _, id := range []string{long, short} {
+			if r := c.wait(id); r.State != "succeeded" || r.Attempt != 1 {
+				t.Errorf("run after the restart: %v", r)
+			}
+		}
+		if n := len(w.handlers.of("long")) + len(w.handlers.of("short")); n != 2 {
+			t.Errorf("%d executions, want 2", n)
+		}
+	})
+}
+
+func TestBadRequests(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		ctx := t.Context()
+		apply := func(j *apiv1.Job) error {
+			_, err := c.jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: j})
+			return err
+		}
+		h := &apiv1.Handler{Module: "m@1"}
+		past := time.Now().Add(-time.Hour).Format(time.RFC3339)
+		for _, x := range []struct {
+			name string
+			err  error
+			code codes.Code
+			want string
+		}{
+			{"no job", apply(nil), codes.InvalidArgument, "missing"},
+			{"no module", apply(&apiv1.Job{Name: "a", Handler: &apiv1.Handler{Module: "none@1"}}), codes.FailedPrecondition, "wheelwork module push none@1"},
+			{"no handler", apply(&apiv1.Job{Name: "a", Handler: &apiv1.Handler{Module: "m@1", Name: "x"}}), codes.FailedPrecondition, "no handler"},
+			{"30 February", apply(&apiv1.Job{Name: "a", Handler: h, Schedule: &apiv1.Schedule{Cron: "0 0 0 30 2 *"}}), codes.InvalidArgument, "schedule.cron"},
+			{"past", apply(&apiv1.Job{Name: "a", Handler: h, Schedule: &apiv1.Schedule{At: past}}), codes.InvalidArgument, "has passed"},
+			{"trigger", func() error { _, err := c.jobs.TriggerJob(ctx, &apiv1.TriggerJobRequest{Name: "a"}); return err }(), codes.NotFound, "no job"},
+			{"input", func() error {
+				_, err := c.jobs.TriggerJob(ctx, &apiv1.TriggerJobRequest{Name: "a", Input: proto.String(strings.Repeat("x", 70_000))})
+				return err
+			}(), codes.InvalidArgument, "65536"},
+			{"run id", func() error { _, err := c.runs.GetRun(ctx, &apiv1.GetRunRequest{Id: "x"}); return err }(), codes.InvalidArgument, "not a run id"},
+			{"run", func() error {
+				_, err := c.runs.GetRun(ctx, &apiv1.GetRunRequest{Id: "06GZSZRAA8556SNNMNMPPN9GX8"})
+				return err
+			}(), codes.NotFound, "no run"},
+			{"state", func() error { _, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{State: "odd"}); return err }(), codes.InvalidArgument, "is none"},
+			{"token", func() error { _, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{PageToken: "odd"}); return err }(), codes.InvalidArgument, "page_token"},
+			{"token", func() error {
+				_, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{PageToken: "history.odd"})
+				return err
+			}(), codes.InvalidArgument, "page_token"},
+			{"delete", func() error { _, err := c.jobs.DeleteJob(ctx, &apiv1.DeleteJobRequest{Name: "a"}); return err }(), codes.NotFound, "no job"},
+		} {
+			if status.Code(x.err) != x.code || !strings.Contains(status.Convert(x.err).Message(), x.want) {
+				t.Errorf("%s: %v, want %s that says %q", x.name, x.err, x.code, x.want)
+			}
+		}
+	})
+}

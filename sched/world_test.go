@@ -1,0 +1,330 @@
+package sched_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/host"
+	"github.com/wheelworkhq/wheelwork/journal/local"
+	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/mq"
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/sched"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+// world is a server and its hosts in one bubble of fake time: the real code on
+// real files, joined by in-memory connections. Only the handlers are Go
+// functions instead of modules.
+type world struct {
+	t   *testing.T
+	dir string
+
+	mu     sync.Mutex
+	listen *bufconn.Listener // of the server that is up; nil: none
+	hosts  map[string]*simHost
+
+	stopServer func()
+	handlers   *handlers
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{t: t, dir: t.TempDir(), hosts: map[string]*simHost{}, handlers: &handlers{byJob: map[string]handler{}}}
+}
+
+// handler is what a job's module would do.
+type handler func(ctx context.Context, t runtime.Task, s runtime.Sink) runtime.Result
+
+// handlers is the engine of every host of a world.
+type handlers struct {
+	mu    sync.Mutex
+	byJob map[string]handler
+	calls []call
+}
+
+// call is one execution of a handler.
+type call struct {
+	job     string
+	run     string
+	attempt int
+	planned time.Time
+	at      time.Time
+}
+
+func (e *handlers) Load(context.Context, string, []byte) error { return nil }
+func (e *handlers) Loaded(string) bool                         { return true }
+
+func (e *handlers) Run(ctx context.Context, t runtime.Task, s runtime.Sink) runtime.Result {
+	e.mu.Lock()
+	h := e.byJob[t.Job]
+	e.calls = append(e.calls, call{t.Job, t.RunID, t.Attempt, t.PlannedAt, time.Now()})
+	e.mu.Unlock()
+	if !t.Deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, t.Deadline)
+		defer cancel()
+	}
+	start := time.Now()
+	res := runtime.Result{Outcome: runtime.Succeeded, Output: t.Input}
+	if h != nil {
+		res = h(ctx, t, s)
+	}
+	res.Duration = time.Since(start)
+	return res
+}
+
+func (e *handlers) of(job string) []call {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []call
+	for _, c := range e.calls {
+		if c.job == job {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// sleeping returns a handler that takes d and heeds its context.
+func sleeping(d time.Duration) handler {
+	return func(ctx context.Context, t runtime.Task, _ runtime.Sink) runtime.Result {
+		select {
+		case <-time.After(d):
+			return runtime.Result{Outcome: runtime.Succeeded, Output: t.Input}
+		case <-ctx.Done():
+			if ctx.Err() == context.DeadlineExceeded {
+				return runtime.Result{Outcome: runtime.TimedOut, Error: "the deadline passed", Code: "timeout"}
+			}
+			return runtime.Result{Outcome: runtime.Stopped, Error: "stopped", Code: "cancelled"}
+		}
+	}
+}
+
+// start opens a server on the world's directory.
+func (w *world) start() {
+	w.t.Helper()
+	log, err := mq.Open(mq.Config{Dir: filepath.Join(w.dir, "journal"), SegmentBytes: 16 << 20, ReserveBytes: -1})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	j := local.New(log)
+	st, err := store.Open(store.Config{Dir: filepath.Join(w.dir, "store"), SegmentBytes: 1 << 20})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	mods, err := modules.Open(filepath.Join(w.dir, "modules"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	srv, err := sched.New(sched.Config{
+		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute,
+		Inspect: func(context.Context, []byte, string) (sched.ModuleInfo, error) {
+			return sched.ModuleInfo{Kind: "reactor", Handlers: []string{"main"}}, nil
+		},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	srv.Register(g)
+	lis := bufconn.Listen(1 << 20)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := srv.Run(ctx); err != nil {
+			w.t.Errorf("the server failed: %v", err)
+		}
+	})
+	wg.Go(func() { g.Serve(lis) }) //nolint:errcheck // ends with Stop
+	w.mu.Lock()
+	w.listen = lis
+	w.mu.Unlock()
+	w.stopServer = func() {
+		w.mu.Lock()
+		w.listen = nil
+		w.mu.Unlock()
+		cancel()
+		g.Stop()
+		wg.Wait()
+		if err := st.Close(); err != nil {
+			w.t.Error(err)
+		}
+		if err := j.Close(); err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+// dial connects to the server that is up now.
+func (w *world) dial() (*grpc.ClientConn, error) {
+	w.mu.Lock()
+	lis := w.listen
+	w.mu.Unlock()
+	if lis == nil {
+		return nil, fmt.Errorf("no server is up")
+	}
+	return grpc.NewClient("passthrough:sim", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+}
+
+// client returns the API of the server that is up; it is closed with the test.
+func (w *world) client() *client {
+	w.t.Helper()
+	conn, err := w.dial()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return &client{w.t, conn, apiv1.NewJobsClient(conn), apiv1.NewRunsClient(conn), apiv1.NewModulesClient(conn), apiv1.NewClusterClient(conn)}
+}
+
+type simHost struct {
+	stop func()
+}
+
+// addHost starts a host on a directory of its own.
+func (w *world) addHost(id string, slots int) {
+	w.t.Helper()
+	dir := filepath.Join(w.dir, id)
+	spool, err := mq.Open(mq.Config{Dir: filepath.Join(dir, "spool"), SegmentBytes: 1 << 20, ReserveBytes: -1})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	mods, err := modules.Open(filepath.Join(dir, "modules"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	h, err := host.New(host.Config{
+		ID: id, Slots: slots, Engine: w.handlers, Modules: mods, Spool: spool, DrainTimeout: time.Second,
+		Connect: func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
+			conn, err := w.dial()
+			return conn, conn, err
+		},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := h.Run(ctx); err != nil {
+			w.t.Errorf("host %s: %v", id, err)
+		}
+		if err := spool.Close(); err != nil {
+			w.t.Error(err)
+		}
+	}()
+	w.hosts[id] = &simHost{stop: func() { cancel(); <-done }}
+}
+
+func (w *world) removeHost(id string) {
+	w.hosts[id].stop()
+	delete(w.hosts, id)
+}
+
+func (w *world) close() {
+	for id := range w.hosts {
+		w.removeHost(id)
+	}
+	w.stopServer()
+}
+
+// client is the API with failures that end the test.
+type client struct {
+	t       *testing.T
+	conn    *grpc.ClientConn
+	jobs    apiv1.JobsClient
+	runs    apiv1.RunsClient
+	modules apiv1.ModulesClient
+	cluster apiv1.ClusterClient
+}
+
+func (c *client) close() { c.conn.Close() } //nolint:errcheck // a test's connection
+
+// reconnect turns to the server that is up now.
+func (c *client) reconnect(w *world) {
+	c.close()
+	*c = *w.client()
+}
+
+func (c *client) push() {
+	c.t.Helper()
+	s, err := c.modules.PushModule(context.Background())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	head := &apiv1.PushModuleRequest_Head{Name: "m", Version: "1"}
+	if err := s.Send(&apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Head_{Head: head}}); err != nil {
+		c.t.Fatal(err)
+	}
+	if _, err := s.CloseAndRecv(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) apply(j *apiv1.Job) string {
+	c.t.Helper()
+	j.Handler = &apiv1.Handler{Module: "m@1"}
+	resp, err := c.jobs.ApplyJob(context.Background(), &apiv1.ApplyJobRequest{Job: j})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return resp.Result
+}
+
+func (c *client) trigger(name, key string) string {
+	c.t.Helper()
+	r, err := c.jobs.TriggerJob(context.Background(), &apiv1.TriggerJobRequest{Name: name, IdempotencyKey: key})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r.Id
+}
+
+// wait follows a run to its end.
+func (c *client) wait(id string) *apiv1.Run {
+	c.t.Helper()
+	s, err := c.runs.WatchRun(context.Background(), &apiv1.WatchRunRequest{Id: id})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var last *apiv1.Run
+	for {
+		r, err := s.Recv()
+		if err == io.EOF {
+			return last
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		last = r
+	}
+}
+
+// all lists every run of a job, page by page.
+func (c *client) all(job, state string) []*apiv1.Run {
+	c.t.Helper()
+	var out []*apiv1.Run
+	req := &apiv1.ListRunsRequest{Job: job, State: state, PageSize: 7}
+	for {
+		resp, err := c.runs.ListRuns(context.Background(), req)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		out = append(out, resp.Runs...)
+		if req.PageToken = resp.NextPageToken; req.PageToken == "" {
+			return out
+		}
+	}
+}
