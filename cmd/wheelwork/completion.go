@@ -1,0 +1,21 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func (c *cli) completionCommand() *cobra.Command {
+	shell := func(name, load string, write func(root *cobra.Command) error) *cobra.Command {
+		return &cobra.Command{
+			Use:     name,
+			Short:   "Print the completion script for " + name,
+			Example: "  " + load,
+			Args:    arguments(),
+			RunE:    func(cmd *cobra.Command, _ []string) error { return write(cmd.Root()) },
+		}
+	}
+	return group("completion", "Print a script that teaches a shell to complete commands",
+		shell("bash", "source <(wheelwork completion bash)", func(root *cobra.Command) error { return root.GenBashCompletionV2(c.out, true) }),
+		shell("zsh", "source <(wheelwork completion zsh)", func(root *cobra.Command) error { return root.GenZshCompletion(c.out) }),
+		shell("fish", "wheelwork completion fish | source", func(root *cobra.Command) error { return root.GenFishCompletion(c.out, true) }),
+		shell("powershell", "wheelwork completion powershell | Out-String | Invoke-Expression", func(root *cobra.Command) error { return root.GenPowerShellCompletionWithDesc(c.out) }),
+	)
+}

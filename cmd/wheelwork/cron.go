@@ -1,0 +1,176 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/wheelworkhq/wheelwork/sched/cron"
+)
+
+func (c *cli) cronCommand() *cobra.Command {
+	return group("cron", "See what a cron expression means, without a server", c.cronNext(), c.cronExplain(), c.cronLint())
+}
+
+// cronFlags are what all cron commands know about an expression.
+type cronFlags struct {
+	zone, dialect, gap, overlap, seed, from string
+}
+
+func (f *cronFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.zone, "zone", "UTC", "IANA time `zone`, as Asia/Shanghai")
+	flags.StringVar(&f.dialect, "dialect", string(cron.DialectAuto), "auto (5 fields are Unix, 6 or 7 Quartz), unix, quartz")
+	flags.StringVar(&f.gap, "gap", string(cron.GapShift), "times that do not exist when clocks go forward: shift, skip, before")
+	flags.StringVar(&f.overlap, "overlap", string(cron.OverlapFirst), "times that exist twice when clocks go back: first, last, both")
+	flags.StringVar(&f.seed, "seed", "", "what H is hashed from: APP/JOB for a job's own schedule")
+	complete(cmd, "dialect", "auto", "unix", "quartz")
+	complete(cmd, "gap", "shift", "skip", "before")
+	complete(cmd, "overlap", "first", "last", "both")
+}
+
+func (f *cronFlags) addFrom(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.from, "from", "", "begin after this `time`, RFC 3339 (default now)")
+}
+
+func (f *cronFlags) parse(expr string) (*cron.Schedule, error) {
+	loc, err := cron.LoadZone(f.zone)
+	if err != nil {
+		return nil, &codedError{"invalid_argument", err.Error()}
+	}
+	schedule, err := cron.Parse(expr, loc, cron.Options{
+		Dialect: cron.Dialect(f.dialect), Gap: cron.GapPolicy(f.gap), Overlap: cron.OverlapPolicy(f.overlap), Seed: f.seed,
+	})
+	if err != nil {
+		return nil, &codedError{"invalid_argument", err.Error()}
+	}
+	return schedule, nil
+}
+
+func (f *cronFlags) start(cmd *cobra.Command) (time.Time, error) {
+	if f.from == "" {
+		return time.Now(), nil
+	}
+	t, err := time.Parse(time.RFC3339, f.from)
+	if err != nil {
+		return time.Time{}, usage(cmd, "--from %q: want a time as 2026-03-08T00:00:00Z", f.from)
+	}
+	return t, nil
+}
+
+func (c *cli) cronNext() *cobra.Command {
+	var f cronFlags
+	var n int
+	cmd := &cobra.Command{
+		Use:     "next EXPR",
+		Short:   "Print the next times at which an expression fires",
+		Example: `  wheelwork cron next "0 30 2 * * *" --zone America/New_York --from 2026-03-08T00:00:00-05:00 -n 1 -o json`,
+		Args:    arguments("EXPR"),
+	}
+	f.add(cmd)
+	f.addFrom(cmd)
+	cmd.Flags().IntVarP(&n, "number", "n", 5, "how many")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if n < 1 || n > 100_000 {
+			return usage(cmd, "-n %d: want 1 to 100000", n)
+		}
+		from, err := f.start(cmd)
+		if err != nil {
+			return err
+		}
+		schedule, err := f.parse(args[0])
+		if err != nil {
+			return err
+		}
+		times := []string{} // never null in JSON
+		for t, ok := schedule.Next(from); ok && len(times) < n; t, ok = schedule.Next(t) {
+			times = append(times, t.Format(time.RFC3339))
+		}
+		if len(times) < n {
+			c.note("the expression does not fire again after that")
+		}
+		return c.printTexts(times)
+	}
+	return cmd
+}
+
+func (c *cli) cronExplain() *cobra.Command {
+	var f cronFlags
+	var lang string
+	cmd := &cobra.Command{
+		Use:     "explain EXPR",
+		Short:   "Say an expression in words",
+		Example: `  wheelwork cron explain "0 0 9 ? * MON-FRI" --lang zh`,
+		Args:    arguments("EXPR"),
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&lang, "lang", "en", "language: en, zh")
+	complete(cmd, "lang", "en", "zh")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if lang != "en" && lang != "zh" {
+			return usage(cmd, "--lang %q: want en or zh", lang)
+		}
+		schedule, err := f.parse(args[0])
+		if err != nil {
+			return err
+		}
+		return c.printTexts([]string{schedule.Explain(lang)})
+	}
+	return cmd
+}
+
+func (c *cli) cronLint() *cobra.Command {
+	var f cronFlags
+	cmd := &cobra.Command{
+		Use:   "lint EXPR",
+		Short: "Warn of what may surprise; exit code 1 if there is something",
+		Args:  arguments("EXPR"),
+	}
+	f.add(cmd)
+	f.addFrom(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		from, err := f.start(cmd)
+		if err != nil {
+			return err
+		}
+		schedule, err := f.parse(args[0])
+		if err != nil {
+			return err
+		}
+		warnings := append([]string{}, schedule.Lint(from)...)
+		if err := c.printTexts(warnings); err != nil {
+			return err
+		}
+		if len(warnings) > 0 {
+			return &codedError{"lint", fmt.Sprintf("%d warnings about %q", len(warnings), args[0])}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// printTexts prints a list of plain texts: one in each line, or an array.
+func (c *cli) printTexts(texts []string) error {
+	switch c.format {
+	case formatJSON:
+		return json.NewEncoder(c.out).Encode(texts)
+	case formatYAML:
+		return yaml.NewEncoder(c.out).Encode(texts)
+	}
+	for _, text := range texts {
+		if c.format == formatJSONL {
+			line, err := json.Marshal(text)
+			if err != nil {
+				return err
+			}
+			text = string(line)
+		}
+		if _, err := fmt.Fprintln(c.out, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/node"
+)
+
+// TestDev drives the program against `wheelwork dev` in a process of its own,
+// as a newcomer does. The scripts share the server, each has its own jobs.
+func TestDev(t *testing.T) {
+	dir := t.TempDir()
+	ready := startDev(t, dir)
+	if fromFile := readReady(t, filepath.Join(dir, "ready")); fromFile != ready {
+		t.Errorf("the ready file says %+v, standard output %+v", fromFile, ready)
+	}
+	totals := buildWASI(t, "../../examples/totals")
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/dev",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("WHEELWORK_URL", ready.URL)
+			e.Setenv("WHEELWORK_TOKEN", ready.Token)
+			e.Setenv("TZ", "UTC")
+			e.Setenv("DATA", filepath.Join(dir, "data"))
+			e.Setenv("TOTALS", totals)
+			return os.WriteFile(filepath.Join(e.WorkDir, "greet.wasm"), greet.Module, 0o600)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"logs": followLog},
+	})
+}
+
+// followLog is the script command "logs FILE": it follows the log of the run
+// that a file holds as JSON.
+func followLog(ts *testscript.TestScript, _ bool, args []string) {
+	var run struct{ ID string }
+	if err := json.Unmarshal([]byte(ts.ReadFile(args[0])), &run); err != nil {
+		ts.Fatalf("%s: %v", args[0], err)
+	}
+	ts.Check(ts.Exec("wheelwork", "run", "logs", run.ID, "--follow", "--timeout", "30s"))
+}
+
+// startDev starts the process and returns when it is ready. The end of the test
+// ends it in order: exit code 0, and no ready file left behind.
+func startDev(t *testing.T, dir string) node.Ready {
+	t.Helper()
+	file := filepath.Join(dir, "ready")
+	cmd := exec.Command("wheelwork", "dev", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--ready-file", file, "-o", "json")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("wheelwork dev after SIGTERM: %v", err)
+		}
+		if _, err := os.Stat(file); !os.IsNotExist(err) {
+			t.Errorf("the ready file after the end: %v, want it gone", err)
+		}
+	})
+	var ready node.Ready
+	if err := json.NewDecoder(out).Decode(&ready); err != nil {
+		t.Fatalf("wheelwork dev did not become ready: %v", err)
+	}
+	if ready.PID != cmd.Process.Pid {
+		t.Errorf("pid %d, want %d", ready.PID, cmd.Process.Pid)
+	}
+	return ready
+}
+
+func readReady(t *testing.T, file string) node.Ready {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ready node.Ready
+	if err := json.Unmarshal(raw, &ready); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode()&fs.ModePerm != 0o600 {
+		t.Errorf("the ready file, which holds a token: mode %v, %v; want 0600", info.Mode(), err)
+	}
+	return ready
+}
+
+// buildWASI compiles a Go program to a WASI command.
+func buildWASI(t *testing.T, dir string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), filepath.Base(dir)+".wasm")
+	cmd := exec.Command("go", "build", "-o", out, ".")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", dir, err, strings.TrimSpace(string(text)))
+	}
+	return out
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// usageError says that the command line itself is wrong.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usage(cmd *cobra.Command, format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...) + fmt.Sprintf("; see \"%s --help\"", cmd.CommandPath())}
+}
+
+// codedError is a failure that has a name of its own for machines.
+type codedError struct {
+	code, message string
+}
+
+func (e *codedError) Error() string { return e.message }
+
+// report tells the user what went wrong and returns the exit code.
+func (c *cli) report(err error) int {
+	code, message := c.explain(err)
+	if c.format == formatJSON || c.format == formatJSONL {
+		line, _ := json.Marshal(map[string]string{"code": code, "message": message}) // two strings always encode
+		fmt.Fprintf(c.err, "%s\n", line)
+	} else {
+		fmt.Fprintf(c.err, "%s %s\n", c.paint(c.err, red, "wheelwork:"), printable(message))
+	}
+	if code == "usage" {
+		return exitUsage
+	}
+	return exitFail
+}
+
+// explain turns an error into a code for machines and one sentence for people:
+// what failed, why, what to do.
+func (c *cli) explain(err error) (code, message string) {
+	var (
+		wrong   *usageError
+		coded   *codedError
+		refused *sdk.Error
+	)
+	switch {
+	case errors.As(err, &wrong):
+		return "usage", err.Error()
+	case errors.As(err, &coded):
+		return coded.code, err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return "deadline_exceeded", fmt.Sprintf("%s: no answer in time: allow more with --timeout", strings.TrimSuffix(err.Error(), ": "+context.DeadlineExceeded.Error()))
+	case errors.Is(err, context.Canceled):
+		return "canceled", "interrupted"
+	case errors.Is(err, sdk.ErrUnauthenticated) && c.token == "":
+		return "unauthenticated", c.url + " asks for a token: pass the one that the server printed with --token or WHEELWORK_TOKEN"
+	case errors.Is(err, sdk.ErrUnauthenticated):
+		return "unauthenticated", "the token was refused by " + c.url + ": pass the one that the server printed with --token or WHEELWORK_TOKEN"
+	case errors.Is(err, sdk.ErrUnavailable):
+		return "unavailable", strings.TrimPrefix(err.Error(), "dial: ") + "; start a server with \"wheelwork dev\" or name another with --url or WHEELWORK_URL"
+	case errors.As(err, &refused):
+		return snake(refused.Code.String()), err.Error()
+	}
+	return "failed", err.Error()
+}
+
+// snake turns "NotFound" into "not_found".
+func snake(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		if unicode.IsUpper(r) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+func (c *cli) hostList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the hosts that the server knows",
+		Args:  arguments(),
+		RunE: c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			hosts, err := client.Hosts(ctx)
+			if err != nil {
+				return err
+			}
+			columns := []string{"name", "state", "running", "slots", "apps", "labels", "version", "last seen at", "id"}
+			return c.printAll(columns, func(yield func(record, error) bool) {
+				for _, h := range hosts {
+					if !yield(message(h, func() []cell { return hostRow(h) }), nil) {
+						return
+					}
+				}
+			})
+		}),
+	}
+}
+
+func hostRow(h *sdk.Host) []cell {
+	var labels []string
+	for _, k := range slices.Sorted(maps.Keys(h.GetLabels())) {
+		labels = append(labels, k+"="+h.GetLabels()[k])
+	}
+	apps := "all"
+	if len(h.GetApps()) > 0 {
+		apps = strings.Join(h.GetApps(), ",")
+	}
+	return []cell{
+		{h.GetName(), none},
+		{h.GetState(), stateTint(h.GetState())},
+		{fmt.Sprint(h.GetRunning()), none},
+		{fmt.Sprint(h.GetSlots()), none},
+		{apps, none},
+		{strings.Join(labels, ","), none},
+		{h.GetVersion(), none},
+		{moment(h.GetLastSeenAt()), none},
+		{h.GetId(), none},
+	}
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"wheelwork": main})
+}
+
+// TestFake drives the program against a server in memory: each script has one
+// of its own.
+func TestFake(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/fake",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			server := sdktest.NewServer(sdktest.Config{Token: "secret", Handle: handle})
+			go server.Serve(l) //nolint:errcheck // ends with the server
+			e.Defer(server.Close)
+			e.Setenv("WHEELWORK_URL", "http://"+l.Addr().String())
+			e.Setenv("WHEELWORK_TOKEN", "secret")
+			e.Setenv("TZ", "UTC")
+			const wasm = "\x00asm\x01\x00\x00\x00" // scripts cannot hold it
+			return errors.Join(
+				os.WriteFile(filepath.Join(e.WorkDir, "empty.wasm"), []byte(wasm), 0o600),
+				os.WriteFile(filepath.Join(e.WorkDir, "other.wasm"), []byte(wasm+"\x00\x01\x00"), 0o600),
+			)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"wrong": wrongUsage},
+	})
+}
+
+// wrongUsage is the script command "wrong PATTERN ARGS...": the command line must
+// fail with exit code 2, say so in one line that matches, and print no data.
+func wrongUsage(ts *testscript.TestScript, _ bool, args []string) {
+	// A command line that is right after all may be one that serves for ever.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var out, errOut strings.Builder
+	code := run(ctx, args[1:], strings.NewReader(""), &out, &errOut, ts.Getenv)
+	if code != exitUsage {
+		ts.Fatalf("exit code %d, want %d: %s", code, exitUsage, errOut.String())
+	}
+	if !regexp.MustCompile(args[0]).MatchString(errOut.String()) || strings.Count(errOut.String(), "\n") != 1 {
+		ts.Fatalf("standard error %q, want one line that matches %q", errOut.String(), args[0])
+	}
+	if out.Len() > 0 {
+		ts.Fatalf("standard output %q, want none", out.String())
+	}
+}
+
+// handle does what the input of a run says.
+func handle(ctx context.Context, run *apiv1.Run, log func(string)) (string, error) {
+	switch word, rest, _ := strings.Cut(run.GetInput(), " "); word {
+	case "fail":
+		return "", errors.New(rest)
+	case "hang":
+		log("hanging")
+		<-ctx.Done()
+		return "", ctx.Err()
+	case "log":
+		for i := range 3 {
+			log(fmt.Sprintf("line %d", i))
+		}
+	}
+	return run.GetInput(), nil
+}
+
+// TestPrintable checks that what a server holds cannot steer a terminal.
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain\ttext\n中文": "plain\ttext\n中文",
+		"\x1b[31mred\x07": `\x1b[31mred\a`,
+		"a\rb":            `a\rb`,
+	} {
+		if got := printable(in); got != want {
+			t.Errorf("printable(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestDisplayWidth(t *testing.T) {
+	for in, want := range map[string]int{"": 0, "abc": 3, "中文": 4, "é": 1, "e\u0301": 1, "😀": 2} {
+		if got := displayWidth(in); got != want {
+			t.Errorf("displayWidth(%q) = %d, want %d", in, got, want)
+		}
+	}
+}
+
+func TestBytesText(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 5 << 20: "5.0 MiB", 3 << 40: "3.0 TiB", 2 << 50: "2048.0 TiB"} {
+		if got := bytesText(n); got != want {
+			t.Errorf("bytesText(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
+// TestEveryCommand walks the whole tree: each command says what it does and
+// completes the names of its flags without a clash.
+func TestEveryCommand(t *testing.T) {
+	var out strings.Builder
+	c := &cli{out: &out, err: &out, getenv: os.Getenv}
+	var paths []string
+	var walk func(path []string)
+	walk = func(path []string) {
+		cmd, _, err := c.root().Find(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: short description %q: want one without a full stop", cmd.CommandPath(), cmd.Short)
+		}
+		paths = append(paths, strings.Join(path, " "))
+		for _, sub := range cmd.Commands() {
+			walk(append(path[:len(path):len(path)], sub.Name()))
+		}
+	}
+	walk(nil)
+	for _, path := range paths {
+		out.Reset()
+		if code := run(t.Context(), append(strings.Fields(path), "--help"), strings.NewReader(""), &out, &out, os.Getenv); code != exitOK {
+			t.Errorf("%s --help: exit code %d", path, code)
+		}
+		if !strings.Contains(out.String(), "Usage:") {
+			t.Errorf("%s --help printed %q", path, out.String())
+		}
+	}
+	if len(paths) < 30 {
+		t.Errorf("%d commands: %q", len(paths), paths)
+	}
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm"
+)
+
+func (c *cli) moduleRun() *cobra.Command {
+	var handler, input string
+	var args, env []string
+	var memory int64
+	cmd := &cobra.Command{
+		Use:   "run FILE.wasm",
+		Short: "Run a handler here, without a server",
+		Long: `Run a handler here as a host would, without a server. The output goes to
+standard output, the log to standard error; the exit code is 1 unless the
+handler succeeded.`,
+		Example: `  wheelwork module run totals.wasm --input @orders.csv --timeout 10s`,
+		Args:    arguments("FILE.wasm"),
+	}
+	cmd.Flags().StringVar(&handler, "handler", "main", "the entry of the module")
+	cmd.Flags().StringVar(&input, "input", "", "input: a text, @FILE, or @- for standard input")
+	cmd.Flags().StringArrayVar(&args, "arg", nil, "argument of a WASI command; may be repeated")
+	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` in the environment of a WASI command; may be repeated")
+	cmd.Flags().Int64Var(&memory, "memory", 256, "linear memory that the handler may use, in MiB")
+	cmd.RunE = func(cmd *cobra.Command, positional []string) error {
+		task := runtime.Task{
+			RunID: "local", App: c.app, Job: "local", Attempt: 1, MaxAttempt: 1, PlannedAt: time.Now(),
+			Module:  strings.TrimSuffix(filepath.Base(positional[0]), ".wasm"),
+			Handler: handler, Args: args, Limits: runtime.Limits{MemoryBytes: memory << 20},
+		}
+		if memory < 1 || memory > 4096 {
+			return usage(cmd, "--memory %d: want 1 to 4096 MiB", memory)
+		}
+		var err error
+		if task.Env, err = readEnv(cmd, env); err != nil {
+			return err
+		}
+		if task.Input, err = c.readInput(input); err != nil {
+			return err
+		}
+		code, err := os.ReadFile(positional[0])
+		if err != nil {
+			return fmt.Errorf("read the module: %w", err)
+		}
+		result, err := c.runLocally(cmd.Context(), code, task)
+		if err != nil {
+			return err
+		}
+		return c.printResult(task.Module, result)
+	}
+	return cmd
+}
+
+func readEnv(cmd *cobra.Command, pairs []string) (map[string]string, error) {
+	env := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return nil, usage(cmd, "--env %q: want NAME=VALUE", pair)
+		}
+		env[name] = value
+	}
+	return env, nil
+}
+
+// runLocally runs one task on an engine of its own. The timeout counts from the
+// moment the module is compiled, as it does on a host.
+func (c *cli) runLocally(ctx context.Context, code []byte, task runtime.Task) (runtime.Result, error) {
+	info, err := wasm.Inspect(code)
+	if err != nil {
+		return runtime.Result{}, err
+	}
+	engine, err := wasm.New(ctx, wasm.Config{MaxMemoryBytes: max(task.Limits.MemoryBytes, 1<<30)})
+	if err != nil {
+		return runtime.Result{}, err
+	}
+	defer engine.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends with it
+	if err := engine.Load(ctx, info.Digest, code); err != nil {
+		return runtime.Result{}, err
+	}
+	task.Digest = info.Digest
+	if c.timeout > 0 {
+		task.Deadline = time.Now().Add(c.timeout)
+	}
+	return engine.Run(ctx, task, localSink{c}), nil
+}
+
+// localResult is the JSON of a run without a server.
+type localResult struct {
+	Outcome  string  `json:"outcome"`
+	Output   string  `json:"output"`
+	Error    string  `json:"error"`
+	Code     string  `json:"code"`
+	Trace    string  `json:"trace"`
+	ExitCode int     `json:"exit_code"`
+	Seconds  float64 `json:"seconds"`
+}
+
+func (c *cli) printResult(module string, r runtime.Result) error {
+	c.followed()
+	outcome := outcomeText(r.Outcome)
+	if c.format == formatTable {
+		// The output itself, byte for byte: it may be piped on.
+		if _, err := c.out.Write(r.Output); err != nil {
+			return err
+		}
+		if terminal(c.out) && len(r.Output) > 0 && !bytes.HasSuffix(r.Output, []byte("\n")) {
+			fmt.Fprintln(c.out)
+		}
+	} else {
+		err := c.printOne(nil, object(localResult{
+			Outcome: outcome, Output: string(r.Output), Error: r.Error, Code: r.Code, Trace: r.Trace,
+			ExitCode: r.ExitCode, Seconds: r.Duration.Seconds(),
+		}, nil))
+		if err != nil {
+			return err
+		}
+	}
+	if r.Outcome == runtime.Succeeded {
+		return nil
+	}
+	if r.Trace != "" && c.format == formatTable {
+		c.note("%s", strings.TrimRight(r.Trace, "\n"))
+	}
+	return &codedError{"run_" + outcome, fmt.Sprintf("module %s ended as %s: %s", module, outcome, r.Error)}
+}
+
+func outcomeText(o runtime.Outcome) string {
+	switch o {
+	case runtime.Succeeded:
+		return "succeeded"
+	case runtime.Retryable:
+		return "retryable"
+	case runtime.Permanent:
+		return "permanent"
+	case runtime.TimedOut:
+		return "timed_out"
+	case runtime.Stopped:
+		return "stopped"
+	}
+	return "host_error"
+}
+
+// localSink shows what a handler says on standard error.
+type localSink struct{ c *cli }
+
+func (s localSink) Log(level runtime.Level, line []byte) {
+	text := string(line)
+	if terminal(s.c.err) {
+		s.c.followed()
+		text = printable(text)
+	}
+	switch level {
+	case runtime.LevelDebug:
+		text = s.c.paint(s.c.err, faint, "debug: "+text)
+	case runtime.LevelWarn:
+		text = s.c.paint(s.c.err, yellow, "warn: "+text)
+	case runtime.LevelError:
+		text = s.c.paint(s.c.err, red, "error: "+text)
+	}
+	fmt.Fprintln(s.c.err, text)
+}
+
+func (s localSink) Progress(done, total int64, message string) {
+	if !terminal(s.c.err) {
+		return
+	}
+	line := fmt.Sprintf("%d", done)
+	if total > 0 {
+		line += fmt.Sprintf(" of %d", total)
+	}
+	fmt.Fprintf(s.c.err, "\r\x1b[K%s", printable(line+" "+message))
+}

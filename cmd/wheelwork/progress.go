@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// note tells a person something that is not data.
+func (c *cli) note(format string, args ...any) {
+	fmt.Fprintln(c.err, printable(fmt.Sprintf(format, args...)))
+}
+
+// bar is a progress bar on standard error, shown only to people.
+type bar struct{ shown *progressbar.ProgressBar }
+
+// progress starts a bar for total units: bytes, or pieces.
+func (c *cli) progress(total int64, what string, bytes bool) bar {
+	if !terminal(c.err) {
+		return bar{}
+	}
+	return bar{progressbar.NewOptions64(total,
+		progressbar.OptionSetWriter(c.err),
+		progressbar.OptionSetDescription(what),
+		progressbar.OptionShowBytes(bytes),
+		progressbar.OptionShowCount(),
+		progressbar.OptionSetWidth(30),
+		progressbar.OptionThrottle(65*time.Millisecond),
+		progressbar.OptionEnableColorCodes(false),
+		progressbar.OptionClearOnFinish(),
+	)}
+}
+
+// reached moves the bar. A bar that cannot be drawn is no reason to fail.
+func (b bar) reached(n int64) {
+	if b.shown != nil {
+		_ = b.shown.Set64(n)
+	}
+}
+
+func (b bar) end() {
+	if b.shown != nil {
+		_ = b.shown.Finish()
+	}
+}
+
+// follow shows where a run stands in one line that is written over.
+func (c *cli) follow(run *sdk.Run) {
+	if !terminal(c.err) {
+		return
+	}
+	line := fmt.Sprintf("%s %s, attempt %d of %d", run.GetId(), run.GetState(), run.GetAttempt(), run.GetMaxAttempts())
+	if p := run.GetProgress(); p != nil {
+		line += fmt.Sprintf(", %d", p.GetDone())
+		if p.GetTotal() > 0 {
+			line += fmt.Sprintf(" of %d", p.GetTotal())
+		}
+		line += " " + p.GetMessage()
+	}
+	fmt.Fprintf(c.err, "\r\x1b[K%s", printable(line))
+}
+
+// followed takes that line away.
+func (c *cli) followed() {
+	if terminal(c.err) {
+		fmt.Fprint(c.err, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+func (c *cli) runCommand() *cobra.Command {
+	return group("run", "Look at runs, read their logs, cancel them",
+		c.runList(), c.runGet(), c.runLogs(), c.runWait(), c.runCancel())
+}
+
+func (c *cli) runList() *cobra.Command {
+	q := sdk.RunQuery{}
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List runs, newest first",
+		Example: `  wheelwork run list --job totals --state unsuccessful --limit 10`,
+		Args:    arguments(),
+		RunE: c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			q.App = c.app
+			columns := []string{"id", "job", "state", "trigger", "planned at", "took", "attempt", "host", "error"}
+			return c.printAll(columns, records(client.Runs(ctx, q), func(run *sdk.Run) record {
+				return message(run, func() []cell { return runRow(run) })
+			}))
+		}),
+	}
+	cmd.Flags().StringVar(&q.Job, "job", "", "only runs of this job")
+	cmd.Flags().StringVar(&q.State, "state", "", "only runs in this state, or live, or unsuccessful")
+	cmd.Flags().StringVar(&q.Host, "host", "", "only runs on this host")
+	cmd.Flags().IntVar(&q.Limit, "limit", 50, "show at most this many; 0 for all")
+	return cmd
+}
+
+func runRow(run *sdk.Run) []cell {
+	return []cell{
+		{run.GetId(), none},
+		{run.GetJob(), none},
+		{run.GetState(), stateTint(run.GetState())},
+		{run.GetTrigger(), none},
+		{moment(run.GetPlannedAt()), none},
+		{took(run), none},
+		{attemptText(run), none},
+		{run.GetHost(), none},
+		{run.GetError(), none},
+	}
+}
+
+// took is the time from the first start to the end; empty until then.
+func took(run *sdk.Run) string {
+	if run.GetStartedAt() == nil || run.GetFinishedAt() == nil {
+		return ""
+	}
+	return run.GetFinishedAt().AsTime().Sub(run.GetStartedAt().AsTime()).Round(time.Millisecond).String()
+}
+
+func attemptText(run *sdk.Run) string {
+	if run.GetMaxAttempts() == 0 {
+		return fmt.Sprint(run.GetAttempt())
+	}
+	return fmt.Sprintf("%d/%d", run.GetAttempt(), run.GetMaxAttempts())
+}
+
+func (c *cli) runGet() *cobra.Command {
+	return &cobra.Command{
+		Use:   "get ID",
+		Short: "Show a run with its input, output and attempts",
+		Args:  arguments("ID"),
+		RunE: c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			run, err := client.Run(ctx, c.app, args[0])
+			if err != nil {
+				return err
+			}
+			return c.printRun(run)
+		}),
+	}
+}
+
+func (c *cli) printRun(run *sdk.Run) error {
+	columns := []string{
+		"id", "app", "job", "state", "trigger", "planned at", "started at", "finished at", "took", "attempt", "next attempt",
+		"host", "module", "handler", "digest", "progress", "error", "code", "trace", "attempts", "input", "output",
+	}
+	return c.printOne(columns, message(run, func() []cell {
+		tint := stateTint(run.GetState())
+		return []cell{
+			{run.GetId(), none},
+			{run.GetApp(), none},
+			{run.GetJob(), none},
+			{run.GetState(), tint},
+			{run.GetTrigger(), none},
+			{moment(run.GetPlannedAt()), none},
+			{moment(run.GetStartedAt()), none},
+			{moment(run.GetFinishedAt()), none},
+			{took(run), none},
+			{attemptText(run), none},
+			{moment(run.GetNextAttemptAt()), none},
+			{run.GetHost(), none},
+			{run.GetModule(), none},
+			{run.GetHandler(), none},
+			{run.GetDigest(), none},
+			{progressText(run.GetProgress()), none},
+			{run.GetError(), red},
+			{run.GetCode(), none},
+			{run.GetTrace(), none},
+			{attemptsText(run.GetAttempts()), none},
+			{inputText(run.GetInput(), run.GetInputBytes()), none},
+			{inputText(run.GetOutput(), run.GetOutputBytes()), none},
+		}
+	}))
+}
+
+func progressText(p *sdk.Progress) string {
+	switch {
+	case p == nil:
+		return ""
+	case p.GetTotal() > 0:
+		return strings.TrimSpace(fmt.Sprintf("%d of %d %s", p.GetDone(), p.GetTotal(), p.GetMessage()))
+	}
+	return strings.TrimSpace(fmt.Sprintf("%d %s", p.GetDone(), p.GetMessage()))
+}
+
+// attemptsText lists the attempts if there was more than one.
+func attemptsText(attempts []*sdk.Attempt) string {
+	if len(attempts) < 2 {
+		return ""
+	}
+	var lines []string
+	for _, a := range attempts {
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%d %s on %s %s", a.GetNumber(), cmp.Or(a.GetOutcome(), "running"), a.GetHost(), a.GetError())))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (c *cli) runLogs() *cobra.Command {
+	q := sdk.LogQuery{}
+	cmd := &cobra.Command{
+		Use:   "logs ID",
+		Short: "Print the log of a run",
+		Args:  arguments("ID"),
+		RunE: c.wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			q.App, q.Run = c.app, args[0]
+			return c.printLog(ctx, client, q)
+		}),
+	}
+	cmd.Flags().BoolVar(&q.Follow, "follow", false, "go on until the run has ended")
+	cmd.Flags().Int64Var(&q.From, "from", 0, "begin at the line with this offset")
+	return cmd
+}
+
+// printLog prints lines as they come, not when there are enough of them.
+func (c *cli) printLog(ctx context.Context, client *sdk.Client, q sdk.LogQuery) error {
+	if c.format == formatJSON {
+		return c.printAll(nil, records(client.Logs(ctx, q), func(line *sdk.LogLine) record { return message(line, nil) }))
+	}
+	first := true
+	for line, err := range client.Logs(ctx, q) {
+		if err != nil {
+			return err
+		}
+		if c.format == formatTable {
+			fmt.Fprintln(c.out, c.logText(line))
+			continue
+		}
+		if c.format == formatYAML && !first {
+			fmt.Fprintln(c.out, "---")
+		}
+		first = false
+		if err := c.writeOne(c.out, nil, message(line, nil)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cli) logText(line *sdk.LogLine) string {
+	text := line.GetText()
+	if terminal(c.out) {
+		text = printable(text)
+	}
+	at := line.GetTime().AsTime().Local().Format("15:04:05.000")
+	tint := none
+	switch line.GetLevel() {
+	case "error":
+		tint = red
+	case "warn":
+		tint = yellow
+	case "debug":
+		tint = faint
+	}
+	return c.paint(c.out, faint, at) + " " + c.paint(c.out, tint, pad(line.GetLevel(), 5)) + " " + text
+}
+
+func (c *cli) runWait() *cobra.Command {
+	return &cobra.Command{
+		Use:     "wait ID",
+		Short:   "Wait for the end of a run and print it; exit code 1 unless it succeeded",
+		Example: `  wheelwork run wait 01K9… --timeout 5m`,
+		Args:    arguments("ID"),
+		RunE: c.wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			return c.await(ctx, client, args[0])
+		}),
+	}
+}
+
+// await waits for the end of a run, prints it, and fails unless it succeeded.
+func (c *cli) await(ctx context.Context, client *sdk.Client, id string) error {
+	state := "accepted"
+	for run, err := range client.Watch(ctx, c.app, id) {
+		switch {
+		case err == nil:
+			state = run.GetState()
+			c.follow(run)
+			continue
+		case errors.Is(err, context.DeadlineExceeded):
+			c.followed()
+			return &codedError{"deadline_exceeded", fmt.Sprintf("run %s is still %s after %v and goes on: wait again with \"wheelwork run wait %s\"", id, state, c.timeout, id)}
+		case errors.Is(err, context.Canceled):
+			c.followed()
+			return &codedError{"canceled", fmt.Sprintf("interrupted; run %s goes on: wait again with \"wheelwork run wait %s\" or end it with \"wheelwork run cancel %s\"", id, id, id)}
+		}
+		c.followed()
+		return err
+	}
+	c.followed()
+	run, err := client.Run(ctx, c.app, id)
+	if err != nil {
+		return err
+	}
+	if err := c.printRun(run); err != nil {
+		return err
+	}
+	if run.GetState() == sdk.Succeeded {
+		return nil
+	}
+	return &codedError{"run_" + run.GetState(), fmt.Sprintf("run %s %s", id, ended(run))}
+}
+
+// ended says how a run that did not succeed came to its end.
+func ended(run *sdk.Run) string {
+	text := map[string]string{
+		"failed": "failed", "timed_out": "timed out", "stopped": "was stopped", "cancelled": "was cancelled before it started",
+		"skipped": "was skipped", "missed": "was missed",
+	}[run.GetState()]
+	text = cmp.Or(text, "ended as "+run.GetState())
+	if run.GetError() != "" {
+		text += ": " + run.GetError()
+	}
+	return text
+}
+
+func (c *cli) runCancel() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel ID",
+		Short: "End a run: at once before it starts, else as soon as its host confirms",
+		Args:  arguments("ID"),
+		RunE: c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			run, err := client.Cancel(ctx, c.app, args[0])
+			if err != nil {
+				return err
+			}
+			return c.printRun(run)
+		}),
+	}
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/node"
+)
+
+func (c *cli) devCommand() *cobra.Command {
+	var conf node.DevConfig
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run everything in one process on this machine, to try things out",
+		Long: `Run nameserver, server, console and one host in one process, reachable from
+this machine only. It prints the address of the console and a token, and has a
+sample job running. Jobs and runs are kept in the data directory.`,
+		Example: `  wheelwork dev --data ~/wheelwork --listen 127.0.0.1:7700`,
+		Args:    arguments(),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&conf.Data, "data", "wheelwork-data", "`directory` that keeps everything")
+	flags.StringVar(&conf.Listen, "listen", "127.0.0.1:7700", "loopback `address` of console and API; port 0 picks a free one")
+	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready: {\"url\",\"grpc\",\"token\",\"pid\"}")
+	flags.BoolVar(&conf.Sample, "sample", true, "begin with a sample job where there is none")
+	log := c.addLogFlags(cmd, "warn")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var err error
+		if conf.Logger, err = log(cmd); err != nil {
+			return err
+		}
+		conf.Ready = c.sayReady(conf.Data)
+		return node.Dev(cmd.Context(), conf)
+	}
+	return cmd
+}
+
+// sayReady tells a person how to go on, or a program where the process is.
+func (c *cli) sayReady(data string) func(node.Ready) {
+	return func(r node.Ready) {
+		if c.format != formatTable {
+			// Nothing can be done about a reader that is gone; the process serves on.
+			_ = c.printOne(nil, object(r, nil))
+			return
+		}
+		fmt.Fprintf(c.out, `Wheelwork is ready. Ctrl-C ends it.
+
+  console  %s
+  data     %s
+
+The command line, in another terminal:
+
+  export WHEELWORK_URL=%s
+  export WHEELWORK_TOKEN=%s
+  wheelwork job list
+`, c.paint(c.out, cyan, r.URL+"/login?token="+url.QueryEscape(r.Token)), data, r.URL, r.Token)
+	}
+}
+
+func (c *cli) serverCommand() *cobra.Command {
+	var conf node.ServerConfig
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run a server: it schedules jobs and hands them to hosts",
+		Example: `  wheelwork server --data /var/lib/wheelwork --listen 10.0.0.5:7700 --tls-cert cert.pem --tls-key key.pem \
+      --nameserver ns.example:7600 --token-file /etc/wheelwork/token`,
+		Args: arguments(),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&conf.Data, "data", "wheelwork-data", "`directory` that keeps everything")
+	flags.StringVar(&conf.Listen, "listen", "127.0.0.1:7700", "`address` of console and API; beyond this machine it needs TLS")
+	flags.StringVar(&conf.Advertise, "advertise", "", "HOST:PORT at which others reach this server (default the one it listens on)")
+	flags.StringVar(&conf.Nameserver, "nameserver", "", "HOST:PORT of the nameserver (default the server is its own)")
+	addTokenFile(cmd, &conf.TokenFile)
+	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
+	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
+	log := c.addLogFlags(cmd, "info")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var err error
+		if conf.Logger, err = log(cmd); err != nil {
+			return err
+		}
+		conf.CACert = c.ca
+		conf.Ready = func(r node.Ready) { c.note("server ready at %s", r.URL) }
+		return node.Server(cmd.Context(), conf)
+	}
+	return cmd
+}
+
+func (c *cli) nameserverCommand() *cobra.Command {
+	var conf node.NameserverConfig
+	cmd := &cobra.Command{
+		Use:     "nameserver",
+		Short:   "Run a nameserver: it knows the servers and sends hosts to them",
+		Example: `  wheelwork nameserver --listen 10.0.0.4:7600 --tls-cert cert.pem --tls-key key.pem --token-file /etc/wheelwork/token`,
+		Args:    arguments(),
+	}
+	cmd.Flags().StringVar(&conf.Listen, "listen", "127.0.0.1:7600", "`address`; beyond this machine it needs TLS")
+	addTokenFile(cmd, &conf.TokenFile)
+	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
+	cmd.Flags().StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
+	log := c.addLogFlags(cmd, "info")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if conf.TokenFile == "" {
+			return usage(cmd, "--token-file is missing")
+		}
+		var err error
+		if conf.Logger, err = log(cmd); err != nil {
+			return err
+		}
+		conf.Ready = func(r node.Ready) { c.note("nameserver ready at %s", r.GRPC) }
+		return node.Nameserver(cmd.Context(), conf)
+	}
+	return cmd
+}
+
+// hostCommand runs a host, and holds the commands about hosts.
+func (c *cli) hostCommand() *cobra.Command {
+	var conf node.HostConfig
+	cmd := group("host", "Run a host: it executes jobs; or look at the hosts there are", c.hostList())
+	cmd.Example = `  wheelwork host --nameserver ns.example:7600 --ca-cert ca.pem --token-file /etc/wheelwork/token --label zone=a --slots 8
+  wheelwork host list`
+	flags := cmd.Flags()
+	flags.StringVar(&conf.Data, "data", "wheelwork-host", "`directory` for modules, and for results that no server has taken yet")
+	flags.StringVar(&conf.Nameserver, "nameserver", "", "HOST:PORT of the nameserver that names the host's server")
+	flags.StringVar(&conf.Server, "server", "", "HOST:PORT of a server, without a nameserver")
+	addTokenFile(cmd, &conf.TokenFile)
+	flags.StringVar(&conf.Name, "name", "", "name for people (default the machine's)")
+	flags.StringToStringVar(&conf.Labels, "label", nil, "`NAME=VALUE` that jobs can select hosts by; may be repeated")
+	flags.StringSliceVar(&conf.Apps, "apps", nil, "apps to serve (default all)")
+	flags.IntVar(&conf.Slots, "slots", 0, "tasks to run at once (default the processors, at least 4)")
+	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
+	log := c.addLogFlags(cmd, "info")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0:
+			return unknownCommand(cmd, args[0])
+		case (conf.Nameserver == "") == (conf.Server == ""):
+			return usage(cmd, "give --nameserver or --server, one of them")
+		case conf.TokenFile == "" && c.token == "":
+			return usage(cmd, "--token-file is missing")
+		case conf.Slots < 0:
+			return usage(cmd, "--slots %d: want a positive number", conf.Slots)
+		}
+		var err error
+		if conf.Logger, err = log(cmd); err != nil {
+			return err
+		}
+		if conf.TokenFile == "" {
+			conf.Token = c.token
+		}
+		conf.CACert = c.ca
+		conf.Ready = func(node.Ready) { c.note("host ready") }
+		return node.Host(cmd.Context(), conf)
+	}
+	return cmd
+}
+
+func addTokenFile(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "token-file", "", "`file` with the token that nameserver, servers and hosts share")
+}
+
+func addTLS(cmd *cobra.Command, cert, key *string) {
+	cmd.Flags().StringVar(cert, "tls-cert", "", "PEM `file` with the certificate to show")
+	cmd.Flags().StringVar(key, "tls-key", "", "PEM `file` with its key")
+}
+
+// addLogFlags adds the flags of a process that logs and returns what makes its
+// logger when they are parsed.
+func (c *cli) addLogFlags(cmd *cobra.Command, level string) func(*cobra.Command) (*slog.Logger, error) {
+	var format string
+	cmd.Flags().StringVar(&level, "log-level", level, "least severe level to log: debug, info, warn, error")
+	cmd.Flags().StringVar(&format, "log-format", "text", "form of the log on standard error: text, json")
+	complete(cmd, "log-level", "debug", "info", "warn", "error")
+	complete(cmd, "log-format", "text", "json")
+	return func(cmd *cobra.Command) (*slog.Logger, error) {
+		var least slog.Level
+		if err := least.UnmarshalText([]byte(strings.ToUpper(level))); err != nil {
+			return nil, usage(cmd, "--log-level %q: want debug, info, warn or error", level)
+		}
+		options := &slog.HandlerOptions{Level: least}
+		switch format {
+		case "text":
+			return slog.New(slog.NewTextHandler(c.err, options)), nil
+		case "json":
+			return slog.New(slog.NewJSONHandler(c.err, options)), nil
+		}
+		return nil, usage(cmd, "--log-format %q: want text or json", format)
+	}
+}

@@ -1,0 +1,489 @@
+package sdk
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+const (
+	maxDocuments = 64 << 20 // bytes of one source of documents
+	maxInputFile = 64 << 10 // bytes, as the API allows for an input
+
+	// Fields of a job from this number on are the server's: a document may hold
+	// them, because that is what `job get` prints, and they are not read.
+	firstServerField protoreflect.FieldNumber = 20
+)
+
+// ReadJobs reads job documents: YAML with any number of documents, or JSON
+// objects one after another, or lists of jobs in either. Field names are those
+// of [Job], in its spelling or in camel case; an unknown one is an error that
+// says where it stands. Numbers, dates and booleans in the place of a text are
+// taken as they are written.
+//
+// The field inputFile names a file, relative to dir, whose bytes become the
+// input. A job that names no app is left without one, which [Client.Apply] takes
+// for [DefaultApp]. Fields that the server sets are ignored. Whether a job makes
+// sense is for the server to say.
+func ReadJobs(r io.Reader, dir string) ([]*Job, error) {
+	source, err := io.ReadAll(io.LimitReader(r, maxDocuments+1))
+	if err != nil {
+		return nil, fmt.Errorf("read jobs: %w", err)
+	}
+	if len(source) > maxDocuments {
+		return nil, fmt.Errorf("read jobs: more than %d MiB: split the file", maxDocuments>>20)
+	}
+	documents, err := parse(source)
+	if err != nil {
+		return nil, fmt.Errorf("read jobs: %w", err)
+	}
+	var jobs []*Job
+	for i, d := range documents {
+		nodes := []*yaml.Node{d}
+		if d.Kind == yaml.SequenceNode {
+			nodes = d.Content
+		}
+		for _, n := range nodes {
+			job, err := readJob(n, dir)
+			if err != nil {
+				return nil, fmt.Errorf("read jobs: document %d, %w", i+1, err)
+			}
+			jobs = append(jobs, job)
+		}
+	}
+	return jobs, nil
+}
+
+// parse returns the root of each document that is not empty.
+func parse(source []byte) ([]*yaml.Node, error) {
+	source = bytes.TrimPrefix(source, []byte("\ufeff"))
+	if start := bytes.TrimLeft(source, " \t\r\n"); len(start) > 0 && (start[0] == '{' || start[0] == '[') {
+		documents, jsonErr := parseJSON(source)
+		if jsonErr == nil {
+			return documents, nil
+		}
+		// YAML may begin so too.
+		if documents, err := parseYAML(source); err == nil {
+			return documents, nil
+		}
+		return nil, jsonErr
+	}
+	return parseYAML(source)
+}
+
+func parseYAML(source []byte) ([]*yaml.Node, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(source))
+	var documents []*yaml.Node
+	for n := 1; ; n++ {
+		var d yaml.Node
+		err := decoder.Decode(&d)
+		if errors.Is(err, io.EOF) {
+			return documents, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("document %d is not YAML: %s", n, strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		if d.Kind == yaml.DocumentNode && len(d.Content) == 1 && d.Content[0].ShortTag() != "!!null" {
+			documents = append(documents, d.Content[0])
+		}
+	}
+}
+
+// parseJSON reads JSON texts one after another into the nodes that YAML has.
+func parseJSON(source []byte) ([]*yaml.Node, error) {
+	p := jsonParser{source: source, line: 1, decoder: json.NewDecoder(bytes.NewReader(source))}
+	p.decoder.UseNumber()
+	var documents []*yaml.Node
+	for {
+		d, err := p.value()
+		if errors.Is(err, io.EOF) {
+			return documents, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("document %d is not JSON: line %d: %w", len(documents)+1, p.line, err)
+		}
+		documents = append(documents, d)
+	}
+}
+
+type jsonParser struct {
+	source  []byte
+	decoder *json.Decoder
+	read    int64 // bytes of source whose line breaks are counted in line
+	line    int
+	depth   int
+}
+
+func (p *jsonParser) token() (json.Token, error) {
+	t, err := p.decoder.Token()
+	now := p.decoder.InputOffset()
+	p.line += bytes.Count(p.source[p.read:now], []byte("\n"))
+	p.read = now
+	if errors.Is(err, io.EOF) && p.depth > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return t, err
+}
+
+func (p *jsonParser) value() (*yaml.Node, error) {
+	t, err := p.token()
+	if err != nil {
+		return nil, err
+	}
+	n := &yaml.Node{Kind: yaml.ScalarNode, Line: p.line}
+	switch t := t.(type) {
+	case json.Delim:
+		return p.container(t, n)
+	case string:
+		n.Tag, n.Value = "!!str", t
+	case json.Number:
+		n.Tag, n.Value = "!!float", t.String()
+	case bool:
+		n.Tag, n.Value = "!!bool", strconv.FormatBool(t)
+	default:
+		n.Tag = "!!null"
+	}
+	return n, nil
+}
+
+func (p *jsonParser) container(open json.Delim, n *yaml.Node) (*yaml.Node, error) {
+	const deepest = 100 // a job needs 3
+	if p.depth++; p.depth > deepest {
+		return nil, errors.New("nested too deeply")
+	}
+	n.Kind = yaml.SequenceNode
+	if open == '{' {
+		n.Kind = yaml.MappingNode
+	}
+	for p.decoder.More() {
+		element, err := p.value()
+		if err != nil {
+			return nil, err
+		}
+		n.Content = append(n.Content, element)
+		if open == '{' {
+			if element, err = p.value(); err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, element)
+		}
+	}
+	_, err := p.token()
+	p.depth--
+	return n, err
+}
+
+// readJob turns one mapping into a job.
+func readJob(n *yaml.Node, dir string) (*Job, error) {
+	job := &Job{}
+	inputFile, rest, err := cutInputFile(resolve(n))
+	if err != nil {
+		return nil, err
+	}
+	if err := readMessage(job.ProtoReflect(), rest, ""); err != nil {
+		return nil, err
+	}
+	if inputFile != nil {
+		if job.GetInput() != "" || len(job.GetInputBytes()) > 0 {
+			return nil, fmt.Errorf("line %d: inputFile stands beside input: give one of them", inputFile.Line)
+		}
+		input, err := readInput(filepath.Join(dir, inputFile.Value), inputFile.Value)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: inputFile: %w", inputFile.Line, err)
+		}
+		setInput(job, input)
+	}
+	return job, nil
+}
+
+// cutInputFile takes the one field out of a document that is not a field of [Job].
+func cutInputFile(n *yaml.Node) (file, rest *yaml.Node, err error) {
+	if n.Kind != yaml.MappingNode {
+		return nil, nil, fmt.Errorf("line %d: want a job with fields, found %s", n.Line, kindOf(n))
+	}
+	rest = &yaml.Node{Kind: n.Kind, Line: n.Line}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], resolve(n.Content[i+1])
+		if key.Value != "inputFile" && key.Value != "input_file" {
+			rest.Content = append(rest.Content, key, value)
+			continue
+		}
+		if file != nil {
+			return nil, nil, fmt.Errorf("line %d: %s stands here twice", key.Line, key.Value)
+		}
+		if value.Kind != yaml.ScalarNode || value.Value == "" {
+			return nil, nil, fmt.Errorf("line %d: %s: want the path of a file", key.Line, key.Value)
+		}
+		file = value
+	}
+	return file, rest, nil
+}
+
+func readInput(path, name string) ([]byte, error) {
+	if filepath.IsAbs(name) {
+		path = name
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	input, err := io.ReadAll(io.LimitReader(f, maxInputFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(input) > maxInputFile {
+		return nil, fmt.Errorf("%s is larger than the %d KiB that an input may have: pass a reference to the data instead", name, maxInputFile>>10)
+	}
+	return input, nil
+}
+
+func setInput(job *Job, input []byte) {
+	if utf8.Valid(input) {
+		job.Input, job.InputBytes = string(input), nil
+	} else {
+		job.Input, job.InputBytes = "", input
+	}
+}
+
+// readMessage fills a message from a mapping. path is where it stands in the
+// job, "" for the job itself.
+func readMessage(m protoreflect.Message, n *yaml.Node, path string) error {
+	if n.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: %s: want fields, found %s", n.Line, path, kindOf(n))
+	}
+	seen := make(map[protoreflect.FieldNumber]bool)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := resolve(n.Content[i]), resolve(n.Content[i+1])
+		at := join(path, key.Value)
+		field := findField(m.Descriptor(), key.Value)
+		if field == nil {
+			return fmt.Errorf("line %d: unknown field %q%s", key.Line, at, suggestion(m.Descriptor(), key.Value))
+		}
+		if seen[field.Number()] {
+			return fmt.Errorf("line %d: %s stands here twice", key.Line, at)
+		}
+		seen[field.Number()] = true
+		if path == "" && field.Number() >= firstServerField || isNull(value) {
+			continue
+		}
+		if err := readField(m, field, value, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readField(m protoreflect.Message, field protoreflect.FieldDescriptor, n *yaml.Node, at string) error {
+	switch {
+	case field.IsMap():
+		return readMap(m.Mutable(field).Map(), field, n, at)
+	case field.IsList():
+		return readList(m.Mutable(field).List(), field, n, at)
+	case field.Kind() == protoreflect.MessageKind:
+		return readMessage(m.Mutable(field).Message(), n, at)
+	}
+	v, err := readScalar(field, n, at)
+	if err != nil {
+		return err
+	}
+	// YAML's own form of bytes in a text field: the input in base64.
+	if raw := v.Interface(); field.Kind() == protoreflect.StringKind && !utf8.ValidString(raw.(string)) {
+		job, ok := m.Interface().(*Job)
+		if !ok || field.Name() != "input" {
+			return fmt.Errorf("line %d: %s is not valid UTF-8", n.Line, at)
+		}
+		setInput(job, []byte(raw.(string)))
+		return nil
+	}
+	m.Set(field, v)
+	return nil
+}
+
+func readMap(entries protoreflect.Map, field protoreflect.FieldDescriptor, n *yaml.Node, at string) error {
+	if n.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: %s: want names with values, found %s", n.Line, at, kindOf(n))
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := resolve(n.Content[i]), resolve(n.Content[i+1])
+		name := join(at, key.Value)
+		k, err := readScalar(field.MapKey(), key, name)
+		if err != nil {
+			return err
+		}
+		if entries.Has(k.MapKey()) {
+			return fmt.Errorf("line %d: %s stands here twice", key.Line, name)
+		}
+		v, err := readText(field.MapValue(), value, name)
+		if err != nil {
+			return err
+		}
+		entries.Set(k.MapKey(), v)
+	}
+	return nil
+}
+
+func readList(elements protoreflect.List, field protoreflect.FieldDescriptor, n *yaml.Node, at string) error {
+	if n.Kind != yaml.SequenceNode {
+		return fmt.Errorf("line %d: %s: want a list, found %s", n.Line, at, kindOf(n))
+	}
+	for i, e := range n.Content {
+		v, err := readText(field, resolve(e), fmt.Sprintf("%s[%d]", at, i))
+		if err != nil {
+			return err
+		}
+		elements.Append(v)
+	}
+	return nil
+}
+
+// readText is readScalar for elements, which cannot hold bytes.
+func readText(field protoreflect.FieldDescriptor, n *yaml.Node, at string) (protoreflect.Value, error) {
+	v, err := readScalar(field, n, at)
+	if err == nil && !utf8.ValidString(v.String()) {
+		err = fmt.Errorf("line %d: %s is not valid UTF-8", n.Line, at)
+	}
+	return v, err
+}
+
+func readScalar(field protoreflect.FieldDescriptor, n *yaml.Node, at string) (protoreflect.Value, error) {
+	wrong := func(want string) (protoreflect.Value, error) {
+		return protoreflect.Value{}, fmt.Errorf("line %d: %s: want %s, found %s", n.Line, at, want, kindOf(n))
+	}
+	switch field.Kind() {
+	case protoreflect.StringKind:
+		if n.Kind != yaml.ScalarNode {
+			return wrong("a text")
+		}
+		if n.ShortTag() != "!!binary" {
+			return protoreflect.ValueOfString(n.Value), nil // as it is written, whatever YAML makes of it
+		}
+		raw, err := decodeBase64(n.Value)
+		if err != nil {
+			return wrong("base64")
+		}
+		return protoreflect.ValueOfString(string(raw)), nil
+	case protoreflect.BytesKind:
+		raw, err := decodeBase64(n.Value)
+		if n.Kind != yaml.ScalarNode || err != nil {
+			return wrong("base64")
+		}
+		return protoreflect.ValueOfBytes(raw), nil
+	case protoreflect.BoolKind:
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" {
+			return wrong("true or false")
+		}
+		return protoreflect.ValueOfBool(strings.EqualFold(n.Value, "true")), nil
+	case protoreflect.Int32Kind:
+		v, err := strconv.ParseInt(n.Value, 10, 32)
+		if n.Kind != yaml.ScalarNode || err != nil {
+			return wrong("a whole number")
+		}
+		return protoreflect.ValueOfInt32(int32(v)), nil
+	}
+	return protoreflect.Value{}, fmt.Errorf("line %d: %s cannot be set in a document", n.Line, at)
+}
+
+func decodeBase64(text string) ([]byte, error) {
+	return base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
+}
+
+// resolve follows an alias to what it stands for.
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+func findField(d protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
+	if field := d.Fields().ByName(protoreflect.Name(name)); field != nil {
+		return field
+	}
+	return d.Fields().ByJSONName(name)
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+func kindOf(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "fields"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case isNull(n):
+		return "nothing"
+	}
+	return strconv.Quote(shorten(n.Value, 40))
+}
+
+func shorten(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
+}
+
+// suggestion names the field that was meant, or all there are.
+func suggestion(d protoreflect.MessageDescriptor, wrong string) string {
+	if wrong == "<<" {
+		return ": merge keys are not supported, write the fields out"
+	}
+	var names []string
+	for i := range d.Fields().Len() {
+		if field := d.Fields().Get(i); d.Name() != "Job" || field.Number() < firstServerField {
+			names = append(names, string(field.Name()))
+		}
+	}
+	for _, name := range names {
+		if distance(strings.ToLower(wrong), name) <= 2 {
+			return fmt.Sprintf(": did you mean %q?", name)
+		}
+	}
+	slices.Sort(names)
+	return ": want one of " + strings.Join(names, ", ")
+}
+
+// distance is the number of letters to insert, delete or replace between two
+// words. Words that differ in length by more than 2 are simply far apart.
+func distance(a, b string) int {
+	if len(a)-len(b) > 2 || len(b)-len(a) > 2 {
+		return 3
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

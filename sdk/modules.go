@@ -1,0 +1,83 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// Upload is one version of a module on its way to the server.
+type Upload struct {
+	App      string // default [DefaultApp]
+	Name     string
+	Version  string
+	Code     []byte // the WebAssembly binary
+	Manifest string // JSON; default: none
+
+	// Progress is told after each chunk how many bytes were sent. Default: nobody is.
+	Progress func(sent, total int64)
+}
+
+// chunk is how much of a module travels in one message, in bytes. The API
+// allows 1 MiB; smaller ones let a progress bar move.
+const chunk = 256 << 10
+
+// PushModule uploads a version of a module. Versions are immutable: pushing
+// the same bytes again is [Unchanged], other bytes fail with [ErrConflict].
+func (c *Client) PushModule(ctx context.Context, u Upload) (*Module, Result, error) {
+	op := "push module " + u.Name + "@" + u.Version
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.modules.PushModule(ctx)
+	if err != nil {
+		return nil, "", c.callError(ctx, op, err)
+	}
+	err = stream.Send(&apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Head_{Head: &apiv1.PushModuleRequest_Head{
+		App: appOf(u.App), Name: u.Name, Version: u.Version, Manifest: u.Manifest,
+	}}})
+	for sent := 0; err == nil && sent < len(u.Code); {
+		end := min(sent+chunk, len(u.Code))
+		err = stream.Send(&apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Chunk{Chunk: u.Code[sent:end]}})
+		if sent = end; err == nil && u.Progress != nil {
+			u.Progress(int64(sent), int64(len(u.Code)))
+		}
+	}
+	// A send that met a closed stream fails with EOF; the reason comes with the answer.
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, "", c.callError(ctx, op, err)
+	}
+	answer, err := stream.CloseAndRecv()
+	if err != nil {
+		return nil, "", c.callError(ctx, op, err)
+	}
+	return answer.GetModule(), Result(answer.GetResult()), nil
+}
+
+// Module returns one version of a module, named name@version.
+func (c *Client) Module(ctx context.Context, app, ref string) (*Module, error) {
+	name, version, err := SplitModule(ref)
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.modules.GetModule(ctx, &apiv1.GetModuleRequest{App: appOf(app), Name: name, Version: version})
+	return m, c.callError(ctx, "get module "+ref, err)
+}
+
+// Modules returns every version of every module of an app.
+func (c *Client) Modules(ctx context.Context, app string) ([]*Module, error) {
+	r, err := c.modules.ListModules(ctx, &apiv1.ListModulesRequest{App: appOf(app)})
+	return r.GetModules(), c.callError(ctx, "list modules", err)
+}
+
+// SplitModule splits name@version.
+func SplitModule(ref string) (name, version string, err error) {
+	name, version, ok := strings.Cut(ref, "@")
+	if !ok || name == "" || version == "" || strings.Contains(version, "@") {
+		return "", "", fmt.Errorf("%q does not name a version of a module: want NAME@VERSION, for example totals@1", ref)
+	}
+	return name, version, nil
+}

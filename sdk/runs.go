@@ -1,0 +1,149 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// Run returns a run.
+func (c *Client) Run(ctx context.Context, app, id string) (*Run, error) {
+	run, err := c.runs.GetRun(ctx, &apiv1.GetRunRequest{App: appOf(app), Id: id})
+	return run, c.callError(ctx, "get run "+id, err)
+}
+
+// RunQuery selects runs.
+type RunQuery struct {
+	App   string // default [DefaultApp]
+	Job   string // default: of all jobs
+	State string // one state, or "live", or "unsuccessful"; default: all
+	Host  string // default: on all hosts
+	Limit int    // default: all
+}
+
+// Runs returns the selected runs, newest first, without their inputs and
+// outputs. It reads page after page while the caller iterates and ends after
+// the first error.
+func (c *Client) Runs(ctx context.Context, q RunQuery) iter.Seq2[*Run, error] {
+	return pages(q.Limit, func(size int32, token string) ([]*Run, string, error) {
+		r, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{
+			App: appOf(q.App), Job: q.Job, State: q.State, Host: q.Host, PageSize: size, PageToken: token,
+		})
+		return r.GetRuns(), r.GetNextPageToken(), c.callError(ctx, "list runs", err)
+	})
+}
+
+// Cancel asks for the end of a run and returns it as it is then: cancelled, or
+// still running until its host has confirmed.
+func (c *Client) Cancel(ctx context.Context, app, id string) (*Run, error) {
+	run, err := c.runs.CancelRun(ctx, &apiv1.CancelRunRequest{App: appOf(app), Id: id})
+	return run, c.callError(ctx, "cancel run "+id, err)
+}
+
+// Watch returns a run now and at each change; the last one is terminal. It
+// outlives lost connections and ends after the first error.
+func (c *Client) Watch(ctx context.Context, app, id string) iter.Seq2[*Run, error] {
+	op := "watch run " + id
+	return follow(ctx, c, op, func(ctx context.Context) (grpc.ServerStreamingClient[Run], error) {
+		return c.runs.WatchRun(ctx, &apiv1.WatchRunRequest{App: appOf(app), Id: id})
+	}, func(*Run) {})
+}
+
+// Wait blocks until a run is terminal and returns it, however it ended. When
+// ctx ends first, the run is returned as it was last seen, together with an
+// error that matches the context's.
+func (c *Client) Wait(ctx context.Context, app, id string) (*Run, error) {
+	var last *Run
+	for run, err := range c.Watch(ctx, app, id) {
+		if err != nil {
+			return last, err
+		}
+		last = run
+	}
+	if last == nil {
+		return nil, fmt.Errorf("watch run %s: the server said nothing", id)
+	}
+	// The last change may come without the output; the run itself has it.
+	return c.Run(ctx, app, id)
+}
+
+// LogQuery selects lines of a run's log.
+type LogQuery struct {
+	App    string // default [DefaultApp]
+	Run    string // the id
+	From   int64  // offset of the first line
+	Follow bool   // go on until the run is terminal and every line was sent
+}
+
+// Logs returns the lines of a run's log. A followed log outlives lost
+// connections without a gap or a repetition. It ends after the first error.
+func (c *Client) Logs(ctx context.Context, q LogQuery) iter.Seq2[*LogLine, error] {
+	request := &apiv1.ReadLogRequest{App: appOf(q.App), Id: q.Run, From: q.From, Follow: q.Follow}
+	op := "read log of run " + q.Run
+	return follow(ctx, c, op, func(ctx context.Context) (grpc.ServerStreamingClient[LogLine], error) {
+		return c.runs.ReadLog(ctx, request)
+	}, func(line *LogLine) { request.From = line.GetOffset() + 1 })
+}
+
+// follow iterates over a stream until the server says that it is complete, and
+// opens it again when it breaks. seen is told each element before the caller is.
+func follow[T any](
+	ctx context.Context, c *Client, op string,
+	open func(context.Context) (grpc.ServerStreamingClient[T], error), seen func(*T),
+) iter.Seq2[*T, error] {
+	return func(yield func(*T, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var down time.Time // since when nothing came; zero while something does
+		pause := minPause
+		for {
+			stream, err := open(ctx)
+			for err == nil {
+				var element *T
+				if element, err = stream.Recv(); err != nil {
+					break
+				}
+				down, pause = time.Time{}, minPause
+				seen(element)
+				if !yield(element, nil) {
+					return
+				}
+			}
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if down.IsZero() {
+				down = time.Now()
+			}
+			if !broken(err) || ctx.Err() != nil || time.Since(down) >= c.retryFor {
+				yield(nil, c.callError(ctx, op, err))
+				return
+			}
+			if sleep(ctx, pause) != nil {
+				yield(nil, c.callError(ctx, op, status.FromContextError(ctx.Err()).Err()))
+				return
+			}
+			pause = min(2*pause, maxPause)
+		}
+	}
+}
+
+// sleep waits for d or the end of ctx, whose error it returns.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,583 @@
+// Package sdktest is a Wheelwork server for tests: it keeps jobs, runs and
+// modules in memory, fires no schedule, and ends each run by calling a Go
+// function. It serves what [sdk.Client] calls, over real gRPC, and can be told
+// to fail in the ways a network does.
+package sdktest
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// Config adjusts a [Server]. The zero value is valid.
+type Config struct {
+	// Token that calls must carry. Default: none is asked for.
+	Token string
+
+	// Handle does the work of a run and returns its output; an error fails the
+	// run. ctx ends when the run is cancelled or the server is closed.
+	// Default: the input is the output.
+	Handle func(ctx context.Context, run *apiv1.Run, log func(line string)) (output string, err error)
+
+	// Before and After are called around carrying out one message of a produce
+	// stream. An error ends the stream instead of an answer. Default: nothing.
+	Before, After func(*apiv1.ProduceRequest) error
+}
+
+// Server is the fake. It is safe for concurrent use.
+type Server struct {
+	apiv1.UnimplementedJobsServer
+	apiv1.UnimplementedRunsServer
+	apiv1.UnimplementedModulesServer
+	apiv1.UnimplementedClusterServer
+	apiv1.UnimplementedProducerServer
+
+	conf   Config
+	grpc   *grpc.Server
+	ctx    context.Context // ends when the server is closed
+	cancel context.CancelFunc
+	work   sync.WaitGroup // one for each run that is not terminal
+
+	mu      sync.Mutex // guards what follows
+	conns   map[net.Conn]struct{}
+	jobs    map[string]*apiv1.Job // by app/name
+	runs    []*run                // oldest first
+	keys    map[string]*run       // by app/job/idempotency key
+	modules []*apiv1.Module
+	changed chan struct{} // closed and replaced at each change of a run
+}
+
+// run is a run with what its watchers need.
+type run struct {
+	*apiv1.Run
+	log    []*apiv1.LogLine
+	cancel context.CancelFunc
+}
+
+// NewServer returns a server without jobs. Call Close when done with it.
+func NewServer(conf Config) *Server {
+	if conf.Handle == nil {
+		conf.Handle = func(_ context.Context, run *apiv1.Run, _ func(string)) (string, error) { return run.GetInput(), nil }
+	}
+	nothing := func(*apiv1.ProduceRequest) error { return nil }
+	if conf.Before == nil {
+		conf.Before = nothing
+	}
+	if conf.After == nil {
+		conf.After = nothing
+	}
+	s := &Server{
+		conf:    conf,
+		conns:   make(map[net.Conn]struct{}),
+		jobs:    make(map[string]*apiv1.Job),
+		keys:    make(map[string]*run),
+		changed: make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.grpc = grpc.NewServer(
+		grpc.UnaryInterceptor(func(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if err := s.authenticate(ctx, info.FullMethod); err != nil {
+				return nil, err
+			}
+			return next(ctx, r)
+		}),
+		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			if err := s.authenticate(stream.Context(), info.FullMethod); err != nil {
+				return err
+			}
+			return next(srv, stream)
+		}),
+	)
+	apiv1.RegisterJobsServer(s.grpc, s)
+	apiv1.RegisterRunsServer(s.grpc, s)
+	apiv1.RegisterModulesServer(s.grpc, s)
+	apiv1.RegisterClusterServer(s.grpc, s)
+	apiv1.RegisterProducerServer(s.grpc, s)
+	return s
+}
+
+// Serve accepts connections until the server is closed. It may be called for
+// several listeners.
+func (s *Server) Serve(l net.Listener) error {
+	return s.grpc.Serve(&listener{Listener: l, server: s})
+}
+
+// Close ends the server and every run.
+func (s *Server) Close() {
+	s.cancel()
+	s.grpc.Stop()
+	s.work.Wait()
+}
+
+// Disconnect cuts every connection, as a network does: without a word.
+func (s *Server) Disconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.Close() //nolint:errcheck // it is cut either way
+	}
+	clear(s.conns)
+}
+
+// Runs returns how many runs were accepted.
+func (s *Server) Runs() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.runs)
+}
+
+// Jobs returns how many jobs there are.
+func (s *Server) Jobs() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.jobs)
+}
+
+type listener struct {
+	net.Listener
+	server *Server
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.server.mu.Lock()
+		l.server.conns[c] = struct{}{}
+		l.server.mu.Unlock()
+	}
+	return c, err
+}
+
+func (s *Server) authenticate(ctx context.Context, method string) error {
+	if s.conf.Token == "" || method == apiv1.Cluster_GetVersion_FullMethodName {
+		return nil
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	if !slices.Equal(md.Get("authorization"), []string{"Bearer " + s.conf.Token}) {
+		return status.Error(codes.Unauthenticated, "the token is not known here")
+	}
+	return nil
+}
+
+// Jobs
+
+func (s *Server) ApplyJob(_ context.Context, r *apiv1.ApplyJobRequest) (*apiv1.ApplyJobResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	result, err := s.applyLocked(r.GetJob(), r.GetDryRun())
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.ApplyJobResponse{Job: r.GetJob(), Result: result}, nil
+}
+
+func (s *Server) applyLocked(job *apiv1.Job, dryRun bool) (string, error) {
+	if job.GetName() == "" || job.GetHandler().GetModule() == "" {
+		return "", status.Errorf(codes.InvalidArgument, "job %q names no module: set handler.module to NAME@VERSION", job.GetName())
+	}
+	key := job.GetApp() + "/" + job.GetName()
+	was := s.jobs[key]
+	next := proto.CloneOf(job)
+	next.Revision, next.CreatedAt, next.UpdatedAt = was.GetRevision()+1, timestamppb.Now(), timestamppb.Now()
+	result := "created"
+	if was != nil {
+		bare := proto.CloneOf(was)
+		bare.Revision, bare.CreatedAt, bare.UpdatedAt = job.Revision, job.CreatedAt, job.UpdatedAt
+		if proto.Equal(bare, job) {
+			return "unchanged", nil
+		}
+		next.CreatedAt, result = was.CreatedAt, "updated"
+	}
+	if !dryRun {
+		s.jobs[key] = next
+	}
+	return result, nil
+}
+
+func (s *Server) jobLocked(app, name string) (*apiv1.Job, error) {
+	job := s.jobs[app+"/"+name]
+	if job == nil {
+		return nil, status.Errorf(codes.NotFound, "job %s is not in app %s", name, app)
+	}
+	return job, nil
+}
+
+func (s *Server) GetJob(_ context.Context, r *apiv1.GetJobRequest) (*apiv1.Job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.jobLocked(r.GetApp(), r.GetName())
+}
+
+func (s *Server) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.ListJobsResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var jobs []*apiv1.Job
+	for _, j := range s.jobs {
+		if j.GetApp() == r.GetApp() && strings.HasPrefix(j.GetName(), r.GetPrefix()) && j.GetName() > r.GetPageToken() {
+			jobs = append(jobs, j)
+		}
+	}
+	slices.SortFunc(jobs, func(a, b *apiv1.Job) int { return strings.Compare(a.GetName(), b.GetName()) })
+	answer := &apiv1.ListJobsResponse{Jobs: jobs}
+	if size := int(cmp.Or(r.GetPageSize(), 50)); len(jobs) > size {
+		answer.Jobs, answer.NextPageToken = jobs[:size], jobs[size-1].GetName()
+	}
+	return answer, nil
+}
+
+func (s *Server) DeleteJob(_ context.Context, r *apiv1.DeleteJobRequest) (*apiv1.DeleteJobResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &apiv1.DeleteJobResponse{}, s.deleteLocked(r)
+}
+
+func (s *Server) deleteLocked(r *apiv1.DeleteJobRequest) error {
+	_, err := s.jobLocked(r.GetApp(), r.GetName())
+	delete(s.jobs, r.GetApp()+"/"+r.GetName())
+	return err
+}
+
+func (s *Server) PauseJob(_ context.Context, r *apiv1.PauseJobRequest) (*apiv1.Job, error) {
+	return s.setPaused(r.GetApp(), r.GetName(), true)
+}
+
+func (s *Server) ResumeJob(_ context.Context, r *apiv1.ResumeJobRequest) (*apiv1.Job, error) {
+	return s.setPaused(r.GetApp(), r.GetName(), false)
+}
+
+func (s *Server) setPaused(app, name string, paused bool) (*apiv1.Job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	job, err := s.jobLocked(app, name)
+	if err != nil {
+		return nil, err
+	}
+	job = proto.CloneOf(job)
+	job.Paused = &paused
+	s.jobs[app+"/"+name] = job
+	return job, nil
+}
+
+func (s *Server) TriggerJob(_ context.Context, r *apiv1.TriggerJobRequest) (*apiv1.Run, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	run, _, err := s.triggerLocked(r)
+	if err != nil {
+		return nil, err
+	}
+	return proto.CloneOf(run.Run), nil
+}
+
+func (s *Server) triggerLocked(r *apiv1.TriggerJobRequest) (_ *run, result string, _ error) {
+	job, err := s.jobLocked(r.GetApp(), r.GetName())
+	if err != nil {
+		return nil, "", err
+	}
+	key := strings.Join([]string{r.GetApp(), r.GetName(), r.GetIdempotencyKey()}, "/")
+	if old := s.keys[key]; old != nil && r.GetIdempotencyKey() != "" {
+		return old, "duplicate", nil
+	}
+	input := job.GetInput()
+	if r.Input != nil {
+		input = r.GetInput()
+	}
+	now := timestamppb.Now()
+	ctx, cancel := context.WithCancel(s.ctx)
+	run := &run{cancel: cancel, Run: &apiv1.Run{
+		Id: fmt.Sprintf("%026d", len(s.runs)+1), App: job.GetApp(), Job: job.GetName(), State: "running", Trigger: "manual",
+		PlannedAt: now, AcceptedAt: now, StartedAt: now, Attempt: 1, MaxAttempts: job.GetRetry().GetMax() + 1,
+		Host: "sdktest", Module: job.GetHandler().GetModule(), Handler: cmp.Or(job.GetHandler().GetName(), "main"), Input: input,
+	}}
+	s.runs = append(s.runs, run)
+	s.keys[key] = run
+	s.work.Go(func() { s.handle(ctx, run) })
+	return run, "accepted", nil
+}
+
+func (s *Server) handle(ctx context.Context, run *run) {
+	defer run.cancel()
+	s.mu.Lock()
+	task := proto.CloneOf(run.Run)
+	s.mu.Unlock()
+	output, err := s.conf.Handle(ctx, task, func(line string) {
+		s.update(func() {
+			run.log = append(run.log, &apiv1.LogLine{
+				Offset: int64(len(run.log)), Time: timestamppb.Now(), Attempt: 1, Level: "info", Text: line,
+			})
+		})
+	})
+	s.update(func() {
+		run.FinishedAt = timestamppb.Now()
+		switch {
+		case ctx.Err() != nil:
+			run.State = "stopped"
+		case err != nil:
+			run.State, run.Error, run.Code = "failed", err.Error(), "exit"
+		default:
+			run.State, run.Output = "succeeded", output
+		}
+	})
+}
+
+// update changes runs and wakes those who watch them.
+func (s *Server) update(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Producer
+
+func (s *Server) Produce(stream grpc.BidiStreamingServer[apiv1.ProduceRequest, apiv1.ProduceResponse]) error {
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.conf.Before(r); err != nil {
+			return err
+		}
+		answer := &apiv1.ProduceResponse{Number: r.GetNumber()}
+		s.mu.Lock()
+		for _, c := range r.GetCommands() {
+			answer.Results = append(answer.Results, s.commandLocked(c))
+		}
+		s.mu.Unlock()
+		if err := s.conf.After(r); err != nil {
+			return err
+		}
+		if err := stream.Send(answer); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Server) commandLocked(c *apiv1.Command) *apiv1.CommandResult {
+	r := &apiv1.CommandResult{}
+	var err error
+	switch kind := c.GetKind().(type) {
+	case *apiv1.Command_Apply:
+		r.Result, err = s.applyLocked(kind.Apply, false)
+	case *apiv1.Command_Delete:
+		r.Result, err = "deleted", s.deleteLocked(kind.Delete)
+	case *apiv1.Command_Trigger:
+		var run *run
+		if run, r.Result, err = s.triggerLocked(kind.Trigger); err == nil {
+			r.RunId = run.GetId()
+		}
+	}
+	if err != nil {
+		return &apiv1.CommandResult{Code: int32(status.Code(err)), Error: status.Convert(err).Message()}
+	}
+	return r
+}
+
+// Runs
+
+func (s *Server) runLocked(id string) (*run, error) {
+	for _, r := range s.runs {
+		if r.GetId() == id {
+			return r, nil
+		}
+	}
+	return nil, status.Errorf(codes.NotFound, "run %s is not known", id)
+}
+
+func (s *Server) GetRun(_ context.Context, r *apiv1.GetRunRequest) (*apiv1.Run, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	run, err := s.runLocked(r.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return proto.CloneOf(run.Run), nil
+}
+
+func (s *Server) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := &apiv1.ListRunsResponse{}
+	for _, run := range slices.Backward(s.runs) {
+		older := r.GetPageToken() == "" || run.GetId() < r.GetPageToken()
+		if !older || (r.GetJob() != "" && run.GetJob() != r.GetJob()) || (r.GetState() != "" && run.GetState() != r.GetState()) {
+			continue
+		}
+		if len(answer.Runs) == int(cmp.Or(r.GetPageSize(), 50)) {
+			answer.NextPageToken = answer.Runs[len(answer.Runs)-1].GetId()
+			break
+		}
+		answer.Runs = append(answer.Runs, proto.CloneOf(run.Run))
+	}
+	return answer, nil
+}
+
+func (s *Server) CancelRun(_ context.Context, r *apiv1.CancelRunRequest) (*apiv1.Run, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	run, err := s.runLocked(r.GetId())
+	if err != nil {
+		return nil, err
+	}
+	if run.FinishedAt != nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "run %s has ended: it is %s", r.GetId(), run.GetState())
+	}
+	run.CancelRequested = true
+	run.cancel()
+	return proto.CloneOf(run.Run), nil
+}
+
+func (s *Server) WatchRun(r *apiv1.WatchRunRequest, stream grpc.ServerStreamingServer[apiv1.Run]) error {
+	return s.watch(stream.Context(), r.GetId(), func(run *run) (bool, error) {
+		return run.FinishedAt != nil, stream.Send(proto.CloneOf(run.Run))
+	})
+}
+
+func (s *Server) ReadLog(r *apiv1.ReadLogRequest, stream grpc.ServerStreamingServer[apiv1.LogLine]) error {
+	next := int(r.GetFrom())
+	return s.watch(stream.Context(), r.GetId(), func(run *run) (bool, error) {
+		for ; next < len(run.log); next++ {
+			if err := stream.Send(run.log[next]); err != nil {
+				return true, err
+			}
+		}
+		return run.FinishedAt != nil || !r.GetFollow(), nil
+	})
+}
+
+// watch calls visit with the lock held, now and after each change, until it is done.
+func (s *Server) watch(ctx context.Context, id string, visit func(*run) (done bool, err error)) error {
+	for {
+		s.mu.Lock()
+		run, err := s.runLocked(id)
+		done := true
+		if err == nil {
+			done, err = visit(run)
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Modules
+
+func (s *Server) PushModule(stream grpc.ClientStreamingServer[apiv1.PushModuleRequest, apiv1.PushModuleResponse]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	head, hash, size := first.GetHead(), sha256.New(), int64(0)
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if size == 0 && !strings.HasPrefix(string(r.GetChunk()), "\x00asm") {
+			return status.Error(codes.InvalidArgument, "this is not a WebAssembly module")
+		}
+		hash.Write(r.GetChunk()) //nolint:errcheck // a hash never fails
+		size += int64(len(r.GetChunk()))
+	}
+	m := &apiv1.Module{
+		App: head.GetApp(), Name: head.GetName(), Version: head.GetVersion(), Manifest: head.GetManifest(), Kind: "command",
+		Digest: "sha256:" + hex.EncodeToString(hash.Sum(nil)), Size: size, Handlers: []string{"main"}, CreatedAt: timestamppb.Now(),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.moduleLocked(m.App, m.Name, m.Version); old != nil {
+		if old.GetDigest() != m.GetDigest() {
+			return status.Errorf(codes.AlreadyExists, "%s@%s exists with other bytes: choose another version", m.Name, m.Version)
+		}
+		return stream.SendAndClose(&apiv1.PushModuleResponse{Module: old, Result: "unchanged"})
+	}
+	s.modules = append(s.modules, m)
+	return stream.SendAndClose(&apiv1.PushModuleResponse{Module: m, Result: "created"})
+}
+
+func (s *Server) moduleLocked(app, name, version string) *apiv1.Module {
+	for _, m := range s.modules {
+		if m.GetApp() == app && m.GetName() == name && m.GetVersion() == version {
+			return m
+		}
+	}
+	return nil
+}
+
+func (s *Server) GetModule(_ context.Context, r *apiv1.GetModuleRequest) (*apiv1.Module, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.moduleLocked(r.GetApp(), r.GetName(), r.GetVersion())
+	if m == nil {
+		return nil, status.Errorf(codes.NotFound, "module %s@%s is not in app %s", r.GetName(), r.GetVersion(), r.GetApp())
+	}
+	return m, nil
+}
+
+func (s *Server) ListModules(_ context.Context, r *apiv1.ListModulesRequest) (*apiv1.ListModulesResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := &apiv1.ListModulesResponse{}
+	for _, m := range s.modules {
+		if m.GetApp() == r.GetApp() {
+			answer.Modules = append(answer.Modules, m)
+		}
+	}
+	return answer, nil
+}
+
+// Cluster
+
+func (s *Server) GetVersion(context.Context, *apiv1.GetVersionRequest) (*apiv1.Version, error) {
+	return &apiv1.Version{Version: "sdktest"}, nil
+}
+
+func (s *Server) ListHosts(context.Context, *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {
+	return &apiv1.ListHostsResponse{Hosts: []*apiv1.Host{{
+		Id: "sdktest", Name: "sdktest", State: "up", Slots: 1, Version: "sdktest", Labels: map[string]string{"zone": "here"},
+	}}}, nil
+}
+
+func (s *Server) GetOverview(_ context.Context, r *apiv1.GetOverviewRequest) (*apiv1.Overview, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := &apiv1.Overview{HostsUp: 1, Writable: true, ServerTime: timestamppb.Now()}
+	for _, j := range s.jobs {
+		if j.GetApp() == r.GetApp() {
+			o.Jobs++
+		}
+	}
+	return o, nil
+}

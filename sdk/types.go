@@ -1,0 +1,39 @@
+package sdk
+
+import apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+
+// The nouns of the API. Their fields are documented in the messages of api/v1.
+type (
+	Job      = apiv1.Job
+	Handler  = apiv1.Handler
+	Schedule = apiv1.Schedule
+	Retry    = apiv1.Retry
+	JobStats = apiv1.JobStats
+	Run      = apiv1.Run
+	Attempt  = apiv1.Attempt
+	Progress = apiv1.Progress
+	LogLine  = apiv1.LogLine
+	Module   = apiv1.Module
+	Host     = apiv1.Host
+	Overview = apiv1.Overview
+	Version  = apiv1.Version
+)
+
+// DefaultApp is the app that is meant where none is named.
+const DefaultApp = "default"
+
+// Succeeded is the one state of a [Run] that says that its handler did its work.
+const Succeeded = "succeeded"
+
+// Result says what the server did with a command.
+type Result string
+
+// The results. The texts are part of the API.
+const (
+	Created   Result = "created"
+	Updated   Result = "updated"
+	Unchanged Result = "unchanged" // the same definition or module was there
+	Deleted   Result = "deleted"
+	Accepted  Result = "accepted"  // a new run is durable
+	Duplicate Result = "duplicate" // the idempotency key was used before; the run is the earlier one
+)

@@ -1,0 +1,93 @@
+package sdk
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// WriteJobs writes jobs as YAML documents that [ReadJobs] reads. What the
+// server sets is left out, so that the documents can be kept, compared and
+// applied elsewhere.
+func WriteJobs(w io.Writer, jobs ...*Job) error {
+	if len(jobs) == 0 {
+		return nil // the encoder cannot close a stream that it never began
+	}
+	encoder := yaml.NewEncoder(w)
+	encoder.SetIndent(2)
+	for _, job := range jobs {
+		if err := encoder.Encode(definition(job.ProtoReflect())); err != nil {
+			return fmt.Errorf("write job %s: %w", job.GetName(), err)
+		}
+	}
+	return encoder.Close()
+}
+
+// definition is the mapping of the fields of a message that are set and that a
+// document may set.
+func definition(m protoreflect.Message) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		if !m.Has(field) || m.Descriptor().Name() == "Job" && field.Number() >= firstServerField {
+			continue
+		}
+		n.Content = append(n.Content, text(string(field.Name())), element(field, m.Get(field)))
+	}
+	return n
+}
+
+func element(field protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Node {
+	switch {
+	case field.IsMap():
+		entries := make(map[string]string, v.Map().Len())
+		v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+			entries[k.String()] = v.String()
+			return true
+		})
+		n := &yaml.Node{Kind: yaml.MappingNode}
+		for _, k := range slices.Sorted(maps.Keys(entries)) {
+			n.Content = append(n.Content, text(k), text(entries[k]))
+		}
+		return n
+	case field.IsList():
+		n := &yaml.Node{Kind: yaml.SequenceNode}
+		for i := range v.List().Len() {
+			n.Content = append(n.Content, text(v.List().Get(i).String()))
+		}
+		return n
+	}
+	switch field.Kind() {
+	case protoreflect.MessageKind:
+		return definition(v.Message())
+	case protoreflect.StringKind:
+		return text(v.String())
+	case protoreflect.BytesKind:
+		return text(base64.StdEncoding.EncodeToString(v.Bytes()))
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()} // a number or a boolean
+}
+
+// text is a node that reads back as the same text. Readable forms are left to
+// the encoder; what they could bend (line ends, invisible characters) is quoted.
+func text(s string) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
+	lines := strings.Contains(s, "\n")
+	switch {
+	case strings.ContainsFunc(s, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }):
+		n.Style = yaml.DoubleQuotedStyle
+	case lines && (strings.HasPrefix(s, " ") || strings.HasPrefix(s, "\n") || strings.Contains(s, " \n")):
+		n.Style = yaml.DoubleQuotedStyle
+	case lines:
+		n.Style = yaml.LiteralStyle
+	}
+	return n
+}
