@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
@@ -50,6 +52,8 @@ type Config struct {
 	Engine  Engine
 	Modules *modules.Store // the cache of modules
 	Spool   *mq.Log        // of results; the caller closes it after Run
+
+	Tracer trace.Tracer // of the spans of attempts; default: none
 
 	DrainTimeout time.Duration // how long running tasks may go on when the host ends; default 10 s
 	Logger       *slog.Logger  // default: discard
@@ -112,6 +116,9 @@ func New(cfg Config) (*Host, error) {
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 10*time.Second)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	h := &Host{
 		cfg: cfg, session: rand.Text(),

@@ -8,6 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -71,7 +76,12 @@ func (h *Host) execute(ctx context.Context, t *task) {
 	h.mu.Unlock()
 
 	start := time.Now()
+	ctx, span := h.span(ctx, m)
 	res := h.runTask(ctx, m)
+	if res.Outcome != runtime.Succeeded {
+		span.SetStatus(codes.Error, res.Error)
+	}
+	span.End()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mean == 0 {
@@ -82,6 +92,25 @@ func (h *Host) execute(ctx context.Context, t *task) {
 		Outcome: apiv1.Outcome(res.Outcome), Output: res.Output, Error: res.Error, Code: res.Code, Trace: res.Trace,
 		StartedMs: start.UnixMilli(), DurationUs: res.Duration.Microseconds(), RetryAfterMs: res.RetryAfter.Milliseconds(),
 	})
+}
+
+// span begins the span of an attempt in the trace that the run came with, and
+// makes it the one that the handler is told of.
+func (h *Host) span(ctx context.Context, m *apiv1.Task) (context.Context, trace.Span) {
+	if m.TraceParent != "" {
+		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": m.TraceParent})
+	}
+	ctx, span := h.cfg.Tracer.Start(ctx, "run "+m.Job, trace.WithSpanKind(trace.SpanKindConsumer))
+	if span.IsRecording() {
+		span.SetAttributes(
+			attribute.String("wheelwork.run.id", job.RunID(m.Run).String()), attribute.String("wheelwork.app", m.App),
+			attribute.String("wheelwork.job", m.Job), attribute.Int("wheelwork.run.attempt", int(m.Attempt)),
+			attribute.String("wheelwork.module", m.Module))
+		carrier := propagation.MapCarrier{}
+		propagation.TraceContext{}.Inject(ctx, carrier)
+		m.TraceParent = carrier["traceparent"]
+	}
+	return ctx, span
 }
 
 func (h *Host) runTask(ctx context.Context, m *apiv1.Task) runtime.Result {

@@ -35,18 +35,19 @@ type door struct {
 	log  *slog.Logger
 }
 
-func newDoor(g *guard, log *slog.Logger) *door {
+func newDoor(g *guard, tel *telemetry, log *slog.Logger) *door {
+	opts := append(tel.serverOptions(),
+		grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.stream),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20),
+		grpc.SharedWriteBuffer(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	)
 	d := &door{
 		in: bufconn.Listen(1 << 20), log: log,
 		http: &http.Server{ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)},
-		grpc: grpc.NewServer(
-			grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.stream),
-			grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
-			grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20),
-			grpc.SharedWriteBuffer(true),
-			grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
-			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		),
+		grpc: grpc.NewServer(opts...),
 	}
 	h := health.NewServer()
 	h.SetServingStatus("", healthv1.HealthCheckResponse_SERVING)

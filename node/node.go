@@ -53,6 +53,11 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	var open closers
 	open.add(closeFunc(d.close))
 	defer func() { err = errors.Join(err, open.Close()) }()
+	tel, err := newTelemetry(ctx, "dev")
+	if err != nil {
+		return err
+	}
+	open.add(tel)
 
 	token, err := dataToken(d.path)
 	if err != nil {
@@ -68,12 +73,12 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 		return err
 	}
 	defer ln.Close() //nolint:errcheck // closed by the door in the usual case
-	srv, err := openServer(d, log)
+	srv, err := openServer(d, tel, log)
 	if err != nil {
 		return err
 	}
 	open.add(srv)
-	dr := newDoor(g, log)
+	dr := newDoor(g, tel, log)
 	srv.sched.Register(dr.grpc)
 	names := nameserver.New(nameserver.Config{Logger: log})
 	names.Register(dr.grpc)
@@ -96,7 +101,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	toSelf := func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 		return members, closeFunc(func() error { return nil }), nil
 	}
-	h, err := openHost(ctx, hostDir, HostConfig{Name: "dev"}, toSelf, log)
+	h, err := openHost(ctx, hostDir, HostConfig{Name: "dev"}, toSelf, tel, log)
 	if err != nil {
 		return err
 	}
@@ -104,7 +109,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 
 	ready := Ready{URL: "http://" + ln.Addr().String(), GRPC: ln.Addr().String(), Token: token, PID: os.Getpid()}
 	r := newRoles(ctx)
-	r.serve(dr, ln, handler)
+	r.serve(dr, ln, tel.metrics(g, handler))
 	r.run("server", srv.sched.Run)
 	r.run("registration", func(ctx context.Context) error {
 		return announce(ctx, members, srv, ln.Addr().String(), log)
@@ -156,6 +161,11 @@ func Server(ctx context.Context, cfg ServerConfig) (err error) {
 	var open closers
 	open.add(closeFunc(d.close))
 	defer func() { err = errors.Join(err, open.Close()) }()
+	tel, err := newTelemetry(ctx, "server")
+	if err != nil {
+		return err
+	}
+	open.add(tel)
 
 	token, err := dataToken(d.path)
 	if err != nil {
@@ -171,12 +181,12 @@ func Server(ctx context.Context, cfg ServerConfig) (err error) {
 		return err
 	}
 	defer ln.Close() //nolint:errcheck // closed by the door in the usual case
-	srv, err := openServer(d, log)
+	srv, err := openServer(d, tel, log)
 	if err != nil {
 		return err
 	}
 	open.add(srv)
-	dr := newDoor(g, log)
+	dr := newDoor(g, tel, log)
 	srv.sched.Register(dr.grpc)
 
 	page, err := dr.dial()
@@ -211,7 +221,7 @@ func Server(ctx context.Context, cfg ServerConfig) (err error) {
 	}
 	address := ln.Addr().String()
 	r := newRoles(ctx)
-	r.serve(dr, ln, handler)
+	r.serve(dr, ln, tel.metrics(g, handler))
 	r.run("server", srv.sched.Run)
 	r.run("registration", func(ctx context.Context) error {
 		return announce(ctx, names, srv, cmp.Or(cfg.Advertise, address), log)
@@ -241,6 +251,11 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	if err != nil {
 		return err
 	}
+	tel, err := newTelemetry(ctx, "nameserver")
+	if err != nil {
+		return err
+	}
+	defer tel.Close() //nolint:errcheck // what could not be sent is lost with the process
 	g := newGuard()
 	g.allow(shared, member)
 	ln, _, err := listen(cmp.Or(cfg.Listen, "127.0.0.1:7600"), cfg.TLSCert, cfg.TLSKey)
@@ -248,10 +263,10 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 		return err
 	}
 	defer ln.Close() //nolint:errcheck // closed by the door in the usual case
-	dr := newDoor(g, log)
+	dr := newDoor(g, tel, log)
 	nameserver.New(nameserver.Config{Logger: log}).Register(dr.grpc)
 	r := newRoles(ctx)
-	r.serve(dr, ln, nil)
+	r.serve(dr, ln, tel.metrics(g, http.NotFoundHandler()))
 	if err := tellReady(cfg.ReadyFile, cfg.Ready, Ready{GRPC: ln.Addr().String(), PID: os.Getpid()}); err != nil {
 		return errors.Join(err, r.stop())
 	}
@@ -295,6 +310,11 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	var open closers
 	open.add(closeFunc(d.close))
 	defer func() { err = errors.Join(err, open.Close()) }()
+	tel, err := newTelemetry(ctx, "host")
+	if err != nil {
+		return err
+	}
+	open.add(tel)
 	find := func(context.Context) (string, error) { return cfg.Server, nil }
 	if cfg.Nameserver != "" {
 		names, err := dialMember(cfg.Nameserver, token, cfg.CACert)
@@ -311,7 +331,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 		}
 		conn, err := dialMember(address, token, cfg.CACert)
 		return conn, conn, err
-	}, log)
+	}, tel, log)
 	if err != nil {
 		return err
 	}

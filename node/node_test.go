@@ -387,3 +387,51 @@ func TestThreeProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestMetrics(t *testing.T) {
+	p := dev(t, node.DevConfig{Data: t.TempDir(), Sample: true})
+	conn, ctx := dial(t, p, p.Token)
+	run, err := apiv1.NewJobsClient(conn).TriggerJob(ctx, &apiv1.TriggerJobRequest{Name: "greet"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, ctx, conn, run.Id)
+	get := func(token string) (int, string) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close() //nolint:errcheck // a test's response
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(b)
+	}
+	if code, _ := get(""); code != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", code)
+	}
+	if code, _ := get("wrong"); code != http.StatusUnauthorized {
+		t.Errorf("with a wrong token: %d", code)
+	}
+	code, body := get(p.Token)
+	if code != http.StatusOK {
+		t.Fatalf("with the token: %d %s", code, body)
+	}
+	for _, want := range []string{
+		`wheelwork_runs_ended_total{app="default",state="succeeded"} `,
+		`wheelwork_runs_accepted_total{app="default",trigger="manual"} 1`,
+		`wheelwork_hosts{state="up"} 1`, "wheelwork_loop_turn_seconds_bucket", "wheelwork_disk_free_bytes", "go_goroutines",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %s in\n%s", want, body)
+		}
+	}
+}

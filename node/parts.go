@@ -47,7 +47,7 @@ type serverParts struct {
 	sched *sched.Server
 }
 
-func openServer(d *dataDir, log *slog.Logger) (_ *serverParts, err error) {
+func openServer(d *dataDir, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
 	p := &serverParts{}
 	defer func() {
 		if err != nil {
@@ -72,7 +72,7 @@ func openServer(d *dataDir, log *slog.Logger) (_ *serverParts, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.sched, err = sched.New(sched.Config{ID: p.id, Journal: j, Store: st, Modules: mods, Inspect: inspect, Logger: log})
+	p.sched, err = sched.New(sched.Config{ID: p.id, Journal: j, Store: st, Modules: mods, Inspect: inspect, Meter: tel.meter, Logger: log})
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ type hostParts struct {
 }
 
 // openHost opens a host whose files are in dir.
-func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c connect, log *slog.Logger) (_ *hostParts, err error) {
+func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c connect, tel *telemetry, log *slog.Logger) (_ *hostParts, err error) {
 	p := &hostParts{}
 	defer func() {
 		if err != nil {
@@ -135,7 +135,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
 		ABI: []string{"wasi-p1", "wheelwork_v1.0"}, Slots: cfg.Slots,
-		Connect: c, Engine: engine, Modules: mods, Spool: spool, Logger: log,
+		Connect: c, Engine: engine, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err

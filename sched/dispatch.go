@@ -136,7 +136,7 @@ func (l *loop) start(starts map[startKey]*apiv1.Started, order []startKey) {
 			r := l.stage.fx[i].Run
 			tasks = append(tasks, l.task(r))
 			if r.Trigger == job.BySchedule && r.Attempt == 1 {
-				l.late.add(l.now.Sub(time.UnixMilli(r.PlannedMs)))
+				l.countLateness(l.apps[r.App], l.now.Sub(time.UnixMilli(r.PlannedMs)))
 			}
 			l.hub.notify(r.ID)
 		}

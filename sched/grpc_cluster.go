@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -146,8 +148,14 @@ func (l *loop) modules(app string) []*apiv1.Module {
 	return all
 }
 
-// traceParent returns the W3C trace context that came with a call.
+// traceParent returns the W3C trace context of a call: of the span that the
+// server made for it, or as the caller sent it.
 func traceParent(ctx context.Context) string {
+	if trace.SpanContextFromContext(ctx).IsValid() {
+		carrier := propagation.MapCarrier{}
+		propagation.TraceContext{}.Inject(ctx, carrier)
+		return carrier["traceparent"]
+	}
 	if v := metadata.ValueFromIncomingContext(ctx, "traceparent"); len(v) == 1 && len(v[0]) == 55 {
 		return v[0]
 	}

@@ -143,7 +143,7 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 	ctx := stream.Context()
 	info, err := a.s.cfg.Inspect(ctx, code, head.Manifest)
 	if err != nil {
-		return status.Errorf(codes.InvalidArgument, "module %s@%s is refused: %v", m.Name, m.Version, err)
+		return invalid(err)
 	}
 	m.Kind, m.Handlers, m.Imports, m.Size = info.Kind, info.Handlers, info.Imports, int64(len(code))
 	if m.Digest, err = a.s.cfg.Modules.Put(code); err != nil {

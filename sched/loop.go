@@ -58,6 +58,8 @@ type loop struct {
 	late   lateness
 	rate   decayingRate
 
+	metrics metrics
+
 	stage    *stage
 	inflight []*stage // handed to the journal, oldest first
 	lastSeq  uint64   // the sequence of the last record that was applied
@@ -82,6 +84,7 @@ type app struct {
 	// minutes holds the roll-ups of the last hour by the start of the minute in
 	// Unix minutes.
 	minutes map[int64]*apiv1.MinuteRow
+	labels  labels
 }
 
 // stage is what one turn has decided: records, their effects, and the answers
@@ -94,9 +97,13 @@ type stage struct {
 	err   error
 }
 
-func newLoop(cfg *Config, h *hub) *loop {
+func newLoop(cfg *Config, h *hub) (*loop, error) {
+	m, err := newMetrics(cfg.Meter)
+	if err != nil {
+		return nil, err
+	}
 	l := &loop{
-		cfg: cfg, hub: h,
+		cfg: cfg, hub: h, metrics: m,
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 		apps: map[string]*app{}, plans: map[string]job.Plan{},
 		stage: &stage{}, hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{},
@@ -104,7 +111,7 @@ func newLoop(cfg *Config, h *hub) *loop {
 	l.view.init()
 	l.setNow(time.Now())
 	l.wheel = wheel.New[any](l.nowMs)
-	return l
+	return l, nil
 }
 
 func (l *loop) setNow(t time.Time) {
@@ -182,9 +189,11 @@ func (l *loop) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return l.finish()
 		}
+		start := time.Now()
 		if err := l.turn(); err != nil {
 			return err
 		}
+		l.metrics.turn.Record(ctx, time.Since(start).Seconds())
 		timer.Reset(l.sleep())
 	}
 }
@@ -388,6 +397,7 @@ func (l *loop) accountRun(e *job.Effect) {
 		m.Accepted++
 		a.live.push(e.Run)
 		l.rate.add(l.now)
+		l.metrics.accepted.Add(context.Background(), 1, a.labels.trigger[e.Run.Trigger])
 		l.live++
 	case job.RunRevoked:
 		l.live--
@@ -402,6 +412,7 @@ func (l *loop) accountRun(e *job.Effect) {
 		}
 		delete(l.progress, e.Run.ID)
 		l.view.ended(e.Run)
+		l.metrics.ended.Add(context.Background(), 1, a.labels.state[e.Run.State])
 	case job.RunStarted:
 		delete(l.progress, e.Run.ID)
 	}
@@ -424,7 +435,7 @@ func (a *app) minute(atMs int64) *apiv1.MinuteRow {
 func (l *loop) app(name string) *app {
 	a := l.apps[name]
 	if a == nil {
-		a = &app{name: name, minutes: map[int64]*apiv1.MinuteRow{}}
+		a = &app{name: name, minutes: map[int64]*apiv1.MinuteRow{}, labels: newLabels(name)}
 		for i := range a.slots {
 			a.slots[i] = job.NewSlot(name, uint8(i))
 		}

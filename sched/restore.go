@@ -15,8 +15,11 @@ import (
 // restore builds the state: what the store holds, and on top of it the records
 // of the journal that the store has not seen.
 func restore(cfg *Config, h *hub) (*loop, error) {
-	l := newLoop(cfg, h)
-	err := cfg.Store.Load(store.Loader{
+	l, err := newLoop(cfg, h)
+	if err != nil {
+		return nil, err
+	}
+	err = cfg.Store.Load(store.Loader{
 		Job: func(app, name string, value []byte) error {
 			row := &apiv1.JobRow{}
 			if err := proto.Unmarshal(value, row); err != nil {

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
@@ -36,6 +38,7 @@ type Config struct {
 	SnapshotEvery   time.Duration // default 10 min
 	SnapshotBytes   int64         // or when the journal has grown by this; default 256 MiB
 
+	Meter  metric.Meter // default: none
 	Logger *slog.Logger // default: discard
 }
 
@@ -56,6 +59,9 @@ func (c *Config) defaults() error {
 	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 50*time.Millisecond)
 	c.SnapshotEvery = cmp.Or(c.SnapshotEvery, 10*time.Minute)
 	c.SnapshotBytes = cmp.Or(c.SnapshotBytes, 256<<20)
+	if c.Meter == nil {
+		c.Meter = noop.NewMeterProvider().Meter("")
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -82,7 +88,11 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("restore the state: %w", err)
 	}
-	return &Server{cfg: cfg, loop: l, hub: h, logs: newLogbook(cfg.Store, h)}, nil
+	s := &Server{cfg: cfg, loop: l, hub: h, logs: newLogbook(cfg.Store, h)}
+	if err := s.observe(cfg.Meter); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return s, nil
 }
 
 // Register puts the server's gRPC services on r.

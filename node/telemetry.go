@@ -1,0 +1,111 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	promexport "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/wheelworkhq/wheelwork/internal/version"
+)
+
+// telemetry is what a process tells about itself: metrics for whoever scrapes
+// /metrics, and traces for the collector that OTEL_EXPORTER_OTLP_ENDPOINT names.
+// Without that variable there are no traces and they cost nothing.
+type telemetry struct {
+	meter    metric.Meter
+	tracer   trace.Tracer
+	provider trace.TracerProvider
+	registry *prometheus.Registry
+	stop     []func(context.Context) error
+}
+
+var propagator = propagation.TraceContext{}
+
+func newTelemetry(ctx context.Context, role string) (*telemetry, error) {
+	t := &telemetry{registry: prometheus.NewRegistry(), provider: noop.NewTracerProvider()}
+	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reader, err := promexport.New(promexport.WithRegisterer(t.registry), promexport.WithoutScopeInfo())
+	if err != nil {
+		return nil, fmt.Errorf("set up metrics: %w", err)
+	}
+	res, err := resource.Merge(resource.Default(), resource.NewSchemaless(
+		attribute.String("service.name", "wheelwork-"+role), attribute.String("service.version", version.String())))
+	if err != nil {
+		return nil, fmt.Errorf("set up telemetry: %w", err)
+	}
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(res))
+	t.meter = meters.Meter("github.com/wheelworkhq/wheelwork")
+	t.stop = append(t.stop, meters.Shutdown)
+	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" {
+		exp, err := otlptracegrpc.New(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("set up traces: %w", err)
+		}
+		traces := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exp), sdktrace.WithResource(res))
+		t.provider = traces
+		t.stop = append(t.stop, traces.Shutdown)
+	}
+	t.tracer = t.provider.Tracer("github.com/wheelworkhq/wheelwork")
+	return t, nil
+}
+
+// Close sends what has not been sent.
+func (t *telemetry) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), quitPatience)
+	defer cancel()
+	var err error
+	for _, stop := range t.stop {
+		err = errors.Join(err, stop(ctx))
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil // the collector is out of reach: that must not fail the process
+	}
+	return err
+}
+
+// serverOption makes each call a span, when traces are on.
+func (t *telemetry) serverOptions() []grpc.ServerOption {
+	if _, off := t.provider.(noop.TracerProvider); off {
+		return nil
+	}
+	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(
+		otelgrpc.WithTracerProvider(t.provider), otelgrpc.WithPropagators(propagator)))}
+}
+
+// metrics serves /metrics to callers with a token that may read the cluster.
+func (t *telemetry) metrics(g *guard, next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	scrape := promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		ctx := metadata.NewIncomingContext(r.Context(), metadata.Pairs("authorization", strings.TrimSpace(r.Header.Get("Authorization"))))
+		if err := g.check(ctx, "/wheelwork.v1.Cluster/ListHosts"); err != nil {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "a token is needed: Authorization: Bearer TOKEN", http.StatusUnauthorized)
+			return
+		}
+		scrape.ServeHTTP(w, r)
+	})
+	mux.Handle("/", next)
+	return mux
+}

@@ -1,0 +1,100 @@
+package sched
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// metrics are what the loop counts. Names and units follow the conventions of
+// OpenTelemetry; Prometheus shows them with underscores.
+type metrics struct {
+	accepted metric.Int64Counter
+	ended    metric.Int64Counter
+	lateness metric.Float64Histogram
+	turn     metric.Float64Histogram
+}
+
+// labels are an app's attribute sets, made once: making one costs more than
+// counting.
+type labels struct {
+	app     metric.MeasurementOption
+	trigger map[job.Trigger]metric.MeasurementOption
+	state   map[job.State]metric.MeasurementOption
+}
+
+func newLabels(app string) labels {
+	a := attribute.String("app", app)
+	l := labels{
+		app:     metric.WithAttributeSet(attribute.NewSet(a)),
+		trigger: map[job.Trigger]metric.MeasurementOption{},
+		state:   map[job.State]metric.MeasurementOption{},
+	}
+	for _, t := range []job.Trigger{job.BySchedule, job.ByHand} {
+		l.trigger[t] = metric.WithAttributeSet(attribute.NewSet(a, attribute.String("trigger", string(t))))
+	}
+	for _, s := range job.States() {
+		l.state[s] = metric.WithAttributeSet(attribute.NewSet(a, attribute.String("state", string(s))))
+	}
+	return l
+}
+
+// latenessBounds are in seconds: a scheduler is judged by milliseconds.
+var latenessBounds = []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 60}
+
+func newMetrics(m metric.Meter) (metrics, error) {
+	accepted, err1 := m.Int64Counter("wheelwork.runs.accepted", metric.WithDescription("Runs that were armed or triggered."), metric.WithUnit("{run}"))
+	ended, err2 := m.Int64Counter("wheelwork.runs.ended", metric.WithDescription("Runs that reached a terminal state."), metric.WithUnit("{run}"))
+	lateness, err3 := m.Float64Histogram("wheelwork.schedule.lateness", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(latenessBounds...),
+		metric.WithDescription("From the planned time of a scheduled run to its first dispatch."))
+	turn, err4 := m.Float64Histogram("wheelwork.loop.turn", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(latenessBounds...),
+		metric.WithDescription("Time that one turn of the loop took."))
+	return metrics{accepted, ended, lateness, turn}, errors.Join(err1, err2, err3, err4)
+}
+
+// observe registers the gauges that are read when somebody asks.
+func (s *Server) observe(m metric.Meter) error {
+	live, err1 := m.Int64ObservableGauge("wheelwork.runs.live", metric.WithDescription("Runs that have not ended."), metric.WithUnit("{run}"))
+	hosts, err2 := m.Int64ObservableGauge("wheelwork.hosts", metric.WithDescription("Hosts by state."), metric.WithUnit("{host}"))
+	journalBytes, err3 := m.Int64ObservableGauge("wheelwork.journal.size", metric.WithDescription("Size of the journal on disk."), metric.WithUnit("By"))
+	disk, err4 := m.Int64ObservableGauge("wheelwork.disk.free", metric.WithDescription("Free space of the data directory's disk."), metric.WithUnit("By"))
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return err
+	}
+	up := metric.WithAttributeSet(attribute.NewSet(attribute.String("state", "up")))
+	lost := metric.WithAttributeSet(attribute.NewSet(attribute.String("state", "lost")))
+	_, err := m.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		type counts struct{ live, up, lost int }
+		c, err := ask(ctx, s.loop, func(l *loop) (c counts, err error) {
+			c.live = l.live
+			for _, h := range l.hosts {
+				if h.connected {
+					c.up++
+				} else {
+					c.lost++
+				}
+			}
+			return c, nil
+		})
+		if err != nil {
+			return err
+		}
+		o.ObserveInt64(live, int64(c.live))
+		o.ObserveInt64(hosts, int64(c.up), up)
+		o.ObserveInt64(hosts, int64(c.lost), lost)
+		o.ObserveInt64(journalBytes, s.cfg.Journal.Bytes())
+		o.ObserveInt64(disk, s.cfg.Store.Stats().Free)
+		return nil
+	}, live, hosts, journalBytes, disk)
+	return err
+}
+
+func (l *loop) countLateness(a *app, d time.Duration) {
+	l.late.add(d)
+	l.metrics.lateness.Record(context.Background(), d.Seconds(), a.labels.app)
+}
