@@ -188,6 +188,7 @@ func (h *Host) drain() {
 	}
 	h.queue = nil
 	h.ready.Broadcast()
+	h.out.signal(h.out.kick) // the server must know before it has the results
 	time.AfterFunc(h.cfg.DrainTimeout, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()

@@ -132,8 +132,8 @@ func (h *Host) send(ctx context.Context, stream grpc.BidiStreamingClient[apiv1.W
 			credits = 0
 		}
 		h.granted += credits
+		m, more := h.out.next(uint32(credits), h.closed)
 		h.mu.Unlock()
-		m, more := h.out.next(uint32(credits))
 		if m != nil {
 			if err := stream.Send(m); err != nil {
 				return err
@@ -175,14 +175,15 @@ type outgoing struct {
 	kick  chan struct{} // capacity 1: there is something
 	acked chan struct{} // capacity 1: something was acknowledged
 
-	mu       sync.Mutex
-	results  []*task // to be sent
-	unacked  []batch // sent, oldest first
-	batch    uint64
-	latest   map[key]*apiv1.TaskProgress
-	logs     []*apiv1.TaskLog
-	logBytes int
-	dropped  map[key]int // lines that found no room
+	mu        sync.Mutex
+	results   []*task // to be sent
+	unacked   []batch // sent, oldest first
+	batch     uint64
+	drainSaid bool // the server knows that the host is ending
+	latest    map[key]*apiv1.TaskProgress
+	logs      []*apiv1.TaskLog
+	logBytes  int
+	dropped   map[key]int // lines that found no room
 }
 
 type batch struct {
@@ -208,7 +209,7 @@ func (o *outgoing) signal(ch chan struct{}) {
 func (o *outgoing) restart() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.results, o.unacked, o.batch = nil, nil, 0
+	o.results, o.unacked, o.batch, o.drainSaid = nil, nil, 0, false
 }
 
 func (o *outgoing) result(t *task) {
@@ -260,13 +261,14 @@ func (o *outgoing) pending() bool {
 
 // next builds a message; nil when there is nothing to say. more says that not
 // everything fitted.
-func (o *outgoing) next(credits uint32) (m *apiv1.WorkUp, more bool) {
+func (o *outgoing) next(credits uint32, draining bool) (m *apiv1.WorkUp, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if credits == 0 && len(o.results) == 0 && len(o.logs) == 0 && len(o.latest) == 0 {
+	if credits == 0 && draining == o.drainSaid && len(o.results) == 0 && len(o.logs) == 0 && len(o.latest) == 0 {
 		return nil, false
 	}
-	m = &apiv1.WorkUp{Credits: credits}
+	m = &apiv1.WorkUp{Credits: credits, Draining: draining}
+	o.drainSaid = draining
 	o.takeLogsLocked(m)
 	for _, p := range o.latest {
 		m.Progress = append(m.Progress, p)

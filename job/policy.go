@@ -79,6 +79,18 @@ type Verdict struct {
 	RetryIn time.Duration // when Waiting
 }
 
+// hostsLost counts the attempts that ended because their host went away. A
+// host that was drained gave its task back: that is not counted.
+func (r *Run) hostsLost() int {
+	n := 0
+	for _, a := range r.Attempts {
+		if a.Outcome == apiv1.Outcome_OUTCOME_LOST {
+			n++
+		}
+	}
+	return n
+}
+
 // Settle decides what becomes of a run whose current attempt ended so.
 // retryAfter is the handler's wish, 0 for none.
 func Settle(r *Run, o apiv1.Outcome, retryAfter time.Duration) Verdict {
@@ -88,14 +100,13 @@ func Settle(r *Run, o apiv1.Outcome, retryAfter time.Duration) Verdict {
 	case apiv1.Outcome_OUTCOME_PERMANENT:
 		return Verdict{State: Failed}
 	case apiv1.Outcome_OUTCOME_STOPPED, apiv1.Outcome_OUTCOME_LOST:
-		if r.CancelRequested {
+		switch {
+		case r.CancelRequested:
 			return Verdict{State: Stopped}
-		}
-		// Nobody asked for it: the host went away or was drained.
-		if r.Lost >= MaxLost {
+		case o == apiv1.Outcome_OUTCOME_LOST && r.hostsLost() >= MaxLost:
 			return Verdict{State: Failed}
 		}
-		return Verdict{State: Queued}
+		return Verdict{State: Queued} // nobody asked for it: the host went away or was drained
 	}
 	if r.CancelRequested {
 		return Verdict{State: Stopped}

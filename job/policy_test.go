@@ -33,13 +33,22 @@ func TestSettle(t *testing.T) {
 		{"stopped by a drain", Run{Attempt: 1}, apiv1.Outcome_OUTCOME_STOPPED, 0, Verdict{State: Queued}},
 		{"no retry after a cancel", Run{Attempt: 1, Policy: retry, CancelRequested: true}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{State: Stopped}},
 		{"lost", Run{Attempt: 1}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Queued}},
-		{"lost too often", Run{Attempt: 6, Lost: MaxLost}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Failed}},
+		{"lost too often", Run{Attempt: 6, Lost: MaxLost, Attempts: lost(MaxLost)}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Failed}},
+		{"drained often", Run{Attempt: 9, Lost: 9}, apiv1.Outcome_OUTCOME_STOPPED, 0, Verdict{State: Queued}},
 		{"lost while it was to end", Run{Attempt: 1, CancelRequested: true}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Stopped}},
 	} {
 		if got := Settle(&c.run, c.outcome, c.after); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
+}
+
+func lost(n int) []*apiv1.AttemptRow {
+	var rows []*apiv1.AttemptRow
+	for range n {
+		rows = append(rows, &apiv1.AttemptRow{Outcome: apiv1.Outcome_OUTCOME_LOST})
+	}
+	return rows
 }
 
 func TestBackoff(t *testing.T) {

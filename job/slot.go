@@ -70,7 +70,7 @@ type Run struct {
 	RetryMs    int64 // when Waiting
 
 	Attempt  int32 // Invariant: rises by one with each dispatch; the fence against late results
-	Lost     int32 // attempts that ended because a host went away
+	Lost     int32 // attempts that ended because their host went away or was drained: no retries
 	Host     string
 	Session  string
 	Attempts []*apiv1.AttemptRow
@@ -164,7 +164,7 @@ const (
 	RunArmed                      // fires at PlannedMs
 	RunChanged                    // an armed run got a new definition
 	RunAccepted                   // queued: dispatch it
-	RunRequeued                   // queued again after its host went away
+	RunRequeued                   // queued again after its host went away or was drained
 	RunStarted                    // sent to Run.Host
 	RunWaiting                    // try again at RetryMs
 	RunStopping                   // tell Run.Host to end it

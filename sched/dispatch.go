@@ -27,6 +27,7 @@ type host struct {
 	hello      *apiv1.Hello
 	load       *apiv1.HostLoad
 	connected  bool
+	draining   bool
 	generation uint64 // counts its streams; a late event of an old stream is told by it
 	out        *outbox
 	credits    int64 // tasks that it can take
@@ -114,7 +115,7 @@ func (l *loop) held() bool {
 func (l *loop) pick(app string) *host {
 	var best *host
 	for _, h := range l.hosts {
-		if !h.connected || h.credits <= 0 || !h.serves(app) {
+		if !h.connected || h.draining || h.credits <= 0 || !h.serves(app) {
 			continue
 		}
 		if best == nil || h.credits > best.credits || (h.credits == best.credits && h.hello.Host < best.hello.Host) {
@@ -180,7 +181,7 @@ func (l *loop) attach(hello *apiv1.Hello, out *outbox) *host {
 	} else if h.connected {
 		h.out.close() // the stream that this one replaces
 	}
-	h.hello, h.out, h.connected, h.credits = hello, out, true, 0
+	h.hello, h.out, h.connected, h.draining, h.credits = hello, out, true, false, 0
 	h.generation++
 	h.joinedAt, h.seenAt = l.now, l.now
 
@@ -326,6 +327,7 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 	}
 	h.seenAt = l.now
 	h.credits += int64(up.Credits)
+	h.draining = h.draining || up.Draining
 	if up.Load != nil {
 		h.load = up.Load
 	}

@@ -46,8 +46,11 @@ func (h *host) message(server string) *apiv1.Host {
 		Slots: int32(h.hello.Slots), Running: int32(len(h.running)), Credits: int32(h.credits),
 		LastSeenAt: timestamppb.New(h.seenAt), Cpu: h.load.GetCpu(), MemoryBytes: int64(h.load.GetMemoryBytes()), Server: server,
 	}
-	if !h.connected {
+	switch {
+	case !h.connected:
 		m.State = "lost"
+	case h.draining:
+		m.State = "draining"
 	}
 	if !h.joinedAt.IsZero() {
 		m.ConnectedAt = timestamppb.New(h.joinedAt)

@@ -94,7 +94,8 @@ type WorkUp struct {
 	Results       []*TaskResult          `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`
 	Progress      []*TaskProgress        `protobuf:"bytes,5,rep,name=progress,proto3" json:"progress,omitempty"`
 	Logs          []*TaskLog             `protobuf:"bytes,6,rep,name=logs,proto3" json:"logs,omitempty"`
-	Load          *HostLoad              `protobuf:"bytes,7,opt,name=load,proto3" json:"load,omitempty"` // also the heartbeat
+	Load          *HostLoad              `protobuf:"bytes,7,opt,name=load,proto3" json:"load,omitempty"`          // also the heartbeat
+	Draining      bool                   `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"` // the host is ending: send nothing more, its credits are void
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -176,6 +177,13 @@ func (x *WorkUp) GetLoad() *HostLoad {
 		return x.Load
 	}
 	return nil
+}
+
+func (x *WorkUp) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
 }
 
 type Hello struct {
@@ -1195,7 +1203,7 @@ var File_v1_work_proto protoreflect.FileDescriptor
 
 const file_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/work.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\"\xa6\x02\n" +
+	"\rv1/work.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\"\xc2\x02\n" +
 	"\x06WorkUp\x12)\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.wheelwork.v1.HelloR\x05hello\x12\x18\n" +
 	"\acredits\x18\x02 \x01(\rR\acredits\x12\x14\n" +
@@ -1203,7 +1211,8 @@ const file_v1_work_proto_rawDesc = "" +
 	"\aresults\x18\x04 \x03(\v2\x18.wheelwork.v1.TaskResultR\aresults\x126\n" +
 	"\bprogress\x18\x05 \x03(\v2\x1a.wheelwork.v1.TaskProgressR\bprogress\x12)\n" +
 	"\x04logs\x18\x06 \x03(\v2\x15.wheelwork.v1.TaskLogR\x04logs\x12*\n" +
-	"\x04load\x18\a \x01(\v2\x16.wheelwork.v1.HostLoadR\x04load\"\xc4\x02\n" +
+	"\x04load\x18\a \x01(\v2\x16.wheelwork.v1.HostLoadR\x04load\x12\x1a\n" +
+	"\bdraining\x18\b \x01(\bR\bdraining\"\xc4\x02\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
