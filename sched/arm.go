@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"slices"
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -13,6 +14,8 @@ import (
 const (
 	armWindow = 1000 // ms
 	armAhead  = 1000 // ms
+	// maxArmed bounds one record: a million jobs may be due at midnight.
+	maxArmed = 4096
 )
 
 // armAt returns when a run planned for nextMs is armed: one to two seconds
@@ -90,7 +93,12 @@ func (l *loop) arm() {
 	clear(l.arming)
 	l.arming = l.arming[:0]
 	for _, s := range order {
-		l.record(s, &apiv1.Record{Kind: &apiv1.Record_Armed{Armed: bySlot[s]}})
+		for runs := range slices.Chunk(bySlot[s].Runs, maxArmed) {
+			l.record(s, &apiv1.Record{Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: runs}}})
+			if l.stage.bytes >= stageBytes {
+				l.submit()
+			}
+		}
 	}
 }
 

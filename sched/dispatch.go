@@ -1,7 +1,9 @@
 package sched
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -277,11 +279,34 @@ func (l *loop) lose(runs []*job.Run, why string) {
 	ends.record()
 }
 
+// Limits of what a host may say of an attempt. Ours keep them; a host is not
+// trusted to.
+const (
+	maxOutput = 1 << 20
+	maxText   = 64 << 10
+	// maxEnds bounds the outputs in one record.
+	maxEnds = 1 << 20
+)
+
+// bounded enforces the limits on a result.
+func bounded(t *apiv1.TaskResult) {
+	if n := len(t.Output); n > maxOutput {
+		t.Output, t.Outcome, t.Code = nil, apiv1.Outcome_OUTCOME_PERMANENT, "output_limit"
+		t.Error = fmt.Sprintf("the output is %d bytes, the limit is %d", n, maxOutput)
+	}
+	for _, s := range []*string{&t.Error, &t.Code, &t.Trace} {
+		if len(*s) > maxText {
+			*s = strings.ToValidUTF8((*s)[:maxText], "")
+		}
+	}
+}
+
 // ends collects the ends of attempts, a record for each slot.
 type ends struct {
 	l      *loop
 	bySlot map[*job.Slot]*apiv1.Finished
 	order  []*job.Slot
+	bytes  int // of outputs that are collected
 }
 
 func (l *loop) newEnds() *ends { return &ends{l: l, bySlot: map[*job.Slot]*apiv1.Finished{}} }
@@ -312,12 +337,21 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	if h := l.hosts[r.Host]; h != nil {
 		delete(h.running, r.ID)
 	}
+	if e.bytes += len(t.Output) + len(t.Error) + len(t.Trace); e.bytes >= maxEnds {
+		e.record()
+	}
 }
 
+// record writes what is collected.
 func (e *ends) record() {
 	for _, s := range e.order {
 		e.l.record(s, &apiv1.Record{Kind: &apiv1.Record_Finished{Finished: e.bySlot[s]}})
 	}
+	if e.l.stage.bytes >= stageBytes {
+		e.l.submit()
+	}
+	clear(e.bySlot)
+	e.order, e.bytes = e.order[:0], 0
 }
 
 // hear takes one message of a host. Its log lines were taken before.
@@ -358,6 +392,7 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 			continue // late: the run is on another attempt
 		}
 		seen[r.ID] = true
+		bounded(t)
 		ends.add(r, t)
 	}
 	ends.record()

@@ -1,0 +1,227 @@
+package mq
+
+import "fmt"
+
+// chunk is what one flush writes to one segment: the records of some Appends, closed by a commit.
+type chunk struct {
+	seg   *segment
+	off   int64 // where buf goes
+	buf   []byte
+	first uint64 // sequence of the first record
+	count uint32
+	crcs  uint32 // see commit.crcs
+	done  []func(error)
+
+	// next is the segment that follows when this chunk is the last one of its own; nil otherwise. The flusher
+	// then seals seg and starts next.
+	next *segment
+	// lastCommit is the offset of the last commit in seg once the chunk is closed.
+	lastCommit int64
+}
+
+// Append stages recs, in order and as one unit, and returns the sequence of the first; the others follow without a gap. It does
+// not wait for the disk: done, which may be nil, is called exactly once, on the flusher's goroutine and in the order
+// of the Appends, with nil when the unit is durable under the sync policy, or with the error that made the log read-only; the unit
+// may then still be found after the next Open. done must be quick and must not call Append, Trim or Close of this log.
+//
+// A unit is atomic: after a crash all of its records are there or none. An empty unit is a barrier: its done is
+// called when everything staged before is durable.
+//
+// An error from Append itself means that nothing was staged: ErrFull, ErrTooLarge, ErrClosed or ErrReadOnly. Bodies
+// are copied before Append returns. It waits only while the next segment is being prepared, or while 32 MiB are on
+// their way to the disk.
+func (l *Log) Append(recs []Record, done func(error)) (first uint64, err error) {
+	return l.append(recs, done, true)
+}
+
+// AppendLazy stages recs like Append, but asks for no flush: they go out with the next one, or after about 100 ms.
+func (l *Log) AppendLazy(recs []Record) (first uint64, err error) {
+	return l.append(recs, nil, false)
+}
+
+func (l *Log) append(recs []Record, done func(error), urgent bool) (uint64, error) {
+	size, err := l.unitSize(recs)
+	if err != nil {
+		return 0, err
+	}
+	l.mu.Lock()
+	if err := l.makeRoom(int64(size)); err != nil {
+		l.mu.Unlock()
+		return 0, err
+	}
+	c := l.open
+	idle := c.count == 0 && len(c.done) == 0
+	first := l.next
+	for i := range recs {
+		l.put(c, &recs[i])
+	}
+	l.staged += int64(size)
+	l.counts.appends++
+	l.counts.records += uint64(len(recs))
+	l.counts.bytes += uint64(size)
+	rolled := len(l.ready) > 0
+	if urgent {
+		c.done = append(c.done, done)
+		idle = l.queued.Add(1) == 1 || idle
+	}
+	l.mu.Unlock()
+	if idle || rolled {
+		signal(l.wake)
+	}
+	return first, nil
+}
+
+// signal leaves one token in c, whose capacity is 1.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// unitSize returns the bytes that recs take in a segment.
+func (l *Log) unitSize(recs []Record) (int, error) {
+	size := 0
+	for i := range recs {
+		n := len(recs[i].Body)
+		if n > l.cfg.MaxRecordBytes {
+			return 0, fmt.Errorf("append: record %d has %d bytes, the limit is %d: %w", i, n, l.cfg.MaxRecordBytes, ErrTooLarge)
+		}
+		size += frameSize(n)
+		if capacity := int(l.cfg.SegmentBytes) - headerSize - footerSize - commitSize; size > capacity {
+			return 0, fmt.Errorf("append: %d records take more than the %d bytes of one segment: %w", len(recs), capacity, ErrTooLarge)
+		}
+	}
+	return size, nil
+}
+
+// makeRoom waits until a unit of the given size can be staged at l.stage, and changes over to the next segment
+// when it must. mu must be held; it is dropped while waiting.
+func (l *Log) makeRoom(size int64) error {
+	for {
+		switch {
+		case l.closed:
+			return ErrClosed
+		case l.err != nil:
+			return fmt.Errorf("%w: %w", ErrReadOnly, l.err)
+		case size == 0:
+			return nil
+		case l.staged > maxStaged:
+			l.changed.Wait()
+		case l.stage.fits(size + commitSize):
+			return nil
+		case len(l.spares) > 0:
+			l.changeOver()
+		case l.preparer.err != nil:
+			signal(l.prepare) // there may be space by now
+			return fmt.Errorf("append: %w", l.preparer.err)
+		default:
+			signal(l.prepare)
+			l.changed.Wait()
+		}
+	}
+}
+
+// changeOver closes the open chunk as the last one of its segment and puts the stage on a spare. mu must be held.
+func (l *Log) changeOver() {
+	s := l.spares[0]
+	l.spares = append(l.spares[:0], l.spares[1:]...)
+	id := l.stage.seg.id + 1
+	next := &segment{
+		id: id, base: l.next, end: l.next, size: l.cfg.SegmentBytes, seed: segmentSeed(l.store, id),
+		file: s.file, spare: s.name, dataEnd: headerSize,
+	}
+	l.live = append(l.live, next)
+	l.open.next = next
+	l.closeOpen(false)
+	l.stage = stage{seg: next, off: headerSize}
+	l.open.seg, l.open.off = next, headerSize
+	signal(l.prepare)
+}
+
+// put frames one record at the stage. mu must be held and the room be made.
+func (l *Log) put(c *chunk, r *Record) {
+	n := frameSize(len(r.Body))
+	b := c.grow(n)
+	crc := putFrame(b, c.seg.seed, l.stage.off, frame{
+		kind: r.Type, epoch: uint16(l.epoch), queue: r.Queue, seq: l.next, body: r.Body,
+	})
+	c.crcs = foldCRC(c.crcs, crc)
+	c.count++
+	l.next++
+	l.stage.off += int64(n)
+}
+
+// grow lengthens the buffer by n bytes and returns these.
+func (c *chunk) grow(n int) []byte {
+	l := len(c.buf)
+	if cap(c.buf)-l < n {
+		grown := make([]byte, l, max(2*cap(c.buf), l+n, 16<<10))
+		copy(grown, c.buf)
+		c.buf = grown
+	}
+	c.buf = c.buf[:l+n]
+	return c.buf[l:]
+}
+
+// pages returns the bytes of a closed chunk with zeros up to the end of the page, behind which nothing was written yet. Writing
+// the page as a whole spares the kernel from reading it first.
+func (c *chunk) pages() []byte {
+	n := len(c.buf)
+	end := c.off + int64(n)
+	clear(c.grow(int((end+pageSize-1)&^(pageSize-1) - end)))
+	padded := c.buf
+	c.buf = c.buf[:n]
+	return padded
+}
+
+// closeOpen moves the open chunk to ready, behind a commit when it has records or when a mark is wanted, and opens
+// the next one at the stage. mu must be held.
+func (l *Log) closeOpen(mark bool) {
+	c := l.open
+	if c.count > 0 || mark {
+		l.putCommit(c)
+	}
+	c.lastCommit = l.stage.commit
+	l.ready = append(l.ready, c)
+	l.open = l.newChunk()
+}
+
+// putCommit frames the commit of c at the stage. mu must be held.
+func (l *Log) putCommit(c *chunk) {
+	var body [commitBodySize]byte
+	cm := commit{first: c.first, count: c.count, crcs: c.crcs, prev: uint64(l.stage.commit), durable: min(l.synced, c.first)}
+	putFrame(c.grow(commitSize), c.seg.seed, l.stage.off, frame{
+		kind: controlCommit, flags: flagControl, epoch: uint16(l.epoch), seq: l.next, body: cm.append(body[:0]),
+	})
+	l.stage.commit = l.stage.off
+	l.stage.off += commitSize
+	l.staged += commitSize
+}
+
+// newChunk returns an empty chunk at the stage. mu must be held.
+func (l *Log) newChunk() *chunk {
+	c := &chunk{}
+	if n := len(l.free); n > 0 {
+		c = l.free[n-1]
+		l.free = l.free[:n-1]
+	}
+	c.seg, c.off, c.first = l.stage.seg, l.stage.off, l.next
+	return c
+}
+
+// Chunks that are kept for reuse, and the largest buffer that one of them may have.
+const (
+	maxFreeChunks = 4
+	maxFreeBuffer = 4 << 20
+)
+
+// recycle keeps a flushed chunk for reuse. mu must be held.
+func (l *Log) recycle(c *chunk) {
+	if len(l.free) == maxFreeChunks || cap(c.buf) > maxFreeBuffer {
+		return
+	}
+	clear(c.done)
+	*c = chunk{buf: c.buf[:0], done: c.done[:0]}
+	l.free = append(l.free, c)
+}

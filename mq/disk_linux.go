@@ -1,0 +1,115 @@
+package mq
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// dataSync makes the bytes of f durable. A sync that a signal interrupted has not failed and is repeated; every
+// other error is the caller's.
+func dataSync(f *os.File) error {
+	for {
+		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
+			return os.NewSyscallError("fdatasync", err)
+		}
+	}
+}
+
+// createToFill creates a file and chooses the piece in which to fill it.
+//
+// For pwrite the fill goes around the page cache, which is several times faster and leaves the cache to data in
+// use; the flusher writes whole pages, so that none has to be read back. For a mapping it goes through the cache page by
+// page: the cache keeps the granularity of the first write, and a store later dirties that much, up to 2 MiB.
+func createToFill(path string, how access) (*os.File, []byte, error) {
+	if how == accessMmap {
+		return createPaged(path)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_DIRECT, 0o600)
+	if err != nil {
+		return createPaged(path) // this file system has no direct writes
+	}
+	return f, alignedZeros(), nil
+}
+
+// alignedZeros returns zeros for direct writes, which want memory aligned to a page.
+func alignedZeros() []byte {
+	b := make([]byte, fillChunk+pageSize)
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % pageSize
+	return b[skip : skip+fillChunk]
+}
+
+func diskSpace(path string) (free, total int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0, 0, os.NewSyscallError("statfs", err)
+	}
+	return int64(st.Bavail) * int64(st.Bsize), int64(st.Blocks) * int64(st.Bsize), nil
+}
+
+// mappedFile writes through a shared mapping and syncs exactly the pages that it is asked to. Reads use pread,
+// which sees the same pages: a slow read then blocks a system call and not a processor of the Go scheduler.
+type mappedFile struct {
+	*os.File
+	mem []byte
+}
+
+// mapFile takes ownership of f.
+func mapFile(f *os.File) (file, error) {
+	n, err := plainFile{f}.size()
+	if err != nil {
+		return nil, closeAfter(f, err)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, closeAfter(f, os.NewSyscallError("mmap", err))
+	}
+	// A store dirties the whole folio that it lands in. Segments are filled page by page to keep folios small;
+	// without read-ahead, pages that fall out of memory come back one by one as well.
+	_ = unix.Madvise(mem, unix.MADV_RANDOM)
+	return &mappedFile{f, mem}, nil
+}
+
+func closeAfter(f *os.File, err error) error {
+	_ = f.Close()
+	return err
+}
+
+// WriteAt copies p into the mapping. A fault (bad sector, truncated file, no space on a copy-on-write file system)
+// comes back as an error instead of killing the process.
+func (m *mappedFile) WriteAt(p []byte, off int64) (n int, err error) {
+	if off < 0 || off+int64(len(p)) > int64(len(m.mem)) {
+		return 0, fmt.Errorf("write of %d bytes at %d is outside the mapping of %s", len(p), off, m.Name())
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			n, err = 0, fmt.Errorf("store into the mapping of %s: %v", m.Name(), r)
+		}
+	}()
+	return copy(m.mem[off:], p), nil
+}
+
+func (m *mappedFile) sync(off, n int64) error {
+	page := int64(os.Getpagesize())
+	from := off &^ (page - 1)
+	to := min((off+n+page-1)&^(page-1), int64(len(m.mem)))
+	if to <= from {
+		return nil
+	}
+	return os.NewSyscallError("msync", unix.Msync(m.mem[from:to], unix.MS_SYNC))
+}
+
+func (m *mappedFile) size() (int64, error) { return int64(len(m.mem)), nil }
+
+func (m *mappedFile) Close() error {
+	err := unix.Munmap(m.mem)
+	m.mem = nil
+	if closeErr := m.File.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}

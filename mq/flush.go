@@ -1,0 +1,274 @@
+package mq
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+)
+
+// flusher owns everything between the staged chunks and the disk. Only its goroutine touches it.
+type flusher struct {
+	l *Log
+	// target is how many units the next group should have before it is cut; see gather.
+	target int64
+	// marked is the durability that the last commit on its way to the disk states.
+	marked uint64
+	// dirty is where the unsynced bytes of the active segment start, -1 when there are none.
+	dirty      int64
+	dirtySince time.Time
+	timer      *time.Timer
+}
+
+func (l *Log) runFlusher() {
+	defer close(l.flushed)
+	f := &flusher{l: l, marked: l.durable.Load(), dirty: -1, timer: time.NewTimer(lazyDelay)}
+	defer f.timer.Stop()
+	for {
+		why := f.wait()
+		chunks, err := f.next(why)
+		for i, c := range chunks {
+			if err = f.persist(c, why); err != nil {
+				chunks = chunks[i:]
+				break
+			}
+			f.acknowledge(c)
+		}
+		if err != nil {
+			l.fail(err, chunks)
+			return
+		}
+		if why == flushClose {
+			return
+		}
+	}
+}
+
+// next prepares a flush and returns its chunks.
+func (f *flusher) next(why reason) ([]*chunk, error) {
+	if why == flushUnits {
+		f.gather()
+	} else if err := f.settle(why); err != nil {
+		return nil, err
+	}
+	return f.cut(why), nil
+}
+
+// reason says why a flush happens.
+type reason uint8
+
+const (
+	flushUnits reason = iota // somebody waits
+	flushIdle                // lazy records, a pending mark or a pending sync have waited long enough
+	flushClose               // the last flush
+)
+
+// wait blocks until there is a reason to flush.
+func (f *flusher) wait() reason {
+	for {
+		f.l.mu.Lock()
+		staged := f.l.open.count > 0
+		urgent := f.l.queued.Load() > 0 || len(f.l.ready) > 0
+		later := staged || f.dirty >= 0 && f.l.cfg.Sync == Interval || f.marked < f.l.synced
+		f.l.mu.Unlock()
+		if urgent {
+			return flushUnits
+		}
+		var idle <-chan time.Time
+		if later {
+			f.timer.Reset(lazyDelay)
+			idle = f.timer.C
+		}
+		select {
+		case <-f.l.wake:
+		case <-idle:
+			return flushIdle
+		case <-f.l.stopping:
+			if staged {
+				return flushUnits // so that the last flush has only the mark to write
+			}
+			return flushClose
+		}
+	}
+}
+
+// maxYields ends gathering where the clock stands still, as it does inside a test's bubble of fake time.
+const maxYields = 2000
+
+// gather gives the producers that the last flush released the chance to join this one. Without it they would miss
+// every other flush.
+func (f *flusher) gather() {
+	if f.l.queued.Load() >= f.target || f.l.cfg.Gather < 0 {
+		return
+	}
+	start := time.Now()
+	for range maxYields {
+		if f.l.queued.Load() >= f.target || time.Since(start) >= f.l.cfg.Gather {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// cut takes everything that is staged.
+func (f *flusher) cut(why reason) []*chunk {
+	l := f.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// A mark after the last group lets a later Open tell rot in that group from a torn tail.
+	mark := why != flushUnits && l.open.count == 0 && f.marked < l.synced && l.stage.fits(commitSize)
+	if l.open.count > 0 || why != flushUnits {
+		f.marked = l.synced
+	}
+	if l.open.count > 0 || len(l.open.done) > 0 || mark {
+		l.closeOpen(mark)
+	}
+	chunks := l.ready
+	l.ready = nil
+	l.queued.Store(0)
+	return chunks
+}
+
+// persist writes c and, as the policy asks, syncs it. When c is the last chunk of its segment it also seals that
+// segment and starts the next.
+func (f *flusher) persist(c *chunk, why reason) error {
+	start := time.Now()
+	if len(c.buf) > 0 {
+		if f.dirty < 0 {
+			f.dirty, f.dirtySince = c.off, start
+		}
+		if _, err := c.seg.file.WriteAt(c.pages(), c.off); err != nil {
+			return fmt.Errorf("write %s at %d: %w", c.seg.name(), c.off, err)
+		}
+	}
+	if c.next != nil {
+		if err := f.seal(c); err != nil {
+			return err
+		}
+		return f.l.activate(c.next, start)
+	}
+	if f.dirty < 0 || !f.mustSync(c, why) {
+		return nil
+	}
+	err := f.sync(c.seg, c.off+int64(len(c.buf)))
+	f.l.mu.Lock()
+	f.l.counts.lastFlush = time.Since(start)
+	f.l.mu.Unlock()
+	return err
+}
+
+func (f *flusher) mustSync(c *chunk, why reason) bool {
+	switch f.l.cfg.Sync {
+	case Always:
+		return c.count > 0 || why == flushClose // a mark alone is not worth a sync
+	case Interval:
+		return why != flushUnits || time.Since(f.dirtySince) >= lazyDelay
+	}
+	return why == flushClose
+}
+
+// sync makes the bytes of s up to end durable.
+func (f *flusher) sync(s *segment, end int64) error {
+	if err := s.file.sync(f.dirty, end-f.dirty); err != nil {
+		return fmt.Errorf("sync %s: %w", s.name(), err)
+	}
+	f.dirty = -1
+	f.l.mu.Lock()
+	f.l.counts.syncs++
+	f.l.mu.Unlock()
+	return nil
+}
+
+// seal writes the footer of c's segment and syncs it with all that is still unsynced. No record goes to the next
+// segment before.
+func (f *flusher) seal(c *chunk) error {
+	s := c.seg
+	ft := footer{base: s.base, end: c.next.base, dataEnd: c.off + int64(len(c.buf)), lastCommit: c.lastCommit}
+	if _, err := s.file.WriteAt(ft.encode(s.id, s.seed), s.limit()); err != nil {
+		return fmt.Errorf("seal %s: %w", s.name(), err)
+	}
+	if f.dirty < 0 {
+		f.dirty = s.limit()
+	}
+	if err := f.sync(s, s.size); err != nil {
+		return err
+	}
+	err := s.file.Close()
+	s.file = nil
+	if err != nil {
+		return fmt.Errorf("close %s: %w", s.name(), err)
+	}
+	return nil
+}
+
+// acknowledge makes the records of c visible to Read and calls back.
+func (f *flusher) acknowledge(c *chunk) {
+	l := f.l
+	l.mu.Lock()
+	end := c.first + uint64(c.count)
+	if c.count > 0 {
+		c.seg.addMark(c.first, c.off)
+		l.counts.flushes++
+	}
+	c.seg.end, c.seg.dataEnd = end, c.off+int64(len(c.buf))
+	if c.next != nil {
+		c.seg.sealed = true
+		l.live = l.live[1:]
+		l.segs = append(l.segs, c.next)
+	}
+	l.durable.Store(end)
+	if f.dirty < 0 {
+		l.synced = end
+	}
+	l.staged -= int64(len(c.buf))
+	l.changed.Broadcast()
+	l.mu.Unlock()
+
+	for _, done := range c.done {
+		if done != nil {
+			done(nil)
+		}
+	}
+	l.mu.Lock()
+	f.target = l.queued.Load() + int64(len(c.done))*9/10
+	l.recycle(c)
+	l.mu.Unlock()
+}
+
+// settle syncs what the policy left unsynced, when the log has become idle or closes.
+func (f *flusher) settle(why reason) error {
+	if f.dirty < 0 || why == flushIdle && f.l.cfg.Sync != Interval {
+		return nil
+	}
+	l := f.l
+	l.mu.Lock()
+	s, end := l.live[0], l.durable.Load()
+	dataEnd := s.dataEnd
+	l.mu.Unlock()
+	if err := f.sync(s, dataEnd); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.synced = end
+	l.mu.Unlock()
+	return nil
+}
+
+// fail makes the log read-only for good and tells everybody who waits. The first failure is final: after a failed
+// sync the kernel may have dropped the bytes, and trying again would report success for data that is gone.
+func (l *Log) fail(cause error, unwritten []*chunk) {
+	l.cfg.Logger.Error("the log is read-only until it is opened again", "error", cause)
+	l.mu.Lock()
+	l.err = cause
+	lost := append(append(unwritten, l.ready...), l.open)
+	l.ready, l.open, l.staged = nil, nil, 0
+	l.changed.Broadcast()
+	l.mu.Unlock()
+	err := fmt.Errorf("%w: %w", ErrReadOnly, cause)
+	for _, c := range lost {
+		for _, done := range c.done {
+			if done != nil {
+				done(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,51 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package mq
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// lockDir takes the exclusive lock of a log directory. The kernel drops it with the process, however that ends.
+// The returned function gives it back.
+func lockDir(dir string) (unlock func() error, err error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer func() { _ = f.Close() }()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, lockedBy(dir, f)
+		}
+		return nil, os.NewSyscallError("flock", err)
+	}
+	if err := writePID(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f.Close, nil
+}
+
+func writePID(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+func lockedBy(dir string, f *os.File) error {
+	b := make([]byte, 32)
+	n, _ := f.ReadAt(b, 0)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
+	if err != nil {
+		return fmt.Errorf("%w: %s is open in another process; stop that process or choose another directory", ErrLocked, dir)
+	}
+	return fmt.Errorf("%w: %s is open in process %d; stop that process or choose another directory", ErrLocked, dir, pid)
+}

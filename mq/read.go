@@ -1,0 +1,109 @@
+package mq
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+// Read calls fn for every record with a sequence of at least from that was durable when Read was called, in order. An error of fn
+// ends it and is returned as it is. fn may use the log, also to Append and Trim; a Trim that overtakes the Read ends it with ErrTrimmed, or
+// lets it finish the segment that it is in.
+//
+// from below First is ErrTrimmed, from above Next is ErrBeyondEnd. Damage is a *CorruptError; all records in front
+// of it have been delivered.
+func (l *Log) Read(from uint64, fn func(Entry) error) error {
+	l.mu.Lock()
+	next, end := l.next, l.durable.Load()
+	l.mu.Unlock()
+	if from > next {
+		return fmt.Errorf("read from %d, next is %d: %w", from, next, ErrBeyondEnd)
+	}
+	for {
+		s, r, err := l.pin(from)
+		if err != nil {
+			return err
+		}
+		if from >= end {
+			l.unpin(s)
+			return nil
+		}
+		r.end = min(r.end, end)
+		err = l.readSegment(s, r, from, fn)
+		l.unpin(s)
+		if err != nil {
+			return err
+		}
+		from = r.end
+	}
+}
+
+// extent is the part of a segment to read.
+type extent struct {
+	start   mark
+	end     uint64 // sequence behind the last record
+	dataEnd int64
+}
+
+// pin finds the segment that holds or will hold seq and keeps its file from being recycled until unpin.
+func (l *Log) pin(seq uint64) (*segment, extent, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, extent{}, ErrClosed
+	}
+	if first := l.segs[0].base; seq < first {
+		return nil, extent{}, fmt.Errorf("read from %d, first is %d: %w", seq, first, ErrTrimmed)
+	}
+	i := len(l.segs) - 1
+	for l.segs[i].base > seq {
+		i--
+	}
+	s := l.segs[i]
+	s.pins++
+	return s, extent{s.seek(seq), s.end, s.dataEnd}, nil
+}
+
+func (l *Log) unpin(s *segment) {
+	l.mu.Lock()
+	s.pins--
+	l.mu.Unlock()
+}
+
+// readSegment delivers the records of s from sequence from up to the end of r.
+func (l *Log) readSegment(s *segment, r extent, from uint64, fn func(Entry) error) error {
+	f, err := l.disk.open(s.name(), accessRead)
+	if errors.Is(err, fs.ErrNotExist) && l.First() > from {
+		return fmt.Errorf("read from %d: %w", from, ErrTrimmed)
+	}
+	if err != nil {
+		return fmt.Errorf("mq: read: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	sc := newScanner(f, s.seed, r.start.off, r.dataEnd)
+	for want := r.start.seq; want < r.end; {
+		at := sc.off
+		e, err := sc.next()
+		switch {
+		case err == io.EOF:
+			return &CorruptError{s.name(), at, fmt.Sprintf("the segment ends before record %d", want)}
+		case err == errBadRecord:
+			return &CorruptError{s.name(), at, fmt.Sprintf("record %d is not intact", want)}
+		case err != nil:
+			return fmt.Errorf("mq: read %s: %w", s.name(), err)
+		case e.isCommit():
+			continue
+		case e.flags != 0 || e.seq != want:
+			return &CorruptError{s.name(), at, fmt.Sprintf("there is record %d where %d must be", e.seq, want)}
+		}
+		want++
+		if e.seq < from {
+			continue
+		}
+		if err := fn(Entry{Seq: e.seq, Queue: e.queue, Type: e.kind, Body: e.body}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package mq
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// Record is one message as the caller hands it in. The log keeps Queue and Type as they are and gives them no
+// meaning of its own.
+type Record struct {
+	Queue uint32
+	Type  uint8
+	Body  []byte
+}
+
+// Entry is one durable record as Read delivers it. Body is valid until the callback returns.
+type Entry struct {
+	Seq   uint64
+	Queue uint32
+	Type  uint8
+	Body  []byte
+}
+
+// Sizes of the format in bytes. They are drawn in doc.go and never change within a format version.
+const (
+	recordHeaderSize = 24
+	commitBodySize   = 32
+	commitSize       = recordHeaderSize + commitBodySize
+	recordAlign      = 8
+)
+
+// flagControl marks a record that belongs to the log itself; its type byte is then one of the control types and
+// its queue is zero. All other flag bits are reserved and zero in format version 1.
+const flagControl = 1 << 0
+
+// controlCommit closes a flush group.
+const controlCommit = 1
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// frame is a decoded record header together with its body. Body aliases the buffer it was decoded from.
+type frame struct {
+	crc   uint32
+	kind  uint8
+	flags uint8
+	epoch uint16
+	queue uint32
+	seq   uint64
+	body  []byte
+}
+
+func (f frame) isCommit() bool { return f.flags == flagControl && f.kind == controlCommit }
+
+// frameSize is the room that a record with a body of n bytes takes in a segment.
+func frameSize(n int) int {
+	return (recordHeaderSize + n + recordAlign - 1) &^ (recordAlign - 1)
+}
+
+// frameCRC is the checksum of an encoded record of which the first four bytes are the checksum itself. The
+// position enters as the initial value: a checksum maps different initial values to different results, so a
+// record that was moved, or that a recycled file kept from an earlier life, never passes.
+func frameCRC(seed uint32, off int64, b []byte) uint32 {
+	return crc32.Update(seed^uint32(off/recordAlign), castagnoli, b[4:])
+}
+
+// putFrame encodes f at b, which must be exactly frameSize(len(f.body)) long, and returns the checksum. seed is
+// the segment's and off the offset of the record in its segment.
+func putFrame(b []byte, seed uint32, off int64, f frame) uint32 {
+	used := recordHeaderSize + len(f.body)
+	binary.LittleEndian.PutUint32(b[4:], uint32(len(f.body)))
+	b[8], b[9] = f.kind, f.flags
+	binary.LittleEndian.PutUint16(b[10:], f.epoch)
+	binary.LittleEndian.PutUint32(b[12:], f.queue)
+	binary.LittleEndian.PutUint64(b[16:], f.seq)
+	copy(b[recordHeaderSize:], f.body)
+	clear(b[used:])
+	crc := frameCRC(seed, off, b[:used])
+	binary.LittleEndian.PutUint32(b, crc)
+	return crc
+}
+
+// bodyLen reads the length field of the record header at b, which holds at least recordHeaderSize bytes. The
+// value is not yet checked.
+func bodyLen(b []byte) int64 { return int64(binary.LittleEndian.Uint32(b[4:])) }
+
+// takeFrame decodes the record at the start of b, which lies at off in a segment with the given seed. It reports
+// false when b does not hold an intact record there.
+func takeFrame(b []byte, seed uint32, off int64) (frame, bool) {
+	if len(b) < recordHeaderSize || bodyLen(b) > int64(len(b)-recordHeaderSize) {
+		return frame{}, false
+	}
+	used := recordHeaderSize + int(bodyLen(b))
+	f := frame{
+		crc:   binary.LittleEndian.Uint32(b),
+		kind:  b[8],
+		flags: b[9],
+		epoch: binary.LittleEndian.Uint16(b[10:]),
+		queue: binary.LittleEndian.Uint32(b[12:]),
+		seq:   binary.LittleEndian.Uint64(b[16:]),
+		body:  b[recordHeaderSize:used:used],
+	}
+	// Sequences start at 1, so zeroed space is never a record, whatever its checksum would say.
+	return f, f.seq != 0 && f.crc == frameCRC(seed, off, b[:used])
+}
+
+// commit is the body of a commit record. It names the records of the group that it closes, and what was known to
+// be durable when it was written.
+type commit struct {
+	first   uint64 // sequence of the first record of the group
+	count   uint32 // records in the group; 0 in a pure durability mark
+	crcs    uint32 // checksum of the records' checksums, in order
+	prev    uint64 // offset of the previous commit in this segment, 0 if there is none
+	durable uint64 // every record with a sequence below this was synced before the commit was written
+}
+
+func (c commit) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, c.first)
+	b = binary.LittleEndian.AppendUint32(b, c.count)
+	b = binary.LittleEndian.AppendUint32(b, c.crcs)
+	b = binary.LittleEndian.AppendUint64(b, c.prev)
+	return binary.LittleEndian.AppendUint64(b, c.durable)
+}
+
+// takeCommit decodes the body of a commit record.
+func takeCommit(f frame) (commit, bool) {
+	if !f.isCommit() || len(f.body) != commitBodySize {
+		return commit{}, false
+	}
+	c := commit{
+		first:   binary.LittleEndian.Uint64(f.body),
+		count:   binary.LittleEndian.Uint32(f.body[8:]),
+		crcs:    binary.LittleEndian.Uint32(f.body[12:]),
+		prev:    binary.LittleEndian.Uint64(f.body[16:]),
+		durable: binary.LittleEndian.Uint64(f.body[24:]),
+	}
+	return c, c.first+uint64(c.count) == f.seq && c.durable <= c.first
+}
+
+// foldCRC adds the checksum of one more record to the checksum of checksums.
+func foldCRC(sum, crc uint32) uint32 {
+	// Multiplying by an odd constant and rotating keeps the order of the records in the sum.
+	sum = sum*0x9E3779B1 + crc
+	return sum<<13 | sum>>19
+}

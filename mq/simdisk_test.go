@@ -1,0 +1,230 @@
+package mq
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// simDisk is a disk in memory that tells what was synced from what was not. After a crash each 512-byte sector of
+// each unsynced write is there or not, by chance and in any combination, and of the unsynced directory changes only a first part is.
+type simDisk struct {
+	mu      sync.Mutex
+	files   map[string]*inode
+	durable map[string]*inode
+	changes []func(map[string]*inode) // unsynced changes of the directory
+	free    int64                     // bytes left for growth
+	total   int64
+	// onSync and onWrite, when set, may fail a call. They are called with the mutex held.
+	onSync  func() error
+	onWrite func() error
+	onDir   func() error
+}
+
+type inode struct {
+	mem     []byte // what the process sees
+	platter []byte // what was synced
+	writes  []simWrite
+}
+
+type simWrite struct {
+	off  int64
+	data []byte
+}
+
+const sector = 512
+
+func newSimDisk() *simDisk {
+	return &simDisk{files: map[string]*inode{}, durable: map[string]*inode{}, free: 1 << 40, total: 1 << 41}
+}
+
+// crash returns the disk as the next start finds it.
+func (d *simDisk) crash(rng *rand.Rand) *simDisk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	after := newSimDisk()
+	names := maps.Clone(d.durable)
+	for _, change := range d.changes[:rng.IntN(len(d.changes)+1)] {
+		change(names)
+	}
+	for name, n := range names {
+		b := n.afterCrash(rng)
+		after.files[name] = &inode{mem: b, platter: slices.Clone(b)}
+	}
+	after.durable = maps.Clone(after.files)
+	return after
+}
+
+func (n *inode) afterCrash(rng *rand.Rand) []byte {
+	b := slices.Clone(n.platter)
+	mode := rng.IntN(4) // nothing, everything, or a mixture of two kinds
+	for _, w := range n.writes {
+		for from := w.off; from < w.off+int64(len(w.data)); {
+			to := min((from/sector+1)*sector, w.off+int64(len(w.data)))
+			keep := mode == 1 || mode == 2 && rng.IntN(2) == 0 || mode == 3 && rng.IntN(8) != 0
+			if keep {
+				b = grown(b, to)
+				copy(b[from:to], w.data[from-w.off:])
+			}
+			from = to
+		}
+	}
+	return b
+}
+
+func grown(b []byte, n int64) []byte {
+	if int64(len(b)) < n {
+		b = append(b, make([]byte, n-int64(len(b)))...)
+	}
+	return b
+}
+
+func (d *simDisk) change(f func(map[string]*inode)) {
+	f(d.files)
+	d.changes = append(d.changes, f)
+}
+
+func (d *simDisk) names() ([]string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.files)), nil
+}
+
+func (d *simDisk) open(name string, _ access) (file, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, ok := d.files[name]
+	if !ok {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return simFile{d, n}, nil
+}
+
+func (d *simDisk) fill(name string, n int64, _ access, stop <-chan struct{}) error {
+	d.mu.Lock()
+	f := simFile{d, &inode{}}
+	d.change(func(m map[string]*inode) { m[name] = f.n })
+	d.mu.Unlock()
+	for off := int64(0); off < n; off += 16 << 10 {
+		if isClosed(stop) {
+			return ErrClosed
+		}
+		if _, err := f.WriteAt(make([]byte, 16<<10), off); err != nil {
+			return err
+		}
+	}
+	return f.sync(0, n)
+}
+
+func (d *simDisk) rename(from, to string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.onDir != nil {
+		if err := d.onDir(); err != nil {
+			return err
+		}
+	}
+	if d.files[from] == nil {
+		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
+	}
+	d.change(func(m map[string]*inode) { m[to] = m[from]; delete(m, from) })
+	return nil
+}
+
+func (d *simDisk) remove(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.onDir != nil {
+		if err := d.onDir(); err != nil {
+			return err
+		}
+	}
+	if n := d.files[name]; n != nil {
+		d.free += int64(len(n.mem))
+	}
+	d.change(func(m map[string]*inode) { delete(m, name) })
+	return nil
+}
+
+func (d *simDisk) sync() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, change := range d.changes {
+		change(d.durable)
+	}
+	d.changes = nil
+	return nil
+}
+
+func (d *simDisk) space() (free, total int64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.free, d.total, nil
+}
+
+type simFile struct {
+	d *simDisk
+	n *inode
+}
+
+func (f simFile) ReadAt(p []byte, off int64) (int, error) {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	if off >= int64(len(f.n.mem)) {
+		return 0, io.EOF
+	}
+	n := copy(p, f.n.mem[off:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (f simFile) WriteAt(p []byte, off int64) (int, error) {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	if f.d.onWrite != nil {
+		if err := f.d.onWrite(); err != nil {
+			return 0, err
+		}
+	}
+	grow := max(off+int64(len(p))-int64(len(f.n.mem)), 0)
+	if grow > f.d.free {
+		return 0, &fs.PathError{Op: "write", Path: "sim", Err: syscall.ENOSPC}
+	}
+	f.d.free -= grow
+	f.n.mem = grown(f.n.mem, off+int64(len(p)))
+	copy(f.n.mem[off:], p)
+	f.n.writes = append(f.n.writes, simWrite{off, slices.Clone(p)})
+	return len(p), nil
+}
+
+func (f simFile) sync(int64, int64) error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	if f.d.onSync != nil {
+		if err := f.d.onSync(); err != nil {
+			// What an old kernel does: the bytes are forgotten, and the next sync would succeed.
+			f.n.writes = nil
+			return err
+		}
+	}
+	f.n.platter = slices.Clone(f.n.mem)
+	f.n.writes = nil
+	return nil
+}
+
+func (f simFile) size() (int64, error) {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	return int64(len(f.n.mem)), nil
+}
+
+func (f simFile) Close() error { return nil }
+
+var errInjected = errors.New("injected")
