@@ -3,6 +3,8 @@ package sched_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -340,6 +342,61 @@ func TestBadRequests(t *testing.T) {
 			if status.Code(x.err) != x.code || !strings.Contains(status.Convert(x.err).Message(), x.want) {
 				t.Errorf("%s: %v, want %s that says %q", x.name, x.err, x.code, x.want)
 			}
+		}
+	})
+}
+
+// The journal is trimmed behind snapshots, and snapshots and what is left of the
+// journal give the state back when the view is lost.
+func TestJournalIsTrimmedAndTheViewCanBeLost(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["large"] = func(context.Context, runtime.Task, runtime.Sink) runtime.Result {
+			return runtime.Result{Outcome: runtime.Succeeded, Output: make([]byte, 1<<20)}
+		}
+		c.apply(&apiv1.Job{Name: "large"})
+		c.apply(&apiv1.Job{Name: "tick", Schedule: &apiv1.Schedule{Every: "30s"}})
+		const rounds, each = 8, 16
+		for range rounds {
+			for range each {
+				if r := c.wait(c.trigger("large", "")); r.State != "succeeded" {
+					t.Fatal(r)
+				}
+			}
+			time.Sleep(2 * time.Minute) // a snapshot is due
+		}
+		o, err := c.cluster.GetOverview(t.Context(), &apiv1.GetOverviewRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Disk.JournalBytes > 5*16<<20 {
+			t.Errorf("the journal has %d MiB after %d MiB of results", o.Disk.JournalBytes>>20, rounds*each)
+		}
+		before := c.all("", "")
+		w.stopServer()
+		if err := os.RemoveAll(filepath.Join(w.dir, "store", "view")); err != nil {
+			t.Fatal(err)
+		}
+		w.start()
+		c.reconnect(w)
+		after := c.all("", "succeeded")
+		seen := map[string]bool{}
+		for _, r := range after {
+			seen[r.Id] = true
+		}
+		for _, r := range before {
+			if r.State == "succeeded" && !seen[r.Id] {
+				t.Errorf("run %s of %s is gone", r.Id, r.Job)
+			}
+		}
+		if len(seen) != len(after) {
+			t.Errorf("%d runs are listed, %d are different", len(after), len(seen))
+		}
+		job, err := c.jobs.GetJob(t.Context(), &apiv1.GetJobRequest{Name: "large"})
+		if err != nil || job.Stats.Succeeded != rounds*each {
+			t.Errorf("job after the view was lost: %v, %v", job.GetStats(), err)
+		}
+		if r := c.wait(c.trigger("large", "")); r.State != "succeeded" {
+			t.Error(r)
 		}
 	})
 }
