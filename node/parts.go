@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -81,15 +80,17 @@ func openServer(d *dataDir, tel *telemetry, log *slog.Logger) (_ *serverParts, e
 
 // inspect is the upload gate.
 func inspect(_ context.Context, code []byte, manifest string) (sched.ModuleInfo, error) {
+	if manifest != "" {
+		var err error
+		if code, err = wasm.WithManifest(code, manifest); err != nil {
+			return sched.ModuleInfo{}, err
+		}
+	}
 	info, err := wasm.Inspect(code)
 	if err != nil {
 		return sched.ModuleInfo{}, err
 	}
-	m := sched.ModuleInfo{Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports}
-	if manifest != "" && !json.Valid([]byte(manifest)) {
-		return m, errors.New("the manifest is not JSON")
-	}
-	return m, nil
+	return sched.ModuleInfo{Code: code, Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports}, nil
 }
 
 // connect finds the server that serves a host.

@@ -178,11 +178,15 @@ func (a *runsAPI) ListRuns(ctx context.Context, req *apiv1.ListRunsRequest) (*ap
 	if len(ended) == 0 && !allEnded {
 		return resp, nil
 	}
+	if len(resp.Runs) == limit {
+		resp.NextPageToken = historyToken // from its beginning
+		return resp, nil
+	}
 	if err := a.s.loop.caughtUp(ctx); err != nil {
 		return nil, err
 	}
 	values, next, err := a.s.cfg.Store.Runs(store.RunQuery{
-		App: app, Job: req.Job, Host: req.Host, States: ended, Cursor: cursor, Limit: max(limit-len(resp.Runs), 1),
+		App: app, Job: req.Job, Host: req.Host, States: ended, Cursor: cursor, Limit: limit - len(resp.Runs),
 	})
 	if errors.Is(err, store.ErrCursor) {
 		return nil, badToken()

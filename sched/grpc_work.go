@@ -145,8 +145,8 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 	if err != nil {
 		return invalid(err)
 	}
-	m.Kind, m.Handlers, m.Imports, m.Size = info.Kind, info.Handlers, info.Imports, int64(len(code))
-	if m.Digest, err = a.s.cfg.Modules.Put(code); err != nil {
+	m.Kind, m.Handlers, m.Imports, m.Size = info.Kind, info.Handlers, info.Imports, int64(len(info.Code))
+	if m.Digest, err = a.s.cfg.Modules.Put(info.Code); err != nil {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	resp, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.PushModuleResponse, error)) {

@@ -19,6 +19,7 @@ import (
 type logbook struct {
 	store *store.Store
 	hub   *hub
+	start time.Time
 
 	mu   sync.Mutex
 	next map[runKey]*lines // of runs that wrote since they were last forgotten
@@ -37,7 +38,7 @@ const forgetLines = 10 * time.Minute
 var levels = [...]string{"debug", "info", "warn", "error"}
 
 func newLogbook(s *store.Store, h *hub) *logbook {
-	return &logbook{store: s, hub: h, next: map[runKey]*lines{}, swap: time.Now()}
+	return &logbook{store: s, hub: h, start: time.Now(), next: map[runKey]*lines{}, swap: time.Now()}
 }
 
 // add takes what a host sent. A log that cannot be kept is lost, the run is
@@ -90,6 +91,12 @@ func (b *logbook) position(k runKey) (*lines, error) {
 		return at, nil
 	}
 	at := &lines{}
+	// A run planned since the start has no line of an earlier process, and one
+	// that is younger than forgetLines was not forgotten.
+	if planned := k.id.Planned(); planned.After(b.start) && time.Since(planned) < forgetLines/2 {
+		b.next[k] = at
+		return at, nil
+	}
 	err := b.store.Log(k.app, k.id, 0, func(e store.LogEntry) error {
 		at.next = max(at.next, e.Offset+int64(e.Count))
 		return nil

@@ -29,7 +29,8 @@ type Config struct {
 	Store   *store.Store
 	Modules *modules.Store
 	// Inspect is the upload gate: it says what a module is, or in one sentence
-	// why it is refused.
+	// why it is refused. manifest is what was pushed beside the code, "" when
+	// nothing was.
 	Inspect func(ctx context.Context, code []byte, manifest string) (ModuleInfo, error)
 
 	MaxLive         int           // runs that have not ended; default 1 000 000
@@ -44,6 +45,7 @@ type Config struct {
 
 // ModuleInfo is what the upload gate finds in a module.
 type ModuleInfo struct {
+	Code     []byte // to keep: what was uploaded, with the manifest in it
 	Kind     string // command reactor
 	Handlers []string
 	Imports  []string

@@ -129,8 +129,8 @@ func (w *world) start() {
 	}
 	srv, err := sched.New(sched.Config{
 		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute,
-		Inspect: func(context.Context, []byte, string) (sched.ModuleInfo, error) {
-			return sched.ModuleInfo{Kind: "reactor", Handlers: []string{"main"}}, nil
+		Inspect: func(_ context.Context, code []byte, _ string) (sched.ModuleInfo, error) {
+			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main"}}, nil
 		},
 	})
 	if err != nil {
