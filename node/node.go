@@ -52,6 +52,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	}
 	var open closers
 	open.add(closeFunc(d.close))
+	removeReady(cfg.ReadyFile) // of a process that was killed
 	defer func() { err = errors.Join(err, open.Close()) }()
 	tel, err := newTelemetry(ctx, "dev")
 	if err != nil {
@@ -160,6 +161,7 @@ func Server(ctx context.Context, cfg ServerConfig) (err error) {
 	}
 	var open closers
 	open.add(closeFunc(d.close))
+	removeReady(cfg.ReadyFile) // of a process that was killed
 	defer func() { err = errors.Join(err, open.Close()) }()
 	tel, err := newTelemetry(ctx, "server")
 	if err != nil {
@@ -263,6 +265,7 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 		return err
 	}
 	defer ln.Close() //nolint:errcheck // closed by the door in the usual case
+	removeReady(cfg.ReadyFile) // of a process that was killed
 	dr := newDoor(g, tel, log)
 	nameserver.New(nameserver.Config{Logger: log}).Register(dr.grpc)
 	r := newRoles(ctx)
@@ -309,6 +312,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	}
 	var open closers
 	open.add(closeFunc(d.close))
+	removeReady(cfg.ReadyFile) // of a process that was killed
 	defer func() { err = errors.Join(err, open.Close()) }()
 	tel, err := newTelemetry(ctx, "host")
 	if err != nil {

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/bench/internal/report"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// clockModule puts out the wall clock as the first thing it does.
+//
+//go:embed testdata/clock.wasm
+var clockModule []byte
+
+// pace is the time between two runs of an idle server: longer than a run takes,
+// so that each finds everything asleep.
+const pace = 10 * time.Millisecond
+
+// latency measures single runs of an idle dev.
+func (b *bench) latency(ctx context.Context) (err error) {
+	b.note("%d runs, one at a time", b.size.singles)
+	d, err := startDev(ctx, b.binary, filepath.Join(b.dir, "latency"), false)
+	if err != nil {
+		return err
+	}
+	defer d.stopInto(&err)
+	c, err := d.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close() //nolint:errcheck // every answer has come
+	if err := putJob(ctx, c, "clock", clockModule); err != nil {
+		return err
+	}
+	var dispatch, complete []time.Duration
+	var ids []string
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	const warmUp = 50 // the module is compiled, the connections are open
+	for i := range warmUp + b.size.singles {
+		<-tick.C
+		s, err := single(ctx, c)
+		if err != nil {
+			return err
+		}
+		ids = append(ids, s.id)
+		if i >= warmUp {
+			dispatch, complete = append(dispatch, s.dispatch), append(complete, s.complete)
+		}
+	}
+	if err := checkRuns(ctx, c, "clock", ids); err != nil {
+		return err
+	}
+	b.report.Add("dispatch/idle/p50", milliseconds(quantile(dispatch, 0.50)), "ms", report.AtMost(2))
+	b.report.Add("dispatch/idle/p99", milliseconds(quantile(dispatch, 0.99)), "ms", report.AtMost(10))
+	b.report.Add("complete/idle/p50", milliseconds(quantile(complete, 0.50)), "ms", nil)
+	b.report.Add("complete/idle/p99", milliseconds(quantile(complete, 0.99)), "ms", nil)
+	return nil
+}
+
+// sample is what one run took, both from before the producer's call: until the
+// first instruction of the handler, and until the producer was told that the end
+// of the run is durable.
+type sample struct {
+	id                 string
+	dispatch, complete time.Duration
+}
+
+func single(ctx context.Context, c *sdk.Client) (sample, error) {
+	begin := time.Now()
+	answer, err := c.Trigger(ctx, sdk.Trigger{Job: "clock"})
+	if err != nil {
+		return sample{}, err
+	}
+	for _, err := range c.Watch(ctx, "", answer.RunID) { // ends with the run
+		if err != nil {
+			return sample{}, err
+		}
+	}
+	end := time.Now()
+	run, err := c.Run(ctx, "", answer.RunID)
+	if err != nil {
+		return sample{}, err
+	}
+	output := run.GetOutputBytes()
+	if len(output) == 0 { // it happened to be text
+		output = []byte(run.GetOutput())
+	}
+	if run.GetState() != sdk.Succeeded || len(output) != 8 {
+		return sample{}, fmt.Errorf("run %s: %s with %d bytes of output, want succeeded with 8: %s", answer.RunID, run.GetState(), len(output), run.GetError())
+	}
+	started := time.Unix(0, int64(binary.LittleEndian.Uint64(output)))
+	if started.Before(begin.Round(0)) || started.After(end.Round(0)) {
+		return sample{}, errors.New("the wall clock was set while it was measured with: try again")
+	}
+	return sample{id: answer.RunID, dispatch: started.Sub(begin.Round(0)), complete: end.Sub(begin)}, nil
+}
+
+// quantile returns the least of the durations that a share q of them does not exceed.
+func quantile(all []time.Duration, q float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[max(int(math.Ceil(q*float64(len(sorted)))), 1)-1]
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,157 @@
+package crash
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// program is the binary, and how its processes are started: always on the same
+// directory and address.
+type program struct {
+	binary, data, listen string
+}
+
+// buildProgram builds the command of this checkout.
+func buildProgram(t *testing.T, address string) program {
+	t.Helper()
+	dir := t.TempDir()
+	p := program{binary: filepath.Join(dir, "wheelwork"), data: filepath.Join(t.ArtifactDir(), "data"), listen: address}
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", p.binary, "github.com/wheelworkhq/wheelwork/cmd/wheelwork").CombinedOutput()
+	if err != nil {
+		t.Fatalf("build the program: %v\n%s", err, out)
+	}
+	return p
+}
+
+// freeAddress returns a loopback address that nobody listens on. It is below the
+// ports that the kernel gives to outgoing connections, so it stays free while
+// the process that should listen is dead, and no client can connect to itself.
+func freeAddress(t *testing.T, rnd *rand.Rand) string {
+	t.Helper()
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rnd.IntN(10_000))
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return address
+	}
+	t.Fatal("no free port in 100 attempts")
+	return ""
+}
+
+// ready is what a process says of itself when it serves.
+type ready struct {
+	URL, GRPC, Token string
+	PID              int
+}
+
+// process is one life of the program.
+type process struct {
+	cmd   *exec.Cmd
+	says  bytes.Buffer  // its standard error; complete after done
+	ready chan ready    // holds one element when it has become ready; closed without one when it never will
+	done  chan struct{} // closed when it has ended, after err is set
+	err   error
+}
+
+// start executes the program and does not wait for anything. The caller ends
+// the process with kill or stop.
+func (p program) start(t *testing.T) *process {
+	t.Helper()
+	r := &process{
+		cmd:   exec.Command(p.binary, "dev", "--data", p.data, "--listen", p.listen, "--ready-file", p.data+".ready", "--sample=false", "-o", "json"),
+		ready: make(chan ready, 1),
+		done:  make(chan struct{}),
+	}
+	r.cmd.Stderr = &r.says
+	out, err := r.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		// The object is printed once the ready file is there. The file itself may
+		// be the one of a process that was killed.
+		var says ready
+		if json.NewDecoder(out).Decode(&says) == nil {
+			r.ready <- says
+		}
+		close(r.ready)
+		r.err = r.cmd.Wait()
+		close(r.done)
+	}()
+	return r
+}
+
+// await waits until the process is ready.
+func (r *process) await(t *testing.T, p program) ready {
+	t.Helper()
+	const patience = 30 * time.Second
+	select {
+	case says, ok := <-r.ready:
+		if !ok {
+			<-r.done
+			t.Fatalf("the process ended before it was ready: %v\n%s", r.err, r.says.Bytes())
+		}
+		var file ready
+		if raw, err := os.ReadFile(p.data + ".ready"); err != nil || json.Unmarshal(raw, &file) != nil || file != says {
+			t.Fatalf("the ready file holds %+v (%v), want %+v", file, err, says)
+		}
+		return says
+	case <-time.After(patience):
+		r.kill(t)
+		t.Fatalf("the process was not ready within %v\n%s", patience, r.says.Bytes())
+	}
+	return ready{}
+}
+
+// kill ends the process as a power switch does, and returns when it is gone. A
+// process that ended by itself before, with an error, fails the test.
+func (r *process) kill(t *testing.T) {
+	t.Helper()
+	if err := r.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Fatal(err)
+	}
+	<-r.done
+	var exit *exec.ExitError
+	if errors.As(r.err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+		return
+	}
+	if r.err != nil {
+		t.Errorf("the process ended before it was killed: %v\n%s", r.err, r.says.Bytes())
+	}
+}
+
+// terminate asks the process to end in order.
+func (r *process) terminate(t *testing.T) {
+	t.Helper()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Fatal(err)
+	}
+}
+
+// stop ends the process in order.
+func (r *process) stop(t *testing.T) {
+	t.Helper()
+	r.terminate(t)
+	<-r.done
+	if r.err != nil {
+		t.Errorf("the process after SIGTERM: %v\n%s", r.err, r.says.Bytes())
+	}
+}

@@ -1,0 +1,65 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/node"
+)
+
+// What a newcomer does: follow the link that dev prints, and open a run. The
+// pages themselves are tested in console.
+func TestNewcomerSeesTheSampleJobInABrowser(t *testing.T) {
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		const missing = "no browser: chromium is not on the PATH"
+		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	p := dev(t, node.DevConfig{Data: t.TempDir(), Sample: true})
+	conn, api := dial(t, p, p.Token)
+	run, err := apiv1.NewJobsClient(conn).TriggerJob(api, &apiv1.TriggerJobRequest{Name: "greet"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	ctx, cancel = chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))...)
+	defer cancel()
+	ctx, cancel = chromedp.NewContext(ctx)
+	defer cancel()
+	shows := func(url string, texts ...string) {
+		t.Helper()
+		if err := chromedp.Do(ctx, chromedp.Navigate(url)); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range texts {
+			// The page resolves it itself, as soon as the text is there.
+			js := fmt.Sprintf(`new Promise(done => { const end = Date.now() + 20000, look = () => {
+				const text = document.body.innerText
+				text.includes(%q) || Date.now() > end ? done(text) : setTimeout(look, 20) }; look() })`, text)
+			shown, err := chromedp.Run(ctx, chromedp.Evaluate[string](js, chromedp.EvalAwaitPromise))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(shown, text) {
+				t.Fatalf("%s does not show %q but\n%s", url, text, shown)
+			}
+		}
+	}
+	shows(p.URL+"/login?token="+p.Token, "Overview", "greet")
+	shows(p.URL+"/apps/default/runs/"+run.Id, "greeting newcomer", "Hello, newcomer!", "Succeeded")
+	shows(p.URL+"/hosts", "dev", "Up")
+}
