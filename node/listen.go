@@ -40,7 +40,6 @@ func newDoor(g *guard, tel *telemetry, log *slog.Logger) *door {
 		grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.stream),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20),
-		grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)

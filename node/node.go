@@ -264,7 +264,7 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	if err != nil {
 		return err
 	}
-	defer ln.Close() //nolint:errcheck // closed by the door in the usual case
+	defer ln.Close()           //nolint:errcheck // closed by the door in the usual case
 	removeReady(cfg.ReadyFile) // of a process that was killed
 	dr := newDoor(g, tel, log)
 	nameserver.New(nameserver.Config{Logger: log}).Register(dr.grpc)

@@ -242,7 +242,7 @@ func (l *loop) tick() {
 func (l *loop) sleep() time.Duration {
 	wait := time.Hour
 	if at, ok := l.wheel.Next(); ok {
-		wait = time.UnixMilli(at).Sub(time.Now())
+		wait = time.Until(time.UnixMilli(at))
 	}
 	if d, ok := l.view.wait(l.now, l.cfg.CheckpointEvery); ok {
 		wait = min(wait, d)

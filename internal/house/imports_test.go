@@ -1,0 +1,237 @@
+package house
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/wheelworkhq/wheelwork"
+
+// everything, as the only entry of a list, allows all.
+var everything = []string{"..."}
+
+// room is a folder and the folders below it that have no row of their own.
+type room struct {
+	dir string
+	may []string // the other rooms it may import
+	why string   // follows "because"
+}
+
+// rooms says which of our packages may import which others. Tests may import
+// what they like. Every package has to be in a row: a new room is a decision.
+var rooms = []room{
+	{"api/v1", nil, "it is the contract between processes: whoever imports it must get nothing else"},
+	{"job", []string{"api/v1", "sched/cron"}, "the nouns and their law are pure: no storage and no network, so that a test can replay any history"},
+	{"sched/cron", nil, "the next time of a line is a pure function, which the console and the command use without a server"},
+	{"sched/wheel", nil, "timers are plain data: the loop that owns them brings the clock"},
+	{"mq", nil, "it is a log of bytes and does not know what a job is"},
+	{"journal", nil, "it orders records and does not know what they mean"},
+	{"journal/local", []string{"journal", "mq"}, "it is the door from the journal to mq and does not know what a record means"},
+	{"store", nil, "it remembers rows and does not decide: scheduling asks it, never the other way round"},
+	{"modules", nil, "it keeps bytes by digest: running them is the runtime's"},
+	{"sched", []string{"api/v1", "internal/version", "job", "journal", "modules", "sched/cron", "sched/wheel", "store"}, "servers and hosts meet in api/v1 alone: a server must not know how a task is executed"},
+	{"nameserver", []string{"api/v1", "internal/version"}, "it knows who lives and serves whom, not what jobs contain"},
+	{"runtime", nil, "it is the words that every engine shares"},
+	{"runtime/abi", nil, "it is the contract with guests: names and numbers alone"},
+	{"runtime/wasm", []string{"runtime", "runtime/abi"}, "it runs one task from bytes that it is given: fetching, storing and reporting are the host's"},
+	{"host", []string{"api/v1", "internal/version", "job", "modules", "mq", "runtime"}, "servers and hosts meet in api/v1 alone: a host must not know how its work was scheduled or is remembered"},
+	{"console", []string{"api/v1", "internal/version", "job", "sched/cron"}, "it shows and changes state through the API only, with the visitor's own token"},
+	{"sdk", []string{"api/v1"}, "programs of other people import it: it brings the API and no internals"},
+	{"sdk/guest", nil, "it is compiled into guests, which have to stay small"},
+	{"sdk/sdktest", []string{"api/v1"}, "it stands in for a server before programs of other people: it brings the API and no internals"},
+	{"node", everything, "it wires the rooms together"},
+	{"cmd/wheelwork", everything, "it is the program"},
+	{"examples", []string{"sdk", "sdk/guest"}, "an example imports what its reader can import"},
+	{"bench", []string{"sdk"}, "it measures the program from outside, as its users meet it"},
+	{"tools", nil, "the developers' tools are a module of their own"},
+	{"internal/version", []string{"api/v1"}, "every room may ask it, so it must not ask any"},
+	{"internal/house", nil, "it holds tests only"},
+	{"internal/crash", nil, "it holds tests only"},
+}
+
+// supply is a package of others, with the packages below it that have no row of
+// their own, and the rooms that alone may import it.
+type supply struct {
+	path string
+	only []string
+	why  string // follows "because"
+}
+
+// supplies says who may import what is not ours. What is in no row and not of
+// the standard library may not be imported at all: a new dependency is a
+// decision. What only tests import has no row.
+var supplies = []supply{
+	{"github.com/dgraph-io/badger", []string{"store"}, "keys, transactions and the database's quirks are in one place, and another database is a change of one room"},
+	{"github.com/tetratelabs/wazero", []string{"runtime/wasm"}, "a guest is metered and limited in one place: no way leads around it"},
+	{"go.etcd.io/etcd", []string{"journal/etcd"}, "the journal's interface is all that the cluster's storage may touch"},
+	{"github.com/hashicorp/go-plugin", []string{"runtime/plugin"}, "a plugin is one more engine behind the runtime's interface"},
+	{"google.golang.org/grpc", []string{"api/v1", "console", "host", "nameserver", "node", "sched", "sdk", "sdk/sdktest"}, "only rooms with a door to other processes speak gRPC: the rest is tested without a network"},
+	{"github.com/grpc-ecosystem/grpc-gateway/v2", []string{"api/v1", "console"}, "HTTP/JSON is the console's door alone"},
+	{"google.golang.org/protobuf", []string{"api/v1", "cmd/wheelwork", "console", "host", "job", "nameserver", "node", "sched", "sdk", "sdk/sdktest", "tools"}, "logs, stores and engines carry bytes: what they mean is for those who speak of jobs"},
+	{"google.golang.org/genproto", []string{"api/v1", "tools"}, "it is part of the .proto files"},
+	{"github.com/bufbuild/protocompile", []string{"tools"}, "generated code is committed: nothing compiles .proto files when the program runs"},
+	{"go.opentelemetry.io/otel", []string{"host", "node", "sched"}, "what is measured is decided where runs are decided and executed"},
+	{"go.opentelemetry.io/otel/sdk", []string{"node"}, "a process sets up telemetry once: rooms use the API, which does nothing until then"},
+	{"go.opentelemetry.io/otel/exporters", []string{"node"}, "a process sets up telemetry once: rooms use the API, which does nothing until then"},
+	{"go.opentelemetry.io/contrib", []string{"node"}, "a process sets up telemetry once: rooms use the API, which does nothing until then"},
+	{"github.com/prometheus/client_golang", []string{"node"}, "metrics are made with the OpenTelemetry API and shown by the process"},
+	{"github.com/spf13/cobra", []string{"cmd/wheelwork"}, "flags and exit codes are the command's alone"},
+	{"github.com/schollz/progressbar", []string{"cmd/wheelwork"}, "only the command has a terminal"},
+	{"golang.org/x/term", []string{"cmd/wheelwork"}, "only the command has a terminal"},
+	{"go.yaml.in/yaml", []string{"cmd/wheelwork", "console", "sdk"}, "YAML is for people: between processes and on disk there is protobuf"},
+	{"golang.org/x/sys", []string{"mq", "runtime/wasm", "store"}, "what depends on the operating system stays where files and guest memory are owned"},
+	{"golang.org/x/sync", []string{"bench", "console", "host", "node", "runtime/wasm", "sched"}, "groups of goroutines belong to rooms that serve: nouns, queues and guests have none"},
+
+	{"net", []string{"api/v1", "console", "host", "nameserver", "node", "sched", "sdk", "sdk/sdktest"}, "whatever holds the law, the data or the guests must not reach the network"},
+	{"net/url", everything, "it only parses"},
+	{"net/netip", everything, "it only parses"},
+	{"os", []string{"bench", "cmd/wheelwork", "examples", "journal/local", "modules", "mq", "node", "sdk", "store", "tools"}, "files and the environment are read by those who own them: the rest is handed what it needs"},
+	{"os/exec", []string{"bench", "tools"}, "the product starts no programs"},
+	{"os/signal", []string{"bench", "cmd/wheelwork"}, "signals are for the process, which is the command's"},
+	{"plugin", nil, "code that a process learns at run time is a guest"},
+	{"unsafe", []string{"api/v1", "mq", "sdk/guest"}, "only mapped segments and the guest's boundary have bytes that Go does not own"},
+	{"C", nil, "the program builds with Go alone, for every platform from one"},
+}
+
+// crossed says which rule is broken when a file of the package in dir imports
+// path; it returns "" when none is.
+func crossed(dir, path string) string {
+	home := longest(rooms, dir, func(r room) string { return r.dir })
+	if home == nil {
+		return fmt.Sprintf("%s is in no row of rooms: add one that says what it may import and why", dir)
+	}
+	if ours, ok := strings.CutPrefix(path, module+"/"); ok {
+		return home.crossedBy(ours)
+	}
+	s := longest(supplies, path, func(s supply) string { return s.path })
+	switch {
+	case s == nil && isStandard(path), s != nil && allows(s.only, home.dir):
+		return ""
+	case s == nil:
+		return path + " is in no row of supplies: a new dependency needs one that says which rooms may import it and why"
+	case len(s.only) == 0:
+		return fmt.Sprintf("no room may import %s, because %s", s.path, s.why)
+	default:
+		return fmt.Sprintf("only %s may import %s, because %s", strings.Join(s.only, ", "), s.path, s.why)
+	}
+}
+
+func (r *room) crossedBy(ours string) string {
+	other := longest(rooms, ours, func(r room) string { return r.dir })
+	switch {
+	case other != nil && (other.dir == r.dir || allows(r.may, other.dir)):
+		return ""
+	case other == nil:
+		return ours + " is in no row of rooms"
+	case len(r.may) == 0:
+		return fmt.Sprintf("%s imports no other room of ours, because %s", r.dir, r.why)
+	default:
+		return fmt.Sprintf("%s may import only %s, because %s", r.dir, strings.Join(r.may, ", "), r.why)
+	}
+}
+
+func allows(list []string, name string) bool {
+	return slices.Equal(list, everything) || slices.Contains(list, name)
+}
+
+// longest returns the row whose path is the longest that holds name, or nil.
+func longest[T any](rows []T, name string, path func(T) string) *T {
+	var best *T
+	for i := range rows {
+		if p := path(rows[i]); within(p, name) && (best == nil || len(p) > len(path(*best))) {
+			best = &rows[i]
+		}
+	}
+	return best
+}
+
+// within says whether name is dir or below it.
+func within(dir, name string) bool {
+	rest, ok := strings.CutPrefix(name, dir)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// isStandard says whether path is of the standard library, as the go command
+// decides: the first element has no dot.
+func isStandard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+func TestImports(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.isTest() {
+			continue
+		}
+		for i, path := range s.imports() {
+			if broken := crossed(s.room(), path); broken != "" {
+				t.Errorf("%s: imports %s: %s", s.at(s.file.Imports[i]), path, broken)
+			}
+		}
+	}
+}
+
+// TestRoomsExist keeps the table from telling of rooms that are gone. (A supply
+// may name the room that it waits for.)
+func TestRoomsExist(t *testing.T) {
+	all := sources(t)
+	for _, r := range rooms {
+		if !slices.ContainsFunc(all, func(s source) bool { return within(r.dir, s.room()) }) {
+			t.Errorf("rooms has a row for %s, which has no Go file: remove it", r.dir)
+		}
+		for _, may := range r.may {
+			if may != "..." && !slices.ContainsFunc(rooms, func(r room) bool { return r.dir == may }) {
+				t.Errorf("%s may import %s, which has no row of its own", r.dir, may)
+			}
+		}
+	}
+}
+
+// TestCrossed shows that the walls of the design are in the table.
+func TestCrossed(t *testing.T) {
+	ours := func(dir string) string { return module + "/" + dir }
+	for _, tt := range []struct{ dir, path, want string }{
+		{"sched", ours("job"), ""},
+		{"sched", ours("host"), "servers and hosts meet in api/v1 alone"},
+		{"sched", ours("runtime/wasm"), "servers and hosts meet in api/v1 alone"},
+		{"host", ours("sched"), "servers and hosts meet in api/v1 alone"},
+		{"host", ours("sched/wheel"), "servers and hosts meet in api/v1 alone"},
+		{"host", ours("store"), "servers and hosts meet in api/v1 alone"},
+		{"host", ours("runtime/wasm"), "servers and hosts meet in api/v1 alone"},
+		{"job", ours("store"), "no storage and no network"},
+		{"job", "net/http", "must not reach the network"},
+		{"job", "net/url", ""},
+		{"job", "os", "files and the environment"},
+		{"job", "google.golang.org/grpc/codes", "only rooms with a door"},
+		{"job", "google.golang.org/protobuf/proto", ""},
+		{"mq", ours("job"), "does not know what a job is"},
+		{"mq", ours("api/v1"), "does not know what a job is"},
+		{"store", ours("store/segment"), ""},
+		{"store/segment", "github.com/dgraph-io/badger/v4", ""},
+		{"sched", "github.com/dgraph-io/badger/v4", "only store may import"},
+		{"node", "github.com/tetratelabs/wazero/api", "only runtime/wasm may import"},
+		{"runtime/wasm", "github.com/tetratelabs/wazero/api", ""},
+		{"runtime/wasm", "net", "must not reach the network"},
+		{"journal/local", "go.etcd.io/etcd/client/v3", "only journal/etcd may import"},
+		{"console", ours("store"), "through the API only"},
+		{"sdk", ours("job"), "no internals"},
+		{"sdk", ours("sdk/guest"), "no internals"},
+		{"sdk/guest", ours("api/v1"), "have to stay small"},
+		{"sdk/guest", "golang.org/x/sync/errgroup", "groups of goroutines"},
+		{"sched", "go.opentelemetry.io/otel/sdk/metric", "sets up telemetry once"},
+		{"sched", "go.opentelemetry.io/otel/metric", ""},
+		{"node", ours("sched"), ""},
+		{"cmd/wheelwork", ours("store"), ""},
+		{"sched", "plugin", "no room may import plugin"},
+		{"sched", "example.com/new", "a new dependency"},
+		{"schedule", "fmt", "in no row of rooms"},
+		{"node", ours("schedule"), "in no row of rooms"},
+	} {
+		got := crossed(tt.dir, tt.path)
+		if (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s imports %s: got %q, want %q in it", tt.dir, tt.path, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package house
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// TestPermissions wants every method to say what its caller must hold. The
+// server refuses one that does not, to everybody, so it would never work.
+func TestPermissions(t *testing.T) {
+	methods := 0
+	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {
+		for i := range f.Services().Len() {
+			service := f.Services().Get(i)
+			for k := range service.Methods().Len() {
+				method := service.Methods().Get(k)
+				methods++
+				if proto.GetExtension(method.Options(), apiv1.E_Permission) == "" {
+					t.Errorf("%s has no permission: add `option (permission) = \"…\";` in %s", method.FullName(), f.Path())
+				}
+			}
+		}
+		return true
+	})
+	if methods == 0 {
+		t.Error("wheelwork.v1 has no methods")
+	}
+}
