@@ -185,6 +185,7 @@ type Log struct {
 	spares   []spare
 	preparer struct {
 		serial uint64 // number of the next spare file
+		making int    // spares that are being filled: 0 or 1. Invariant: with these there are at most maxSpares
 		err    error  // why there is no spare; nil while none was refused
 		failed time.Time
 	}

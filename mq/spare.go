@@ -42,6 +42,7 @@ func (l *Log) prepareSpares() {
 	for l.wantsSpare() {
 		s, err := l.makeSpare()
 		l.mu.Lock()
+		l.preparer.making = 0
 		if err != nil {
 			l.refuse(err)
 			l.mu.Unlock()
@@ -54,11 +55,16 @@ func (l *Log) prepareSpares() {
 	}
 }
 
+// wantsSpare reports whether the preparer is to make a spare, and notes that it does.
 func (l *Log) wantsSpare() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	pause := l.preparer.err != nil && time.Since(l.preparer.failed) < refillPause
-	return len(l.spares) < prepareAhead && !pause && !l.closed && l.err == nil
+	if len(l.spares) >= prepareAhead || pause || l.closed || l.err != nil {
+		return false
+	}
+	l.preparer.making = 1
+	return true
 }
 
 // refuse notes why there is no spare. mu must be held.
@@ -173,7 +179,7 @@ func (l *Log) dropFirst(before uint64) (*segment, error) {
 // segments must vanish from the front, or a crash would leave a gap.
 func (l *Log) discard(s *segment) error {
 	l.mu.Lock()
-	reuse := s.pins == 0 && s.size == l.cfg.SegmentBytes && len(l.spares) < maxSpares && l.err == nil
+	reuse := s.pins == 0 && s.size == l.cfg.SegmentBytes && len(l.spares)+l.preparer.making < maxSpares && l.err == nil
 	l.preparer.serial++
 	name := spareName(l.preparer.serial)
 	l.preparer.failed = time.Time{}

@@ -1,0 +1,51 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"google.golang.org/grpc"
+)
+
+// DevConfig is for one process with all roles.
+type DevConfig struct {
+	Data      string // default "wheelwork-data"
+	Listen    string // loopback only; default 127.0.0.1:7700
+	ReadyFile string // written when ready; "": none
+	Sample    bool   // push the sample module and apply its job, when there is no job yet
+	Logger    *slog.Logger
+	Ready     func(Ready) // called when ready; nil: nobody
+}
+
+// Dev runs nameserver, server and host until ctx ends.
+func Dev(ctx context.Context, cfg DevConfig) (err error) {
+	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Logger: cfg.Logger}, "dev")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	dir := func(parts ...string) string { return s.data.join(append([]string{"host"}, parts...)...) }
+	toSelf := func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
+		return s.self, closeFunc(func() error { return nil }), nil
+	}
+	h, err := openHost(ctx, dir, HostConfig{Name: "dev"}, toSelf, s.tel, s.log)
+	if err != nil {
+		return err
+	}
+	s.add(h)
+	owner, err := s.dial(s.token)
+	if err != nil {
+		return err
+	}
+	r := s.start(ctx)
+	r.run("host", h.host.Run)
+	if cfg.Sample {
+		if err := sample(ctx, owner, s.log); err != nil {
+			return errors.Join(fmt.Errorf("start the sample job: %w", err), r.stop())
+		}
+	}
+	return r.until(cfg.ReadyFile, cfg.Ready, s.ready())
+}

@@ -1,0 +1,140 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/nameserver"
+)
+
+// NameserverConfig is for a process that is a nameserver.
+type NameserverConfig struct {
+	Listen    string // default 127.0.0.1:7600
+	TokenFile string // required: the token that the processes of the installation share
+	TLSCert   string
+	TLSKey    string
+	ReadyFile string
+	Logger    *slog.Logger
+	Ready     func(Ready)
+}
+
+// Nameserver runs a nameserver until ctx ends.
+func Nameserver(ctx context.Context, cfg NameserverConfig) error {
+	log := logger(cfg.Logger)
+	shared, err := requireToken(cfg.TokenFile)
+	if err != nil {
+		return err
+	}
+	tel, err := newTelemetry(ctx, "nameserver")
+	if err != nil {
+		return err
+	}
+	defer tel.Close() //nolint:errcheck // what could not be sent is lost with the process
+	g := newGuard()
+	g.allow(shared, member)
+	ln, _, err := listen(cmp.Or(cfg.Listen, "127.0.0.1:7600"), cfg.TLSCert, cfg.TLSKey)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()           //nolint:errcheck // closed by the door in the usual case
+	removeReady(cfg.ReadyFile) // of a process that was killed
+	dr := newDoor(g, tel, log)
+	nameserver.New(nameserver.Config{Logger: log}).Register(dr.grpc)
+	r := newRoles(ctx)
+	r.serve(dr, ln, tel.metrics(g, http.NotFoundHandler()))
+	return r.until(cfg.ReadyFile, cfg.Ready, Ready{GRPC: ln.Addr().String(), PID: os.Getpid()})
+}
+
+// assigned asks the nameserver for a server and waits until there is one.
+func assigned(ctx context.Context, names grpc.ClientConnInterface, name string, apps []string) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := apiv1.NewNameserverClient(names).Watch(ctx, &apiv1.WatchRequest{Host: name, Apps: apps})
+	if err != nil {
+		return "", fmt.Errorf("ask the nameserver: %w", err)
+	}
+	for {
+		a, err := stream.Recv()
+		if err != nil {
+			return "", fmt.Errorf("ask the nameserver: %w", err)
+		}
+		if a.Address != "" {
+			return a.Address, nil
+		}
+	}
+}
+
+// announce keeps the server known to the nameserver.
+func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverParts, address string, log *slog.Logger) error {
+	const every, again = time.Second, 500 * time.Millisecond
+	client := apiv1.NewNameserverClient(names)
+	session := func() error {
+		stream, err := client.Join(ctx)
+		if err != nil {
+			return err
+		}
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			load, err := srv.sched.Load(ctx)
+			if err != nil {
+				return err
+			}
+			err = stream.Send(&apiv1.ServerReport{
+				Server: srv.id, Address: address, Version: version.String(),
+				ScheduleRate: load.ScheduleRate, Hosts: int32(load.Hosts), Apps: load.Apps,
+			})
+			if err != nil {
+				_, err := stream.Recv() // says why
+				return err
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+	for ctx.Err() == nil {
+		if err := session(); err != nil && ctx.Err() == nil {
+			log.Warn("the nameserver is out of reach", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(again):
+		}
+	}
+	return nil
+}
+
+func dialMember(address, token, caCert string) (*grpc.ClientConn, error) {
+	creds, err := transport(caCert)
+	if err != nil {
+		return nil, fmt.Errorf("read --ca-cert: %w", err)
+	}
+	if caCert == "" {
+		if err := loopbackOnly(address); err != nil {
+			return nil, fmt.Errorf("%s is not on this machine: TLS is required towards it, give --ca-cert", address)
+		}
+	}
+	opts := append(dialOptions(), grpc.WithTransportCredentials(creds), grpc.WithPerRPCCredentials(bearer{token, caCert != ""}))
+	return grpc.NewClient(address, opts...)
+}
+
+func requireToken(path string) (string, error) {
+	t, err := fileToken(path)
+	if err == nil && t == "" {
+		err = errors.New("--token-file is required: a file with the token that the nameserver, the servers and the hosts of this installation share")
+	}
+	return t, err
+}

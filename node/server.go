@@ -1,0 +1,173 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+
+	"google.golang.org/grpc"
+
+	"github.com/wheelworkhq/wheelwork/console"
+	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/nameserver"
+)
+
+// ServerConfig is for a process that is a server.
+type ServerConfig struct {
+	Data       string // default "wheelwork-data"
+	Listen     string // default 127.0.0.1:7700
+	Advertise  string // host:port at which others reach it; default: the address it listens on
+	Nameserver string // host:port; default: the server is its own nameserver
+	TokenFile  string // the token that the processes of the installation share
+	TLSCert    string
+	TLSKey     string
+	CACert     string // to check the nameserver by; "": no TLS towards it
+	ReadyFile  string // written when ready; "": none
+	Logger     *slog.Logger
+	Ready      func(Ready) // called when ready; nil: nobody
+}
+
+// Server runs a server until ctx ends.
+func Server(ctx context.Context, cfg ServerConfig) (err error) {
+	s, err := openServing(ctx, cfg, "")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.start(ctx).until(cfg.ReadyFile, cfg.Ready, s.ready())
+}
+
+// serving is a server with its doors, open but not started. Closing it closes
+// everything in it.
+type serving struct {
+	closers
+	data      *dataDir
+	tel       *telemetry
+	log       *slog.Logger
+	token     string // of the administrator
+	ln        net.Listener
+	secure    bool
+	advertise string
+	parts     *serverParts
+	door      *door
+	handler   http.Handler
+	// self is a connection of this process to its own door, as a member.
+	self *grpc.ClientConn
+	// names is a connection to the nameserver, which may be self.
+	names grpc.ClientConnInterface
+}
+
+// openServing opens what every process with a server has. kind names the kind of
+// installation on the console's pages; "" for the usual one.
+func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving, err error) {
+	s := &serving{log: logger(cfg.Logger), advertise: cfg.Advertise}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	shared, err := fileToken(cfg.TokenFile)
+	if err != nil {
+		return nil, err
+	}
+	if s.data, err = openData(cmp.Or(cfg.Data, "wheelwork-data")); err != nil {
+		return nil, err
+	}
+	s.add(closeFunc(s.data.close))
+	removeReady(cfg.ReadyFile) // of a process that was killed
+	if s.tel, err = newTelemetry(ctx, cmp.Or(kind, "server")); err != nil {
+		return nil, err
+	}
+	s.add(s.tel)
+	if s.token, err = dataToken(s.data.path); err != nil {
+		return nil, err
+	}
+	inner := newToken("in_") // between the roles of this process
+	g := newGuard()
+	g.allow(s.token, admin)
+	g.allow(shared, member)
+	g.allow(inner, member)
+	if s.ln, s.secure, err = listen(cmp.Or(cfg.Listen, "127.0.0.1:7700"), cfg.TLSCert, cfg.TLSKey); err != nil {
+		return nil, err
+	}
+	s.add(closeFunc(func() error {
+		s.ln.Close() //nolint:errcheck // closed by the door in the usual case
+		return nil
+	}))
+	if s.parts, err = openServer(s.data, s.tel, s.log); err != nil {
+		return nil, err
+	}
+	s.add(s.parts)
+	s.door = newDoor(g, s.tel, s.log)
+	s.parts.sched.Register(s.door.grpc)
+	if s.self, err = s.dial(inner); err != nil {
+		return nil, err
+	}
+	if s.names = s.self; cfg.Nameserver == "" {
+		nameserver.New(nameserver.Config{Logger: s.log}).Register(s.door.grpc)
+	} else if err := s.findNames(cfg, shared); err != nil {
+		return nil, err
+	}
+	return s, s.openConsole(g, kind)
+}
+
+// dial returns a connection to the process's own door with a token; "" for
+// none: who uses it brings one with each call.
+func (s *serving) dial(token string) (*grpc.ClientConn, error) {
+	var opts []grpc.DialOption
+	if token != "" {
+		opts = append(opts, grpc.WithPerRPCCredentials(bearer{token: token}))
+	}
+	conn, err := s.door.dial(opts...)
+	if err != nil {
+		return nil, err
+	}
+	s.add(conn)
+	return conn, nil
+}
+
+func (s *serving) findNames(cfg ServerConfig, token string) error {
+	conn, err := dialMember(cfg.Nameserver, token, cfg.CACert)
+	if err != nil {
+		return err
+	}
+	s.add(conn)
+	s.names = conn
+	return nil
+}
+
+func (s *serving) openConsole(g *guard, kind string) error {
+	conn, err := s.dial("")
+	if err != nil {
+		return err
+	}
+	pages, err := console.New(console.Config{Conn: conn, Banner: kind, Version: version.String(), Secure: s.secure, Logger: s.log})
+	if err != nil {
+		return err
+	}
+	s.handler = s.tel.metrics(g, pages)
+	return nil
+}
+
+func (s *serving) ready() Ready {
+	scheme, address := "http://", s.ln.Addr().String()
+	if s.secure {
+		scheme = "https://"
+	}
+	return Ready{URL: scheme + address, GRPC: address, Token: s.token, PID: os.Getpid()}
+}
+
+// start starts the server's roles.
+func (s *serving) start(ctx context.Context) *roles {
+	r := newRoles(ctx)
+	r.serve(s.door, s.ln, s.handler)
+	r.run("server", s.parts.sched.Run)
+	r.run("registration", func(ctx context.Context) error {
+		return announce(ctx, s.names, s.parts, cmp.Or(s.advertise, s.ln.Addr().String()), s.log)
+	})
+	return r
+}

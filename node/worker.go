@@ -1,0 +1,80 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+
+	"google.golang.org/grpc"
+)
+
+// HostConfig is for a process that is a host.
+type HostConfig struct {
+	Data       string // default "wheelwork-host"
+	Nameserver string // host:port; this or Server
+	Server     string // host:port, without a nameserver
+	TokenFile  string // the token that the processes of the installation share; this or Token
+	Token      string
+	CACert     string // to check servers by; "": no TLS
+	Name       string // default: the machine's name
+	Labels     map[string]string
+	Apps       []string // default: all
+	Slots      int      // default: GOMAXPROCS, at least 4
+	ReadyFile  string
+	Logger     *slog.Logger
+	Ready      func(Ready)
+}
+
+// Host runs a host until ctx ends.
+func Host(ctx context.Context, cfg HostConfig) (err error) {
+	log := logger(cfg.Logger)
+	if (cfg.Nameserver == "") == (cfg.Server == "") {
+		return errors.New("give --nameserver or --server, and not both: the host dials out to it")
+	}
+	token := cfg.Token
+	if token == "" {
+		if token, err = requireToken(cfg.TokenFile); err != nil {
+			return err
+		}
+	}
+	d, err := openData(cmp.Or(cfg.Data, "wheelwork-host"))
+	if err != nil {
+		return err
+	}
+	var open closers
+	open.add(closeFunc(d.close))
+	removeReady(cfg.ReadyFile) // of a process that was killed
+	defer func() { err = errors.Join(err, open.Close()) }()
+	tel, err := newTelemetry(ctx, "host")
+	if err != nil {
+		return err
+	}
+	open.add(tel)
+	find := func(context.Context) (string, error) { return cfg.Server, nil }
+	if cfg.Nameserver != "" {
+		names, err := dialMember(cfg.Nameserver, token, cfg.CACert)
+		if err != nil {
+			return err
+		}
+		open.add(names)
+		find = func(ctx context.Context) (string, error) { return assigned(ctx, names, cfg.Name, cfg.Apps) }
+	}
+	h, err := openHost(ctx, d.join, cfg, func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) {
+		address, err := find(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		conn, err := dialMember(address, token, cfg.CACert)
+		return conn, conn, err
+	}, tel, log)
+	if err != nil {
+		return err
+	}
+	open.add(h)
+	r := newRoles(ctx)
+	r.run("host", h.host.Run)
+	return r.until(cfg.ReadyFile, cfg.Ready, Ready{PID: os.Getpid()})
+}
