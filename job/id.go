@@ -50,6 +50,15 @@ func NewRunID(app, name string, planned time.Time, salt string) RunID {
 	return id
 }
 
+// runID reads an id from a record. Bytes that are none give the zero id, which
+// no run has.
+func runID(b []byte) RunID {
+	if len(b) != len(RunID{}) {
+		return RunID{}
+	}
+	return RunID(b)
+}
+
 // Slot returns the slot that the run belongs to.
 func (id RunID) Slot() uint8 { return id[6] % Slots }
 

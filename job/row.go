@@ -77,7 +77,7 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 		return fmt.Errorf("decode the definition of a run: %w", err)
 	}
 	r := &Run{
-		ID: RunID(row.Id), App: row.App, Job: row.Job, State: State(row.State), Trigger: Trigger(row.Trigger), Policy: PolicyOf(d),
+		ID: runID(row.Id), App: row.App, Job: row.Job, State: State(row.State), Trigger: Trigger(row.Trigger), Policy: PolicyOf(d),
 		PlannedMs: row.PlannedMs, AcceptedMs: row.AcceptedMs, StartedMs: row.StartedMs, RetryMs: row.RetryMs,
 		Attempt: row.Attempt, Lost: row.Lost, Host: row.Host, Session: row.Session, Attempts: row.Attempts,
 		HasInput: row.HasInput, Input: row.Input, Output: row.Output, Error: row.Error, Code: row.Code, Trace: row.Trace,
@@ -121,7 +121,7 @@ func JobMessage(row *apiv1.JobRow, now time.Time) (*apiv1.Job, error) {
 // time has come, which is queued, from one that waits for it.
 func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 	m := &apiv1.Run{
-		Id: RunID(row.Id).String(), App: row.App, Job: row.Job, State: row.State, Trigger: row.Trigger,
+		Id: runID(row.Id).String(), App: row.App, Job: row.Job, State: row.State, Trigger: row.Trigger,
 		PlannedAt: timestamp(row.PlannedMs), AcceptedAt: timestamp(row.AcceptedMs),
 		StartedAt: timestamp(row.StartedMs), FinishedAt: timestamp(row.FinishedMs), NextAttemptAt: timestamp(row.RetryMs),
 		Attempt: row.Attempt, MaxAttempts: row.MaxAttempts, Host: row.Host,

@@ -190,29 +190,32 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 	from := len(fx)
 	switch k := rec.Kind.(type) {
 	case *apiv1.Record_JobPut:
-		fx = s.putJob(k.JobPut, rec.AtMs, fx)
+		if k.JobPut.GetJob() != nil {
+			fx = s.putJob(k.JobPut, rec.AtMs, fx)
+		}
 	case *apiv1.Record_JobDelete:
-		fx = s.deleteJob(k.JobDelete.Name, rec.AtMs, fx)
+		fx = s.deleteJob(k.JobDelete.GetName(), rec.AtMs, fx)
 	case *apiv1.Record_ModulePut:
-		m := k.ModulePut.Module
-		s.Modules[m.Name+"@"+m.Version] = m
-		fx = append(fx, Effect{Change: ModuleAdded, Module: m})
+		if m := k.ModulePut.GetModule(); m != nil {
+			s.Modules[m.Name+"@"+m.Version] = m
+			fx = append(fx, Effect{Change: ModuleAdded, Module: m})
+		}
 	case *apiv1.Record_Armed:
-		for _, a := range k.Armed.Runs {
+		for _, a := range k.Armed.GetRuns() {
 			fx = s.arm(a, rec.AtMs, fx)
 		}
 	case *apiv1.Record_Accepted:
 		fx = s.accept(k.Accepted, rec.AtMs, fx)
 	case *apiv1.Record_Started:
-		for _, a := range k.Started.Runs {
+		for _, a := range k.Started.GetRuns() {
 			fx = s.start(a, k.Started.Host, k.Started.Session, rec.AtMs, fx)
 		}
 	case *apiv1.Record_Adopted:
-		for _, a := range k.Adopted.Runs {
+		for _, a := range k.Adopted.GetRuns() {
 			fx = s.start(a, k.Adopted.Host, k.Adopted.Session, rec.AtMs, fx)
 		}
 	case *apiv1.Record_Finished:
-		for _, e := range k.Finished.Ends {
+		for _, e := range k.Finished.GetEnds() {
 			fx = s.finish(e, rec.AtMs, fx)
 		}
 	case *apiv1.Record_CancelRequested:
@@ -326,12 +329,12 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 
 func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 	j := s.Jobs[a.Job]
-	if j == nil || s.Runs[RunID(a.Run)] != nil {
+	if j == nil || s.Runs[runID(a.Run)] != nil {
 		return fx
 	}
 	r := &Run{
-		ID: RunID(a.Run), App: s.App, Job: j.Name, State: Queued, Trigger: ByHand, Policy: j.Policy,
-		PlannedMs: RunID(a.Run).Planned().UnixMilli(), AcceptedMs: atMs,
+		ID: runID(a.Run), App: s.App, Job: j.Name, State: Queued, Trigger: ByHand, Policy: j.Policy,
+		PlannedMs: runID(a.Run).Planned().UnixMilli(), AcceptedMs: atMs,
 		HasInput: a.HasInput, Input: a.Input, TraceParent: a.TraceParent, Revision: j.Revision, owner: j, def: j.def,
 	}
 	s.add(r)
@@ -362,7 +365,7 @@ func (s *Slot) RunOfKey(hash [16]byte) (RunID, bool) {
 }
 
 func (s *Slot) start(a *apiv1.Started_Run, host, session string, atMs int64, fx []Effect) []Effect {
-	r := s.Runs[RunID(a.Run)]
+	r := s.Runs[runID(a.Run)]
 	if r == nil || a.Attempt <= r.Attempt {
 		return fx
 	}
@@ -382,7 +385,7 @@ func (r *Run) Current(attempt int32, host string) bool {
 }
 
 func (s *Slot) finish(e *apiv1.Finished_End, atMs int64, fx []Effect) []Effect {
-	r := s.Runs[RunID(e.Run)]
+	r := s.Runs[runID(e.Run)]
 	if r == nil || !r.Current(e.Attempt, e.Host) {
 		return fx
 	}
@@ -408,7 +411,7 @@ func (s *Slot) finish(e *apiv1.Finished_End, atMs int64, fx []Effect) []Effect {
 }
 
 func (s *Slot) cancel(c *apiv1.CancelRequested, atMs int64, fx []Effect) []Effect {
-	r := s.Runs[RunID(c.Run)]
+	r := s.Runs[runID(c.Run)]
 	if r == nil || r.CancelRequested {
 		return fx
 	}

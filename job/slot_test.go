@@ -221,3 +221,42 @@ func TestChangedParametersReachWhatIsArmed(t *testing.T) {
 		t.Fatal("a run of the old schedule is still armed")
 	}
 }
+
+// Whatever a journal holds, folding it in does not panic.
+func FuzzApply(f *testing.F) {
+	id := NewRunID("app", "a", time.UnixMilli(1000), "")
+	for _, rec := range []*apiv1.Record{
+		{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{Name: "a"}, NextMs: 5}}},
+		{Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: "a"}}},
+		{Kind: &apiv1.Record_Started{Started: &apiv1.Started{Host: "h", Runs: []*apiv1.Started_Run{{Run: id[:], Attempt: 1}}}}},
+		{Kind: &apiv1.Record_Finished{Finished: &apiv1.Finished{Ends: []*apiv1.Finished_End{{Run: id[:], Attempt: 1, Host: "h", State: "waiting"}}}}},
+		{Kind: &apiv1.Record_CancelRequested{CancelRequested: &apiv1.CancelRequested{Run: id[:]}}},
+		{Kind: &apiv1.Record_JobPut{}}, {Kind: &apiv1.Record_ModulePut{}}, {Kind: &apiv1.Record_Armed{}},
+	} {
+		b, err := proto.Marshal(rec)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		rec := &apiv1.Record{}
+		if proto.Unmarshal(b, rec) != nil {
+			return
+		}
+		s := NewSlot("app", 0)
+		s.Apply(&apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{Name: "a"}}}}, nil)
+		s.Apply(&apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: "a"}}}, nil)
+		s.Apply(&apiv1.Record{Kind: &apiv1.Record_Started{Started: &apiv1.Started{Host: "h", Runs: []*apiv1.Started_Run{{Run: id[:], Attempt: 1}}}}}, nil)
+		for range 2 {
+			for _, e := range s.Apply(rec, nil) {
+				if e.Run != nil {
+					e.Run.Row()
+				}
+				if e.Job != nil {
+					e.Job.Row()
+				}
+			}
+		}
+	})
+}
