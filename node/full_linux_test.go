@@ -1,0 +1,126 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/node"
+)
+
+// A real disk that is really full: new work is refused in one sentence, reading
+// goes on, nothing is lost, and with room again work goes on.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=800m"); err != nil {
+		missing := fmt.Sprintf("no small disk: a tmpfs cannot be mounted (%v)", err)
+		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := node.DevConfig{Data: filepath.Join(dir, "data")}
+	p := dev(t, cfg)
+	conn, ctx := dial(t, p, p.Token)
+	if err := push(t, ctx, conn, "greet", "1", greet.Module); err != nil {
+		t.Fatal(err)
+	}
+	jobs, runs := apiv1.NewJobsClient(conn), apiv1.NewRunsClient(conn)
+	if _, err := jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: greetJob()}); err != nil {
+		t.Fatal(err)
+	}
+	trigger := func() (string, error) {
+		r, err := jobs.TriggerJob(ctx, &apiv1.TriggerJobRequest{Name: "hello"})
+		return r.GetId(), err
+	}
+	var acked []string
+	id, err := trigger()
+	if err != nil {
+		t.Fatal(err)
+	}
+	acked = append(acked, id)
+
+	filler := filepath.Join(dir, "filler")
+	fill(t, filler)
+	for err == nil { // what is accepted on the way counts
+		if id, err = trigger(); err == nil {
+			acked = append(acked, id)
+			await(t, ctx, conn, id)
+		}
+	}
+	if st := status.Convert(err); st.Code() != codes.ResourceExhausted || !strings.Contains(st.Message(), "disk is full") || strings.Contains(st.Message(), "\n") {
+		t.Fatalf("a full disk: %v", err)
+	}
+	if _, err := runs.ListRuns(ctx, &apiv1.ListRunsRequest{}); err != nil {
+		t.Errorf("reading on a full disk: %v", err)
+	}
+	o, err := apiv1.NewClusterClient(conn).GetOverview(ctx, &apiv1.GetOverviewRequest{})
+	if err != nil || o.Writable || o.NotWritableReason == "" {
+		t.Errorf("overview of a full disk: %v, %v", o, err)
+	}
+	if err := node.Dev(context.Background(), node.DevConfig{Data: filepath.Join(dir, "other"), Listen: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "are needed to start") {
+		t.Errorf("a start on a full disk: %v", err)
+	}
+
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	for { // it finds out by itself
+		if id, err = trigger(); err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("still refused with room again: %v", err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	acked = append(acked, id)
+	if r := await(t, ctx, conn, id); r.State != "succeeded" {
+		t.Fatalf("run with room again: %v", r)
+	}
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	p = dev(t, cfg)
+	conn, ctx = dial(t, p, p.Token)
+	for _, id := range acked {
+		if r := await(t, ctx, conn, id); r.State != "succeeded" {
+			t.Errorf("acknowledged run %s after all that: %v", id, r)
+		}
+	}
+}
+
+// fill writes a file until there is no space left.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // full is what it shall be
+	block := make([]byte, 1<<20)
+	for {
+		if _, err := f.Write(block); errors.Is(err, syscall.ENOSPC) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
