@@ -231,7 +231,9 @@ func FuzzApply(f *testing.F) {
 		{Kind: &apiv1.Record_Started{Started: &apiv1.Started{Host: "h", Runs: []*apiv1.Started_Run{{Run: id[:], Attempt: 1}}}}},
 		{Kind: &apiv1.Record_Finished{Finished: &apiv1.Finished{Ends: []*apiv1.Finished_End{{Run: id[:], Attempt: 1, Host: "h", State: "waiting"}}}}},
 		{Kind: &apiv1.Record_CancelRequested{CancelRequested: &apiv1.CancelRequested{Run: id[:]}}},
-		{Kind: &apiv1.Record_JobPut{}}, {Kind: &apiv1.Record_ModulePut{}}, {Kind: &apiv1.Record_Armed{}},
+		{Kind: &apiv1.Record_JobPut{}},
+		{Kind: &apiv1.Record_ModulePut{}},
+		{Kind: &apiv1.Record_Armed{}},
 	} {
 		b, err := proto.Marshal(rec)
 		if err != nil {

@@ -68,7 +68,7 @@ func (l *loop) arm() {
 		if seen[j] || !j.Current() || j.NextMs == 0 || armAt(j.NextMs) > l.nowMs {
 			continue
 		}
-		if l.cfg.Journal.Room()-int64(l.stage.bytes) < endRoom || l.live >= 2*l.cfg.MaxLive {
+		if l.cramped() || l.live >= 2*l.cfg.MaxLive {
 			l.wheel.Add(l.nowMs+armWindow, j) // the disk is full: look again
 			continue
 		}

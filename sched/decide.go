@@ -134,8 +134,8 @@ func (l *loop) deleteJob(app, name string) error {
 	if j == nil {
 		return noJob(app, name)
 	}
-	if l.failure != nil {
-		return l.failure
+	if err := l.refuseChange(); err != nil {
+		return err
 	}
 	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_JobDelete{JobDelete: &apiv1.JobDelete{Name: name}}})
 	return nil
@@ -187,8 +187,8 @@ func (l *loop) cancelRun(app string, id job.RunID) (bool, error) {
 	if r == nil {
 		return false, nil
 	}
-	if l.failure != nil {
-		return true, l.failure
+	if err := l.refuseChange(); err != nil {
+		return true, err
 	}
 	if !r.CancelRequested {
 		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_CancelRequested{CancelRequested: &apiv1.CancelRequested{Run: id[:], JobNextMs: l.delayNext(r)}}})

@@ -54,7 +54,7 @@ func (l *loop) enqueue(r *job.Run) {
 
 // dispatch sends runs to hosts as far as credits reach, the apps in turn.
 func (l *loop) dispatch() {
-	if len(l.order) == 0 || l.failure != nil || l.held() {
+	if len(l.order) == 0 || l.failure != nil || l.held() || l.cramped() {
 		return
 	}
 	starts := map[startKey]*apiv1.Started{}
@@ -175,7 +175,10 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 
 // attach begins a host's stream: it settles what the host was believed to
 // execute against what it says.
-func (l *loop) attach(hello *apiv1.Hello, out *outbox) *host {
+func (l *loop) attach(hello *apiv1.Hello, out *outbox) (*host, error) {
+	if err := l.refuseChange(); err != nil {
+		return nil, err
+	}
 	h := l.hosts[hello.Host]
 	if h == nil {
 		h = &host{running: map[job.RunID]*job.Run{}}
@@ -208,7 +211,7 @@ func (l *loop) attach(hello *apiv1.Hello, out *outbox) *host {
 	for _, r := range hello.Running {
 		l.adopt(h, r)
 	}
-	return h
+	return h, nil
 }
 
 // adopt takes over an attempt that a host reports and that the state knows
@@ -259,6 +262,10 @@ func (x *hostLease) expire(l *loop) {
 	}
 	if l.now.Sub(h.lostAt) >= forgetHost {
 		delete(l.hosts, h.hello.Host)
+		return
+	}
+	if l.cramped() {
+		l.wheel.Add(l.nowMs+armWindow, x) // the disk is full: look again
 		return
 	}
 	lost := make([]*job.Run, 0, len(h.running))
@@ -374,7 +381,7 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 	if len(up.Results) == 0 {
 		return
 	}
-	if l.cfg.Journal.Room()-int64(l.stage.bytes) < endRoom {
+	if l.cramped() {
 		h.out.close() // the host keeps its results and brings them again
 		return
 	}

@@ -38,7 +38,10 @@ func (a *workerAPI) Work(stream apiv1.Worker_WorkServer) error {
 		generation uint64
 	}
 	me, err := ask(ctx, a.s.loop, func(l *loop) (session, error) {
-		h := l.attach(hello, out)
+		h, err := l.attach(hello, out)
+		if err != nil {
+			return session{}, err
+		}
 		return session{h, h.generation}, nil
 	})
 	if err != nil {

@@ -341,12 +341,29 @@ func (l *loop) refuse() error {
 	case l.failure != nil:
 		return l.failure
 	case l.cfg.Journal.Room()-int64(l.stage.bytes) < growthRoom || l.view.full:
-		return status.Error(codes.ResourceExhausted, "the server's disk is full: free space on it, or move its data directory to a larger one; nothing that was accepted is lost")
+		return errFull
 	case len(l.view.recent) > maxUnwritten:
 		return status.Error(codes.ResourceExhausted, "the server's disk does not keep up: try again in a moment")
 	}
 	return nil
 }
+
+// cramped reports whether the journal has so little room left that not even
+// what was accepted can go on. Everything that writes a record asks this or
+// refuse before: an append that finds no room would end the server.
+func (l *loop) cramped() bool {
+	return l.cfg.Journal.Room()-int64(l.stage.bytes) < endRoom
+}
+
+// refuseChange says why nothing at all can be changed now; nil when it can.
+func (l *loop) refuseChange() error {
+	if l.failure == nil && l.cramped() {
+		return errFull
+	}
+	return l.failure
+}
+
+var errFull = status.Error(codes.ResourceExhausted, "the server's disk is full: free space on it, or move its data directory to a larger one; nothing that was accepted is lost")
 
 // perform is what happens after a record is durable.
 func (l *loop) perform(e *job.Effect) {

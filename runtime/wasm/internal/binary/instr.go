@@ -47,21 +47,24 @@ type Instr struct {
 type immediate uint8
 
 const (
-	immInvalid   immediate = iota // no such instruction, or one of a proposal that is not served
-	immNone                       //
-	immBlockType                  // s33
-	immIndex                      // u32
-	immIndex2                     // two u32
-	immBrTable                    // vector of u32 and one more
-	immSelect                     // vector of value types
-	immMemArg                     // align, offset
-	immByte                       // one byte
-	immI32                        // s32
-	immI64                        // s64
-	immF32                        // 4 bytes
-	immF64                        // 8 bytes
-	immV128                       // 16 bytes
-	immLane                       // memory argument and a lane
+	immInvalid     immediate = iota // no such instruction, or one of a proposal that is not served
+	immNone                         //
+	immBlockType                    // s33
+	immIndex                        // u32
+	immIndex2                       // two u32
+	immIndexMemory                  // u32 and a memory
+	immMemory                       // a memory: one zero byte
+	immMemory2                      // two of them
+	immBrTable                      // vector of u32 and one more
+	immSelect                       // vector of value types
+	immMemArg                       // align, offset
+	immByte                         // one byte
+	immI32                          // s32
+	immI64                          // s64
+	immF32                          // 4 bytes
+	immF64                          // 8 bytes
+	immV128                         // 16 bytes
+	immLane                         // memory argument and a lane
 )
 
 // immediates is immediateOf as a table: decoding is most of what loading a
@@ -109,9 +112,15 @@ func immediateOfFC(sub uint32) immediate {
 	switch {
 	case sub <= 7:
 		return immNone
-	case sub == 8, sub == 10, sub == 12, sub == 14:
+	case sub == 8:
+		return immIndexMemory
+	case sub == 10:
+		return immMemory2
+	case sub == 11:
+		return immMemory
+	case sub == 12, sub == 14:
 		return immIndex2
-	case sub == 9, sub == 11, sub == 13, sub >= 15 && sub <= 17:
+	case sub == 9, sub == 13, sub >= 15 && sub <= 17:
 		return immIndex
 	}
 	return immInvalid
@@ -170,6 +179,14 @@ func (r *reader) immediate(in *Instr, imm immediate, maxTargets int) {
 	case immIndex2:
 		in.Index = r.u32()
 		r.u32()
+	case immIndexMemory:
+		in.Index = r.u32()
+		r.memory()
+	case immMemory2:
+		r.memory()
+		r.memory()
+	case immMemory:
+		r.memory()
 	case immBrTable:
 		for range r.count("targets of one br_table", maxTargets) {
 			r.u32()
@@ -198,6 +215,15 @@ func (r *reader) immediate(in *Instr, imm immediate, maxTargets int) {
 		if r.err == nil {
 			r.fail(unservedInstr(in.Op))
 		}
+	}
+}
+
+// memory reads the index of the one memory. It is checked here because the
+// rewriter replaces some instructions that have it: what the engine would have
+// refused must not become valid.
+func (r *reader) memory() {
+	if r.u8() != 0 {
+		r.failf("an instruction names another memory than the one there is")
 	}
 }
 
