@@ -136,9 +136,11 @@ func (l *loop) checkpoint() {
 	// The store must never be ahead of the journal: commit when the last record
 	// of the capture is durable.
 	_, err = l.cfg.Journal.Append(nil, func(err error) {
-		if err == nil {
-			v.work <- c // has room: one capture at a time
+		if err != nil {
+			l.tell(func(l *loop) { l.committed(c, fmt.Errorf("write the journal: %w", err)) })
+			return
 		}
+		v.work <- c // has room: one capture at a time
 	})
 	if err != nil {
 		l.fail(fmt.Errorf("flush the journal: %w", err))
@@ -212,12 +214,16 @@ func (l *loop) capture() (*capture, error) {
 
 // writeCheckpoints commits captures until the loop has ended.
 func (l *loop) writeCheckpoints() error {
-	for c := range l.view.work {
-		if err := l.commit(c); err != nil {
-			return err
+	for {
+		select {
+		case c := <-l.view.work:
+			if err := l.commit(c); err != nil {
+				return err
+			}
+		case <-l.done:
+			return nil // the journal has what is not committed
 		}
 	}
-	return nil
 }
 
 // fullRetry is the pause between two tries of a commit on a full disk.
@@ -230,12 +236,10 @@ func (l *loop) commit(c *capture) error {
 			if err != nil {
 				err = fmt.Errorf("write the store: %w", err)
 			}
-			l.do(func(l *loop) { l.committed(c, err) })
+			l.tell(func(l *loop) { l.committed(c, err) })
 			return err
 		}
-		if !l.do(func(l *loop) { l.storeFull() }) {
-			return nil // the journal has it all: the next start replays it
-		}
+		l.tell((*loop).storeFull)
 		select {
 		case <-time.After(fullRetry):
 		case <-l.done:
@@ -254,11 +258,11 @@ func (l *loop) storeFull() {
 
 func (l *loop) committed(c *capture, err error) {
 	v := &l.view
+	v.busy, v.full = false, false
 	if err != nil {
 		l.fail(err)
 		return
 	}
-	v.busy, v.full = false, false
 	v.applied = c.batch.Applied
 	for _, k := range c.ends {
 		delete(v.recent, k)
@@ -304,21 +308,14 @@ func (l *loop) caughtUp(ctx context.Context) error {
 
 // lastCheckpoint commits what is left when the loop ends.
 func (l *loop) lastCheckpoint() error {
-	for l.view.busy { // the writer still has one
-		<-l.kick
-		l.mu.Lock()
-		inbox := l.inbox
-		l.inbox = nil
-		l.mu.Unlock()
-		for _, f := range inbox {
-			f(l)
-		}
-		if l.failure != nil {
-			return l.failure
-		}
+	for l.hearOwn(); l.view.busy; l.hearOwn() { // the writer still has one
 		if l.view.full {
 			return nil // the next start replays the journal
 		}
+		<-l.kick
+	}
+	if l.failure != nil {
+		return l.failure
 	}
 	if !l.view.dirty() {
 		return nil

@@ -38,11 +38,12 @@ type loop struct {
 	cfg *Config
 	hub *hub
 
-	mu      sync.Mutex // guards inbox, flushed and dead
+	mu      sync.Mutex // guards inbox, own, flushed and dead
 	inbox   []func(*loop)
+	own     []func(*loop) // from the server's other goroutines: heard to the end
 	flushed []*stage
-	dead    bool
-	kick    chan struct{} // capacity 1: there is something in inbox or flushed
+	dead    bool          // inbox takes no more
+	kick    chan struct{} // capacity 1: there is something in inbox, own or flushed
 	done    chan struct{} // closed when the loop has ended
 
 	now      time.Time // of this turn
@@ -132,6 +133,37 @@ func (l *loop) do(f func(*loop)) bool {
 	return !dead
 }
 
+// tell is do for the server's own goroutines, which are heard while the loop
+// ends.
+func (l *loop) tell(f func(*loop)) {
+	l.mu.Lock()
+	l.own = append(l.own, f)
+	l.mu.Unlock()
+	l.wake()
+}
+
+// hearOwn runs what the server's own goroutines told.
+func (l *loop) hearOwn() {
+	l.mu.Lock()
+	own := l.own
+	l.own = nil
+	l.mu.Unlock()
+	for _, f := range own {
+		f(l)
+	}
+}
+
+// hearJournal releases what has become durable.
+func (l *loop) hearJournal() {
+	l.mu.Lock()
+	flushed := l.flushed
+	l.flushed = nil
+	l.mu.Unlock()
+	for _, s := range flushed {
+		l.release(s)
+	}
+}
+
 func (l *loop) wake() {
 	select {
 	case l.kick <- struct{}{}:
@@ -201,9 +233,10 @@ func (l *loop) run(ctx context.Context) error {
 // turn is one round: see the package comment.
 func (l *loop) turn() error {
 	l.tick()
+	l.hearOwn()
 	l.mu.Lock()
-	inbox, flushed := l.inbox, l.flushed
-	l.inbox, l.flushed = nil, nil
+	inbox := l.inbox
+	l.inbox = nil
 	l.mu.Unlock()
 	for _, f := range inbox {
 		f(l)
@@ -214,9 +247,7 @@ func (l *loop) turn() error {
 	l.wheel.Advance(l.nowMs, l.fire)
 	l.arm()
 	l.submit()
-	for _, s := range flushed {
-		l.release(s)
-	}
+	l.hearJournal()
 	if l.failure != nil {
 		return l.failure
 	}
@@ -480,18 +511,15 @@ func (l *loop) liveRun(app string, id job.RunID) *job.Run {
 func (l *loop) slotOf(r *job.Run) *job.Slot { return l.apps[r.App].slots[r.ID.Slot()] }
 
 // finish ends the loop in order: what is under way becomes durable, and the
-// store gets all of it.
+// store gets all of it. What is in the inbox was not begun: its callers are told
+// that the server ends.
 func (l *loop) finish() error {
+	l.mu.Lock()
+	l.dead, l.inbox = true, nil
+	l.mu.Unlock()
 	l.submit()
-	for len(l.inflight) > 0 {
+	for l.hearJournal(); len(l.inflight) > 0; l.hearJournal() {
 		<-l.kick
-		l.mu.Lock()
-		flushed := l.flushed
-		l.flushed = nil
-		l.mu.Unlock()
-		for _, s := range flushed {
-			l.release(s)
-		}
 	}
 	if l.failure != nil {
 		return l.failure
@@ -508,7 +536,6 @@ func (l *loop) end() {
 	for _, h := range l.hosts {
 		h.out.close()
 	}
-	close(l.view.work)
 }
 
 func (l *loop) load() Load {
