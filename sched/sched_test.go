@@ -2,11 +2,13 @@ package sched_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
@@ -398,5 +401,60 @@ func TestJournalIsTrimmedAndTheViewCanBeLost(t *testing.T) {
 		if r := c.wait(c.trigger("large", "")); r.State != "succeeded" {
 			t.Error(r)
 		}
+	})
+}
+
+// brokenJournal fails every flush from a moment on, as after a failed sync.
+type brokenJournal struct {
+	journal.Journal
+	broken atomic.Bool
+}
+
+var errSync = errors.New("sync: input/output error")
+
+func (j *brokenJournal) Append(recs []journal.Record, done func(error)) (uint64, error) {
+	if !j.broken.Load() {
+		return j.Journal.Append(recs, done)
+	}
+	go done(errSync)
+	return j.Next() + uint64(len(recs)) - 1, nil
+}
+
+func TestNothingIsAcknowledgedAfterAFailedSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		j := &brokenJournal{}
+		w.wrap = func(inner journal.Journal) journal.Journal { j.Journal = inner; return j }
+		w.start()
+		w.addHost("h1", 1)
+		c := w.client()
+		c.push()
+		c.apply(&apiv1.Job{Name: "a"})
+		before := c.wait(c.trigger("a", ""))
+		j.broken.Store(true)
+		for range 3 {
+			if r, err := c.jobs.TriggerJob(t.Context(), &apiv1.TriggerJobRequest{Name: "a"}); status.Code(err) != codes.Unavailable {
+				t.Fatalf("trigger after a failed sync: %v, %v", r, err)
+			}
+		}
+		synctest.Wait()
+		if w.failed == nil || !strings.Contains(w.failed.Error(), errSync.Error()) {
+			t.Fatalf("the server ended with %v", w.failed)
+		}
+		if n := len(w.handlers.of("a")); n != 1 {
+			t.Fatalf("%d executions, want the one from before", n)
+		}
+		w.stopServer()
+		j.broken.Store(false)
+		w.start()
+		c.reconnect(w)
+		if r, err := c.runs.GetRun(t.Context(), &apiv1.GetRunRequest{Id: before.Id}); err != nil || r.State != "succeeded" {
+			t.Fatalf("what was acknowledged before: %v, %v", r, err)
+		}
+		if all := c.all("a", ""); len(all) != 1 {
+			t.Fatalf("%d runs, want the acknowledged one: %v", len(all), all)
+		}
+		c.close()
+		w.close()
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host"
+	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/local"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
@@ -37,6 +38,9 @@ type world struct {
 
 	stopServer func()
 	handlers   *handlers
+
+	wrap   func(journal.Journal) journal.Journal // nil: as it is
+	failed error                                 // what the server's Run returned last
 }
 
 func newWorld(t *testing.T) *world {
@@ -118,7 +122,10 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	j := local.New(log)
+	var j journal.Journal = local.New(log)
+	if w.wrap != nil {
+		j = w.wrap(j)
+	}
 	st, err := store.Open(store.Config{Dir: filepath.Join(w.dir, "store"), SegmentBytes: 1 << 20})
 	if err != nil {
 		w.t.Fatal(err)
@@ -142,8 +149,8 @@ func (w *world) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := srv.Run(ctx); err != nil {
-			w.t.Errorf("the server failed: %v", err)
+		if w.failed = srv.Run(ctx); w.failed != nil && w.wrap == nil {
+			w.t.Errorf("the server failed: %v", w.failed)
 		}
 	})
 	wg.Go(func() { g.Serve(lis) }) //nolint:errcheck // ends with Stop
