@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"time"
@@ -117,15 +118,24 @@ func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverPa
 	return nil
 }
 
+// checkPeer refuses an address that cannot be dialled as it is meant.
+func checkPeer(address, caCert string) error {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("%q is not HOST:PORT: %w", address, err)
+	}
+	if caCert == "" && loopbackOnly(address) != nil {
+		return fmt.Errorf("%s is not on this machine: TLS is required towards it, give --ca-cert", address)
+	}
+	return nil
+}
+
 func dialMember(address, token, caCert string) (*grpc.ClientConn, error) {
 	creds, err := transport(caCert)
 	if err != nil {
 		return nil, fmt.Errorf("read --ca-cert: %w", err)
 	}
-	if caCert == "" {
-		if err := loopbackOnly(address); err != nil {
-			return nil, fmt.Errorf("%s is not on this machine: TLS is required towards it, give --ca-cert", address)
-		}
+	if err := checkPeer(address, caCert); err != nil {
+		return nil, err
 	}
 	opts := append(dialOptions(), grpc.WithTransportCredentials(creds), grpc.WithPerRPCCredentials(bearer{token, caCert != ""}))
 	return grpc.NewClient(address, opts...)

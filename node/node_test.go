@@ -435,3 +435,26 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 }
+
+func TestHostRefusesMistakesAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		cfg  node.HostConfig
+		want string
+	}{
+		{"neither", node.HostConfig{Token: "t"}, "--nameserver or --server"},
+		{"both", node.HostConfig{Token: "t", Server: "127.0.0.1:1", Nameserver: "127.0.0.1:2"}, "--nameserver or --server"},
+		{"no token", node.HostConfig{Server: "127.0.0.1:1"}, "--token-file is required"},
+		{"far without TLS", node.HostConfig{Token: "t", Server: "192.0.2.1:7700"}, "--ca-cert"},
+		{"far nameserver without TLS", node.HostConfig{Token: "t", Nameserver: "192.0.2.1:7600"}, "--ca-cert"},
+		{"no port", node.HostConfig{Token: "t", Server: "127.0.0.1"}, "HOST:PORT"},
+	} {
+		c.cfg.Data = t.TempDir()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		err := node.Host(ctx, c.cfg)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want it to say %q", c.name, err, c.want)
+		}
+	}
+}

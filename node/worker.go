@@ -40,6 +40,11 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 			return err
 		}
 	}
+	if cfg.Server != "" { // a mistake in it would otherwise be tried for ever
+		if err := checkPeer(cfg.Server, cfg.CACert); err != nil {
+			return err
+		}
+	}
 	d, err := openData(cmp.Or(cfg.Data, "wheelwork-host"))
 	if err != nil {
 		return err
