@@ -178,17 +178,23 @@ func (f *flusher) sync(s *segment, end int64) error {
 	return nil
 }
 
-// seal writes the footer of c's segment and syncs it with all that is still unsynced. No record goes to the next
-// segment before.
+// seal syncs c's segment, writes its footer and syncs that. The footer promises
+// the records before it, so it must not reach the disk before they have: with a
+// single sync for both, a power cut could leave a promise without its records, which
+// the next Open would have to call rot. No record goes to the next segment before.
 func (f *flusher) seal(c *chunk) error {
 	s := c.seg
-	ft := footer{base: s.base, end: c.next.base, dataEnd: c.off + int64(len(c.buf)), lastCommit: c.lastCommit}
+	dataEnd := c.off + int64(len(c.buf))
+	if f.dirty >= 0 {
+		if err := f.sync(s, dataEnd); err != nil {
+			return err
+		}
+	}
+	ft := footer{base: s.base, end: c.next.base, dataEnd: dataEnd, lastCommit: c.lastCommit}
 	if _, err := s.file.WriteAt(ft.encode(s.id, s.seed), s.limit()); err != nil {
 		return fmt.Errorf("seal %s: %w", s.name(), err)
 	}
-	if f.dirty < 0 {
-		f.dirty = s.limit()
-	}
+	f.dirty = s.limit()
 	if err := f.sync(s, s.size); err != nil {
 		return err
 	}

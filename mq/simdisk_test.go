@@ -47,6 +47,11 @@ func newSimDisk() *simDisk {
 func (d *simDisk) crash(rng *rand.Rand) *simDisk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.crashLocked(rng)
+}
+
+// crashLocked is crash for onSync and onWrite, which are called with the mutex held.
+func (d *simDisk) crashLocked(rng *rand.Rand) *simDisk {
 	after := newSimDisk()
 	names := maps.Clone(d.durable)
 	for _, change := range d.changes[:rng.IntN(len(d.changes)+1)] {
