@@ -124,6 +124,7 @@ func (h *Host) receive(stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.WorkD
 func (h *Host) send(ctx context.Context, stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.WorkDown]) error {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
+	meter := newCPUMeter(time.Now())
 	for {
 		h.mu.Lock()
 		credits := h.spareLocked()
@@ -144,8 +145,10 @@ func (h *Host) send(ctx context.Context, stream grpc.BidiStreamingClient[apiv1.W
 		}
 		select {
 		case <-h.out.kick:
-		case <-beat.C:
-			if err := stream.Send(&apiv1.WorkUp{Load: h.loadNow()}); err != nil {
+		case now := <-beat.C:
+			load := h.loadNow()
+			load.Cpu = meter.share(now)
+			if err := stream.Send(&apiv1.WorkUp{Load: load}); err != nil {
 				return err
 			}
 		case <-ctx.Done():

@@ -425,7 +425,6 @@ type outbox struct {
 	tasks   []*apiv1.Task
 	cancels []*apiv1.TaskCancel
 	acked   uint64
-	drain   bool
 	closed  bool
 	kick    chan struct{} // capacity 1
 }
@@ -455,11 +454,11 @@ func (o *outbox) cancel(id job.RunID, attempt int32) {
 func (o *outbox) take() (m *apiv1.WorkDown, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.tasks) == 0 && len(o.cancels) == 0 && o.acked == 0 && !o.drain {
+	if len(o.tasks) == 0 && len(o.cancels) == 0 && o.acked == 0 {
 		return nil, o.closed
 	}
-	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Drain: o.drain}
-	o.acked, o.cancels, o.drain = 0, nil, false
+	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels}
+	o.acked, o.cancels = 0, nil
 	size, n := 0, 0
 	for n < len(o.tasks) && n < maxTasks && size < maxTaskBytes {
 		size += proto.Size(o.tasks[n])

@@ -636,7 +636,6 @@ type Version struct {
 	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	Go            string                 `protobuf:"bytes,2,opt,name=go,proto3" json:"go,omitempty"`
 	Commit        string                 `protobuf:"bytes,3,opt,name=commit,proto3" json:"commit,omitempty"`
-	Tzdata        string                 `protobuf:"bytes,4,opt,name=tzdata,proto3" json:"tzdata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -688,13 +687,6 @@ func (x *Version) GetGo() string {
 func (x *Version) GetCommit() string {
 	if x != nil {
 		return x.Commit
-	}
-	return ""
-}
-
-func (x *Version) GetTzdata() string {
-	if x != nil {
-		return x.Tzdata
 	}
 	return ""
 }
@@ -1234,12 +1226,11 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"free_bytes\x18\x02 \x01(\x03R\tfreeBytes\x12#\n" +
 	"\rjournal_bytes\x18\x03 \x01(\x03R\fjournalBytes\x12#\n" +
 	"\rhistory_bytes\x18\x04 \x01(\x03R\fhistoryBytes\"\x13\n" +
-	"\x11GetVersionRequest\"c\n" +
+	"\x11GetVersionRequest\"K\n" +
 	"\aVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x0e\n" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x16\n" +
-	"\x06commit\x18\x03 \x01(\tR\x06commit\x12\x16\n" +
-	"\x06tzdata\x18\x04 \x01(\tR\x06tzdata\"\xa9\x01\n" +
+	"\x06commit\x18\x03 \x01(\tR\x06commit\"\xa9\x01\n" +
 	"\fServerReport\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12#\n" +

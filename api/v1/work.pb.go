@@ -366,7 +366,7 @@ type HostLoad struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Running       uint32                 `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
 	Queued        uint32                 `protobuf:"varint,2,opt,name=queued,proto3" json:"queued,omitempty"`
-	Cpu           float64                `protobuf:"fixed64,3,opt,name=cpu,proto3" json:"cpu,omitempty"`                                   // of the machine, 0 to 1
+	Cpu           float64                `protobuf:"fixed64,3,opt,name=cpu,proto3" json:"cpu,omitempty"`                                   // the share of the machine's processors that the host's process used since its last report, 0 to 1
 	MemoryBytes   uint64                 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // resident
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -781,7 +781,6 @@ type WorkDown struct {
 	Tasks         []*Task                `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	Acked         uint64                 `protobuf:"varint,3,opt,name=acked,proto3" json:"acked,omitempty"` // every batch up to this one is durable: forget its results
 	Cancels       []*TaskCancel          `protobuf:"bytes,4,rep,name=cancels,proto3" json:"cancels,omitempty"`
-	Drain         bool                   `protobuf:"varint,5,opt,name=drain,proto3" json:"drain,omitempty"` // take no more work from this server; finish what runs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -842,13 +841,6 @@ func (x *WorkDown) GetCancels() []*TaskCancel {
 		return x.Cancels
 	}
 	return nil
-}
-
-func (x *WorkDown) GetDrain() bool {
-	if x != nil {
-		return x.Drain
-	}
-	return false
 }
 
 type Welcome struct {
@@ -1268,13 +1260,12 @@ const file_v1_work_proto_rawDesc = "" +
 	"\vTaskLogLine\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\x05R\x05level\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\fR\x04text\"\xc5\x01\n" +
+	"\x04text\x18\x03 \x01(\fR\x04text\"\xaf\x01\n" +
 	"\bWorkDown\x12/\n" +
 	"\awelcome\x18\x01 \x01(\v2\x15.wheelwork.v1.WelcomeR\awelcome\x12(\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x12.wheelwork.v1.TaskR\x05tasks\x12\x14\n" +
 	"\x05acked\x18\x03 \x01(\x04R\x05acked\x122\n" +
-	"\acancels\x18\x04 \x03(\v2\x18.wheelwork.v1.TaskCancelR\acancels\x12\x14\n" +
-	"\x05drain\x18\x05 \x01(\bR\x05drain\"7\n" +
+	"\acancels\x18\x04 \x03(\v2\x18.wheelwork.v1.TaskCancelR\acancels\"7\n" +
 	"\aWelcome\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xcb\x03\n" +

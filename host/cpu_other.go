@@ -1,0 +1,8 @@
+//go:build !unix
+
+package host
+
+import "time"
+
+// cpuTime is not known here: the share is reported as 0.
+func cpuTime() time.Duration { return 0 }
