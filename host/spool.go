@@ -25,30 +25,42 @@ const spoolAfter = 200 * time.Millisecond
 
 // readSpool makes the host hold what an earlier one could not deliver.
 func (h *Host) readSpool() error {
-	err := h.cfg.Spool.Read(h.cfg.Spool.First(), func(e mq.Entry) error {
-		r := &apiv1.TaskResult{}
-		if err := proto.Unmarshal(e.Body, r); err != nil {
-			return fmt.Errorf("record %d: %w", e.Seq, err)
+	err := h.cfg.Spool.Read(h.cfg.Spool.First(), h.readRecord)
+	for {
+		var lost *mq.LostError
+		if !errors.As(err, &lost) {
+			break
 		}
-		if len(r.Run) != 16 {
-			return fmt.Errorf("record %d is of no run", e.Seq)
-		}
-		k := key{r.App, [16]byte(r.Run), r.Attempt}
-		switch e.Type {
-		case spoolResult:
-			h.held[k] = &task{key: k, state: finished, result: r, kept: true}
-		case spoolMark:
-			delete(h.held, k)
-		default:
-			return fmt.Errorf("record %d has the unknown type %d", e.Seq, e.Type)
-		}
-		return nil
-	})
+		// Somebody repaired the spool. A result that is lost is made again: its
+		// server hears of the run no more and sends it once more.
+		h.cfg.Logger.Warn("the spool has lost results", "first", lost.First, "end", lost.End)
+		err = h.cfg.Spool.Read(lost.End, h.readRecord)
+	}
 	h.spooled = len(h.held)
 	if err == nil && h.spooled == 0 {
 		err = h.cfg.Spool.Trim(h.cfg.Spool.Next())
 	}
 	return err
+}
+
+func (h *Host) readRecord(e mq.Entry) error {
+	r := &apiv1.TaskResult{}
+	if err := proto.Unmarshal(e.Body, r); err != nil {
+		return fmt.Errorf("record %d: %w", e.Seq, err)
+	}
+	if len(r.Run) != 16 {
+		return fmt.Errorf("record %d is of no run", e.Seq)
+	}
+	k := key{r.App, [16]byte(r.Run), r.Attempt}
+	switch e.Type {
+	case spoolResult:
+		h.held[k] = &task{key: k, state: finished, result: r, kept: true}
+	case spoolMark:
+		delete(h.held, k)
+	default:
+		return fmt.Errorf("record %d has the unknown type %d", e.Seq, e.Type)
+	}
+	return nil
 }
 
 // keepSpool writes down results that wait for their acknowledgement.

@@ -1,16 +1,24 @@
 package mq
 
-import "fmt"
+import (
+	"fmt"
+	"unsafe"
+)
 
 // chunk is what one flush writes to one segment: the records of some Appends, closed by a commit.
 type chunk struct {
-	seg   *segment
-	off   int64 // where buf goes
+	seg *segment
+	off int64 // where the first record goes
+	// buf starts at a page of the file, and at one of memory, as direct writes want it. Its first head bytes are
+	// the end of the chunk before; the flusher, who knows them, fills them in.
 	buf   []byte
+	head  int
 	first uint64 // sequence of the first record
 	count uint32
 	crcs  uint32 // see commit.crcs
+	units int    // appends that wait for the chunk
 	done  []func(error)
+	wait  *flight // of those who wait in Write; nil when there are none
 
 	// next is the segment that follows when this chunk is the last one of its own; nil otherwise. The flusher
 	// then seals seg and starts next.
@@ -18,6 +26,18 @@ type chunk struct {
 	// lastCommit is the offset of the last commit in seg once the chunk is closed.
 	lastCommit int64
 }
+
+// flight is what the Writes of one chunk wait for: one wake-up for all of them.
+type flight struct {
+	landed chan struct{} // closed when err is set
+	err    error
+}
+
+// end returns the offset behind the last record.
+func (c *chunk) end() int64 { return c.off + int64(len(c.buf)-c.head) }
+
+// awaited reports whether somebody waits for the chunk.
+func (c *chunk) awaited() bool { return c.units > 0 }
 
 // Append stages recs, in order and as one unit, and returns the sequence of the first; the others follow without a gap. It does
 // not wait for the disk: done, which may be nil, is called exactly once, on the flusher's goroutine and in the order
@@ -31,26 +51,49 @@ type chunk struct {
 // are copied before Append returns. It waits only while the next segment is being prepared, or while 32 MiB are on
 // their way to the disk.
 func (l *Log) Append(recs []Record, done func(error)) (first uint64, err error) {
-	return l.append(recs, done, true)
+	first, _, err = l.append(recs, done, callback)
+	return first, err
+}
+
+// Write is Append that waits: it returns when the unit is durable under the sync policy. Many goroutines that Write
+// share flushes, and one wake-up. An error that wraps ErrReadOnly leaves open whether the unit will be found by the next
+// Open; any other means that nothing was staged.
+func (l *Log) Write(recs []Record) (first uint64, err error) {
+	first, flight, err := l.append(recs, nil, wait)
+	if err != nil {
+		return 0, err
+	}
+	<-flight.landed
+	return first, flight.err
 }
 
 // AppendLazy stages recs like Append, but asks for no flush: they go out with the next one, or after about 100 ms.
 func (l *Log) AppendLazy(recs []Record) (first uint64, err error) {
-	return l.append(recs, nil, false)
+	first, _, err = l.append(recs, nil, lazy)
+	return first, err
 }
 
-func (l *Log) append(recs []Record, done func(error), urgent bool) (uint64, error) {
+// interest is how the caller of an append learns of its end.
+type interest uint8
+
+const (
+	lazy     interest = iota // not at all, and it is in no hurry
+	callback                 // its done is called
+	wait                     // it waits for the chunk's flight
+)
+
+func (l *Log) append(recs []Record, done func(error), how interest) (uint64, *flight, error) {
 	size, err := l.unitSize(recs)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	l.mu.Lock()
 	if err := l.makeRoom(int64(size)); err != nil {
 		l.mu.Unlock()
-		return 0, err
+		return 0, nil, err
 	}
 	c := l.open
-	idle := c.count == 0 && len(c.done) == 0
+	idle := c.count == 0 && !c.awaited()
 	first := l.next
 	for i := range recs {
 		l.put(c, &recs[i])
@@ -60,15 +103,24 @@ func (l *Log) append(recs []Record, done func(error), urgent bool) (uint64, erro
 	l.counts.records += uint64(len(recs))
 	l.counts.bytes += uint64(size)
 	rolled := len(l.ready) > 0
-	if urgent {
+	switch how {
+	case callback:
 		c.done = append(c.done, done)
+	case wait:
+		if c.wait == nil {
+			c.wait = &flight{landed: make(chan struct{})}
+		}
+	}
+	if how != lazy {
+		c.units++
 		idle = l.queued.Add(1) == 1 || idle
 	}
+	flight := c.wait
 	l.mu.Unlock()
 	if idle || rolled {
 		signal(l.wake)
 	}
-	return first, nil
+	return first, flight, nil
 }
 
 // signal leaves one token in c, whose capacity is 1.
@@ -135,7 +187,8 @@ func (l *Log) changeOver() {
 	l.open.next = next
 	l.closeOpen(false)
 	l.stage = stage{seg: next, off: headerSize}
-	l.open.seg, l.open.off = next, headerSize
+	l.recycle(l.open) // it was opened at the end of the old segment
+	l.open = l.newChunk()
 	signal(l.prepare)
 }
 
@@ -156,20 +209,27 @@ func (l *Log) put(c *chunk, r *Record) {
 func (c *chunk) grow(n int) []byte {
 	l := len(c.buf)
 	if cap(c.buf)-l < n {
-		grown := make([]byte, l, max(2*cap(c.buf), l+n, 16<<10))
-		copy(grown, c.buf)
-		c.buf = grown
+		grown := alignedBytes(max(2*cap(c.buf), l+n, minChunk))
+		c.buf = grown[:copy(grown, c.buf)]
 	}
 	c.buf = c.buf[:l+n]
 	return c.buf[l:]
 }
 
-// pages returns the bytes of a closed chunk with zeros up to the end of the page, behind which nothing was written yet. Writing
-// the page as a whole spares the kernel from reading it first.
+// alignedBytes returns n bytes or more that start at a page of memory, as direct writes want it.
+func alignedBytes(n int) []byte {
+	n = (n + pageSize - 1) &^ (pageSize - 1)
+	b := make([]byte, n+pageSize)
+	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) % pageSize)
+	return b[skip : skip+n : skip+n]
+}
+
+// pages returns the pages that a closed chunk touches: from the start of the first one, with zeros behind the last record,
+// where nothing was written yet. Writing whole pages spares the kernel from reading them first, and goes around
+// its cache where the file allows that.
 func (c *chunk) pages() []byte {
 	n := len(c.buf)
-	end := c.off + int64(n)
-	clear(c.grow(int((end+pageSize-1)&^(pageSize-1) - end)))
+	clear(c.grow(-n & (pageSize - 1)))
 	padded := c.buf
 	c.buf = c.buf[:n]
 	return padded
@@ -207,13 +267,16 @@ func (l *Log) newChunk() *chunk {
 		l.free = l.free[:n-1]
 	}
 	c.seg, c.off, c.first = l.stage.seg, l.stage.off, l.next
+	c.head = int(c.off & (pageSize - 1))
+	c.grow(c.head)
 	return c
 }
 
-// Chunks that are kept for reuse, and the largest buffer that one of them may have.
+// Chunks that are kept for reuse, the largest buffer that one of them may have, and the smallest.
 const (
 	maxFreeChunks = 4
 	maxFreeBuffer = 4 << 20
+	minChunk      = 32 << 10
 )
 
 // recycle keeps a flushed chunk for reuse. mu must be held.

@@ -14,7 +14,7 @@ import (
 func BenchmarkAppend(b *testing.B) {
 	for _, producers := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("raw/%d", producers), func(b *testing.B) { benchRaw(b, producers) })
-		for _, w := range writers() {
+		for _, w := range allWriters() {
 			if w != "auto" {
 				b.Run(fmt.Sprintf("%s/%d", w, producers), func(b *testing.B) { benchAppend(b, w, producers, 1) })
 			}

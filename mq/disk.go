@@ -44,11 +44,15 @@ type access uint8
 const (
 	accessRead   access = iota // pread only
 	accessPwrite               // pwrite and fdatasync
+	accessDirect               // the same around the page cache
 	accessMmap                 // stores through a mapping and msync
 )
 
 func (a access) String() string {
-	if a == accessMmap {
+	switch a {
+	case accessDirect:
+		return "direct"
+	case accessMmap:
 		return "mmap"
 	}
 	return "pwrite"
@@ -77,8 +81,11 @@ func (d dir) open(name string, how access) (file, error) {
 	if err != nil {
 		return nil, err
 	}
-	if how == accessMmap {
+	switch how {
+	case accessMmap:
 		return mapFile(f)
+	case accessDirect:
+		return directly(f)
 	}
 	return plainFile{f}, nil
 }

@@ -1,6 +1,7 @@
 package mq
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -32,15 +33,33 @@ func createToFill(path string, how access) (*os.File, []byte, error) {
 	if err != nil {
 		return createPaged(path) // this file system has no direct writes
 	}
-	return f, alignedZeros(), nil
+	return f, alignedBytes(fillChunk), nil
 }
 
-// alignedZeros returns zeros for direct writes, which want memory aligned to a page.
-func alignedZeros() []byte {
-	b := make([]byte, fillChunk+pageSize)
-	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % pageSize
-	return b[skip : skip+fillChunk]
+// directFile writes whole pages around the page cache, which spares a copy and the cache's bookkeeping. Everything else goes
+// through the cache; the kernel keeps the two views of a file coherent.
+type directFile struct {
+	plainFile
+	direct *os.File
 }
+
+// directly takes ownership of f.
+func directly(f *os.File) (file, error) {
+	direct, err := os.OpenFile(f.Name(), os.O_WRONLY|unix.O_DIRECT, 0)
+	if err != nil {
+		return nil, closeAfter(f, fmt.Errorf("%w (the file system may not allow direct writes; the writer \"pwrite\" needs none)", err))
+	}
+	return directFile{plainFile{f}, direct}, nil
+}
+
+func (f directFile) WriteAt(p []byte, off int64) (int, error) {
+	if (off|int64(len(p)))%pageSize != 0 || uintptr(unsafe.Pointer(unsafe.SliceData(p)))%pageSize != 0 {
+		return f.plainFile.WriteAt(p, off)
+	}
+	return f.direct.WriteAt(p, off)
+}
+
+func (f directFile) Close() error { return errors.Join(f.direct.Close(), f.plainFile.Close()) }
 
 func diskSpace(path string) (free, total int64, err error) {
 	var st unix.Statfs_t

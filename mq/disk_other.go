@@ -15,6 +15,10 @@ func diskSpace(string) (free, total int64, err error) { return 0, 0, nil }
 
 func createToFill(path string, _ access) (*os.File, []byte, error) { return createPaged(path) }
 
+func directly(f *os.File) (file, error) {
+	return nil, errors.Join(errors.New(`the "direct" writer needs Linux, choose "pwrite"`), f.Close())
+}
+
 func mapFile(f *os.File) (file, error) {
 	return nil, errors.Join(errors.New(`the "mmap" writer needs Linux, choose "pwrite"`), f.Close())
 }

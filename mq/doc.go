@@ -29,6 +29,8 @@
 //	0000000000000002.seg
 //	0000000000000001.spare filled ahead or recycled; the content means nothing
 //	*.tmp                  unfinished; removed by Open
+//	REPAIR                 a Repair was interrupted; Open refuses until it is repeated
+//	quarantine/            originals of what a Repair replaced or took away
 //
 // # Segment
 //
@@ -70,6 +72,12 @@
 // that the last group is covered as well, the log writes a mark (a commit without records) when it becomes idle and
 // when it is closed. Damage in the very last group of a log that died within 100 ms of writing it cannot be told from a torn
 // tail.
+//
+// # Damage
+//
+// Verify reads all of a log and says what is damaged and which records that costs; Repair goes on without them, in one
+// of two ways that its caller has to choose. What it gives up becomes a hole, a record of the log, and Read says so
+// with a *LostError. A scrubber looks at the sealed segments of an open log all the time, slowly.
 //
 // # Concurrency
 //

@@ -13,16 +13,25 @@ type flusher struct {
 	target int64
 	// marked is the durability that the last commit on its way to the disk states.
 	marked uint64
+	// page is the content of the page in which the next chunk of the active segment starts, up to that place.
+	page [pageSize]byte
 	// dirty is where the unsynced bytes of the active segment start, -1 when there are none.
 	dirty      int64
 	dirtySince time.Time
-	timer      *time.Timer
+	// timer wakes an idle log. It is left running while flushes go on, and set anew only when it has fired.
+	timer *time.Timer
+	armed bool
+	last  time.Time // start of the last flush
 }
 
 func (l *Log) runFlusher() {
 	defer close(l.flushed)
-	f := &flusher{l: l, marked: l.durable.Load(), dirty: -1, timer: time.NewTimer(lazyDelay)}
+	f := &flusher{l: l, marked: l.durable.Load(), dirty: -1, timer: time.NewTimer(lazyDelay), armed: true}
 	defer f.timer.Stop()
+	if err := f.readPage(); err != nil {
+		l.fail(err, nil)
+		return
+	}
 	for {
 		why := f.wait()
 		chunks, err := f.next(why)
@@ -41,6 +50,18 @@ func (l *Log) runFlusher() {
 			return
 		}
 	}
+}
+
+// readPage reads what the active segment's last page holds after Open. Only the flusher writes, so that it is
+// not read again.
+func (f *flusher) readPage() error {
+	f.l.mu.Lock()
+	s, end := f.l.live[0], f.l.segs[len(f.l.segs)-1].dataEnd
+	f.l.mu.Unlock()
+	if _, err := s.file.ReadAt(f.page[:end%pageSize], end&^(pageSize-1)); err != nil {
+		return fmt.Errorf("read the last page of %s: %w", s.name(), err)
+	}
+	return nil
 }
 
 // next prepares a flush and returns its chunks.
@@ -73,15 +94,18 @@ func (f *flusher) wait() reason {
 		if urgent {
 			return flushUnits
 		}
-		var idle <-chan time.Time
-		if later {
-			f.timer.Reset(lazyDelay)
-			idle = f.timer.C
+		if later && !f.armed {
+			f.arm(lazyDelay)
 		}
 		select {
 		case <-f.l.wake:
-		case <-idle:
-			return flushIdle
+		case <-f.timer.C:
+			f.armed = false
+			if idle := time.Since(f.last); later && idle < lazyDelay {
+				f.arm(lazyDelay - idle)
+			} else if later {
+				return flushIdle
+			}
 		case <-f.l.stopping:
 			if staged {
 				return flushUnits // so that the last flush has only the mark to write
@@ -89,6 +113,12 @@ func (f *flusher) wait() reason {
 			return flushClose
 		}
 	}
+}
+
+// arm sets the timer, which must have fired.
+func (f *flusher) arm(d time.Duration) {
+	f.timer.Reset(d)
+	f.armed = true
 }
 
 // maxYields ends gathering where the clock stands still, as it does inside a test's bubble of fake time.
@@ -119,7 +149,7 @@ func (f *flusher) cut(why reason) []*chunk {
 	if l.open.count > 0 || why != flushUnits {
 		f.marked = l.synced
 	}
-	if l.open.count > 0 || len(l.open.done) > 0 || mark {
+	if l.open.count > 0 || l.open.awaited() || mark {
 		l.closeOpen(mark)
 	}
 	chunks := l.ready
@@ -132,13 +162,16 @@ func (f *flusher) cut(why reason) []*chunk {
 // segment and starts the next.
 func (f *flusher) persist(c *chunk, why reason) error {
 	start := time.Now()
-	if len(c.buf) > 0 {
+	f.last = start
+	if len(c.buf) > c.head {
 		if f.dirty < 0 {
 			f.dirty, f.dirtySince = c.off, start
 		}
-		if _, err := c.seg.file.WriteAt(c.pages(), c.off); err != nil {
+		copy(c.buf[:c.head], f.page[:])
+		if _, err := c.seg.file.WriteAt(c.pages(), c.off-int64(c.head)); err != nil {
 			return fmt.Errorf("write %s at %d: %w", c.seg.name(), c.off, err)
 		}
+		copy(f.page[:], c.buf[len(c.buf)&^(pageSize-1):])
 	}
 	if c.next != nil {
 		if err := f.seal(c); err != nil {
@@ -149,7 +182,7 @@ func (f *flusher) persist(c *chunk, why reason) error {
 	if f.dirty < 0 || !f.mustSync(c, why) {
 		return nil
 	}
-	err := f.sync(c.seg, c.off+int64(len(c.buf)))
+	err := f.sync(c.seg, c.end())
 	f.l.mu.Lock()
 	f.l.counts.lastFlush = time.Since(start)
 	f.l.mu.Unlock()
@@ -184,7 +217,7 @@ func (f *flusher) sync(s *segment, end int64) error {
 // the next Open would have to call rot. No record goes to the next segment before.
 func (f *flusher) seal(c *chunk) error {
 	s := c.seg
-	dataEnd := c.off + int64(len(c.buf))
+	dataEnd := c.end()
 	if f.dirty >= 0 {
 		if err := f.sync(s, dataEnd); err != nil {
 			return err
@@ -215,7 +248,7 @@ func (f *flusher) acknowledge(c *chunk) {
 		c.seg.addMark(c.first, c.off)
 		l.counts.flushes++
 	}
-	c.seg.end, c.seg.dataEnd = end, c.off+int64(len(c.buf))
+	c.seg.end, c.seg.dataEnd = end, c.end()
 	if c.next != nil {
 		c.seg.sealed = true
 		l.live = l.live[1:]
@@ -225,19 +258,28 @@ func (f *flusher) acknowledge(c *chunk) {
 	if f.dirty < 0 {
 		l.synced = end
 	}
-	l.staged -= int64(len(c.buf))
+	l.staged -= c.end() - c.off
+	f.target = l.queued.Load() + int64(c.units*9+9)/10
 	l.changed.Broadcast()
 	l.mu.Unlock()
 
-	for _, done := range c.done {
-		if done != nil {
-			done(nil)
-		}
-	}
+	c.call(nil)
 	l.mu.Lock()
-	f.target = l.queued.Load() + int64(len(c.done))*9/10
 	l.recycle(c)
 	l.mu.Unlock()
+}
+
+// call tells all who wait for the chunk.
+func (c *chunk) call(err error) {
+	if c.wait != nil {
+		c.wait.err = err
+		close(c.wait.landed)
+	}
+	for _, done := range c.done {
+		if done != nil {
+			done(err)
+		}
+	}
 }
 
 // settle syncs what the policy left unsynced, when the log has become idle or closes.
@@ -271,10 +313,6 @@ func (l *Log) fail(cause error, unwritten []*chunk) {
 	l.mu.Unlock()
 	err := fmt.Errorf("%w: %w", ErrReadOnly, cause)
 	for _, c := range lost {
-		for _, done := range c.done {
-			if done != nil {
-				done(err)
-			}
-		}
+		c.call(err)
 	}
 }

@@ -161,88 +161,154 @@ func createGolden(t *testing.T) {
 	}
 }
 
-// goldenSegment returns the unpacked bytes of the golden segment with the given number.
-func goldenSegment(tb testing.TB, id uint64) []byte {
+// smallGroups returns the used bytes of an unsealed segment with a few small groups, and its footer once it is sealed.
+func smallGroups(tb testing.TB) (active, footer []byte) {
 	tb.Helper()
-	f, err := os.Open(filepath.Join(goldenDir, segmentName(id)+".gz"))
-	if err != nil {
+	seg := &segment{id: 1, base: 1, size: minSegmentBytes, seed: segmentSeed(storeID{1}, 1)}
+	m := mender{seg: seg, off: headerSize, start: headerSize, next: 1, g: group{first: 1}}
+	for seq := range uint64(6) {
+		if err := m.putRecord(frame{kind: 3, queue: 7, seq: seq + 1, body: bodyFor(seq, int(seq)*5)}); err != nil {
+			tb.Fatal(err)
+		}
+		if seq%2 == 1 {
+			m.closeGroup()
+		}
+	}
+	if err := m.putHole(hole{first: 7, end: 9, at: 1}); err != nil {
 		tb.Fatal(err)
 	}
-	defer func() { _ = f.Close() }()
-	r, err := gzip.NewReader(f)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	b, err := io.ReadAll(r)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return b
+	h := header{store: storeID{1}, segment: 1, epoch: 1, base: 1, size: seg.size}
+	ft := footerOf(&m)
+	return append(h.encode(), m.buf...), ft.encode(seg.id, seg.seed)
 }
 
-// FuzzSegment opens a log whose last segment starts with any bytes. It must be refused or read as a dense sequence,
-// and then take a record and survive a restart.
+func footerOf(m *mender) footer {
+	return footer{base: m.seg.base, end: m.next, dataEnd: m.off, lastCommit: m.commit}
+}
+
+// addSegments gives a fuzz target the pieces of small segments: header, records, footer, and whether to make checksums right.
+func addSegments(f *testing.F) {
+	active, end := smallGroups(f)
+	f.Add(active[:headerUsed], active[headerSize:], []byte{}, false)
+	f.Add(active[:headerUsed], active[headerSize:], end, false)
+	f.Add(active[:headerUsed], active[headerSize:headerSize+100], []byte{}, true)
+	f.Add(active[:headerUsed], []byte{}, end, true)
+	f.Add([]byte{}, active[headerSize:], end, true)
+	f.Add([]byte{}, []byte{}, []byte{}, false)
+}
+
+// oneSegment returns a disk with a log of these pieces, or nil when they are too large.
+func oneSegment(head, start, end []byte, checksums bool) *simDisk {
+	if len(head) > headerUsed || len(start) > 4<<10 || len(end) > footerSize {
+		return nil
+	}
+	b := make([]byte, minSegmentBytes)
+	copy(b, head)
+	copy(b[headerSize:], start)
+	copy(b[minSegmentBytes-len(end):], end)
+	if checksums { // so that what lies behind them is reached
+		repairChecksums(b[:headerSize+len(start)], segmentSeed(storeID(b[16:32]), 1))
+	}
+	return &simDisk{files: map[string]*inode{segmentName(1): {mem: b}}, durable: map[string]*inode{}, free: 1 << 30, total: 1 << 31}
+}
+
+// FuzzSegment looks at a log whose only segment starts and ends with any bytes. Verify and Open agree about it, and what
+// Open takes can be read as a dense sequence.
 func FuzzSegment(f *testing.F) {
-	sealed, active := goldenSegment(f, 1), goldenSegment(f, 2)
-	f.Add(active[:usedBytes(active)], []byte{})
-	f.Add(active[:headerSize+100], []byte{})
-	f.Add(sealed[:headerUsed], []byte{})
-	f.Add(sealed[:20000], sealed[len(sealed)-footerSize:])
-	f.Add([]byte{}, []byte{})
-	f.Fuzz(func(t *testing.T, start, end []byte) {
-		if len(start) > minSegmentBytes || len(end) > footerSize {
+	addSegments(f)
+	f.Fuzz(func(t *testing.T, head, start, end []byte, checksums bool) {
+		d := oneSegment(head, start, end, checksums)
+		if d == nil {
 			return
 		}
-		h, why := decodeHeader(start)
-		if why == "" && h.size != minSegmentBytes {
-			return
-		}
-		b := make([]byte, minSegmentBytes)
-		copy(b, start)
-		copy(b[minSegmentBytes-len(end):], end)
-		d := newSimDisk()
-		d.files[segmentName(max(h.segment, 1))] = &inode{mem: b, platter: bytes.Clone(b)}
-		l, err := openSim(d)
+		r, err := check(d)
 		if err != nil {
-			var rot *CorruptError
-			if !errors.As(err, &rot) {
-				t.Fatal(err)
-			}
+			t.Fatal(err)
+		}
+		l, err := loaded(d)
+		var rot *CorruptError
+		if errors.As(err, &rot) == r.Sound() || !r.Sound() != (err != nil) {
+			t.Fatalf("Verify finds %v, Open says: %v", r.Damage, err)
+		}
+		if err == nil {
+			checkRead(t, l, r)
+		}
+	})
+}
+
+// FuzzRepair repairs such logs. Then there is no damage any more, or it says that it cannot.
+func FuzzRepair(f *testing.F) {
+	addSegments(f)
+	f.Fuzz(func(t *testing.T, head, start, end []byte, checksums bool) {
+		d := oneSegment(head, start, end, checksums)
+		if d == nil {
 			return
 		}
-		want := l.First()
-		if err := l.Read(want, func(e Entry) error {
+		if _, err := mend(d, SkipDamaged); err != nil {
+			return
+		}
+		r, err := check(d)
+		if err != nil || !r.Sound() {
+			t.Fatalf("after the repair: %v, %v", r.Damage, err)
+		}
+		l, err := loaded(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkRead(t, l, r)
+	})
+}
+
+// loaded does what Open does before it starts its goroutines.
+func loaded(d *simDisk) (*Log, error) {
+	l := &Log{cfg: small("sim"), disk: d}
+	if err := l.cfg.validate(); err != nil {
+		return nil, err
+	}
+	return l, l.load()
+}
+
+// checkRead reads a log for which Verify made the report r.
+func checkRead(t *testing.T, l *Log, r Report) {
+	t.Helper()
+	want, read := l.First(), uint64(0)
+	if want != r.First || l.Next() != r.Next {
+		t.Fatalf("Verify finds %d to %d, Open %d to %d", r.First, r.Next, want, l.Next())
+	}
+	for {
+		err := l.Read(want, func(e Entry) error {
 			if e.Seq != want {
 				t.Fatalf("record %d where %d must be", e.Seq, want)
 			}
 			want++
+			read++
 			return nil
-		}); err != nil {
-			t.Fatal(err)
+		})
+		var lost *LostError
+		if !errors.As(err, &lost) {
+			if err != nil || want != l.Next() || read != r.Records {
+				t.Fatalf("read %d records up to %d, next is %d: %v", read, want, l.Next(), err)
+			}
+			return
 		}
-		if want != l.Next() {
-			t.Fatalf("read up to %d, next is %d", want, l.Next())
+		if lost.First != want || lost.End <= want {
+			t.Fatalf("%+v where record %d must be", lost, want)
 		}
-		if want < 1<<63 {
-			mustWrite(t, l, Record{Body: []byte("more")})
-		}
-		mustClose(t, l)
-		l, err = openSim(d.clone())
-		if err != nil {
-			t.Fatal(err)
-		}
-		mustClose(t, l)
-	})
+		want = lost.End
+	}
 }
 
 // FuzzRecords scans any bytes as the records of a segment whose checksums are repaired first, so that what lies behind the checksums is
 // reached: no panic, no endless loop, offsets that only grow, bodies inside the data.
 func FuzzRecords(f *testing.F) {
-	active := goldenSegment(f, 2)
-	f.Add(active[headerSize:usedBytes(active)])
+	active, _ := smallGroups(f)
+	f.Add(active[headerSize:])
 	f.Add([]byte{})
 	f.Add(bytes.Repeat([]byte{0xff}, 100))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 4<<10 {
+			return
+		}
 		const seed = 42
 		b = append(make([]byte, headerSize), b...)
 		repairChecksums(b, seed)
@@ -270,6 +336,23 @@ func FuzzRecords(f *testing.F) {
 			if sc.off != at+int64(frameSize(len(fr.body))) {
 				t.Fatalf("step from %d to %d over a body of %d", at, sc.off, len(fr.body))
 			}
+		}
+	})
+}
+
+// FuzzRepairNote reads any bytes as the file REPAIR. What it takes is what it writes.
+func FuzzRepairNote(f *testing.F) {
+	f.Add(begun{CutBehind, "20200101T000000.000Z"}.text())
+	f.Add(begun{SkipDamaged, "1"}.text())
+	f.Add([]byte("cut\n../x\n"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		note, err := parseNote(b)
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(note.text(), b) || !filepath.IsLocal(note.folder) || filepath.Base(note.folder) != note.folder {
+			t.Fatalf("%q is read as %+v", b, note)
 		}
 	})
 }

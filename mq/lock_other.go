@@ -28,3 +28,11 @@ func lockDir(dir string) (unlock func() error, err error) {
 	}
 	return func() error { return os.Remove(path) }, nil
 }
+
+// lockExisting takes the lock of a log that is only looked at. Here that writes the lock file for a while.
+func lockExisting(dir string) (unlock func() error, err error) {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, errors.Join(err, errors.New("this is not the directory of a log"))
+	}
+	return lockDir(dir)
+}

@@ -5,6 +5,7 @@ package mq
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,17 +20,43 @@ func lockDir(dir string) (unlock func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		defer func() { _ = f.Close() }()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, lockedBy(dir, f)
-		}
-		return nil, os.NewSyscallError("flock", err)
+	unlock, err = flock(dir, f)
+	if err != nil {
+		return nil, err
 	}
 	if err := writePID(f); err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(err, unlock())
 	}
-	return f.Close, nil
+	return unlock, nil
+}
+
+// lockExisting takes the lock of a log that is only looked at: it creates and writes nothing. Where there is no lock
+// file, nobody has the log open.
+func lockExisting(dir string) (unlock func() error, err error) {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, errors.Join(err, errors.New("this is not the directory of a log"))
+	}
+	f, err := os.Open(filepath.Join(dir, lockName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return flock(dir, f)
+}
+
+// flock locks f, the lock file of dir, and takes ownership of it.
+func flock(dir string, f *os.File) (unlock func() error, err error) {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return f.Close, nil
+	}
+	defer func() { _ = f.Close() }()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, lockedBy(dir, f)
+	}
+	return nil, os.NewSyscallError("flock", err)
 }
 
 func writePID(f *os.File) error {

@@ -85,15 +85,15 @@ func readAll(l *Log, from uint64) ([]Entry, error) {
 }
 
 // writers are the ways to the disk that must all behave the same.
-func writers() []string {
+func allWriters() []string {
 	if runtime.GOOS == "linux" {
-		return []string{"pwrite", "mmap", "auto"}
+		return []string{"pwrite", "direct", "mmap", "auto"}
 	}
 	return []string{"pwrite", "auto"}
 }
 
 func forEachWriter(t *testing.T, f func(*testing.T, Config)) {
-	for _, w := range writers() {
+	for _, w := range allWriters() {
 		t.Run(w, func(t *testing.T) {
 			cfg := small(t.TempDir())
 			cfg.Writer = w

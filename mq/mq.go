@@ -52,6 +52,8 @@ const (
 	maxSpares = 2
 
 	lockName = "LOCK"
+
+	autoWriter = "auto"
 )
 
 // Config describes a log. The zero value of every field but Dir is usable.
@@ -63,9 +65,10 @@ type Config struct {
 	// must fit into one segment. A log may be reopened with another size; old segments keep theirs.
 	SegmentBytes int64
 
-	// Writer chooses how bytes reach the disk: "pwrite" (pwrite and fdatasync), "mmap" (stores through a mapping
-	// and msync; Linux only) or "auto", which tries both and takes mmap only when it is clearly faster. The default
-	// is "auto". Both write the same format.
+	// Writer chooses how bytes reach the disk: "pwrite" (pwrite and fdatasync), "direct" (the same around the page
+	// cache; Linux, and not on every file system), "mmap" (stores through a mapping and msync; Linux) or "auto",
+	// which tries all and takes mmap only when it is clearly faster. The default is "auto". All write the same
+	// format, so that a log may be reopened with another one.
 	Writer string
 
 	// Sync is what an acknowledgement means. The default is Always.
@@ -82,6 +85,14 @@ type Config struct {
 	// before the disk is full. The default is 3 % of the file system, at most 1 GiB and at least two segments; a
 	// negative value means none. Where free space cannot be read (not on Linux) it has no effect.
 	ReserveBytes int64
+
+	// ScrubBytesPerSecond is the rate at which sealed segments are read again and again to find rot. The default is
+	// 32 MiB; a negative value switches it off.
+	ScrubBytesPerSecond int64
+
+	// OnCorrupt, when set, is called once for each segment in which scrubbing finds damage, on a goroutine of the
+	// log. It must not call Close. See Log.Corruption.
+	OnCorrupt func(*CorruptError)
 
 	// Logger takes rare events: a cut tail, a failed sync, a disk without space. The default discards them.
 	Logger *slog.Logger
@@ -106,18 +117,20 @@ func (c *Config) validate() error {
 		return fmt.Errorf("mq: Config.MaxRecordBytes is %d, a segment of %d bytes holds at most %d",
 			c.MaxRecordBytes, c.SegmentBytes, largest)
 	}
-	switch c.Writer {
-	case "":
-		c.Writer = "auto"
-	case "auto", "pwrite", "mmap":
-	default:
-		return fmt.Errorf(`mq: Config.Writer is %q, it must be "auto", "pwrite" or "mmap"`, c.Writer)
+	if c.Writer == "" {
+		c.Writer = autoWriter
+	}
+	if _, ok := writers[c.Writer]; !ok && c.Writer != autoWriter {
+		return fmt.Errorf(`mq: Config.Writer is %q, it must be "auto", "pwrite", "direct" or "mmap"`, c.Writer)
 	}
 	if c.Sync > OS {
 		return fmt.Errorf("mq: Config.Sync is %v, it must be Always, Interval or OS", c.Sync)
 	}
 	if c.Gather == 0 {
 		c.Gather = defaultGather
+	}
+	if c.ScrubBytesPerSecond == 0 {
+		c.ScrubBytesPerSecond = defaultScrubRate
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -138,8 +151,8 @@ func (c *Config) reserve(total int64) int64 {
 
 // Log is an open commit log. Its methods may be called concurrently.
 //
-// Two goroutines belong to it, from Open to Close: the flusher, which writes, syncs and calls back, and the
-// preparer, which fills the next segment.
+// Three goroutines belong to it, from Open to Close: the flusher, which writes, syncs and calls back, the preparer,
+// which fills the next segment, and the scrubber, which looks for rot in those that are sealed.
 type Log struct {
 	cfg    Config
 	disk   disk
@@ -147,6 +160,7 @@ type Log struct {
 	epoch  uint32
 	access access // the writer in use
 	unlock func() error
+	scrub  *scrubber
 
 	wake     chan struct{} // capacity 1: there is something for the flusher
 	prepare  chan struct{} // capacity 1: there may be something for the preparer
@@ -240,6 +254,10 @@ func (l *Log) Err() error {
 	return l.err
 }
 
+// Corruption returns the damage that scrubbing found in segments that the log still has, one for each, oldest segment
+// first. The log goes on; the records there are lost unless Dir is restored from a copy.
+func (l *Log) Corruption() []*CorruptError { return l.scrub.corruption() }
+
 // Room returns the bytes that the active segment and the prepared ones can still take without new disk space. A record takes
 // its body and 24 bytes, rounded up to 8; a flush adds 56. What one Append stages stays in one segment, so that
 // changing over may leave up to the size of one Append unused per segment.
@@ -266,7 +284,7 @@ type counters struct {
 
 // Stats is a snapshot of what a log did since Open and of what it holds.
 type Stats struct {
-	Writer    string        // "pwrite" or "mmap"
+	Writer    string        // "pwrite", "direct" or "mmap"
 	Sync      SyncPolicy    // what an acknowledgement means
 	Appends   uint64        // successful calls of Append and AppendLazy
 	Records   uint64        // staged records
@@ -276,6 +294,10 @@ type Stats struct {
 	LastFlush time.Duration // wall time of the latest group's write and sync
 	Recycled  uint64        // segments that were trimmed and kept for reuse
 	CutBytes  int64         // bytes of a torn tail that Open cleared
+
+	Scrubbed uint64 // bytes that scrubbing read
+	Passes   uint64 // of scrubbing over all sealed segments
+	Corrupt  int    // segments in which it found damage; see Log.Corruption
 
 	First, Next, Durable uint64
 	Segments             int   // segments that hold records, the active one included
@@ -302,6 +324,8 @@ func (l *Log) Stats() Stats {
 	for _, seg := range l.segs {
 		s.DiskBytes += seg.size
 	}
+	s.Scrubbed, s.Passes = l.scrub.counts()
+	s.Corrupt = len(l.scrub.corruption())
 	return s
 }
 
@@ -320,6 +344,7 @@ func (l *Log) close() error {
 	close(l.stopping)
 	<-l.flushed
 	<-l.prepared
+	<-l.scrub.ended
 
 	l.trim.Lock() // a running Trim may still bring a spare
 	defer l.trim.Unlock()

@@ -1,6 +1,7 @@
 package mq
 
 import (
+	"cmp"
 	"errors"
 	"runtime"
 	"slices"
@@ -8,66 +9,108 @@ import (
 )
 
 const (
-	probeName   = "probe" + tempSuffix
 	probeBytes  = 128 << 10
-	probeRounds = 9
+	probeRounds = 15
+	// probeShare is how many writes fall on one page, as the small groups of an idle log do.
+	probeShare = 4
 )
 
-// chooseAccess decides between the two writers. "auto" times both on a small file and takes mmap only when it is clearly
-// faster: stores through a mapping give the kernel less to tell about errors.
+// writers are the ways to write that Config.Writer names.
+var writers = map[string]access{"pwrite": accessPwrite, "direct": accessDirect, "mmap": accessMmap}
+
+// chooseAccess decides between the writers. "auto" times them on small files. Direct writes need only be faster; a mapping
+// must be clearly faster, because stores give the kernel less to tell about errors.
 func (l *Log) chooseAccess() error {
 	l.access = accessPwrite
-	if l.cfg.Writer == "mmap" {
-		l.access = accessMmap
-	}
-	if l.cfg.Writer != "auto" || runtime.GOOS != "linux" {
+	if how, ok := writers[l.cfg.Writer]; ok {
+		l.access = how
 		return nil
 	}
-	pwrite, err := l.probe(accessPwrite)
+	if runtime.GOOS != "linux" {
+		return nil
+	}
+	took, err := l.probe(accessPwrite, accessDirect, accessMmap)
 	if err != nil {
 		if errors.Is(err, errNoProbe) {
 			return nil
 		}
 		return err
 	}
-	mmap, err := l.probe(accessMmap)
-	if err == nil && mmap < pwrite*8/10 {
+	if d, ok := took[accessDirect]; ok && d < took[accessPwrite]*11/10 {
+		l.access = accessDirect
+	}
+	if m, ok := took[accessMmap]; ok && m < took[l.access]*8/10 {
 		l.access = accessMmap
 	}
-	return nil // a file system that cannot map is no error
+	return nil
 }
 
 // errNoProbe means that the disk has no room even for the probe; the log may well be readable.
 var errNoProbe = errors.New("no space for a probe")
 
-// probe returns the median time of a small durable write.
-func (l *Log) probe(how access) (time.Duration, error) {
-	if err := l.disk.fill(probeName, probeBytes, how, l.stopping); err != nil {
-		_ = l.disk.remove(probeName)
-		return 0, errors.Join(errNoProbe, err)
+// probe returns the median times of a small durable write. They are taken in turn, so that a busy disk is unfair to
+// none. A file system may lack all but the first way.
+func (l *Log) probe(ways ...access) (map[access]time.Duration, error) {
+	var tried []probed
+	defer func() {
+		for _, p := range tried {
+			_ = p.file.Close()
+			_ = l.disk.remove(p.name) // the next Open removes it otherwise
+		}
+	}()
+	for i, how := range ways {
+		p, err := l.openProbe(how)
+		if err == nil {
+			tried = append(tried, p)
+		} else if i == 0 {
+			return nil, errors.Join(errNoProbe, err)
+		}
 	}
-	f, err := l.disk.open(probeName, how)
-	if err != nil {
-		return 0, errors.Join(err, l.disk.remove(probeName))
+	block := alignedBytes(pageSize)
+	for round := range probeRounds {
+		for i := range tried {
+			if err := tried[i].time(block, int64(round/probeShare)*pageSize); err != nil {
+				return nil, err
+			}
+		}
 	}
-	took, err := timeWrites(f)
-	return took, errors.Join(err, f.Close(), l.disk.remove(probeName))
+	took := make(map[access]time.Duration, len(tried))
+	for _, p := range tried {
+		slices.SortFunc(p.took, cmp.Compare)
+		took[p.how] = p.took[len(p.took)/2]
+	}
+	return took, nil
 }
 
-func timeWrites(f file) (time.Duration, error) {
-	var took [probeRounds]time.Duration
-	block := make([]byte, 336) // a record of 256 bytes with its commit
-	for i := range took {
-		off := int64(i * len(block))
-		start := time.Now()
-		if _, err := f.WriteAt(block, off); err != nil {
-			return 0, err
-		}
-		if err := f.sync(off, int64(len(block))); err != nil {
-			return 0, err
-		}
-		took[i] = time.Since(start)
+// probed is a small file that is written in one of the ways.
+type probed struct {
+	how  access
+	name string
+	file file
+	took []time.Duration
+}
+
+func (l *Log) openProbe(how access) (probed, error) {
+	p := probed{how: how, name: "probe-" + how.String() + tempSuffix}
+	err := l.disk.fill(p.name, probeBytes, how, l.stopping)
+	if err == nil {
+		p.file, err = l.disk.open(p.name, how)
 	}
-	slices.Sort(took[:])
-	return took[probeRounds/2], nil
+	if err != nil {
+		_ = l.disk.remove(p.name)
+	}
+	return p, err
+}
+
+// time notes the time of one durable write.
+func (p *probed) time(block []byte, off int64) error {
+	start := time.Now()
+	if _, err := p.file.WriteAt(block, off); err != nil {
+		return err
+	}
+	if err := p.file.sync(off, int64(len(block))); err != nil {
+		return err
+	}
+	p.took = append(p.took, time.Since(start))
+	return nil
 }

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"time"
 )
 
 // Read calls fn for every record with a sequence of at least from that was durable when Read was called, in order. An error of fn
 // ends it and is returned as it is. fn may use the log, also to Append and Trim; a Trim that overtakes the Read ends it with ErrTrimmed, or
 // lets it finish the segment that it is in.
 //
-// from below First is ErrTrimmed, from above Next is ErrBeyondEnd. Damage is a *CorruptError; all records in front
-// of it have been delivered.
+// from below First is ErrTrimmed, from above Next is ErrBeyondEnd. Damage is a *CorruptError, and records that a Repair gave up
+// are a *LostError; all records in front of it have been delivered. Who can do without the lost records reads on from LostError.End.
 func (l *Log) Read(from uint64, fn func(Entry) error) error {
 	l.mu.Lock()
 	next, end := l.next, l.durable.Load()
@@ -82,28 +83,49 @@ func (l *Log) readSegment(s *segment, r extent, from uint64, fn func(Entry) erro
 	}
 	defer func() { _ = f.Close() }() // only read
 	sc := newScanner(f, s.seed, r.start.off, r.dataEnd)
+	marked := r.start.off
+	var e frame
 	for want := r.start.seq; want < r.end; {
 		at := sc.off
-		e, err := sc.next()
+		err := sc.into(&e)
+		if err == nil && e.flags == 0 && e.seq == want { // nearly always
+			want++
+			if e.seq < from {
+				continue
+			}
+			if err := fn(Entry{Seq: e.seq, Queue: e.queue, Type: e.kind, Body: e.body}); err != nil {
+				return err
+			}
+			continue
+		}
 		switch {
 		case err == io.EOF:
-			return &CorruptError{s.name(), at, fmt.Sprintf("the segment ends before record %d", want)}
+			return l.corrupt(s, at, "the segment ends before record %d", want)
 		case err == errBadRecord:
-			return &CorruptError{s.name(), at, fmt.Sprintf("record %d is not intact", want)}
+			return l.corrupt(s, at, "record %d is not intact", want)
 		case err != nil:
 			return fmt.Errorf("mq: read %s: %w", s.name(), err)
 		case e.isCommit():
+			if sc.off-marked >= indexSpacing { // so that the next Read finds its way without a scan
+				marked = sc.off
+				l.mu.Lock()
+				s.addMark(want, sc.off) // a group starts behind each commit
+				l.mu.Unlock()
+			}
 			continue
-		case e.flags != 0 || e.seq != want:
-			return &CorruptError{s.name(), at, fmt.Sprintf("there is record %d where %d must be", e.seq, want)}
 		}
-		want++
-		if e.seq < from {
+		if h, ok := takeHole(e); ok && h.first == want {
+			if want = h.end; from < want {
+				return &LostError{First: max(from, h.first), End: h.end, Repaired: time.Unix(0, h.at)}
+			}
 			continue
 		}
-		if err := fn(Entry{Seq: e.seq, Queue: e.queue, Type: e.kind, Body: e.body}); err != nil {
-			return err
-		}
+		return l.corrupt(s, at, "there is record %d where %d must be", e.seq, want)
 	}
 	return nil
+}
+
+// corrupt states damage at an offset of s.
+func (l *Log) corrupt(s *segment, off int64, why string, args ...any) error {
+	return &CorruptError{Dir: l.cfg.Dir, Segment: s.name(), Offset: off, Why: fmt.Sprintf(why, args...)}
 }

@@ -26,6 +26,7 @@ const (
 	recordHeaderSize = 24
 	commitBodySize   = 32
 	commitSize       = recordHeaderSize + commitBodySize
+	holeBodySize     = 16
 	recordAlign      = 8
 )
 
@@ -33,8 +34,10 @@ const (
 // its queue is zero. All other flag bits are reserved and zero in format version 1.
 const flagControl = 1 << 0
 
-// controlCommit closes a flush group.
-const controlCommit = 1
+const (
+	controlCommit = 1 // closes a flush group
+	controlHole   = 2 // stands between two groups for records that a Repair gave up
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -86,21 +89,25 @@ func bodyLen(b []byte) int64 { return int64(binary.LittleEndian.Uint32(b[4:])) }
 // takeFrame decodes the record at the start of b, which lies at off in a segment with the given seed. It reports
 // false when b does not hold an intact record there.
 func takeFrame(b []byte, seed uint32, off int64) (frame, bool) {
+	var f frame
+	ok := f.take(b, seed, off)
+	return f, ok
+}
+
+// take is takeFrame without a copy of the frame; f is meaningless when it reports false.
+func (f *frame) take(b []byte, seed uint32, off int64) bool {
 	if len(b) < recordHeaderSize || bodyLen(b) > int64(len(b)-recordHeaderSize) {
-		return frame{}, false
+		return false
 	}
 	used := recordHeaderSize + int(bodyLen(b))
-	f := frame{
-		crc:   binary.LittleEndian.Uint32(b),
-		kind:  b[8],
-		flags: b[9],
-		epoch: binary.LittleEndian.Uint16(b[10:]),
-		queue: binary.LittleEndian.Uint32(b[12:]),
-		seq:   binary.LittleEndian.Uint64(b[16:]),
-		body:  b[recordHeaderSize:used:used],
-	}
+	f.crc = binary.LittleEndian.Uint32(b)
+	f.kind, f.flags = b[8], b[9]
+	f.epoch = binary.LittleEndian.Uint16(b[10:])
+	f.queue = binary.LittleEndian.Uint32(b[12:])
+	f.seq = binary.LittleEndian.Uint64(b[16:])
+	f.body = b[recordHeaderSize:used:used]
 	// Sequences start at 1, so zeroed space is never a record, whatever its checksum would say.
-	return f, f.seq != 0 && f.crc == frameCRC(seed, off, b[:used])
+	return f.seq != 0 && f.crc == frameCRC(seed, off, b[:used])
 }
 
 // commit is the body of a commit record. It names the records of the group that it closes, and what was known to
@@ -134,6 +141,33 @@ func takeCommit(f frame) (commit, bool) {
 		durable: binary.LittleEndian.Uint64(f.body[24:]),
 	}
 	return c, c.first+uint64(c.count) == f.seq && c.durable <= c.first
+}
+
+// hole is a hole record: the records from first up to its own sequence were lost, and somebody chose to go on
+// without them. It counts by itself, without a commit, because Repair seals every segment in which it writes one.
+type hole struct {
+	first uint64
+	end   uint64 // the record's sequence, as always that of the next record
+	at    int64  // when the choice was made, Unix nanoseconds
+}
+
+func (h hole) frame(epoch uint16) frame {
+	b := binary.LittleEndian.AppendUint64(make([]byte, 0, holeBodySize), h.first)
+	b = binary.LittleEndian.AppendUint64(b, uint64(h.at))
+	return frame{kind: controlHole, flags: flagControl, epoch: epoch, seq: h.end, body: b}
+}
+
+// takeHole decodes a hole record.
+func takeHole(f frame) (hole, bool) {
+	if f.flags != flagControl || f.kind != controlHole || len(f.body) != holeBodySize {
+		return hole{}, false
+	}
+	h := hole{
+		first: binary.LittleEndian.Uint64(f.body),
+		end:   f.seq,
+		at:    int64(binary.LittleEndian.Uint64(f.body[8:])),
+	}
+	return h, h.first < h.end
 }
 
 // foldCRC adds the checksum of one more record to the checksum of checksums.

@@ -44,12 +44,14 @@ func open(cfg Config, d disk, unlock func() error) (*Log, error) {
 		flushed: make(chan struct{}), prepared: make(chan struct{}),
 	}
 	l.changed = sync.NewCond(&l.mu)
+	l.scrub = newScrubber(l, cfg.ScrubBytesPerSecond, cfg.OnCorrupt)
 	if err := l.load(); err != nil {
 		return nil, errors.Join(err, l.closeFiles())
 	}
 	l.open = l.newChunk()
 	go l.runFlusher()
 	go l.runPreparer()
+	go l.scrub.run()
 	signal(l.prepare)
 	return l, nil
 }
@@ -60,6 +62,9 @@ func (l *Log) load() error {
 	names, err := l.disk.names()
 	if err != nil {
 		return fmt.Errorf("mq: open: %w", err)
+	}
+	if slices.Contains(names, repairName) {
+		return fmt.Errorf("%w: run `wheelwork mq repair %s` again with the choice that %s names", ErrUnfinished, l.cfg.Dir, repairName)
 	}
 	ids, err := l.tidy(names)
 	if err != nil {
@@ -145,7 +150,7 @@ func (l *Log) resume(ids []uint64) error {
 	var last header
 	for i, id := range ids {
 		if i > 0 && id != ids[i-1]+1 {
-			return &CorruptError{segmentName(ids[i-1] + 1), 0, "the segment is missing"}
+			return l.corrupt(&segment{id: ids[i-1] + 1}, 0, "the segment is missing")
 		}
 		s, h, err := l.inspect(id, i == len(ids)-1)
 		if err != nil {
@@ -154,7 +159,7 @@ func (l *Log) resume(ids []uint64) error {
 		if i == 0 {
 			l.store = h.store
 		} else if prev := l.segs[i-1]; h.store != l.store || s.base != prev.end {
-			return &CorruptError{s.name(), 0, fmt.Sprintf("the segment does not continue %s", prev.name())}
+			return l.corrupt(s, 0, "the segment does not continue %s", prev.name())
 		}
 		l.segs = append(l.segs, s)
 		last = h
@@ -164,7 +169,8 @@ func (l *Log) resume(ids []uint64) error {
 
 // inspect reads what a segment says about itself. All but the last must be sealed.
 func (l *Log) inspect(id uint64, last bool) (*segment, header, error) {
-	name := segmentName(id)
+	s := &segment{id: id, dataEnd: headerSize}
+	name := s.name()
 	f, err := l.disk.open(name, accessRead)
 	if err != nil {
 		return nil, header{}, fmt.Errorf("mq: open segment: %w", err)
@@ -182,13 +188,13 @@ func (l *Log) inspect(id uint64, last bool) (*segment, header, error) {
 	case err != nil:
 		return nil, h, fmt.Errorf("mq: open segment: %w", err)
 	case why != "":
-		return nil, h, &CorruptError{name, 0, why}
+		return nil, h, l.corrupt(s, 0, "%s", why)
 	case h.segment != id:
-		return nil, h, &CorruptError{name, 0, fmt.Sprintf("the header belongs to %s", segmentName(h.segment))}
+		return nil, h, l.corrupt(s, 0, "the header belongs to %s", segmentName(h.segment))
 	case size != h.size:
-		return nil, h, &CorruptError{name, 0, fmt.Sprintf("the file has %d bytes instead of %d", size, h.size)}
+		return nil, h, l.corrupt(s, 0, "the file has %d bytes instead of %d", size, h.size)
 	}
-	s := &segment{id: id, base: h.base, end: h.base, size: h.size, seed: segmentSeed(h.store, id), dataEnd: headerSize}
+	s.base, s.end, s.size, s.seed = h.base, h.base, h.size, segmentSeed(h.store, id)
 	if last {
 		return s, h, nil
 	}
@@ -197,7 +203,7 @@ func (l *Log) inspect(id uint64, last bool) (*segment, header, error) {
 		return nil, h, fmt.Errorf("mq: read %s: %w", name, err)
 	}
 	if !ok {
-		return nil, h, &CorruptError{name, s.limit(), "the footer of a sealed segment is missing"}
+		return nil, h, l.corrupt(s, s.limit(), "the footer of a sealed segment is missing")
 	}
 	s.end, s.dataEnd, s.sealed = ft.end, ft.dataEnd, true
 	return s, h, nil
@@ -227,7 +233,7 @@ func (l *Log) resumeAt(s *segment, h header) (err error) {
 		return fmt.Errorf("mq: read %s: %w", s.name(), err)
 	}
 	if sealed && (t.next != ft.end || t.off != ft.dataEnd) {
-		return &CorruptError{s.name(), t.off, fmt.Sprintf("the segment was sealed behind record %d and only those below %d are intact", ft.end-1, t.next)}
+		return l.corrupt(s, t.off, "the segment was sealed behind record %d and only those below %d are intact", ft.end-1, t.next)
 	}
 	if !sealed {
 		if err := l.cutTail(s, t); err != nil {
@@ -261,8 +267,7 @@ func (l *Log) cutTail(s *segment, t tail) error {
 		return fmt.Errorf("mq: read %s: %w", s.name(), err)
 	}
 	if rot {
-		return &CorruptError{s.name(), t.off, fmt.Sprintf(
-			"record %d was durable, as the commit at offset %d says, and is not intact any more", t.next, at)}
+		return l.corrupt(s, t.off, "record %d was durable, as the commit at offset %d says, and is not intact any more", t.next, at)
 	}
 	n, err := clearFrom(s.file, t.off, s.size)
 	if err != nil {
@@ -277,7 +282,7 @@ func (l *Log) cutTail(s *segment, t tail) error {
 
 // clearFrom zeroes the pages from off on that are not zero and returns how many bytes it wrote.
 func clearFrom(f file, off, size int64) (cleared int64, err error) {
-	buf := make([]byte, 1<<20)
+	buf := make([]byte, min(1<<20, max(size-off, 0)))
 	for off < size {
 		b := buf[:min(int64(len(buf)), size-off)]
 		if _, err := f.ReadAt(b, off); err != nil {

@@ -29,27 +29,55 @@ var errBadRecord = errors.New("no intact record")
 // next returns the record at s.off and steps behind it. It returns io.EOF at the limit, errBadRecord when there is
 // no intact record, and any error of the disk as it is. The body is valid until the next call.
 func (s *scanner) next() (frame, error) {
-	if s.off >= s.limit {
-		return frame{}, io.EOF
+	var f frame
+	err := s.into(&f)
+	return f, err
+}
+
+// into is next without a copy of the frame; f is meaningless when there is an error.
+func (s *scanner) into(f *frame) error {
+	size := wholeFrame(s.have)
+	if size == 0 {
+		var err error
+		if size, err = s.fill(); err != nil {
+			return err
+		}
 	}
-	if err := s.need(recordHeaderSize); err != nil {
-		return frame{}, err
-	}
-	n := bodyLen(s.have)
-	if n > s.limit-s.off-recordHeaderSize {
-		return frame{}, errBadRecord
-	}
-	size := frameSize(int(n))
-	if err := s.need(size); err != nil {
-		return frame{}, err
-	}
-	f, ok := takeFrame(s.have, s.seed, s.off)
-	if !ok {
-		return frame{}, errBadRecord
+	if !f.take(s.have, s.seed, s.off) {
+		return errBadRecord
 	}
 	s.have = s.have[size:]
 	s.off += int64(size)
-	return f, nil
+	return nil
+}
+
+// wholeFrame returns the size of the frame at the start of b, 0 when b does not hold all of it.
+func wholeFrame(b []byte) int {
+	if len(b) < recordHeaderSize {
+		return 0
+	}
+	if n := bodyLen(b); n <= int64(len(b)) {
+		if size := frameSize(int(n)); size <= len(b) {
+			return size
+		}
+	}
+	return 0
+}
+
+// fill reads until s.have holds the next frame, and returns its size.
+func (s *scanner) fill() (int, error) {
+	if s.off >= s.limit {
+		return 0, io.EOF
+	}
+	if err := s.need(recordHeaderSize); err != nil {
+		return 0, err
+	}
+	n := bodyLen(s.have)
+	if n > s.limit-s.off-recordHeaderSize {
+		return 0, errBadRecord
+	}
+	size := frameSize(int(n))
+	return size, s.need(size)
 }
 
 // need makes the next n bytes available in s.have.
@@ -75,43 +103,56 @@ func (s *scanner) need(n int) error {
 	return fmt.Errorf("read at %d: %w", s.off, err)
 }
 
-// tail is the state of an unsealed segment behind its last complete group.
+// tail is the state of a segment behind a complete group.
 type tail struct {
 	off    int64  // where the next group goes
 	next   uint64 // sequence of the next record
-	commit int64  // offset of the last commit, 0 if there is none
+	commit int64  // offset of the last commit, 0 if there is none, anyCommit when it is not known
 	epoch  uint16 // of the last commit, or of the header
 	groups []mark // a sparse list of group starts
+	// records counts those in complete groups and lost those that holes stand for.
+	records, lost uint64
 }
 
+// anyCommit stands for the offset of a commit that was damaged.
+const anyCommit = -1
+
 // findTail walks the groups of s from its first record and stops in front of the first group that is not complete.
-// A group counts only as a whole: its records in dense sequence, closed by a commit that names them.
 func findTail(r io.ReaderAt, s *segment, epoch uint16) (tail, error) {
 	t := tail{off: headerSize, next: s.base, epoch: epoch}
-	sc := newScanner(r, s.seed, headerSize, s.limit())
-	g := group{first: s.base, epoch: epoch}
+	_, err := t.follow(newScanner(r, s.seed, headerSize, s.limit()))
+	return t, err
+}
+
+// follow moves t behind the last of the complete groups at sc, which stands at t.off, and returns where the first
+// frame is that makes the next group incomplete. A group counts only as a whole: its records in dense sequence,
+// closed by a commit that names them. A hole counts by itself, between two groups.
+func (t *tail) follow(sc *scanner) (stopped int64, err error) {
+	g := group{first: t.next, epoch: t.epoch}
 	for {
 		at := sc.off
 		f, err := sc.next()
 		if err == io.EOF || err == errBadRecord {
-			return t, nil
+			return at, nil
 		}
 		if err != nil {
-			return t, err
+			return at, err
 		}
-		if !f.isCommit() {
-			if !g.add(f) {
-				return t, nil
-			}
+		if f.flags == 0 && g.add(f) {
 			continue
 		}
-		if !g.closedBy(f, t.commit) {
-			return t, nil
+		if h, ok := takeHole(f); ok && g.accepts(h, f) {
+			t.lost += h.end - h.first
+		} else if g.closedBy(f, t.commit) {
+			t.commit = at
+		} else {
+			return at, nil
 		}
 		if n := len(t.groups); n == 0 || t.off-t.groups[n-1].off >= indexSpacing {
 			t.groups = append(t.groups, mark{t.next, t.off})
 		}
-		t.off, t.next, t.commit, t.epoch = sc.off, f.seq, at, f.epoch
+		t.off, t.next, t.epoch = sc.off, f.seq, f.epoch
+		t.records += uint64(g.count)
 		g = group{first: f.seq, epoch: f.epoch}
 	}
 }
@@ -124,9 +165,9 @@ type group struct {
 	epoch uint16 // never goes back along a segment
 }
 
-// add takes the next record and reports false when it cannot belong to the group.
+// add takes the next record, which is none of the log itself, and reports false when it cannot belong to the group.
 func (g *group) add(f frame) bool {
-	if f.flags != 0 || f.seq != g.first+uint64(g.count) || int16(f.epoch-g.epoch) < 0 {
+	if f.seq != g.first+uint64(g.count) || int16(f.epoch-g.epoch) < 0 {
 		return false
 	}
 	g.count++
@@ -138,32 +179,47 @@ func (g *group) add(f frame) bool {
 // closedBy reports whether f is the commit of exactly this group and follows the commit at prev.
 func (g *group) closedBy(f frame, prev int64) bool {
 	c, ok := takeCommit(f)
-	return ok && c.first == g.first && c.count == g.count && c.crcs == g.crcs && c.prev == uint64(prev) &&
-		int16(f.epoch-g.epoch) >= 0
+	return ok && c.first == g.first && c.count == g.count && c.crcs == g.crcs &&
+		(c.prev == uint64(prev) || prev == anyCommit) && int16(f.epoch-g.epoch) >= 0
+}
+
+// accepts reports whether h, which was read as f, can stand where the group would start.
+func (g *group) accepts(h hole, f frame) bool {
+	return g.count == 0 && h.first == g.first && int16(f.epoch-g.epoch) >= 0
 }
 
 // laterProof looks behind a bad place for a commit that was written when records from next on were already
-// durable. Finding one means that the bad place is rot in acknowledged data and no torn tail. Records are aligned,
-// so that every place where a commit can be is looked at.
+// durable. Finding one means that the bad place is rot in acknowledged data and no torn tail.
 func laterProof(r io.ReaderAt, s *segment, from int64, next uint64) (offset int64, found bool, err error) {
+	_, offset, found, err = findCommit(r, s.seed, from, s.limit(), func(c commit) bool { return c.durable > next })
+	return offset, found, err
+}
+
+// findCommit returns the first intact commit in [from, limit) that is wanted. Records are aligned, so that every
+// place where a commit can be is looked at.
+func findCommit(r io.ReaderAt, seed uint32, from, limit int64, wanted func(commit) bool) (c commit, offset int64, found bool, err error) {
 	const step = 1 << 20
-	buf := make([]byte, step+commitSize)
-	for at := from; at+commitSize <= s.limit(); at += step {
-		want := buf[:min(int64(len(buf)), s.limit()-at)]
+	buf := make([]byte, min(step+commitSize, max(limit-from, 0)))
+	for at := from; at+commitSize <= limit; at += step {
+		want := buf[:min(int64(len(buf)), limit-at)]
 		if n, err := r.ReadAt(want, at); n < len(want) {
 			if errors.Is(err, io.EOF) {
 				want = want[:n]
 			} else {
-				return 0, false, fmt.Errorf("read at %d: %w", at, err)
+				return c, 0, false, fmt.Errorf("read at %d: %w", at, err)
 			}
 		}
 		for i := 0; i+commitSize <= len(want); i += recordAlign {
-			if c, ok := commitAt(want[i:i+commitSize], s.seed, at+int64(i)); ok && c.durable > next {
-				return at + int64(i), true, nil
+			// Most of what is behind a torn tail is empty. No commit starts in a page of zeros: its length is not zero.
+			for i%pageSize == 0 && i+pageSize+commitSize <= len(want) && isZero(want[i:i+pageSize]) {
+				i += pageSize
+			}
+			if c, ok := commitAt(want[i:i+commitSize], seed, at+int64(i)); ok && wanted(c) {
+				return c, at + int64(i), true, nil
 			}
 		}
 	}
-	return 0, false, nil
+	return c, 0, false, nil
 }
 
 // commitAt decodes a commit record at b. Looking at its constant bytes first spares nearly all checksums.

@@ -178,8 +178,9 @@ func (l *Log) dropFirst(before uint64) (*segment, error) {
 // discard recycles or deletes the file of s, which Read does not find any more. The directory is synced each time:
 // segments must vanish from the front, or a crash would leave a gap.
 func (l *Log) discard(s *segment) error {
+	damaged := l.scrub.forget(s.id)
 	l.mu.Lock()
-	reuse := s.pins == 0 && s.size == l.cfg.SegmentBytes && len(l.spares)+l.preparer.making < maxSpares && l.err == nil
+	reuse := !damaged && s.pins == 0 && s.size == l.cfg.SegmentBytes && len(l.spares)+l.preparer.making < maxSpares && l.err == nil
 	l.preparer.serial++
 	name := spareName(l.preparer.serial)
 	l.preparer.failed = time.Time{}

@@ -38,14 +38,7 @@ var scheduled = map[string]*sdk.Schedule{
 // checks that every acknowledged trigger ended in exactly one terminal run and
 // that no planned time was run twice.
 func TestKill(t *testing.T) {
-	rounds := 20
-	switch {
-	case os.Getenv("WHEELWORK_LONG") != "":
-		rounds = 200
-	case testing.Short():
-		rounds = 5
-	}
-	seed := seedOf(t)
+	rounds, seed := roundsOf(t), seedOf(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	p := buildProgram(t, freeAddress(t, rnd))
 	url := "http://" + p.listen
@@ -389,6 +382,24 @@ func dial(t *testing.T, url string, opt sdk.Options) *sdk.Client {
 	}
 	t.Cleanup(func() { c.Close() }) //nolint:errcheck // the server may be gone
 	return c
+}
+
+// roundsOf returns how often to kill.
+func roundsOf(t *testing.T) int {
+	t.Helper()
+	switch n := os.Getenv("WHEELWORK_ROUNDS"); {
+	case n != "":
+		rounds, err := strconv.Atoi(n)
+		if err != nil || rounds < 1 {
+			t.Fatalf("WHEELWORK_ROUNDS=%s is no number of rounds", n)
+		}
+		return rounds
+	case os.Getenv("WHEELWORK_LONG") != "":
+		return 200
+	case testing.Short():
+		return 5
+	}
+	return 20
 }
 
 func seedOf(t *testing.T) uint64 {

@@ -1,63 +1,337 @@
 package wheel
 
 import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
-// The wheel against a sorted list: same entries, same times, never early.
-func TestWheelMatchesSortedList(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		now := rapid.Int64Range(0, 1<<41).Draw(t, "start")
-		w := New[int](now)
-		model := map[int]int64{} // id -> due
-		id := 0
-		span := rapid.SampledFrom([]int64{10, 300, 70_000, 1 << 25, 1 << 34})
-		steps := rapid.IntRange(1, 60).Draw(t, "steps")
-		for range steps {
-			if rapid.Bool().Draw(t, "add") {
-				due := now + rapid.Int64Range(-5, span.Draw(t, "span")).Draw(t, "due")
-				w.Add(due, id)
-				model[id] = due
-				id++
-				continue
-			}
-			if at, ok := w.Next(); ok != (len(model) > 0) {
-				t.Fatalf("Next says %v with %d entries", ok, len(model))
-			} else if ok {
-				for i, due := range model {
-					if due >= now && due < at {
-						t.Fatalf("Next says %d, entry %d is due at %d", at, i, due)
-					}
-				}
-			}
-			now += rapid.Int64Range(0, span.Draw(t, "span")).Draw(t, "step")
-			last := int64(-1)
-			w.Advance(now, func(due int64, v int) {
-				want, ok := model[v]
-				if !ok {
-					t.Fatalf("entry %d fired twice", v)
-				}
-				if due > now || due < want || due < last {
-					t.Fatalf("entry %d of %d fired as %d at %d after %d", v, want, due, now, last)
-				}
-				last = due
-				delete(model, v)
-			})
-			for i, due := range model {
-				if due <= now {
-					t.Fatalf("entry %d of %d did not fire at %d", i, due, now)
-				}
-			}
-			if w.Len() != len(model) {
-				t.Fatalf("Len %d, want %d", w.Len(), len(model))
-			}
-			now++ // Advance(now) has consumed now itself
+// timer is a value as an owner that cancels would use it: an id that is used
+// again, and the number of its use.
+type timer struct{ id, gen uint32 }
+
+// model is a wheel and what it should be: a list sorted by deadline.
+type model struct {
+	t      testing.TB
+	w      *Wheel[timer]
+	now    int64 // the next moment that may fire
+	gens   []uint32
+	free   []uint32
+	live   []pending // sorted by due, equal ones in the order of adding
+	stale  int       // entries of cancelled timers that may be in the wheel
+	serial uint64
+}
+
+type pending struct {
+	due    int64
+	serial uint64
+	timer
+}
+
+func newModel(t testing.TB, now int64) *model {
+	return &model{t: t, w: New[timer](now), now: min(max(now, 0), end)}
+}
+
+func (m *model) holds(_ int64, v timer) bool { return m.gens[v.id] == v.gen }
+
+func (m *model) add(due int64) {
+	if len(m.free) == 0 {
+		m.free = append(m.free, uint32(len(m.gens)))
+		m.gens = append(m.gens, 0)
+	}
+	id := m.free[len(m.free)-1]
+	m.free = m.free[:len(m.free)-1]
+	m.serial++
+	p := pending{max(due, m.now), m.serial, timer{id, m.gens[id]}}
+	i, _ := slices.BinarySearchFunc(m.live, p, func(a, b pending) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.serial, b.serial)) })
+	m.live = slices.Insert(m.live, i, p)
+	m.w.Add(due, p.timer)
+}
+
+func (m *model) end(id uint32) {
+	m.gens[id]++
+	m.free = append(m.free, id)
+}
+
+func (m *model) cancel(i int) {
+	if len(m.live) > 0 {
+		i %= len(m.live)
+		m.end(m.live[i].id)
+		m.live = slices.Delete(m.live, i, i+1)
+		m.stale++
+	}
+}
+
+func (m *model) sweep() {
+	m.w.Sweep(m.holds)
+	m.stale = 0
+}
+
+// advance goes to a time and checks all that fires. While they fire, as many
+// timers as again says are added, at distances that follow from the deadlines.
+func (m *model) advance(now int64, again int) {
+	m.t.Helper()
+	m.w.Advance(now, func(due int64, v timer) {
+		if due > now {
+			m.t.Fatalf("early: %d fired at %d", due, now)
+		}
+		if !m.holds(due, v) {
+			m.stale--
+			return
+		}
+		want := m.live[0]
+		if due != want.due || v != want.timer {
+			m.t.Fatalf("at %d: fired %v of %d, want %v", now, v, due, want)
+		}
+		m.live = m.live[1:]
+		m.end(v.id)
+		m.now = max(m.now, due+1)
+		if again > 0 {
+			again--
+			m.add(due + int64(again%3)*97 - 50)
 		}
 	})
+	m.now = max(m.now, now+1)
+	if len(m.live) > 0 && m.live[0].due <= now {
+		m.t.Fatalf("at %d: %v has not fired", now, m.live[0])
+	}
+	m.check()
+}
+
+func (m *model) check() {
+	m.t.Helper()
+	if n := m.w.Len(); n < len(m.live) || n > len(m.live)+m.stale {
+		m.t.Fatalf("Len %d with %d live and %d stale", n, len(m.live), m.stale)
+	}
+	at, ok := m.w.Next()
+	if ok != (m.w.Len() > 0) {
+		m.t.Fatalf("Next says %v with %d entries", ok, m.w.Len())
+	}
+	if len(m.live) > 0 && at > m.live[0].due {
+		m.t.Fatalf("Next says %d, and %v is due before", at, m.live[0])
+	}
+	if ok && at < m.now {
+		m.t.Fatalf("Next says %d, which was fired at %d", at, m.now)
+	}
+}
+
+// spans are distances that reach every level and the edges between them.
+func span(b byte, x uint16) int64 {
+	d := int64(1) << (b % 62)
+	switch b >> 6 {
+	case 0:
+		return d
+	case 1:
+		return d - 1
+	case 2:
+		return d + int64(x)
+	default:
+		return int64(x)
+	}
+}
+
+// play reads operations of 4 bytes each.
+func (m *model) play(ops []byte) {
+	for ; len(ops) >= 4; ops = ops[4:] {
+		x := binary.LittleEndian.Uint16(ops[2:])
+		d := span(ops[1], x)
+		switch ops[0] % 8 {
+		case 0, 1, 2:
+			m.add(saturate(m.now, d))
+		case 3:
+			m.add(m.now - d)
+		case 4:
+			m.cancel(int(x))
+		case 5:
+			if ops[1]%16 == 0 {
+				m.sweep()
+			} else {
+				m.cancel(int(x))
+			}
+		case 6: // as an owner does that sleeps until Next
+			if at, ok := m.w.Next(); ok && at < end {
+				m.advance(at, 0)
+			}
+		case 7:
+			if now := saturate(m.now, d); now < end {
+				m.advance(now, int(x%8))
+			}
+		}
+		m.check()
+	}
+	m.drain()
+}
+
+// drain goes from moment to moment until nothing is left.
+func (m *model) drain() {
+	m.t.Helper()
+	for at, ok := m.w.Next(); ok && at < end; at, ok = m.w.Next() {
+		m.advance(at, 0)
+	}
+	m.sweep()
+	if m.w.Len() != len(m.live) || len(m.live) > 0 && m.live[0].due < end {
+		m.t.Fatalf("%d entries and %d timers are left", m.w.Len(), len(m.live))
+	}
+}
+
+func saturate(now, d int64) int64 {
+	if now > math.MaxInt64-d {
+		return math.MaxInt64
+	}
+	return now + d
+}
+
+// The wheel against a sorted list. WHEELWORK_LONG=1 does a hundred times as much.
+func TestAgainstSortedList(t *testing.T) {
+	rounds := 300
+	if os.Getenv("WHEELWORK_LONG") != "" {
+		rounds *= 100
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for round := range rounds {
+		r := rand.New(rand.NewPCG(seed, uint64(round)))
+		ops := make([]byte, 4*r.IntN(2000))
+		near := byte(r.IntN(62)) + 1 // so that some rounds are crowded
+		for i := range ops {
+			ops[i] = byte(r.Uint32())
+			if i%4 == 1 && r.IntN(4) > 0 {
+				ops[i] = 128 + ops[i]%near
+			}
+		}
+		now := r.Int64N(1 << r.IntN(63))
+		if round%8 == 0 { // around a carry into a high byte
+			now = now&^(1<<40-1) - r.Int64N(4)
+		}
+		newModel(t, now).play(ops)
+		if t.Failed() {
+			t.Fatalf("round %d", round)
+		}
+	}
+}
+
+func FuzzAgainstSortedList(f *testing.F) {
+	f.Add(int64(0), []byte{0, 8, 0, 0, 7, 16, 0, 0})
+	f.Add(int64(255), []byte{0, 72, 0, 0, 0, 8, 0, 0, 6, 0, 0, 0, 5, 0, 0, 0})
+	f.Add(int64(1<<32-1), []byte{0, 61, 0, 0, 4, 0, 0, 0, 0, 32, 0, 0, 5, 16, 0, 0, 7, 40, 1, 1})
+	f.Add(int64(math.MaxInt64), []byte{0, 1, 0, 0, 7, 61, 0, 0})
+	f.Add(int64(math.MinInt64), []byte{3, 1, 0, 0, 7, 61, 3, 0})
+	f.Fuzz(func(t *testing.T, now int64, ops []byte) {
+		newModel(t, now).play(ops[:min(len(ops), 4000)])
+	})
+}
+
+// Each carry between two levels, one before, at and after it, and jumps over it.
+func TestCarries(t *testing.T) {
+	for level := 1; level < levels; level++ {
+		edge := int64(1) << (8 * level)
+		for _, before := range []int64{1, 2, 255, 256} {
+			for _, jump := range []int64{0, 1, 2, 256, 1000} {
+				t.Run(fmt.Sprintf("%d-%d+%d", edge, before, jump), func(t *testing.T) {
+					m := newModel(t, edge-before)
+					for _, d := range []int64{-1, 0, 1, 2, 255, 256, 257} {
+						m.add(edge + d)
+						m.add(edge + d)
+						m.add(saturate(edge, edge*255+d)) // and the next higher ones
+					}
+					m.advance(edge-1, 0)
+					m.advance(edge-1+jump, 0)
+					m.drain()
+				})
+			}
+		}
+	}
+}
+
+// Years away, centuries away, and at the end of time.
+func TestHorizon(t *testing.T) {
+	const year = 365 * 24 * 3_600_000
+	m := newModel(t, 56*year)
+	for _, due := range []int64{57 * year, 456 * year, 1 << 56, 1<<62 + 5, end} {
+		m.add(due - 1)
+		m.advance(due-2, 0)
+		m.advance(due-1, 0)
+		if m.w.Len() != 0 {
+			t.Fatalf("%d did not fire", due)
+		}
+	}
+	m.w.Advance(math.MaxInt64, func(int64, timer) { t.Fatal("nothing was there") })
+	m.w.Add(math.MaxInt64, timer{}) // after the last moment
+	m.w.Advance(math.MaxInt64, func(int64, timer) { t.Fatal("fired after the end of time") })
+	if at, ok := m.w.Next(); !ok || at < end {
+		t.Fatalf("Next says %d, %v", at, ok)
+	}
+}
+
+// One timer alone wakes its owner once, at its time.
+func TestNextIsExact(t *testing.T) {
+	for _, d := range []int64{0, 1, 255, 256, 70_000, 3_600_000, 1 << 40} {
+		w := New[int](1_000_000)
+		w.Add(1_000_000+d, 1)
+		if at, ok := w.Next(); !ok || at != 1_000_000+d {
+			t.Errorf("the only timer is due in %d, Next says %d", d, at-1_000_000)
+		}
+	}
+}
+
+// Among many it wakes no later than the first, wherever in its slot that lies.
+func TestNextAmongMany(t *testing.T) {
+	for n := range 5 * chunkLen {
+		w := New[int](0)
+		for i := range n + 1 {
+			w.Add(int64(65_535-i), i)
+		}
+		if at, ok := w.Next(); !ok || at > int64(65_535-n) {
+			t.Fatalf("the first of %d is due at %d, Next says %d", n+1, 65_535-n, at)
+		}
+	}
+}
+
+// A sweep keeps what holds in its order, wherever the chunks of a slot end, and
+// the slot takes more afterwards.
+func TestSweepOfOneSlot(t *testing.T) {
+	for n := range 4*chunkLen + 2 {
+		for from := 0; from <= n; from += max(1, n/9) {
+			for _, to := range []int{from, from + 1, from + chunkLen, from + 2*chunkLen, n} {
+				w := New[*int](0)
+				var want []int
+				for i := range n {
+					w.Add(300, &i)
+					if i >= from && i < to {
+						want = append(want, i)
+					}
+				}
+				w.Sweep(func(_ int64, v *int) bool { return *v >= from && *v < to })
+				kept := 0
+				for _, page := range w.slab.pages {
+					for _, c := range page {
+						for _, e := range c.e {
+							if e.v != nil {
+								kept++
+							}
+						}
+					}
+				}
+				if w.Len() != len(want) || kept != len(want) {
+					t.Fatalf("%d of %d hold, %d are counted and %d kept", len(want), n, w.Len(), kept)
+				}
+				for i := range chunkLen + 1 {
+					w.Add(300, &i)
+					want = append(want, i)
+				}
+				var got []int
+				w.Advance(300, func(_ int64, v *int) { got = append(got, *v) })
+				if !slices.Equal(got, want) {
+					t.Fatalf("[%d,%d) of %d: fired %v, want %v", from, to, n, got, want)
+				}
+			}
+		}
+	}
 }
 
 func TestAddWhileFiring(t *testing.T) {
@@ -85,21 +359,71 @@ func TestAddWhileFiring(t *testing.T) {
 	}
 }
 
+// Memory is used again, and given back when nothing is left.
+func TestMemory(t *testing.T) {
+	w := New[timer](0)
+	fill := func(n int) {
+		for i := range n {
+			w.Add(int64(i%5000), timer{id: uint32(i)})
+		}
+	}
+	fill(100_000)
+	pages := len(w.slab.pages)
+	if most := (100_000/chunkLen+5000)/pageLen + 2; pages > most {
+		t.Fatalf("%d pages, want at most %d", pages, most)
+	}
+	for range 10 {
+		keep := false
+		w.Sweep(func(int64, timer) bool { keep = !keep; return keep })
+		fill(50_000)
+	}
+	if n := len(w.slab.pages); n > pages*11/10+1 {
+		t.Fatalf("%d pages after sweeps, %d before", n, pages)
+	}
+	w.Sweep(func(int64, timer) bool { return false })
+	if w.Len() != 0 || len(w.slab.pages) != 1 {
+		t.Fatalf("%d entries and %d pages are left", w.Len(), len(w.slab.pages))
+	}
+	fill(100_000)
+	w.Advance(5000, func(int64, timer) {})
+	if w.Len() != 0 || len(w.slab.pages) != 1 {
+		t.Fatalf("%d entries and %d pages are left", w.Len(), len(w.slab.pages))
+	}
+	// A value that fired or was dropped is not kept alive.
+	p := New[*int](0)
+	p.Add(1, new(int))
+	p.Add(2, new(int))
+	p.Add(1000, new(int))
+	p.Advance(1, func(int64, *int) {})
+	p.Sweep(func(due int64, _ *int) bool { return due == 1000 })
+	kept := 0
+	for _, c := range p.slab.pages[0] {
+		for _, e := range c.e {
+			if e.v != nil {
+				kept++
+			}
+		}
+	}
+	if kept != 1 {
+		t.Fatalf("%d values are kept, want 1", kept)
+	}
+}
+
 func BenchmarkAdd(b *testing.B) {
-	w := New[*int](0)
+	w := New[timer](0)
 	r := rand.New(rand.NewPCG(1, 2))
 	b.ReportAllocs()
 	for b.Loop() {
-		w.Add(r.Int64N(3_600_000), nil)
+		w.Add(r.Int64N(3_600_000), timer{})
 	}
 }
 
 func BenchmarkFire(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
-	w := New[*int](0)
+	w := New[timer](0)
 	for range b.N {
-		w.Add(r.Int64N(3_600_000), nil)
+		w.Add(r.Int64N(3_600_000), timer{})
 	}
 	b.ResetTimer()
-	w.Advance(3_600_000, func(int64, *int) {})
+	w.Advance(3_600_000, func(int64, timer) {})
 }

@@ -17,7 +17,7 @@ type Report struct {
 
 // Row is one measured number. A row is judged by its goal: by its ratio to an
 // anchor measured in the same run, or, without an anchor, by the value itself.
-// Without a goal the row only informs.
+// Without a goal the row only informs. A row that was skipped has no numbers.
 type Row struct {
 	Name        string   `json:"name"`
 	Value       float64  `json:"value"`
@@ -27,6 +27,8 @@ type Row struct {
 	Ratio       *float64 `json:"ratio"`
 	Goal        *Goal    `json:"goal"`
 	Met         *bool    `json:"met"`
+	Skipped     string   `json:"skipped,omitempty"` // why there are no numbers
+	Note        string   `json:"note,omitempty"`    // what has to be known to read them
 }
 
 // Goal is a bound, itself included.
@@ -70,6 +72,25 @@ func (r *Report) Add(name string, value float64, unit string, goal *Goal) {
 	r.Rows = append(r.Rows, row)
 }
 
+// AddRatio appends a row that is judged by its value as a multiple of the anchor's.
+func (r *Report) AddRatio(name string, value float64, unit, anchor string, anchorValue float64, goal *Goal) {
+	ratio := value / anchorValue
+	row := Row{Name: name, Value: value, Unit: unit, Anchor: &anchor, AnchorValue: &anchorValue, Ratio: &ratio, Goal: goal}
+	if goal != nil {
+		met := goal.Met(ratio)
+		row.Met = &met
+	}
+	r.Rows = append(r.Rows, row)
+}
+
+// Skip appends a row that could not be measured. It is not judged.
+func (r *Report) Skip(name, unit, why string, goal *Goal) {
+	r.Rows = append(r.Rows, Row{Name: name, Unit: unit, Goal: goal, Skipped: why})
+}
+
+// Note says of the row added last what has to be known to read it.
+func (r *Report) Note(text string) { r.Rows[len(r.Rows)-1].Note = text }
+
 // WriteJSON writes the report as one object on one line.
 func (r *Report) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
@@ -83,16 +104,38 @@ func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%s on %d × %s, %.1f GiB, Linux %s, %s, %s\n\n",
 		r.Bench, m.CPUs, m.CPUModel, float64(m.Memory)/(1<<30), m.Kernel, m.Go, m.DiskFS)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "ROW\tVALUE\tUNIT\tGOAL\tMET")
+	fmt.Fprintln(t, "ROW\tVALUE\tUNIT\tGOAL\tMET\tRATIO\tANCHOR")
 	for _, row := range r.Rows {
+		value := strconv.FormatFloat(row.Value, 'g', 4, 64)
+		if row.Skipped != "" {
+			value = "-"
+		}
 		goal, met := "", ""
 		if row.Goal != nil {
-			goal, met = row.Goal.String(), "no"
+			goal = row.Goal.String()
+		}
+		if row.Met != nil {
+			met = "no"
 			if *row.Met {
 				met = "yes"
 			}
 		}
-		fmt.Fprintf(t, "%s\t%.4g\t%s\t%s\t%s\n", row.Name, row.Value, row.Unit, goal, met)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", row.Name, value, row.Unit, goal, met, row.remark())
 	}
 	return t.Flush()
+}
+
+// remark is what the table says of a row behind its judgement.
+func (row *Row) remark() string {
+	text := "\t"
+	switch {
+	case row.Skipped != "":
+		text += "skipped: " + row.Skipped
+	case row.Anchor != nil:
+		text = fmt.Sprintf("%.3g\t%s %.4g", *row.Ratio, *row.Anchor, *row.AnchorValue)
+	}
+	if row.Note != "" {
+		text += " (" + row.Note + ")"
+	}
+	return text
 }

@@ -33,6 +33,34 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+func TestAnchoredJSON(t *testing.T) {
+	r := Report{Bench: "mq"}
+	r.AddRatio("append/256", 30, "msg/s", "raw", 40, AtLeast(0.75))
+	r.AddRatio("append/1", 3, "msg/s", "raw", 4, AtLeast(0.8))
+	r.Note("as it is")
+	r.Skip("append/256/vs-redis", "msg/s", "no redis", AtLeast(4))
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	const want = `"rows":[` +
+		`{"name":"append/256","value":30,"unit":"msg/s","anchor":"raw","anchor_value":40,"ratio":0.75,"goal":">=0.75","met":true},` +
+		`{"name":"append/1","value":3,"unit":"msg/s","anchor":"raw","anchor_value":4,"ratio":0.75,"goal":">=0.8","met":false,"note":"as it is"},` +
+		`{"name":"append/256/vs-redis","value":0,"unit":"msg/s","anchor":null,"anchor_value":null,"ratio":null,"goal":">=4","met":null,"skipped":"no redis"}]}`
+	if got := strings.TrimSpace(b.String()); !strings.HasSuffix(got, want) {
+		t.Errorf("JSON\n%s\nwant at its end\n%s", got, want)
+	}
+	b.Reset()
+	if err := r.WriteTable(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"yes  0.75   raw 40", "no   0.75   raw 4 (as it is)", "skipped: no redis"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, b.String())
+		}
+	}
+}
+
 func TestFileSystem(t *testing.T) {
 	const mounts = "/dev/a / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n/dev/b /tmp/data xfs rw 0 0\nx /tmp btrfs rw 0 0\n"
 	for dir, want := range map[string]string{

@@ -1,0 +1,208 @@
+package queue
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/wheelworkhq/wheelwork/mq"
+)
+
+// Message is what a producer hands in.
+type Message struct {
+	// Topic is made when it does not exist: 1 to 255 bytes of UTF-8.
+	Topic string
+	// Key orders: messages of one key are delivered to a group one after the other. Up to 1024 bytes; empty for none.
+	Key string
+	// Dedup makes publishing idempotent: within Config.DedupWindow a second message of this topic with it is not
+	// published. Up to 1024 bytes; empty for none.
+	Dedup string
+	// Origin says where the message comes from, for people who look at dead letters. Up to 1024 bytes.
+	Origin string
+	Body   []byte
+	// After or At delays the delivery, by any time and by the wall clock. At most one of them may be set; a moment
+	// that has passed is no delay. A delayed message joins the order of its key when it is due.
+	After time.Duration
+	At    time.Time
+}
+
+// Receipt says what became of a message.
+type Receipt struct {
+	// ID is the number of the message, ascending in the order of publishing.
+	ID uint64
+	// Duplicate means that the message was published before, and has the ID from then.
+	Duplicate bool
+}
+
+// due returns when m may be delivered, 0 if at once.
+func (m *Message) due(now time.Time) int64 {
+	at := m.At
+	if m.After > 0 {
+		at = now.Add(m.After)
+	}
+	if !at.After(now) {
+		return 0
+	}
+	return at.UnixNano()
+}
+
+func (m *Message) validate(largest int) error {
+	switch {
+	case m.Topic == "" || len(m.Topic) > maxName || !utf8.ValidString(m.Topic):
+		return fmt.Errorf("%w: the topic %.40q must have 1 to %d bytes of UTF-8", ErrInvalid, m.Topic, maxName)
+	case len(m.Key) > maxKey || len(m.Dedup) > maxKey || len(m.Origin) > maxKey:
+		return fmt.Errorf("%w: key, deduplication key and origin may have up to %d bytes each", ErrInvalid, maxKey)
+	case m.After != 0 && !m.At.IsZero():
+		return fmt.Errorf("%w: After and At are both set, set one of them", ErrInvalid)
+	case !m.At.IsZero() && m.At.Year() > 2250:
+		return fmt.Errorf("%w: At is in the year %d, it must be before 2251", ErrInvalid, m.At.Year())
+	case len(m.Body) > largest:
+		return fmt.Errorf("%w: the body has %d bytes, the limit is %d", mq.ErrTooLarge, len(m.Body), largest)
+	}
+	return nil
+}
+
+// MaxBody returns the largest body that a message may have, in bytes.
+func (q *Queue) MaxBody() int { return q.cfg.Log.MaxRecordBytes - overhead }
+
+// Publish appends messages as one unit: after a crash all of them are there or none. It does not wait for the disk:
+// done is called exactly once when they are durable, with a receipt for each, or with the error that made the log
+// read-only; they may then still be there after the next Open. done runs on the log's goroutine: it must be quick
+// and must not call the queue.
+//
+// An error from Publish itself means that nothing was published and that done is not called: ErrFull, ErrClosed,
+// ErrInvalid, mq.ErrFull, mq.ErrTooLarge or mq.ErrReadOnly. Bodies are copied before Publish returns.
+func (q *Queue) Publish(msgs []Message, done func([]Receipt, error)) error {
+	for i := range msgs {
+		if err := msgs[i].validate(q.MaxBody()); err != nil {
+			return fmt.Errorf("message %d: %w", i, err)
+		}
+	}
+	if q.disk.level.Load() >= levelRefuse {
+		return fmt.Errorf("%w (%d %% are in use, the limit is %d %%)", ErrFull, q.disk.used.Load(), q.cfg.Marks.Refuse)
+	}
+	q.staging.Lock()
+	defer q.staging.Unlock()
+	if q.closed {
+		return ErrClosed
+	}
+	b := batch{q: q, now: time.Now(), next: q.log.Next(), receipts: make([]Receipt, len(msgs))}
+	for i := range msgs {
+		b.receipts[i] = b.add(&msgs[i])
+	}
+	// Without a new message this is a barrier: a duplicate is acknowledged when the first one is durable.
+	_, err := q.stageRaw(b.recs, b.raw, func(err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		done(b.receipts, nil)
+	})
+	if err != nil {
+		b.undo()
+		return err
+	}
+	q.dedup.expire(b.now.UnixNano())
+	for _, t := range b.topics {
+		q.names[t.name] = t
+	}
+	q.mu.Lock()
+	q.counts.published += uint64(len(msgs)) - b.duplicates
+	q.counts.duplicates += b.duplicates
+	q.mu.Unlock()
+	return nil
+}
+
+// PublishSync is Publish that waits for the disk.
+func (q *Queue) PublishSync(msgs ...Message) ([]Receipt, error) {
+	type result struct {
+		receipts []Receipt
+		err      error
+	}
+	done := make(chan result, 1)
+	if err := q.Publish(msgs, func(r []Receipt, err error) { done <- result{r, err} }); err != nil {
+		return nil, err
+	}
+	r := <-done
+	return r.receipts, r.err
+}
+
+// batch is a unit of messages that is put together under Queue.staging.
+type batch struct {
+	q          *Queue
+	now        time.Time
+	next       uint64 // sequence of the next record
+	recs       []record
+	raw        []mq.Record
+	receipts   []Receipt
+	topics     []*topic // new ones
+	placed     []*topic // of each new message
+	keys       int      // added to dedup
+	duplicates uint64
+}
+
+func (b *batch) add(m *Message) Receipt {
+	t := b.topic(m.Topic)
+	now := b.now.UnixNano()
+	if m.Dedup != "" {
+		if id, ok := b.q.dedup.find(t.id, m.Dedup, now); ok {
+			b.duplicates++
+			return Receipt{ID: id, Duplicate: true}
+		}
+		b.q.dedup.add(published{t.id, m.Dedup, b.next, now})
+		b.keys++
+	}
+	r := &message{
+		topic: t.id, pos: t.staged, time: now, due: m.due(b.now), key: m.Key, dedup: m.Dedup, origin: m.Origin, body: m.Body,
+	}
+	t.staged++
+	b.placed = append(b.placed, t)
+	id := b.put(r)
+	r.size, r.body = len(b.raw[len(b.raw)-1].Body), nil // the caller's
+	return Receipt{ID: id}
+}
+
+// topic returns the topic with a name, which is made if there is none.
+func (b *batch) topic(name string) *topic {
+	if t := b.q.names[name]; t != nil {
+		return t
+	}
+	for _, t := range b.topics {
+		if t.name == name {
+			return t
+		}
+	}
+	b.q.mu.Lock()
+	b.q.lastTopic++
+	t := b.q.newTopic(b.q.lastTopic, name, b.next)
+	b.q.mu.Unlock()
+	b.topics = append(b.topics, t)
+	b.put(&newTopicRecord{topicRecord{t.id, name}, t})
+	return t
+}
+
+func (b *batch) put(r record) uint64 {
+	b.recs = append(b.recs, r)
+	b.raw = append(b.raw, encode(r))
+	b.next++
+	return b.next - 1
+}
+
+// undo takes back what add did. Queue.staging was held all the time, so that nothing was added since.
+func (b *batch) undo() {
+	for _, t := range b.placed {
+		t.staged--
+	}
+	b.q.dedup.undo(b.keys)
+}
+
+// newTopicRecord is a topicRecord whose topic is in use by producers already.
+type newTopicRecord struct {
+	topicRecord
+	topic *topic
+}
+
+func (r *newTopicRecord) fold(q *Queue, _ uint64) error {
+	q.topics[r.id] = r.topic
+	return nil
+}

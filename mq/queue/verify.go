@@ -1,0 +1,21 @@
+package queue
+
+import "github.com/wheelworkhq/wheelwork/mq"
+
+// VerifyLog reads all that is durable in the queue's log and says what it found, as mq.Log.Verify does; the queue goes
+// on working. Close ends it with ErrClosed. progress may be nil.
+func (q *Queue) VerifyLog(progress mq.Progress) (mq.Report, error) {
+	q.reading.RLock()
+	defer q.reading.RUnlock()
+	return q.log.Verify(func(done, total int64) error {
+		select {
+		case <-q.stopping:
+			return ErrClosed
+		default:
+		}
+		if progress == nil {
+			return nil
+		}
+		return progress(done, total)
+	})
+}
