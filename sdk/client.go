@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -27,11 +28,27 @@ type Options struct {
 	TLS *tls.Config
 
 	// MaxPending bounds the commands that are not answered yet. Whoever calls
-	// when it is reached waits. Default: 8192.
+	// when it is reached waits, or is refused with [ErrFull] by the Try forms.
+	// Default: 8192. At most 65 536.
 	MaxPending int
 
-	// RetryFor is how long commands, waits and followed logs survive a server
-	// that cannot be reached before they fail with [ErrUnavailable].
+	// MaxPendingBytes bounds the same commands by their size on the wire.
+	// Default: 64 MiB. At least 1 MiB, the largest command.
+	MaxPendingBytes int
+
+	// Timeout is how long a command may take in all, from the call: the wait for
+	// room, all attempts and the answer. A deadline of the call's context that
+	// is earlier holds instead. A command is never sent again later than 9
+	// minutes after it was first sent. Default: 1 min.
+	Timeout time.Duration
+
+	// AttemptTimeout is how long a server may owe an answer to commands before
+	// they are sent to another one. It has to cover the transfer of a message of
+	// 1 MiB. Default: 5 s. At most 1 min.
+	AttemptTimeout time.Duration
+
+	// RetryFor is how long commands, waits and followed logs survive that no
+	// server can be reached before they fail with [ErrUnavailable].
 	// Default: 30 s. Negative: they fail at once.
 	RetryFor time.Duration
 
@@ -39,12 +56,11 @@ type Options struct {
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 }
 
-// Client talks to one server. It is safe for concurrent use.
+// Client talks to the servers of one installation. It is safe for concurrent use.
 type Client struct {
-	url      string
 	version  *Version
 	retryFor time.Duration
-	conn     *grpc.ClientConn
+	servers  *servers
 	producer *producer
 
 	jobs    apiv1.JobsClient
@@ -54,45 +70,84 @@ type Client struct {
 }
 
 // Dial connects to the server at http://host:port or https://host:port and
-// returns when it has answered; ctx bounds that only. Later losses of the
-// connection are repaired by the client itself. Dial fails with
-// [ErrUnavailable] if nobody answers. It does not check the token: the first
-// call that needs one does.
+// returns when it has answered; ctx bounds that only. Several addresses of one
+// installation, separated by commas, are tried one after another. Later losses
+// of a connection are repaired by the client itself, and what one server does
+// not answer goes to the others: those of the address, and those that the
+// installation's nameserver names. Dial fails with [ErrUnavailable] if nobody
+// answers. It does not check the token: the first call that needs one does.
 func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
-	target, transport, err := target(address, opt.TLS)
+	limits, err := opt.limits()
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
-	conn, err := grpc.NewClient(target, dialOptions(transport, opt)...)
+	servers, err := newServers(address, opt.connect, limits.attempt)
 	if err != nil {
-		return nil, fmt.Errorf("dial %s: %w", address, err)
+		return nil, fmt.Errorf("dial: %w", err)
 	}
 	c := &Client{
-		url:      address,
-		retryFor: max(cmp.Or(opt.RetryFor, 30*time.Second), 0),
-		conn:     conn,
-		jobs:     apiv1.NewJobsClient(conn),
-		runs:     apiv1.NewRunsClient(conn),
-		modules:  apiv1.NewModulesClient(conn),
-		cluster:  apiv1.NewClusterClient(conn),
+		retryFor: limits.retryFor,
+		servers:  servers,
+		jobs:     apiv1.NewJobsClient(servers),
+		runs:     apiv1.NewRunsClient(servers),
+		modules:  apiv1.NewModulesClient(servers),
+		cluster:  apiv1.NewClusterClient(servers),
 	}
 	c.version, err = c.cluster.GetVersion(ctx, &apiv1.GetVersionRequest{})
 	if err != nil {
-		return nil, errors.Join(c.callError(ctx, "dial", err), conn.Close())
+		return nil, errors.Join(c.callError(ctx, "dial", err), servers.close())
 	}
-	c.producer = newProducer(apiv1.NewProducerClient(conn).Produce, c.statusError, cmp.Or(opt.MaxPending, 8192), c.retryFor)
+	c.producer = newProducer(servers, c.statusError, limits)
 	return c, nil
 }
 
-// Close ends the client. Commands that are not answered yet fail with
-// [ErrClosed]; wait for them first if their fate matters.
+// limits are the bounds of commands with their defaults.
+func (o Options) limits() (limits, error) {
+	l := limits{
+		commands: cmp.Or(o.MaxPending, 8192),
+		bytes:    cmp.Or(o.MaxPendingBytes, 64<<20),
+		timeout:  cmp.Or(o.Timeout, time.Minute),
+		attempt:  cmp.Or(o.AttemptTimeout, 5*time.Second),
+		retryFor: max(cmp.Or(o.RetryFor, 30*time.Second), 0),
+	}
+	switch {
+	case l.commands < 1 || l.commands > maxPending:
+		return l, fmt.Errorf("MaxPending is %d: want 1 to %d", l.commands, maxPending)
+	case l.bytes < maxBatchBytes:
+		return l, fmt.Errorf("MaxPendingBytes is %d: want at least %d, the largest command", l.bytes, maxBatchBytes)
+	case l.timeout < 0:
+		return l, fmt.Errorf("the Timeout is %v: want more than 0", l.timeout)
+	case l.attempt < 0 || l.attempt > time.Minute:
+		return l, fmt.Errorf("the AttemptTimeout is %v: want more than 0, at most 1m", l.attempt)
+	}
+	return l, nil
+}
+
+// Flush waits until the commands of all calls that have returned are answered
+// or have failed. It does not wait for calls that still wait for room, and what
+// is called meanwhile is not its concern. It fails only when ctx ends first.
+func (c *Client) Flush(ctx context.Context) error { return c.producer.flush(ctx) }
+
+// Close ends the client. It waits for nothing: commands that are not answered
+// yet fail with [ErrClosed], so that each is settled when Close returns. Call
+// [Client.Flush] before if their fate matters. Close must not be called from a
+// function given to [Pending.Then].
 func (c *Client) Close() error {
 	c.producer.close()
-	return c.conn.Close()
+	return c.servers.close()
 }
 
 // Version returns what the server said about itself when the client connected.
 func (c *Client) Version() *Version { return c.version }
+
+// connect prepares the connection to a server; the first call makes it.
+func (o Options) connect(address string) (*grpc.ClientConn, error) {
+	target, transport, err := target(address, o.TLS)
+	if err != nil {
+		return nil, err
+	}
+	return grpc.NewClient(target, dialOptions(transport, o)...)
+}
 
 // target splits an address into what gRPC dials and how it is protected.
 func target(address string, conf *tls.Config) (string, credentials.TransportCredentials, error) {
@@ -122,6 +177,8 @@ func dialOptions(transport credentials.TransportCredentials, opt Options) []grpc
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause},
 			MinConnectTimeout: 5 * time.Second,
 		}),
+		// A watch may be silent for long: this tells a quiet server from a lost one.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 	}
 	if opt.Token != "" {
 		options = append(options, grpc.WithPerRPCCredentials(bearer(opt.Token)))

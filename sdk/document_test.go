@@ -115,7 +115,7 @@ func TestReadJobsErrors(t *testing.T) {
 	write(t, dir, "large.bin", strings.Repeat("x", 64<<10+1))
 	tests := map[string]struct{ source, want string }{
 		"unknown field":        {"name: a\n---\nname: b\nscedule: {every: 1s}\n", `read jobs: document 2, line 4: unknown field "scedule": did you mean "schedule"?`},
-		"unknown inner field":  {"name: a\nretry:\n  tries: 3\n", `document 1, line 3: unknown field "retry.tries": want one of backoff, first, limit, max`},
+		"unknown inner field":  {"name: a\nretry:\n  tries: 3\n", `document 1, line 3: unknown field "retry.tries": want one of backoff, first, jitter, limit, max`},
 		"unknown JSON field":   {"{\"name\":\"a\"}\n{\"name\":\"b\",\n \"handler\":{\"modul\":1}}", `document 2, line 3: unknown field "handler.modul": did you mean "module"?`},
 		"merge key":            {"name: a\n<<: {app: b}\n", `line 2: unknown field "<<": merge keys are not supported`},
 		"twice":                {"name: a\nname: b\n", "line 2: name stands here twice"},

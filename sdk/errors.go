@@ -46,8 +46,25 @@ var (
 )
 
 // ErrClosed says that the client was closed before the command was answered.
-// Whether the server carried it out is unknown.
-var ErrClosed = errors.New("wheelwork: the client is closed")
+var ErrClosed = errors.New("the client is closed")
+
+// ErrFull says that there is no room for another command now: see [Options].
+var ErrFull = errors.New("as many commands as the client may hold are not answered yet: try again when some are, or raise MaxPending")
+
+// ErrUnknown says that a command was sent and that no server said what became
+// of it: it may have been carried out, or still be. It comes together with the cause. An
+// error without it is certain: the command was not carried out and will not be.
+// This is so for commands, whatever their form, and not for other calls such as
+// [Client.TriggerRun].
+//
+// To find out what happened, send the command again: applying and deleting
+// twice is harmless, and a trigger with a Key of your own starts no second run
+// within the window of the server, see [Trigger].
+var ErrUnknown = errors.New("whether the server carried it out is unknown")
+
+func unknown(cause error) error { return fmt.Errorf("%w: %w", ErrUnknown, cause) }
+
+func notSent(cause error) error { return fmt.Errorf("it was not sent: %w", cause) }
 
 // callError turns the error of a call into what the caller reads. Errors that
 // the caller's own context caused stay recognisable as such.
@@ -70,7 +87,7 @@ func (c *Client) statusError(s *status.Status) *Error {
 	message := s.Message()
 	switch {
 	case s.Code() == codes.Unavailable && strings.Contains(message, "connection"):
-		message = "cannot reach " + c.url + ": " + dialReason(message)
+		message = "cannot reach " + c.servers.String() + ": " + dialReason(message)
 	case message == "":
 		message = "the server answered " + strings.ToLower(s.Code().String())
 	}
@@ -94,6 +111,16 @@ func dialReason(message string) string {
 		message = rest
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(message, "transport: "), `"`)
+}
+
+// refused reports whether a stream that answered nothing was turned away before
+// a server looked at what it carried.
+func refused(err error) bool {
+	switch status.Code(err) {
+	case codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
+		return true
+	}
+	return false
 }
 
 // broken reports whether a stream ended in a way that another stream may cure:

@@ -2,10 +2,13 @@ package sdk_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/wheelworkhq/wheelwork/sdk"
 	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
@@ -88,4 +91,70 @@ func ExampleClient_Apply_concurrently() {
 	}
 	fmt.Println(n, "jobs")
 	// Output: 100 jobs
+}
+
+// One goroutine sends much and looks at each answer without waiting for it.
+func ExamplePending_Then() {
+	address, stop := serve()
+	defer stop()
+	ctx := context.Background()
+	client, err := sdk.Dial(ctx, address, sdk.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Apply(ctx, &sdk.Job{Name: "bill", Handler: &sdk.Handler{Module: "bill@1"}}); err != nil {
+		log.Fatal(err)
+	}
+
+	var accepted, duplicates, failed atomic.Int64
+	for i := range 1000 {
+		order := fmt.Sprint("order ", i%900) // 100 come twice
+		client.TriggerAsync(ctx, sdk.Trigger{Job: "bill", Input: []byte(order), Key: order}).Then(func(a sdk.Answer, err error) {
+			switch {
+			case err != nil:
+				failed.Add(1)
+			case a.Result == sdk.Duplicate:
+				duplicates.Add(1)
+			default:
+				accepted.Add(1)
+			}
+		})
+	}
+	if err := client.Flush(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(accepted.Load(), "accepted,", duplicates.Load(), "duplicates,", failed.Load(), "failed")
+	// Output: 900 accepted, 100 duplicates, 0 failed
+}
+
+// A program that must not wait refuses work when the client is full, and tells
+// a command that was not carried out from one that may have been.
+func ExampleClient_TryTrigger() {
+	address, stop := serve()
+	defer stop()
+	ctx := context.Background()
+	// Several servers would be one address, separated by commas.
+	client, err := sdk.Dial(ctx, address, sdk.Options{MaxPending: 1000, Timeout: 10 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	pending, err := client.TryTrigger(ctx, sdk.Trigger{Job: "bill", Key: "order 1"})
+	if errors.Is(err, sdk.ErrFull) {
+		fmt.Println("busy: try again later")
+		return
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = pending.Wait(ctx)
+	switch {
+	case errors.Is(err, sdk.ErrUnknown):
+		fmt.Println("it may have been carried out: trigger it again with the same key")
+	case err != nil:
+		fmt.Println("it was not carried out:", err)
+	}
+	// Output: it was not carried out: job bill is not in app default
 }

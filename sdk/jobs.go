@@ -16,28 +16,48 @@ import (
 // Apply creates or updates a job and returns when the change is durable.
 // Applying the same definition again changes nothing. An empty App means
 // [DefaultApp].
+//
+// When ctx ends first, a command that is not on the wire is taken back; the
+// error of one that is matches [ErrUnknown].
 func (c *Client) Apply(ctx context.Context, job *Job) (Answer, error) {
-	answer, err := c.producer.call(ctx, applyCommand(job))
+	app, command := applyCommand(job)
+	answer, err := c.producer.call(ctx, app, command)
 	return answer, wrap("apply job "+job.GetName(), err)
 }
 
 // ApplyAsync is [Client.Apply] without waiting for the answer. It blocks only
-// while there is no room for another command, at most until ctx ends. The job
-// must not be changed before the answer has come.
+// while there is no room for another command, at most until ctx ends. A
+// deadline of ctx holds for the command too; cancelling ctx later does not
+// concern it. The job must not be changed before the answer has come.
 func (c *Client) ApplyAsync(ctx context.Context, job *Job) *Pending {
-	return c.producer.submit(ctx, applyCommand(job))
+	app, command := applyCommand(job)
+	return c.producer.submit(ctx, app, command)
+}
+
+// TryApply is [Client.ApplyAsync] that never blocks: it fails if the command
+// could not be queued, with [ErrFull] if there is no room for it.
+func (c *Client) TryApply(ctx context.Context, job *Job) (*Pending, error) {
+	app, command := applyCommand(job)
+	pending, err := c.producer.trySubmit(ctx, app, command)
+	return pending, wrap("apply job "+job.GetName(), err)
 }
 
 // Delete removes a job. Runs that were accepted go on. It fails with
-// [ErrNotFound] if there is no such job.
+// [ErrNotFound] if there is no such job. As to ctx see [Client.Apply].
 func (c *Client) Delete(ctx context.Context, app, name string) error {
-	_, err := c.producer.call(ctx, deleteCommand(app, name))
+	_, err := c.producer.call(ctx, appOf(app), deleteCommand(app, name))
 	return wrap("delete job "+name, err)
 }
 
 // DeleteAsync is [Client.Delete] without waiting for the answer; see [Client.ApplyAsync].
 func (c *Client) DeleteAsync(ctx context.Context, app, name string) *Pending {
-	return c.producer.submit(ctx, deleteCommand(app, name))
+	return c.producer.submit(ctx, appOf(app), deleteCommand(app, name))
+}
+
+// TryDelete is [Client.DeleteAsync] that never blocks; see [Client.TryApply].
+func (c *Client) TryDelete(ctx context.Context, app, name string) (*Pending, error) {
+	pending, err := c.producer.trySubmit(ctx, appOf(app), deleteCommand(app, name))
+	return pending, wrap("delete job "+name, err)
 }
 
 // Trigger asks for one run of a job.
@@ -47,32 +67,41 @@ type Trigger struct {
 	Input []byte // instead of the job's own; nil: the job's own. At most 64 KiB
 
 	// Key makes the trigger idempotent: the server answers the same key with
-	// the same run. Default: 128 random bits, so that what the client itself
-	// sends again after a lost connection starts no second run.
+	// the same run, for 10 minutes, and for the last 65 536 keys of a slot,
+	// which is a sixteenth of an app's jobs. After that the key is new and starts
+	// another run. Default: 128 random bits, so that what the client itself
+	// sends again starts no second run. At most 256 bytes.
 	Key string
 }
 
-// Trigger starts a run and returns its id when it is durable.
+// Trigger starts a run and returns its id when it is durable. As to ctx see
+// [Client.Apply].
 func (c *Client) Trigger(ctx context.Context, t Trigger) (Answer, error) {
-	answer, err := c.producer.call(ctx, t.command())
+	answer, err := c.producer.call(ctx, appOf(t.App), t.command())
 	return answer, wrap("trigger job "+t.Job, err)
 }
 
 // TriggerAsync is [Client.Trigger] without waiting for the answer; see [Client.ApplyAsync].
 func (c *Client) TriggerAsync(ctx context.Context, t Trigger) *Pending {
-	return c.producer.submit(ctx, t.command())
+	return c.producer.submit(ctx, appOf(t.App), t.command())
+}
+
+// TryTrigger is [Client.TriggerAsync] that never blocks; see [Client.TryApply].
+func (c *Client) TryTrigger(ctx context.Context, t Trigger) (*Pending, error) {
+	pending, err := c.producer.trySubmit(ctx, appOf(t.App), t.command())
+	return pending, wrap("trigger job "+t.Job, err)
 }
 
 // TriggerRun is [Client.Trigger] in a call of its own that returns the whole
 // run. Prefer Trigger when there are many.
 func (c *Client) TriggerRun(ctx context.Context, t Trigger) (*Run, error) {
-	run, err := c.jobs.TriggerJob(ctx, t.request())
+	run, err := c.jobs.TriggerJob(ctx, t.fill(&apiv1.TriggerJobRequest{}))
 	return run, c.callError(ctx, "trigger job "+t.Job, err)
 }
 
 // DryRun checks a definition and says what [Client.Apply] would do.
 func (c *Client) DryRun(ctx context.Context, job *Job) (Result, error) {
-	r, err := c.jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: withApp(job), DryRun: true})
+	r, err := c.jobs.ApplyJob(forApp(ctx, job.GetApp()), &apiv1.ApplyJobRequest{Job: withApp(job), DryRun: true})
 	return Result(r.GetResult()), c.callError(ctx, "check job "+job.GetName(), err)
 }
 
@@ -112,20 +141,32 @@ func (c *Client) Resume(ctx context.Context, app, name string) (*Job, error) {
 	return job, c.callError(ctx, "resume job "+name, err)
 }
 
-func applyCommand(job *Job) *apiv1.Command {
-	return &apiv1.Command{Kind: &apiv1.Command_Apply{Apply: withApp(job)}}
+func applyCommand(job *Job) (app string, _ *apiv1.Command) {
+	job = withApp(job)
+	return job.GetApp(), &apiv1.Command{Kind: &apiv1.Command_Apply{Apply: job}}
 }
 
 func deleteCommand(app, name string) *apiv1.Command {
 	return &apiv1.Command{Kind: &apiv1.Command_Delete{Delete: &apiv1.DeleteJobRequest{App: appOf(app), Name: name}}}
 }
 
+// command is one allocation: triggers come by the hundred thousand.
 func (t Trigger) command() *apiv1.Command {
-	return &apiv1.Command{Kind: &apiv1.Command_Trigger{Trigger: t.request()}}
+	m := &struct {
+		command apiv1.Command
+		kind    apiv1.Command_Trigger
+		request apiv1.TriggerJobRequest
+	}{}
+	m.kind.Trigger = t.fill(&m.request)
+	m.command.Kind = &m.kind
+	return &m.command
 }
 
-func (t Trigger) request() *apiv1.TriggerJobRequest {
-	r := &apiv1.TriggerJobRequest{App: appOf(t.App), Name: t.Job, IdempotencyKey: cmp.Or(t.Key, rand.Text())}
+func (t Trigger) fill(r *apiv1.TriggerJobRequest) *apiv1.TriggerJobRequest {
+	r.App, r.Name, r.IdempotencyKey = appOf(t.App), t.Job, t.Key
+	if t.Key == "" {
+		r.IdempotencyKey = rand.Text()
+	}
 	switch {
 	case t.Input == nil:
 	case utf8.Valid(t.Input):

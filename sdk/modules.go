@@ -32,7 +32,7 @@ func (c *Client) PushModule(ctx context.Context, u Upload) (*Module, Result, err
 	op := "push module " + u.Name + "@" + u.Version
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.modules.PushModule(ctx)
+	stream, err := c.modules.PushModule(forApp(ctx, u.App))
 	if err != nil {
 		return nil, "", c.callError(ctx, op, err)
 	}

@@ -3,14 +3,15 @@ package sdk
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -28,355 +29,621 @@ const (
 	eagerMessages = 4
 	maxMessages   = 16
 
-	minPause = 25 * time.Millisecond // between two attempts to reach the server, doubled each time
+	minPause = 25 * time.Millisecond // between two attempts to reach a server that rests, doubled each time
 	maxPause = 2 * time.Second
+
+	idleAfter = time.Minute // a stream without commands is closed
+
+	// Servers remember the key of a trigger for 10 minutes and 65 536 keys for a
+	// slot, of all clients together. A command is not sent again when a minute
+	// of that is left: the rest is for its way. And one client never has more
+	// commands under way than a slot remembers keys, so that its own commands
+	// cannot make a server forget one that it will send again.
+	resendFor  = 9 * time.Minute
+	maxPending = 1 << 16
 )
 
-type (
-	produceStream = grpc.BidiStreamingClient[apiv1.ProduceRequest, apiv1.ProduceResponse]
-	openProduce   = func(context.Context, ...grpc.CallOption) (produceStream, error)
-)
+// instant is a time as the duration since the producer was made: half the size
+// of a time.Time and cheaper to get.
+type instant = time.Duration
 
-// producer carries the commands of many goroutines over one stream at a time.
+const never = instant(math.MaxInt64)
+
+// producer carries the commands of many goroutines. It bounds them together,
+// and each app's commands have a lane of their own.
 //
-// One goroutine (run) owns the stream and the unanswered messages. Callers only
-// append to the queue. When a stream breaks, its unanswered commands return to
-// the front of the queue, so that the order of commands is kept: every command
-// is idempotent, an apply and a delete by nature, a trigger by its key.
+// A command is in one place at a time: waiting (no room yet), in the queue of
+// its lane (not on the wire) or in one of its sent messages (on the wire, no
+// answer yet). Whoever holds mu and finds it there may end it; it is settled
+// after mu is released, so that what waits for it finds the producer free.
 type producer struct {
-	open     openProduce
-	explain  func(*status.Status) *Error
-	retryFor time.Duration
+	servers *servers
+	explain func(*status.Status) *Error
+	limits  limits
+	began   time.Time
 
-	ctx  context.Context // ends when the client is closed
-	stop context.CancelFunc
-	done chan struct{} // closed when run has returned
-
-	room chan struct{} // one element for each command that is not done
-	wake chan struct{} // holds an element after the queue grew
+	ctx     context.Context // ends when the client is closed
+	stop    context.CancelFunc
+	running sync.WaitGroup // one for each lane
 
 	mu struct {
 		sync.Mutex
-		queue  []*Pending // in the order of the calls; none of them is on the stream
-		closed bool       // set once; then the queue stays empty
+		lanes    map[string]*lane // by app; a lane with nothing to do ends
+		commands int              // in the queues and the messages
+		bytes    int              // of these commands
+		waiting  []waiter         // in the order of the calls
+		closed   bool             // set once; then nothing enters
+		expiry   *time.Timer      // fires at the next deadline
+		expireAt instant          // not later than the first deadline; never: none
 	}
 }
 
-func newProducer(open openProduce, explain func(*status.Status) *Error, maxPending int, retryFor time.Duration) *producer {
-	ctx, stop := context.WithCancel(context.Background())
-	p := &producer{
-		open:     open,
-		explain:  explain,
-		retryFor: retryFor,
-		ctx:      ctx,
-		stop:     stop,
-		done:     make(chan struct{}),
-		room:     make(chan struct{}, maxPending),
-		wake:     make(chan struct{}, 1),
-	}
-	go p.run()
+type limits struct {
+	commands, bytes            int
+	timeout, attempt, retryFor time.Duration
+}
+
+// waiter is a caller for whose command there is no room yet.
+type waiter struct {
+	lane    string
+	command *Pending
+	until   instant       // the deadline of the command
+	decided chan struct{} // closed when the command has entered or is over
+}
+
+func newProducer(servers *servers, explain func(*status.Status) *Error, limits limits) *producer {
+	p := &producer{servers: servers, explain: explain, limits: limits, began: time.Now()}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	p.mu.lanes = map[string]*lane{}
+	p.mu.expireAt = never
+	p.mu.expiry = time.AfterFunc(never, p.expire)
 	return p
 }
 
+func (p *producer) now() instant { return time.Since(p.began) }
+
+// close fails whatever is left.
 func (p *producer) close() {
+	p.mu.Lock()
+	p.mu.closed = true
+	var ended []*Pending
+	for _, w := range p.mu.waiting {
+		ended = append(ended, w.command.overLocked(Answer{}, ErrClosed))
+		close(w.decided)
+	}
+	p.mu.waiting = nil
+	p.mu.expiry.Stop()
+	p.mu.Unlock()
+	settleAll(ended)
 	p.stop()
-	<-p.done
+	p.running.Wait()
 }
 
 // submit queues a command as soon as there is room.
-func (p *producer) submit(ctx context.Context, command *apiv1.Command) *Pending {
-	c := &Pending{command: command, size: proto.Size(command), done: make(chan struct{})}
-	if c.size > maxBatchBytes {
-		return c.settle(Answer{}, &Error{
-			Code:    codes.InvalidArgument,
-			Message: fmt.Sprintf("a command of %d bytes exceeds the limit of %d: shorten the input", c.size, maxBatchBytes),
-		})
-	}
-	select {
-	case p.room <- struct{}{}:
-	case <-ctx.Done():
-		return c.settle(Answer{}, fmt.Errorf("wait for room: %w", ctx.Err()))
-	case <-p.ctx.Done():
-		return c.settle(Answer{}, ErrClosed)
-	}
-	if !p.enqueue(c) {
-		p.finish(c, Answer{}, ErrClosed)
+func (p *producer) submit(ctx context.Context, app string, command *apiv1.Command) *Pending {
+	c := p.pending(ctx, command)
+	w, err := p.enter(ctx, app, c, true)
+	switch {
+	case err != nil:
+		c.err = err
+		c.settle()
+	case w.decided != nil:
+		p.await(ctx, w)
 	}
 	return c
 }
 
-func (p *producer) enqueue(c *Pending) bool {
+// trySubmit queues a command if there is room for it now.
+func (p *producer) trySubmit(ctx context.Context, app string, command *apiv1.Command) (*Pending, error) {
+	c := p.pending(ctx, command)
+	if _, err := p.enter(ctx, app, c, false); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (p *producer) pending(ctx context.Context, command *apiv1.Command) *Pending {
+	c := &Pending{command: command, size: proto.Size(command), deadline: p.now() + p.limits.timeout}
+	if end, ok := ctx.Deadline(); ok {
+		c.deadline = min(c.deadline, end.Sub(p.began))
+	}
+	return c
+}
+
+// enter queues a command, or puts it in the line of those that wait for room.
+func (p *producer) enter(ctx context.Context, app string, c *Pending, wait bool) (waiter, error) {
+	if c.size > maxBatchBytes {
+		return waiter{}, &Error{
+			Code:    codes.InvalidArgument,
+			Message: fmt.Sprintf("a command of %d bytes exceeds the limit of %d: shorten the input", c.size, maxBatchBytes),
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return waiter{}, notSent(err)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.closed {
-		return false
+	switch {
+	case p.mu.closed:
+		return waiter{}, ErrClosed
+	case len(p.mu.waiting) == 0 && p.fitsLocked(c):
+		p.enqueueLocked(app, c)
+		return waiter{}, nil
+	case !wait:
+		return waiter{}, ErrFull
 	}
-	p.mu.queue = append(p.mu.queue, c)
+	w := waiter{app, c, c.deadline, make(chan struct{})}
+	p.mu.waiting = append(p.mu.waiting, w)
+	return w, nil
+}
+
+// await blocks until a command has room, or ends it when its time is up.
+func (p *producer) await(ctx context.Context, w waiter) {
+	timer := time.NewTimer(w.until - p.now())
+	defer timer.Stop()
+	cause := context.DeadlineExceeded
 	select {
-	case p.wake <- struct{}{}:
-	default: // run has not seen the last one yet
+	case <-w.decided:
+		return
+	case <-timer.C:
+	case <-ctx.Done():
+		cause = ctx.Err()
 	}
-	return true
+	p.mu.Lock()
+	i := slices.IndexFunc(p.mu.waiting, func(o waiter) bool { return o.command == w.command })
+	if i < 0 {
+		p.mu.Unlock()
+		return // it has entered in this moment
+	}
+	p.mu.waiting = slices.Delete(p.mu.waiting, i, i+1)
+	w.command.overLocked(Answer{}, fmt.Errorf("wait for room: %w", cause))
+	p.admitLocked() // it may have stood before a smaller one
+	p.mu.Unlock()
+	w.command.settle()
+}
+
+func (p *producer) fitsLocked(c *Pending) bool {
+	return p.mu.commands < p.limits.commands && p.mu.bytes+c.size <= p.limits.bytes
+}
+
+func (p *producer) enqueueLocked(app string, c *Pending) {
+	p.mu.commands++
+	p.mu.bytes += c.size
+	p.expireByLocked(c.deadline)
+	l := p.mu.lanes[app]
+	if l == nil {
+		l = &lane{p: p, app: app, wake: make(chan struct{}, 1)}
+		p.mu.lanes[app] = l
+		p.running.Go(l.run)
+	}
+	l.queue = append(l.queue, c)
+	select {
+	case l.wake <- struct{}{}:
+	default: // the lane has not seen the last one yet
+	}
+}
+
+// admitLocked lets those enter for whom there is room, in their order.
+func (p *producer) admitLocked() {
+	for len(p.mu.waiting) > 0 && p.fitsLocked(p.mu.waiting[0].command) {
+		w := p.mu.waiting[0]
+		p.mu.waiting[0] = waiter{} // the array outlives the command
+		p.mu.waiting = p.mu.waiting[1:]
+		p.enqueueLocked(w.lane, w.command)
+		close(w.decided)
+	}
+}
+
+// endLocked decides the end of a command that holds room. The caller admits
+// others and, without the lock, settles it.
+func (p *producer) endLocked(c *Pending, answer Answer, err error) *Pending {
+	p.mu.commands--
+	p.mu.bytes -= c.size
+	return c.overLocked(answer, err)
+}
+
+func (c *Pending) overLocked(answer Answer, err error) *Pending {
+	c.over, c.command, c.answer, c.err = true, nil, answer, err
+	return c
+}
+
+// fate says with an error what is known about a command that it ends: err
+// alone if it was certainly not carried out.
+func (c *Pending) fate(err error) error {
+	if c.uncertain {
+		return unknown(err)
+	}
+	return err
+}
+
+// expireByLocked makes sure that the timer fires at a deadline.
+func (p *producer) expireByLocked(deadline instant) {
+	if deadline < p.mu.expireAt && !p.mu.closed {
+		p.mu.expireAt = deadline
+		p.mu.expiry.Reset(deadline - p.now())
+	}
+}
+
+// expire ends the commands whose time is up.
+func (p *producer) expire() {
+	p.mu.Lock()
+	ended := p.expireLocked()
+	p.mu.Unlock()
+	settleAll(ended)
+}
+
+func (p *producer) expireLocked() (ended []*Pending) {
+	now := p.now()
+	if now < p.mu.expireAt {
+		return nil
+	}
+	next := never
+	expired := func(c *Pending, onWire bool) bool {
+		switch {
+		case c.over:
+			return true
+		case c.deadline > now:
+			next = min(next, c.deadline)
+			return false
+		case onWire || c.uncertain:
+			ended = append(ended, p.endLocked(c, Answer{}, unknown(context.DeadlineExceeded)))
+		default:
+			ended = append(ended, p.endLocked(c, Answer{}, notSent(context.DeadlineExceeded)))
+		}
+		return true
+	}
+	for _, l := range p.mu.lanes {
+		l.queue = slices.DeleteFunc(l.queue, func(c *Pending) bool { return expired(c, false) })
+		for _, m := range l.sent {
+			for _, c := range m.commands {
+				expired(c, true)
+			}
+		}
+	}
+	p.mu.expireAt = never
+	p.expireByLocked(next)
+	p.admitLocked()
+	return ended
 }
 
 // call submits a command and waits for its answer. When ctx ends first, a
-// command that was not sent yet is taken back; one that was sent goes on.
-func (p *producer) call(ctx context.Context, command *apiv1.Command) (Answer, error) {
-	c := p.submit(ctx, command)
-	answer, err := c.Wait(ctx)
-	if err != nil && ctx.Err() != nil && p.withdraw(c) {
-		p.finish(c, Answer{}, err)
+// command that is not on the wire is taken back; one that is goes on.
+func (p *producer) call(ctx context.Context, app string, command *apiv1.Command) (Answer, error) {
+	c := p.submit(ctx, app, command)
+	select {
+	case <-c.Done():
+		return c.answer, c.err
+	case <-ctx.Done():
+		return p.abandon(app, c, ctx.Err())
 	}
-	return answer, err
 }
 
-func (p *producer) withdraw(c *Pending) bool {
+func (p *producer) abandon(app string, c *Pending, cause error) (Answer, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	i := slices.Index(p.mu.queue, c)
-	if i < 0 {
-		return false
+	if c.over {
+		p.mu.Unlock()
+		<-c.Done()
+		return c.answer, c.err
 	}
-	p.mu.queue = slices.Delete(p.mu.queue, i, i+1)
-	return true
-}
-
-// finish settles a command that holds room.
-func (p *producer) finish(c *Pending, answer Answer, err error) {
-	c.settle(answer, err)
-	<-p.room
-}
-
-// run serves the queue, stream after stream, until the client is closed.
-func (p *producer) run() {
-	defer close(p.done)
-	var down time.Time // since when nobody answers; zero while somebody does
-	pause := minPause
-	for p.awaitWork() {
-		answered, err := p.session()
-		if answered {
-			down, pause = time.Time{}, minPause
-		}
-		switch {
-		case p.ctx.Err() != nil:
-		case p.queued() == 0: // an idle stream ended; the next command opens another
-		case !broken(err):
-			p.failQueued(p.explain(status.Convert(err)))
-		case down.IsZero() && p.retryFor > 0:
-			down = time.Now()
-			_ = sleep(p.ctx, pause) // the loop asks the context itself
-		case time.Since(down) < p.retryFor:
-			pause = min(2*pause, maxPause)
-			_ = sleep(p.ctx, pause) // the loop asks the context itself
-		default:
-			p.failQueued(p.explain(unavailable(err)))
-			down, pause = time.Time{}, minPause
+	if l := p.mu.lanes[app]; l != nil {
+		if i := slices.Index(l.queue, c); i >= 0 {
+			l.queue = slices.Delete(l.queue, i, i+1)
+			err := notSent(cause)
+			if c.uncertain {
+				err = unknown(cause)
+			}
+			p.endLocked(c, Answer{}, err)
+			p.admitLocked()
+			p.mu.Unlock()
+			c.settle()
+			return c.answer, c.err
 		}
 	}
-	p.mu.Lock()
-	p.mu.closed = true
 	p.mu.Unlock()
-	p.failQueued(ErrClosed)
+	return Answer{}, unknown(cause)
 }
 
-func (p *producer) awaitWork() bool {
-	for p.queued() == 0 {
-		select {
-		case <-p.wake:
-		case <-p.ctx.Done():
-			return false
+// flush waits for the commands that have entered.
+func (p *producer) flush(ctx context.Context) error {
+	p.mu.Lock()
+	var under []*Pending
+	for _, l := range p.mu.lanes {
+		for _, m := range l.sent {
+			under = append(under, m.commands...)
 		}
+		under = append(under, l.queue...)
 	}
-	return p.ctx.Err() == nil
-}
-
-func (p *producer) queued() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.mu.queue)
-}
-
-func (p *producer) failQueued(err error) {
-	p.mu.Lock()
-	queue := p.mu.queue
-	p.mu.queue = nil
 	p.mu.Unlock()
-	for _, c := range queue {
-		p.finish(c, Answer{}, err)
-	}
-}
-
-// session is the life of one stream. It reports whether the server answered on
-// it and why it ended; what was unanswered is queued again.
-func (p *producer) session() (answered bool, err error) {
-	ctx, cancel := context.WithCancel(p.ctx)
-	defer cancel()
-	stream, err := p.open(ctx)
-	if err != nil {
-		return false, err
-	}
-
-	// The receiver never blocks: the server owes at most maxMessages answers.
-	answers := make(chan *apiv1.ProduceResponse, maxMessages)
-	var ended error // written before answers is closed
-	go func() {
-		defer close(answers)
-		for {
-			var answer *apiv1.ProduceResponse
-			if answer, ended = stream.Recv(); ended != nil {
-				return
-			}
-			select {
-			case answers <- answer:
-			case <-ctx.Done():
-				ended = ctx.Err()
-				return
-			}
-		}
-	}()
-
-	var unanswered []message // sent, oldest first
-	defer func() { p.requeue(unanswered) }()
-	next, sending := uint64(1), true
-	for {
-		for sending {
-			m := message{number: next, commands: p.take(len(unanswered))}
-			if len(m.commands) == 0 {
-				break
-			}
-			next++
-			unanswered = append(unanswered, m)
-			// A failed send says only that the stream is broken; Recv knows why.
-			sending = stream.Send(m.request()) == nil
-		}
+	for i, c := range under {
 		select {
-		case <-p.wake:
-		case answer, ok := <-answers:
-			if !ok {
-				return answered, ended
-			}
-			if err := p.settle(unanswered, answer); err != nil {
-				return answered, err
-			}
-			unanswered, answered = unanswered[1:], true
+		case <-c.Done():
+		case <-ctx.Done():
+			return fmt.Errorf("flush: of %d commands, %d or more are not answered yet: %w", len(under), len(under)-i, ctx.Err())
 		}
-	}
-}
-
-// take removes the next message's commands from the queue: none if what is
-// there should wait for company.
-func (p *producer) take(unanswered int) []*Pending {
-	if unanswered >= maxMessages {
-		return nil
-	}
-	// Callers that were just answered get the chance to join this message.
-	runtime.Gosched()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n, size := 0, 0
-	for n < min(len(p.mu.queue), maxBatch) && size+p.mu.queue[n].size <= maxBatchBytes {
-		size += p.mu.queue[n].size
-		n++
-	}
-	if n == len(p.mu.queue) && n < maxBatch && unanswered >= eagerMessages {
-		return nil
-	}
-	commands := slices.Clone(p.mu.queue[:n])
-	clear(p.mu.queue[:n]) // the array outlives the commands
-	p.mu.queue = p.mu.queue[n:]
-	return commands
-}
-
-// requeue puts unanswered commands before all others.
-func (p *producer) requeue(messages []message) {
-	var commands []*Pending
-	for _, m := range messages {
-		commands = append(commands, m.commands...)
-	}
-	for _, c := range commands {
-		c.resent = true
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.queue = append(commands, p.mu.queue...)
-}
-
-// settle hands the results of the oldest unanswered message to its callers.
-func (p *producer) settle(unanswered []message, answer *apiv1.ProduceResponse) error {
-	if len(unanswered) == 0 || answer.GetNumber() != unanswered[0].number || len(answer.GetResults()) != len(unanswered[0].commands) {
-		return status.Error(codes.Internal, "the server broke the protocol: its answer does not fit what was sent")
-	}
-	for i, r := range answer.GetResults() {
-		c := unanswered[0].commands[i]
-		result, err := p.outcome(c, r)
-		p.finish(c, result, err)
 	}
 	return nil
 }
 
-func (p *producer) outcome(c *Pending, r *apiv1.CommandResult) (Answer, error) {
-	code := codes.Code(r.GetCode())
-	switch {
-	case code == codes.OK:
-		return Answer{Result: Result(r.GetResult()), RunID: r.GetRunId()}, nil
-	case code == codes.NotFound && c.resent && c.command.GetDelete() != nil:
-		return Answer{Result: Deleted}, nil // by the first sending, whose answer was lost
-	}
-	return Answer{}, &Error{Code: code, Message: cmp.Or(r.GetError(), "the server answered "+strings.ToLower(code.String()))}
+// lane carries the commands of one app over one stream at a time, in the order
+// of the calls. Its goroutine (run) owns the stream.
+//
+// When a stream breaks, its unanswered commands return to the front of the
+// queue, so that the order is kept, and the next stream may lead to another
+// server: every command is idempotent, an apply and a delete by nature, a
+// trigger by its key.
+type lane struct {
+	p    *producer
+	app  string
+	wake chan struct{} // holds an element after the queue grew
+
+	// Guarded by p.mu.
+	queue []*Pending // none of them is on the wire
+	sent  []message  // on the wire and unanswered, oldest first; grows and shrinks in run only
 }
 
-// message is what one ProduceRequest carries.
 type message struct {
 	number   uint64
 	commands []*Pending
 }
 
-func (m message) request() *apiv1.ProduceRequest {
-	r := &apiv1.ProduceRequest{Number: m.number, Commands: make([]*apiv1.Command, len(m.commands))}
+// run serves the queue, stream after stream, until there is nothing left to do.
+func (l *lane) run() {
+	var down time.Time // since when nobody answers; zero while somebody does
+	pause := minPause
+	for !l.ended() {
+		l.p.servers.learn(l.p.ctx)
+		at := l.p.servers.pick(l.p.ctx, l.app)
+		if !down.IsZero() && l.p.servers.resting(at) {
+			_ = sleep(l.p.ctx, jitter(pause)) // the loop asks the context itself
+			pause = min(2*pause, maxPause)
+		}
+		answered, err := l.session(at)
+		if answered {
+			down, pause = time.Time{}, minPause
+		}
+		switch {
+		case l.p.ctx.Err() != nil || l.idle(): // an idle stream ended; the next command opens another
+		case !broken(err):
+			l.fail(l.p.explain(status.Convert(err)))
+			down, pause = time.Time{}, minPause
+		default:
+			l.p.servers.heard(at, err)
+			if down.IsZero() {
+				down = time.Now()
+			}
+			if time.Since(down) >= l.p.limits.retryFor {
+				l.fail(l.p.explain(unavailable(err)))
+				down, pause = time.Time{}, minPause
+			}
+		}
+	}
+}
+
+func (l *lane) idle() bool {
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	return len(l.queue) == 0
+}
+
+// ended reports whether the lane has nothing left to do, and takes it out of
+// the producer then. If the client is closed it fails what is left.
+func (l *lane) ended() bool {
+	if l.p.ctx.Err() != nil {
+		l.fail(ErrClosed)
+	}
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	if len(l.queue) > 0 {
+		return false
+	}
+	delete(l.p.mu.lanes, l.app)
+	return true
+}
+
+// fail ends every command of the queue.
+func (l *lane) fail(err error) {
+	l.p.mu.Lock()
+	ended := l.queue
+	l.queue = nil
+	for _, c := range ended {
+		l.p.endLocked(c, Answer{}, c.fate(err))
+	}
+	l.p.admitLocked()
+	l.p.mu.Unlock()
+	settleAll(ended)
+}
+
+var errQuiet = errors.New("nothing came for too long")
+
+// session sends from the queue over one stream until it ends, and says why.
+// answered reports whether a message was answered.
+func (l *lane) session(at *server) (answered bool, err error) {
+	// One timer watches the stream: while messages are unanswered, that the next
+	// answer comes in time; while there are none, that the stream is used.
+	ctx, cancel := context.WithCancelCause(l.p.ctx)
+	quiet := time.AfterFunc(l.p.limits.attempt, func() { cancel(errQuiet) })
+	answers := make(chan *apiv1.ProduceResponse, maxMessages)
+	received := false // whether the receiver runs, which closes answers
+	defer func() {
+		quiet.Stop()
+		if errors.Is(context.Cause(ctx), errQuiet) {
+			err = status.Errorf(codes.Unavailable, "%s did not answer for %v", at.url, l.p.limits.attempt)
+		}
+		cancel(nil)
+		for received {
+			_, received = <-answers
+		}
+		l.requeue(!answered && refused(err))
+	}()
+	stream, err := apiv1.NewProducerClient(at.conn).Produce(ctx)
+	if err != nil {
+		return false, err
+	}
+
+	// The receiver never blocks: the server owes at most maxMessages answers.
+	received = true
+	var broke error // written before answers is closed
+	go func() {
+		defer close(answers)
+		for {
+			var answer *apiv1.ProduceResponse
+			if answer, broke = stream.Recv(); broke != nil {
+				return
+			}
+			select {
+			case answers <- answer:
+			case <-ctx.Done():
+				broke = ctx.Err()
+				return
+			}
+		}
+	}()
+
+	next, sending, unanswered := uint64(1), true, 0
+	for {
+		for sending {
+			request := l.take(next, unanswered)
+			if request == nil {
+				break
+			}
+			if next++; unanswered == 0 {
+				quiet.Reset(l.p.limits.attempt)
+			}
+			unanswered++
+			// A failed send says only that the stream is broken; Recv knows why.
+			sending = stream.Send(request) == nil
+		}
+		select {
+		case <-l.wake:
+		case answer, ok := <-answers:
+			if !ok {
+				received = false
+				return answered, broke
+			}
+			if err := l.settle(answer); err != nil {
+				return answered, err
+			}
+			if !answered {
+				answered = true
+				l.p.servers.heard(at, nil)
+			}
+			if unanswered--; unanswered > 0 {
+				quiet.Reset(l.p.limits.attempt)
+			} else {
+				quiet.Reset(idleAfter)
+			}
+		}
+	}
+}
+
+// take moves the next message's commands from the queue to the wire: none if
+// what is there should wait for company.
+func (l *lane) take(number uint64, unanswered int) *apiv1.ProduceRequest {
+	if unanswered >= maxMessages {
+		return nil
+	}
+	// Callers that were just answered get the chance to join this message.
+	runtime.Gosched()
+	l.p.mu.Lock()
+	ended := l.p.expireLocked() // a command whose time is up is not sent, however late the timer is
+	request := l.takeLocked(number, unanswered)
+	l.p.mu.Unlock()
+	settleAll(ended)
+	return request
+}
+
+func (l *lane) takeLocked(number uint64, unanswered int) *apiv1.ProduceRequest {
+	n, size := 0, 0
+	for n < min(len(l.queue), maxBatch) && size+l.queue[n].size <= maxBatchBytes {
+		size += l.queue[n].size
+		n++
+	}
+	if n == 0 || n == len(l.queue) && n < maxBatch && unanswered >= eagerMessages {
+		return nil
+	}
+	m := message{number: number, commands: slices.Clone(l.queue[:n])}
+	request := &apiv1.ProduceRequest{Number: number, Commands: make([]*apiv1.Command, n)}
+	now := l.p.now()
 	for i, c := range m.commands {
-		r.Commands[i] = c.command
+		request.Commands[i] = c.command
+		c.sentAt = cmp.Or(c.sentAt, now)
 	}
-	return r
+	clear(l.queue[:n]) // the array outlives the commands
+	l.queue = l.queue[n:]
+	l.sent = append(l.sent, m)
+	return request
 }
 
-// Pending is a command on its way.
-type Pending struct {
-	command *apiv1.Command
-	size    int  // of the command on the wire, in bytes
-	resent  bool // owned by the producer's goroutine
-
-	done   chan struct{} // closed after answer and err are set
-	answer Answer
-	err    error
-}
-
-// Answer is what the server did with a command.
-type Answer struct {
-	Result Result
-	RunID  string // of a trigger; empty otherwise
-}
-
-// Done is closed when the command is answered or has failed.
-func (c *Pending) Done() <-chan struct{} { return c.done }
-
-// Wait blocks until the command is answered or has failed. Ending ctx ends the
-// wait, not the command.
-func (c *Pending) Wait(ctx context.Context) (Answer, error) {
-	select {
-	case <-c.done:
-		return c.answer, c.err
-	default:
+// requeue puts the unanswered commands before all others. refused says that the
+// server has certainly not looked at them.
+func (l *lane) requeue(refused bool) {
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	var commands []*Pending
+	for _, m := range l.sent {
+		for _, c := range m.commands {
+			if c.over {
+				continue
+			}
+			commands = append(commands, c)
+			if !refused {
+				c.uncertain = true
+				c.deadline = min(c.deadline, c.sentAt+resendFor)
+				l.p.expireByLocked(c.deadline)
+			}
+		}
 	}
-	select {
-	case <-c.done:
-		return c.answer, c.err
-	case <-ctx.Done():
-		return Answer{}, ctx.Err()
-	}
+	l.sent = nil
+	l.queue = append(commands, l.queue...)
 }
 
-func (c *Pending) settle(answer Answer, err error) *Pending {
-	c.answer, c.err = answer, err
-	close(c.done)
-	return c
+// settle ends the commands of the oldest message as its answer says. A command
+// that the server could not carry out for now stays unanswered: the error ends
+// the stream, and it is sent again.
+func (l *lane) settle(answer *apiv1.ProduceResponse) (err error) {
+	l.p.mu.Lock()
+	if len(l.sent) == 0 || answer.GetNumber() != l.sent[0].number || len(answer.GetResults()) != len(l.sent[0].commands) {
+		l.p.mu.Unlock()
+		return status.Error(codes.Internal, "the server broke the protocol: its answer does not fit what was sent")
+	}
+	commands := l.sent[0].commands
+	ended := commands[:0]
+	var again []*Pending
+	for i, r := range answer.GetResults() {
+		c := commands[i]
+		switch {
+		case c.over: // its time was up
+		case codes.Code(r.GetCode()) == codes.Unavailable:
+			again = append(again, c)
+			err = status.Error(codes.Unavailable, cmp.Or(r.GetError(), "the server is unavailable"))
+		default:
+			result, err := outcome(c, r)
+			ended = append(ended, l.p.endLocked(c, result, err))
+		}
+	}
+	if again != nil {
+		l.sent[0].commands = again
+	} else {
+		l.sent = slices.Delete(l.sent, 0, 1)
+	}
+	l.p.admitLocked()
+	l.p.mu.Unlock()
+	settleAll(ended)
+	return err
+}
+
+func outcome(c *Pending, r *apiv1.CommandResult) (Answer, error) {
+	code := codes.Code(r.GetCode())
+	switch {
+	case code == codes.OK:
+		return Answer{Result: Result(r.GetResult()), RunID: r.GetRunId()}, nil
+	case code == codes.NotFound && c.uncertain && c.command.GetDelete() != nil:
+		return Answer{Result: Deleted}, nil // by the first sending, whose answer was lost
+	}
+	err := &Error{Code: code, Message: cmp.Or(r.GetError(), "the server answered "+strings.ToLower(code.String()))}
+	switch code {
+	case codes.Unknown, codes.Internal, codes.DataLoss, codes.DeadlineExceeded, codes.Canceled:
+		return Answer{}, unknown(err) // it is in trouble rather than against it
+	}
+	return Answer{}, c.fate(err) // what refuses the second sending may not have refused the first
 }

@@ -53,7 +53,7 @@ func (c *Client) Cancel(ctx context.Context, app, id string) (*Run, error) {
 func (c *Client) Watch(ctx context.Context, app, id string) iter.Seq2[*Run, error] {
 	op := "watch run " + id
 	return follow(ctx, c, op, func(ctx context.Context) (grpc.ServerStreamingClient[Run], error) {
-		return c.runs.WatchRun(ctx, &apiv1.WatchRunRequest{App: appOf(app), Id: id})
+		return c.runs.WatchRun(forApp(ctx, app), &apiv1.WatchRunRequest{App: appOf(app), Id: id})
 	}, func(*Run) {})
 }
 
@@ -89,7 +89,7 @@ func (c *Client) Logs(ctx context.Context, q LogQuery) iter.Seq2[*LogLine, error
 	request := &apiv1.ReadLogRequest{App: appOf(q.App), Id: q.Run, From: q.From, Follow: q.Follow}
 	op := "read log of run " + q.Run
 	return follow(ctx, c, op, func(ctx context.Context) (grpc.ServerStreamingClient[LogLine], error) {
-		return c.runs.ReadLog(ctx, request)
+		return c.runs.ReadLog(forApp(ctx, q.App), request)
 	}, func(line *LogLine) { request.From = line.GetOffset() + 1 })
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	address := flag.String("url", cmp.Or(os.Getenv("WHEELWORK_URL"), "http://127.0.0.1:7700"), "address of the server")
+	address := flag.String("url", cmp.Or(os.Getenv("WHEELWORK_URL"), "http://127.0.0.1:7700"), "address of the server, or of several, separated by commas")
 	token := flag.String("token", os.Getenv("WHEELWORK_TOKEN"), "what the server knows you by")
 	jobs := flag.Int("jobs", 10_000, "how many jobs to create, change and delete")
 	flag.Parse()
@@ -47,7 +47,7 @@ func run(ctx context.Context, out io.Writer, address, token string, jobs int) er
 	}
 	for _, step := range []struct {
 		name  string
-		each  func(i int) *sdk.Pending
+		each  send
 		want  sdk.Result
 		after int // how many jobs there are then
 	}{
@@ -77,7 +77,10 @@ const prefix = "producer-example-"
 
 func name(i int) string { return fmt.Sprintf("%s%06d", prefix, i) }
 
-func (p producer) apply(every string) func(int) *sdk.Pending {
+// send begins one command.
+type send func(i int) *sdk.Pending
+
+func (p producer) apply(every string) send {
 	return func(i int) *sdk.Pending {
 		return p.client.ApplyAsync(p.ctx, &sdk.Job{
 			Name:     name(i),
@@ -105,23 +108,36 @@ func (p producer) clear() error {
 	return nil
 }
 
-// step sends one command for each job and then reads the answers. It does not
-// wait in between: the client packs the commands, and holds the loop back when
-// the server is slower than it.
-func (p producer) step(what string, send func(int) *sdk.Pending, want sdk.Result) error {
+// step sends one command for each job and checks the answers as they come. It
+// does not wait in between: the client packs the commands, and holds the loop
+// back when the server is slower than it. So the step needs the memory of the
+// commands under way, not of all.
+func (p producer) step(what string, each send, want sdk.Result) error {
 	start := time.Now()
-	pending := make([]*sdk.Pending, p.jobs)
-	for i := range pending {
-		pending[i] = send(i)
+	failed := make(chan error, 1) // the first failure; the functions below must not block
+	for i := range p.jobs {
+		each(i).Then(func(answer sdk.Answer, err error) {
+			switch {
+			case err != nil:
+				err = fmt.Errorf("%s %s: %w", what, name(i), err)
+			case answer.Result != want:
+				err = fmt.Errorf("%s %s: it is %s, want %s", what, name(i), answer.Result, want)
+			default:
+				return
+			}
+			select {
+			case failed <- err:
+			default: // not the first
+			}
+		})
 	}
-	for i, c := range pending {
-		answer, err := c.Wait(p.ctx)
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", what, name(i), err)
-		}
-		if answer.Result != want {
-			return fmt.Errorf("%s %s: it is %s, want %s", what, name(i), answer.Result, want)
-		}
+	if err := p.client.Flush(p.ctx); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	select {
+	case err := <-failed:
+		return err
+	default:
 	}
 	took := time.Since(start)
 	fmt.Fprintf(p.out, "%-12s %d jobs in %v, %.0f per second\n", what, p.jobs, took.Round(time.Millisecond), float64(p.jobs)/took.Seconds())

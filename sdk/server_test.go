@@ -1,0 +1,162 @@
+package sdk_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// door is a way into the real server that loses answers: it dies after the
+// server has carried a message out.
+type door struct {
+	apiv1.UnimplementedClusterServer
+	apiv1.UnimplementedProducerServer
+	to   grpc.ClientConnInterface
+	lost atomic.Int64 // commands that were carried out and not answered
+}
+
+func (d *door) GetVersion(ctx context.Context, r *apiv1.GetVersionRequest) (*apiv1.Version, error) {
+	return apiv1.NewClusterClient(d.to).GetVersion(ctx, r)
+}
+
+func (d *door) Produce(stream grpc.BidiStreamingServer[apiv1.ProduceRequest, apiv1.ProduceResponse]) error {
+	md, _ := metadata.FromIncomingContext(stream.Context())
+	inside, err := apiv1.NewProducerClient(d.to).Produce(metadata.NewOutgoingContext(stream.Context(),
+		metadata.Pairs("authorization", md.Get("authorization")[0])))
+	if err != nil {
+		return err
+	}
+	r, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if err := inside.Send(r); err != nil {
+		return err
+	}
+	answer, err := inside.Recv()
+	if err != nil {
+		return err
+	}
+	for _, result := range answer.GetResults() {
+		if result.GetCode() == 0 {
+			d.lost.Add(1)
+		}
+	}
+	return status.Error(codes.Unavailable, "killed before it answered")
+}
+
+// TestRealServer triggers through a door that always dies before it answers,
+// with the server itself as the second address. The server recognises the keys:
+// each trigger becomes one run.
+func TestRealServer(t *testing.T) {
+	ready := dev(t)
+	direct, err := sdk.Dial(t.Context(), ready.URL, sdk.Options{Token: ready.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer direct.Close() //nolint:errcheck // every answer has come
+	if _, _, err := direct.PushModule(t.Context(), sdk.Upload{Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := direct.Apply(t.Context(), &sdk.Job{Name: "once", Handler: &sdk.Handler{Module: "greet@1"}}); err != nil {
+		t.Fatal(err)
+	}
+
+	d := &door{to: connect(t, ready.URL)}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	apiv1.RegisterClusterServer(g, d)
+	apiv1.RegisterProducerServer(g, d)
+	go g.Serve(l) //nolint:errcheck // ends with the server
+	defer g.Stop()
+
+	client, err := sdk.Dial(t.Context(), "http://"+l.Addr().String()+","+ready.URL, sdk.Options{Token: ready.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close() //nolint:errcheck // every answer has come
+	const triggers = 200
+	var pending []*sdk.Pending
+	for range triggers {
+		pending = append(pending, client.TriggerAsync(t.Context(), sdk.Trigger{Job: "once"}))
+	}
+	var want, got []string
+	duplicates := 0
+	for _, p := range pending {
+		answer, err := p.Wait(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want = append(want, answer.RunID); answer.Result == sdk.Duplicate {
+			duplicates++
+		}
+	}
+	for run, err := range direct.Runs(t.Context(), sdk.RunQuery{Job: "once"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, run.GetId())
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) || len(slices.Compact(got)) != triggers {
+		t.Errorf("%d runs for %d triggers, or other runs than were answered", len(got), triggers)
+	}
+	if lost := int(d.lost.Load()); lost == 0 || duplicates != lost {
+		t.Errorf("%d answers were lost and %d triggers were duplicates: the test tests nothing", lost, duplicates)
+	}
+}
+
+// connect is a bare connection to the server at an address.
+func connect(t *testing.T, url string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(strings.TrimPrefix(url, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() }) //nolint:errcheck // the end of the test
+	return conn
+}
+
+// dev runs the whole program until the end of the test.
+func dev(t *testing.T) node.Ready {
+	t.Helper()
+	dir := t.TempDir() // first, so that it is removed last
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan node.Ready, 1), make(chan error, 1)
+	go func() {
+		ended <- node.Dev(ctx, node.DevConfig{Data: dir, Listen: "127.0.0.1:0", Ready: func(r node.Ready) { ready <- r }})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(fmt.Errorf("the server: %w", err))
+		}
+	})
+	select {
+	case r := <-ready:
+		return r
+	case err := <-ended:
+		ended <- nil // for the clean-up
+		t.Fatal(err)
+		return node.Ready{}
+	}
+}

@@ -1,0 +1,334 @@
+package sdk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+const (
+	maxServers = 64   // that a client keeps connections to
+	maxOwners  = 4096 // apps whose owner is remembered
+
+	// learnEvery is the least time between two questions who the servers are,
+	// and how long the owner of an app is taken for granted.
+	learnEvery = time.Minute
+
+	minRest = time.Second // after a failure, while others are preferred; doubled each time
+	maxRest = time.Minute
+)
+
+// servers are the servers of one installation, as far as the client knows them:
+// those that Dial was given, and those that they named. It stands where a
+// connection to one server would, and moves calls from servers that are out of
+// reach to others. With one server it does nothing but pass calls on.
+type servers struct {
+	connect  func(url string) (*grpc.ClientConn, error) // does not wait for the server
+	patience time.Duration                              // with a server that is asked about others
+
+	mu     sync.Mutex
+	list   []*server        // those that Dial was given come first; it only grows
+	last   *server          // the one that answered last; searches begin with it
+	owners map[string]owner // by app
+	asked  time.Time        // when the servers were last asked for
+}
+
+type server struct {
+	url  string
+	conn *grpc.ClientConn
+
+	// Dial was not given it: another server named it. It gets commands only for
+	// apps that a nameserver says are its own, so that a client never makes a
+	// second home for an app beside a server that is merely out of reach.
+	learnt bool
+
+	failures int       // since it last answered; guarded by servers.mu
+	rests    time.Time // until when others are preferred; guarded by servers.mu
+}
+
+type owner struct {
+	*server
+	until time.Time
+}
+
+// newServers reads the addresses that Dial was given.
+func newServers(addresses string, connect func(string) (*grpc.ClientConn, error), patience time.Duration) (*servers, error) {
+	s := &servers{connect: connect, patience: patience, owners: map[string]owner{}}
+	for address := range strings.SplitSeq(addresses, ",") {
+		if _, err := s.addLocked(strings.TrimSpace(address), false); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+	}
+	return s, nil
+}
+
+// addLocked returns the server of an address, new or known.
+func (s *servers) addLocked(url string, learnt bool) (*server, error) {
+	if i := slices.IndexFunc(s.list, func(k *server) bool {
+		return strings.TrimSuffix(k.url, "/") == strings.TrimSuffix(url, "/")
+	}); i >= 0 {
+		return s.list[i], nil
+	}
+	if len(s.list) == maxServers {
+		return nil, fmt.Errorf("%d servers are more than a client keeps connections to: name some of them", maxServers+1)
+	}
+	conn, err := s.connect(url)
+	if err != nil {
+		return nil, err
+	}
+	at := &server{url: url, conn: conn, learnt: learnt}
+	s.list = append(s.list, at)
+	return at, nil
+}
+
+func (s *servers) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, at := range s.list {
+		errs = append(errs, at.conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// String names the servers that Dial was given.
+func (s *servers) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var urls []string
+	for _, at := range s.list {
+		if !at.learnt {
+			urls = append(urls, at.url)
+		}
+	}
+	return strings.Join(urls, ", ")
+}
+
+func (s *servers) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.list)
+}
+
+// heard notes how a server did: err is nil or the reason to prefer others for a while.
+func (s *servers) heard(at *server, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		at.failures, at.rests, s.last = 0, time.Time{}, at
+		return
+	}
+	at.rests = time.Now().Add(min(minRest<<min(at.failures, 10), maxRest))
+	at.failures++
+}
+
+// order returns the servers as they should be tried: first those that do not
+// rest, from the one that answered last, then those that rest, the one whose
+// rest ends first before the others.
+func (s *servers) order() []*server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := max(slices.Index(s.list, s.last), 0)
+	list := slices.Concat(s.list[from:], s.list[:from])
+	now := time.Now()
+	slices.SortStableFunc(list, func(a, b *server) int {
+		return cmp.Compare(max(a.rests.Sub(now), 0), max(b.rests.Sub(now), 0))
+	})
+	return list
+}
+
+func (s *servers) resting(at *server) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Before(at.rests)
+}
+
+// pick returns the server for an app's commands: its owner where a server
+// knows it, otherwise the next that does not rest. "" is any app. If all rest,
+// it is the one whose rest ends first. The answer may be wrong: it is the
+// server that forwards or refuses what is not its own.
+func (s *servers) pick(ctx context.Context, app string) *server {
+	order := s.order()
+	if len(order) == 1 {
+		return order[0]
+	}
+	if at := s.ownerOf(app); at != nil {
+		return at
+	}
+	given := order[slices.IndexFunc(order, func(at *server) bool { return !at.learnt })]
+	for _, at := range order {
+		if ctx.Err() != nil || s.resting(at) && at != given {
+			continue
+		}
+		if to := s.ask(ctx, at, app); to != nil {
+			return to
+		}
+	}
+	return given
+}
+
+// ask returns the server that gets an app's commands according to another one:
+// none if that is out of reach, or should not get them and knows nobody.
+func (s *servers) ask(ctx context.Context, at *server, app string) *server {
+	if app != "" {
+		owner, err := s.route(ctx, at, app)
+		switch {
+		case err == nil && !s.resting(owner):
+			return owner
+		case err == nil:
+			return at // it may reach the owner where the client cannot
+		case lost(err):
+			if ctx.Err() == nil {
+				s.heard(at, err)
+			}
+			return nil
+		}
+	}
+	if at.learnt {
+		return nil
+	}
+	return at // it does not know who owns what, but Dial was told to use it
+}
+
+func (s *servers) ownerOf(app string) *server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, ok := s.owners[app]
+	if now := time.Now(); !ok || now.After(o.until) || now.Before(o.rests) {
+		return nil
+	}
+	return o.server
+}
+
+// route asks a server which server owns an app.
+func (s *servers) route(ctx context.Context, at *server, app string) (*server, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.patience)
+	defer cancel()
+	a, err := apiv1.NewNameserverClient(at.conn).Route(ctx, &apiv1.RouteRequest{App: app})
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to, err := s.addLocked(at.beside(a.GetAddress()), true)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.owners) >= maxOwners {
+		clear(s.owners)
+	}
+	s.owners[app] = owner{to, time.Now().Add(learnEvery)}
+	return to, nil
+}
+
+// learn asks who the servers are, unless it did so a short time ago. A client
+// that may not ask, or a server that does not know, is no error.
+func (s *servers) learn(ctx context.Context) {
+	s.mu.Lock()
+	due := s.asked.IsZero() || time.Since(s.asked) >= learnEvery
+	if due {
+		s.asked = time.Now()
+	}
+	s.mu.Unlock()
+	if !due {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.patience)
+	defer cancel()
+	at := s.order()[0]
+	r, err := apiv1.NewNameserverClient(at.conn).ListServers(ctx, &apiv1.ListServersRequest{})
+	if lost(err) {
+		s.heard(at, err)
+	}
+	// One server needs no choice, and the address that the client was given is
+	// more likely to lead there than the one that servers use among themselves.
+	if err != nil || len(r.GetServers()) < 2 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range r.GetServers() {
+		// An address that makes no sense, or one too many, costs only that choice.
+		_, _ = s.addLocked(at.beside(other.GetAddress()), true)
+	}
+}
+
+// beside is the URL of another server of the same installation.
+func (at *server) beside(hostPort string) string {
+	scheme, _, _ := strings.Cut(at.url, "://")
+	return scheme + "://" + hostPort
+}
+
+// lost reports whether a call did not reach a server that lives.
+func lost(err error) bool {
+	code := status.Code(err)
+	return code == codes.Unavailable || code == codes.DeadlineExceeded
+}
+
+// Invoke is one call, sent to the next server when one is out of reach. Each is
+// tried at most once. Every call of this package can be repeated.
+func (s *servers) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return s.try(ctx, appIn(ctx, args), func(conn *grpc.ClientConn) error {
+		return conn.Invoke(ctx, method, args, reply, opts...)
+	})
+}
+
+// NewStream opens a stream as [servers.Invoke] makes a call. A stream that
+// breaks later is the caller's to open again.
+func (s *servers) NewStream(
+	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (stream grpc.ClientStream, err error) {
+	err = s.try(ctx, appIn(ctx, nil), func(conn *grpc.ClientConn) (err error) {
+		stream, err = conn.NewStream(ctx, desc, method, opts...)
+		return err
+	})
+	return stream, err
+}
+
+func (s *servers) try(ctx context.Context, app string, call func(*grpc.ClientConn) error) error {
+	for left := s.count(); ; left-- {
+		at := s.pick(ctx, app)
+		err := call(at.conn)
+		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+			if err == nil {
+				s.heard(at, nil)
+			}
+			return err
+		}
+		s.heard(at, err)
+		if left <= 1 {
+			return err
+		}
+	}
+}
+
+type appKey struct{}
+
+// forApp says which app a call is about where its message does not.
+func forApp(ctx context.Context, app string) context.Context {
+	return context.WithValue(ctx, appKey{}, appOf(app))
+}
+
+func appIn(ctx context.Context, message any) string {
+	if m, ok := message.(interface{ GetApp() string }); ok {
+		return m.GetApp()
+	}
+	app, _ := ctx.Value(appKey{}).(string)
+	return app
+}
+
+// jitter spreads a pause over its upper half, so that clients that lost a server
+// together do not come back together.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
