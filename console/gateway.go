@@ -35,6 +35,8 @@ func newGateway(conn *grpc.ClientConn) (http.Handler, error) {
 	for _, register := range []func() error{
 		func() error { return apiv1.RegisterJobsHandlerClient(ctx, mux, apiv1.NewJobsClient(conn)) },
 		func() error { return apiv1.RegisterRunsHandlerClient(ctx, mux, apiv1.NewRunsClient(conn)) },
+		func() error { return apiv1.RegisterCalendarsHandlerClient(ctx, mux, apiv1.NewCalendarsClient(conn)) },
+		func() error { return apiv1.RegisterQueuesHandlerClient(ctx, mux, apiv1.NewQueuesClient(conn)) },
 		func() error { return apiv1.RegisterModulesHandlerClient(ctx, mux, apiv1.NewModulesClient(conn)) },
 		func() error { return apiv1.RegisterClusterHandlerClient(ctx, mux, apiv1.NewClusterClient(conn)) },
 		func() error { return apiv1.RegisterNameserverHandlerClient(ctx, mux, apiv1.NewNameserverClient(conn)) },

@@ -56,19 +56,20 @@ func (w words) cron(j *apiv1.Job) string {
 // passed. A paused job has none planned: they are those that it would have if it
 // were resumed now.
 func upcoming(j *apiv1.Job, now time.Time, n int) []time.Time {
-	plan, err := job.NewPlan(j)
+	plan, err := job.NewPlan(j, nil)
 	if err != nil {
 		return nil
 	}
 	next, ok := plan.First(now)
-	if j.GetNextAt() != nil && ok {
-		next = stamp(j.NextAt).In(next.Location())
+	if j.GetNextAt() != nil {
+		next, ok = stamp(j.NextAt).In(plan.Location()), true
+		plan = plan.Anchor(next)
 	}
 	if ok && next.Before(now) {
-		next, ok = plan.Next(next, now)
+		next, ok = plan.After(now)
 	}
 	var times []time.Time
-	for ; ok && len(times) < n; next, ok = plan.Next(next, next) {
+	for ; ok && len(times) < n; next, ok = plan.After(next) {
 		times = append(times, next)
 	}
 	return times

@@ -122,7 +122,7 @@ func (h *Host) runTask(ctx context.Context, m *apiv1.Task) runtime.Result {
 	}
 	t := runtime.Task{
 		RunID: job.RunID(m.Run).String(), App: m.App, Job: m.Job, Attempt: int(m.Attempt), MaxAttempt: int(m.MaxAttempts),
-		PlannedAt: time.UnixMilli(m.PlannedMs), Module: m.Module, Digest: m.Digest, Handler: m.Handler,
+		PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers, Part: int(m.Part), Parts: int(m.Parts), Module: m.Module, Digest: m.Digest, Handler: m.Handler,
 		Input: m.Input, Args: m.Args, Env: m.Env, TraceParent: m.TraceParent,
 	}
 	if name, _, err := job.ParseModule(m.Module); err == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"strings"
 	"time"
@@ -48,6 +49,11 @@ func NewRunID(app, name string, planned time.Time, salt string) RunID {
 	id[6] = SlotOf(name)
 	copy(id[7:], h.Sum(nil))
 	return id
+}
+
+// PartID returns the id of a part of a run, the same however often it is computed.
+func PartID(app, name string, planned time.Time, parent RunID, n int32) RunID {
+	return NewRunID(app, name, planned, fmt.Sprintf("part/%d/%s", n, parent))
 }
 
 // runID reads an id from a record. Bytes that are none give the zero id, which

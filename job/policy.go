@@ -1,8 +1,12 @@
 package job
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"math/bits"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -20,15 +24,42 @@ const (
 	MaxLost = 5
 )
 
-// Policy is the part of a definition that decides about attempts.
+// Policy is the part of a definition that decides about runs that are due. It is shared by the jobs and runs that
+// have the same, and never written to.
 type Policy struct {
 	Timeout    time.Duration // of one attempt
 	Retries    int32         // after the first attempt
 	Fixed      bool          // wait First each time; else double it up to Limit
 	First      time.Duration
 	Limit      time.Duration
+	Jitter     float64       // the share by which a wait may be shortened
 	DelayAfter time.Duration // from the end of a run to the next one; 0: no delay schedule
+
+	Deadline  time.Duration // from the planned time to the first start; 0: none
+	Priority  int32         // of those that wait, the higher ones start first
+	Overlap   Overlap
+	Limited   int32 // what Overlap is limited to; 0: nothing
+	Rate      int32 // starts per RatePer; 0: no limit
+	RatePer   time.Duration
+	Broadcast bool   // a part for each host
+	Shards    int32  // so many parts; 0: none
+	Routing   string // the apiv1.Routing as bytes; "": none
+	Route     *Route // of Routing; nil: any host
 }
+
+// Overlap says what happens to a run that is due while others of its job are live.
+type Overlap uint8
+
+// The overlap policies.
+const (
+	Parallel Overlap = iota // it starts as well, as far as the limit allows
+	Queue                   // it waits for them
+	Discard                 // it is skipped
+	Cover                   // they are stopped first
+)
+
+// Fans reports whether a run is made into parts.
+func (p *Policy) Fans() bool { return p.Broadcast || p.Shards > 0 }
 
 // PolicyOf reads the policy of a definition that [Validate] has accepted.
 func PolicyOf(d *apiv1.Job) Policy {
@@ -46,10 +77,33 @@ func PolicyOf(d *apiv1.Job) Policy {
 			p.Limit = v
 		}
 	}
+	p.Jitter = d.GetRetry().GetJitter()
 	if !d.GetPaused() {
 		p.DelayAfter = duration(d.GetSchedule().GetDelay())
 	}
+	p.Deadline, p.Priority = duration(d.GetDeadline()), d.GetPriority()
+	p.Overlap, p.Limited = overlaps[d.GetOverlap().GetPolicy()], d.GetOverlap().GetLimit()
+	if r := d.GetRate(); r.GetMax() > 0 {
+		p.Rate, p.RatePer = r.Max, time.Second
+		if v := duration(r.Per); v > 0 {
+			p.RatePer = v
+		}
+	}
+	p.Broadcast, p.Shards = d.GetFanout().GetMode() == "broadcast", d.GetFanout().GetShards()
+	if d.GetRouting() != nil {
+		p.Routing = string(encodeRouting(d.Routing))
+	}
 	return p
+}
+
+var overlaps = map[string]Overlap{"": Parallel, "parallel": Parallel, "queue": Queue, "discard": Discard, "cover": Cover}
+
+func encodeRouting(r *apiv1.Routing) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
+	if err != nil {
+		panic("job: a validated routing does not encode: " + err.Error())
+	}
+	return b
 }
 
 func duration(s string) time.Duration {
@@ -112,7 +166,7 @@ func Settle(r *Run, o apiv1.Outcome, retryAfter time.Duration) Verdict {
 		return Verdict{State: Stopped}
 	}
 	if tried := r.Attempt - r.Lost; tried <= r.Policy.Retries {
-		wait := r.Policy.Backoff(tried)
+		wait := shortened(r.Policy.Backoff(tried), r.Policy.Jitter, r.ID, tried)
 		if retryAfter > 0 {
 			wait = min(retryAfter, MaxInterval)
 		}
@@ -122,4 +176,57 @@ func Settle(r *Run, o apiv1.Outcome, retryAfter time.Duration) Verdict {
 		return Verdict{State: TimedOut}
 	}
 	return Verdict{State: Failed}
+}
+
+// shortened takes up to the given share off a wait, the same for the same run and retry.
+func shortened(wait time.Duration, share float64, id RunID, retry int32) time.Duration {
+	if share == 0 {
+		return wait
+	}
+	h := fnv.New64a()
+	h.Write(id[:])                                                //nolint:errcheck // a hash never fails
+	h.Write(binary.LittleEndian.AppendUint32(nil, uint32(retry))) //nolint:errcheck // a hash never fails
+	part := float64(h.Sum64()>>11) / (1 << 53)                    // 0 to 1
+	return wait - time.Duration(part*share*float64(wait))
+}
+
+// Admission is what an overlap policy says of a run that is due.
+type Admission uint8
+
+// The admissions.
+const (
+	LetIn     Admission = iota
+	Hold                // until there is room
+	Skip                // it ends as skipped
+	LetInLast           // once what is under way has been stopped; who waits is skipped
+)
+
+// Admit applies the overlap policy to a run that is due while so many runs of
+// its job are under way and so many wait for them.
+func Admit(p *Policy, in, held int) Admission {
+	switch p.Overlap {
+	case Parallel:
+		if p.Limited > 0 && in >= int(p.Limited) {
+			return Hold
+		}
+		return LetIn
+	case Queue:
+		switch {
+		case in == 0 && held == 0:
+			return LetIn
+		case p.Limited > 0 && held >= int(p.Limited):
+			return Skip
+		}
+		return Hold
+	case Discard:
+		if in+held == 0 {
+			return LetIn
+		}
+		return Skip
+	default:
+		if in == 0 {
+			return LetIn
+		}
+		return LetInLast
+	}
 }

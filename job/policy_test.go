@@ -20,23 +20,26 @@ func TestSettle(t *testing.T) {
 		{"success", Run{Attempt: 1}, apiv1.Outcome_OUTCOME_SUCCEEDED, 0, Verdict{State: Succeeded}},
 		{"success after a cancel came too late", Run{Attempt: 1, CancelRequested: true}, apiv1.Outcome_OUTCOME_SUCCEEDED, 0, Verdict{State: Succeeded}},
 		{"no retries", Run{Attempt: 1}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{State: Failed}},
-		{"first retry", Run{Attempt: 1, Policy: retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{Waiting, time.Second}},
-		{"second retry doubles", Run{Attempt: 2, Policy: retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{Waiting, 2 * time.Second}},
-		{"retries used up", Run{Attempt: 3, Policy: retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{State: Failed}},
-		{"a lost attempt is no retry", Run{Attempt: 3, Lost: 1, Policy: retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{Waiting, 2 * time.Second}},
-		{"the handler's wish", Run{Attempt: 1, Policy: retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 7 * time.Second, Verdict{Waiting, 7 * time.Second}},
-		{"permanent", Run{Attempt: 1, Policy: retry}, apiv1.Outcome_OUTCOME_PERMANENT, 0, Verdict{State: Failed}},
-		{"timed out is tried again", Run{Attempt: 1, Policy: retry}, apiv1.Outcome_OUTCOME_TIMED_OUT, 0, Verdict{Waiting, time.Second}},
-		{"timed out at last", Run{Attempt: 3, Policy: retry}, apiv1.Outcome_OUTCOME_TIMED_OUT, 0, Verdict{State: TimedOut}},
-		{"host error is tried again", Run{Attempt: 1, Policy: retry}, apiv1.Outcome_OUTCOME_HOST_ERROR, 0, Verdict{Waiting, time.Second}},
+		{"first retry", Run{Attempt: 1, Policy: &retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{Waiting, time.Second}},
+		{"second retry doubles", Run{Attempt: 2, Policy: &retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{Waiting, 2 * time.Second}},
+		{"retries used up", Run{Attempt: 3, Policy: &retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{State: Failed}},
+		{"a lost attempt is no retry", Run{Attempt: 3, Lost: 1, Policy: &retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{Waiting, 2 * time.Second}},
+		{"the handler's wish", Run{Attempt: 1, Policy: &retry}, apiv1.Outcome_OUTCOME_RETRYABLE, 7 * time.Second, Verdict{Waiting, 7 * time.Second}},
+		{"permanent", Run{Attempt: 1, Policy: &retry}, apiv1.Outcome_OUTCOME_PERMANENT, 0, Verdict{State: Failed}},
+		{"timed out is tried again", Run{Attempt: 1, Policy: &retry}, apiv1.Outcome_OUTCOME_TIMED_OUT, 0, Verdict{Waiting, time.Second}},
+		{"timed out at last", Run{Attempt: 3, Policy: &retry}, apiv1.Outcome_OUTCOME_TIMED_OUT, 0, Verdict{State: TimedOut}},
+		{"host error is tried again", Run{Attempt: 1, Policy: &retry}, apiv1.Outcome_OUTCOME_HOST_ERROR, 0, Verdict{Waiting, time.Second}},
 		{"stopped by request", Run{Attempt: 1, CancelRequested: true}, apiv1.Outcome_OUTCOME_STOPPED, 0, Verdict{State: Stopped}},
 		{"stopped by a drain", Run{Attempt: 1}, apiv1.Outcome_OUTCOME_STOPPED, 0, Verdict{State: Queued}},
-		{"no retry after a cancel", Run{Attempt: 1, Policy: retry, CancelRequested: true}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{State: Stopped}},
+		{"no retry after a cancel", Run{Attempt: 1, Policy: &retry, CancelRequested: true}, apiv1.Outcome_OUTCOME_RETRYABLE, 0, Verdict{State: Stopped}},
 		{"lost", Run{Attempt: 1}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Queued}},
 		{"lost too often", Run{Attempt: 6, Lost: MaxLost, Attempts: lost(MaxLost)}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Failed}},
 		{"drained often", Run{Attempt: 9, Lost: 9}, apiv1.Outcome_OUTCOME_STOPPED, 0, Verdict{State: Queued}},
 		{"lost while it was to end", Run{Attempt: 1, CancelRequested: true}, apiv1.Outcome_OUTCOME_LOST, 0, Verdict{State: Stopped}},
 	} {
+		if c.run.Policy == nil {
+			c.run.Policy = &Policy{}
+		}
 		if got := Settle(&c.run, c.outcome, c.after); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
@@ -109,48 +112,6 @@ func TestValidateNamesWhatIsWrong(t *testing.T) {
 		}
 		if err != nil && strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: more than one line: %q", c.name, err)
-		}
-	}
-}
-
-func TestPlan(t *testing.T) {
-	at := func(s string) time.Time {
-		v, err := time.Parse(time.RFC3339, s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	now := at("2026-03-08T01:00:00-05:00")
-	for _, c := range []struct {
-		name       string
-		s          *apiv1.Schedule
-		last, now  time.Time
-		first, nxt string
-	}{
-		{"every", &apiv1.Schedule{Every: "30s"}, now, now, "2026-03-08T06:00:30Z", "2026-03-08T06:00:30Z"},
-		{"every, late by 100 s", &apiv1.Schedule{Every: "30s"}, now, now.Add(100 * time.Second), "2026-03-08T06:02:10Z", "2026-03-08T06:02:00Z"},
-		{"cron in the gap", &apiv1.Schedule{Cron: "30 2 * * *", Zone: "America/New_York"}, now, now, "2026-03-08T07:30:00Z", "2026-03-08T07:30:00Z"},
-		{"cron, days late", &apiv1.Schedule{Cron: "@daily"}, now, now.Add(72 * time.Hour), "2026-03-12T00:00:00Z", "2026-03-12T00:00:00Z"},
-		{"delay", &apiv1.Schedule{Delay: "1m"}, now, now, "2026-03-08T06:01:00Z", ""},
-		{"once", &apiv1.Schedule{At: "2026-04-01T08:00:00+08:00"}, now, now, "2026-04-01T00:00:00Z", ""},
-		{"manual", nil, now, now, "", ""},
-	} {
-		p, err := NewPlan(&apiv1.Job{Name: "x", Schedule: c.s})
-		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
-		}
-		show := func(v time.Time, ok bool) string {
-			if !ok {
-				return ""
-			}
-			return v.UTC().Format(time.RFC3339)
-		}
-		if got := show(p.First(c.now)); got != c.first {
-			t.Errorf("%s: first %s, want %s", c.name, got, c.first)
-		}
-		if got := show(p.Next(c.last, c.now)); got != c.nxt {
-			t.Errorf("%s: next %s, want %s", c.name, got, c.nxt)
 		}
 	}
 }

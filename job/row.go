@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -20,7 +21,10 @@ func (j *Job) Row() *apiv1.JobRow {
 	r := &apiv1.JobRow{
 		Definition: j.def, NextMs: j.NextMs, ShownNextMs: j.shownNextMs(),
 		Live: j.Live, Succeeded: j.Succeeded, Failed: j.Failed,
-		LastState: string(j.LastState), LastEndMs: j.LastEndMs,
+		LastState: string(j.LastState), LastEndMs: j.LastEndMs, Planned: j.Planned, Met: slices.Clone(j.met),
+	}
+	if j.Route != nil {
+		r.Route = routeRow(j.Route)
 	}
 	if j.LastEndMs > 0 {
 		r.LastRun = j.LastRun[:]
@@ -35,11 +39,15 @@ func (s *Slot) LoadJob(row *apiv1.JobRow) error {
 		return fmt.Errorf("decode job: %w", err)
 	}
 	j := &Job{
-		Name: d.Name, Revision: d.Revision, Etag: d.Etag, NextMs: row.NextMs, Policy: PolicyOf(d),
+		Name: d.Name, Revision: d.Revision, Etag: d.Etag, NextMs: row.NextMs, Planned: row.Planned, Policy: s.policy(d), met: row.Met,
 		Succeeded: row.Succeeded, Failed: row.Failed, LastState: State(row.LastState), LastEndMs: row.LastEndMs,
 		def: row.Definition, slot: s, born: born(d),
 	}
 	copy(j.LastRun[:], row.LastRun)
+	j.Dependency, j.Calendars = dependencyOf(d), calendarsOf(d)
+	if row.Route != nil {
+		j.Route = routeState(row.Route)
+	}
 	s.Jobs[j.Name] = j
 	return nil
 }
@@ -53,7 +61,17 @@ func (r *Run) Row() *apiv1.RunRow {
 		Attempt: r.Attempt, Lost: r.Lost, MaxAttempts: r.MaxAttempts(), Host: r.Host, Session: r.Session,
 		Module: d.Handler.GetModule(), Handler: d.Handler.GetName(), Digest: d.Digest,
 		HasInput: r.HasInput, Input: r.Input, Output: r.Output, Error: r.Error, Code: r.Code, Trace: r.Trace,
-		CancelRequested: r.CancelRequested, TraceParent: r.TraceParent, JobRevision: r.Revision,
+		CancelRequested: r.CancelRequested, CancelWhy: r.CancelWhy, TraceParent: r.TraceParent, JobRevision: r.Revision, Covers: r.Covers,
+	}
+	if r.Cause != (RunID{}) {
+		row.Cause = r.Cause[:]
+	}
+	if f := r.Fan; f != nil {
+		row.Part, row.Parts, row.PartsMade, row.Only, row.Pinned = f.Part, f.Parts, f.Made, f.Only, f.Pinned
+		row.PartsSucceeded, row.PartsFailed = f.Succeeded, f.Failed
+		if r.IsPart() {
+			row.Parent = f.Parent[:]
+		}
 	}
 	// An attempt's row changes once more, when the attempt ends; a row of the
 	// store must not change under its reader.
@@ -77,17 +95,57 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 		return fmt.Errorf("decode the definition of a run: %w", err)
 	}
 	r := &Run{
-		ID: runID(row.Id), App: row.App, Job: row.Job, State: State(row.State), Trigger: Trigger(row.Trigger), Policy: PolicyOf(d),
+		ID: runID(row.Id), App: row.App, Job: row.Job, State: State(row.State), Trigger: Trigger(row.Trigger), Policy: s.policy(d),
 		PlannedMs: row.PlannedMs, AcceptedMs: row.AcceptedMs, StartedMs: row.StartedMs, RetryMs: row.RetryMs,
 		Attempt: row.Attempt, Lost: row.Lost, Host: row.Host, Session: row.Session, Attempts: row.Attempts,
 		HasInput: row.HasInput, Input: row.Input, Output: row.Output, Error: row.Error, Code: row.Code, Trace: row.Trace,
-		CancelRequested: row.CancelRequested, TraceParent: row.TraceParent, Revision: row.JobRevision, def: row.Definition,
+		CancelRequested: row.CancelRequested, CancelWhy: row.CancelWhy, TraceParent: row.TraceParent, Revision: row.JobRevision,
+		Covers: row.Covers, Cause: runID(row.Cause), def: row.Definition,
+	}
+	if len(row.Parent) > 0 || row.PartsMade > 0 || len(row.Only) > 0 {
+		r.Fan = &Fan{
+			Parent: runID(row.Parent), Part: row.Part, Parts: row.Parts, Pinned: row.Pinned, Only: row.Only,
+			Made: row.PartsMade, Succeeded: row.PartsSucceeded, Failed: row.PartsFailed,
+		}
 	}
 	if r.owner = s.Jobs[r.Job]; r.owner == nil || r.owner.born != born(d) {
-		r.owner = &Job{Name: r.Job, born: born(d)} // deleted while the run is live
+		r.owner = &Job{Name: r.Job, born: born(d), Policy: r.Policy} // deleted while the run is live
 	}
 	s.add(r)
 	return nil
+}
+
+// Loaded ties parts to their parents when all live runs have been loaded.
+func (s *Slot) Loaded() {
+	for _, r := range s.Runs {
+		if !r.IsPart() {
+			continue
+		}
+		if parent := s.Runs[r.Fan.Parent]; parent != nil {
+			parent.Fan.parts = append(parent.Fan.parts, r)
+		}
+	}
+	for _, r := range s.Runs {
+		if r.HasParts() {
+			slices.SortFunc(r.Fan.parts, func(a, b *Run) int { return int(a.Fan.Part - b.Fan.Part) })
+		}
+	}
+}
+
+func routeRow(s *RouteState) *apiv1.RouteRow {
+	row := &apiv1.RouteRow{LastHost: s.LastHost, Seq: s.Seq}
+	for _, u := range s.Uses {
+		row.Uses = append(row.Uses, &apiv1.RouteRow_Use{Host: u.Host, Count: u.Count, Seq: u.Seq})
+	}
+	return row
+}
+
+func routeState(row *apiv1.RouteRow) *RouteState {
+	s := &RouteState{LastHost: row.LastHost, Seq: row.Seq}
+	for _, u := range row.Uses {
+		s.Uses = append(s.Uses, HostUse{Host: u.Host, Count: u.Count, Seq: u.Seq})
+	}
+	return s
 }
 
 // LoadKey puts an idempotency key of the store back. Keys come oldest first.
@@ -128,6 +186,15 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 		Module: row.Module, Handler: row.Handler, Digest: row.Digest,
 		Error: row.Error, Code: row.Code, Trace: row.Trace,
 		CancelRequested: row.CancelRequested, TraceParent: row.TraceParent, JobRevision: row.JobRevision,
+		Covers: row.Covers, Parts: row.Parts,
+	}
+	if len(row.Cause) > 0 {
+		m.Cause = runID(row.Cause).String()
+	}
+	if len(row.Parent) > 0 {
+		m.Parent, m.Part = runID(row.Parent).String(), row.Part
+	} else {
+		m.PartsSucceeded, m.PartsFailed = row.PartsSucceeded, row.PartsFailed
 	}
 	if State(row.State) == Armed && row.PlannedMs <= now.UnixMilli() {
 		m.State = string(Queued)

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -24,7 +25,13 @@ type Job struct {
 	Revision int64
 	Etag     string
 	NextMs   int64 // the next planned time that is not armed yet; 0: none
-	Policy   Policy
+	Planned  int64 // planned times of the schedule so far, those that did not run included
+	Policy   *Policy
+	// Calendars are those that the schedule names; not written to.
+	Calendars []string
+	// Dependency is nil for a job that depends on no others. It is not written to.
+	Dependency *Dependency
+	Route      *RouteState // what the routing strategy remembers; nil when it remembers nothing
 
 	Live      int64 // runs that are not terminal
 	Succeeded int64
@@ -42,10 +49,26 @@ type Job struct {
 	// armed are the runs that were planned and not sent to a host yet.
 	// Invariant: each is in Slot.Runs with State Armed.
 	armed []*Run
+	// met are the jobs whose runs count for the dependency already.
+	met []string
 }
+
+// Met reports whether a run of upstream counts for the job's dependency already.
+func (j *Job) Met(upstream string) bool { return slices.Contains(j.met, upstream) }
 
 // Slot returns the slot that holds the job, or held it.
 func (j *Job) Slot() *Slot { return j.slot }
+
+// NextArmed returns the first armed run whose time has not come, or nil.
+func (j *Job) NextArmed(nowMs int64) *Run {
+	var next *Run
+	for _, r := range j.armed {
+		if r.PlannedMs > nowMs && (next == nil || r.PlannedMs < next.PlannedMs) {
+			next = r
+		}
+	}
+	return next
+}
 
 // Current reports whether the job is still the slot's job of its name.
 func (j *Job) Current() bool { return j.slot != nil && j.slot.Jobs[j.Name] == j }
@@ -61,7 +84,7 @@ type Run struct {
 	Job     string
 	State   State
 	Trigger Trigger
-	Policy  Policy
+	Policy  *Policy
 
 	PlannedMs  int64
 	AcceptedMs int64
@@ -83,14 +106,38 @@ type Run struct {
 	Trace    string
 
 	CancelRequested bool
+	CancelWhy       string // "": by request
 	TraceParent     string
 	Revision        int64
+	Covers          int64 // passed planned times that it stands for beside its own
+	Cause           RunID // the run that it retries or follows; zero: none
+	Fan             *Fan  // nil unless it is a part, has parts, or was asked for some parts only
 
 	// owner counts the run. It is not the slot's job of that name when the job
 	// was deleted, or deleted and created again, while the run was live.
 	owner *Job
 	def   []byte
 }
+
+// Fan is what a run has to do with a fan-out, as one of the parts or as their parent.
+type Fan struct {
+	Parent RunID  // of a part; zero: it is the parent
+	Part   int32  // of a part: its number, from 0
+	Parts  int32  // how many there are
+	Pinned string // of a part of a broadcast: the host that runs it
+
+	Only      []int32 // of a parent: the parts to make; empty: all
+	Made      int32   // of a parent: how many parts were made; 0: none yet
+	Succeeded int32
+	Failed    int32 // ended otherwise
+	parts     []*Run
+}
+
+// IsPart reports whether the run is a part of another one.
+func (r *Run) IsPart() bool { return r.Fan != nil && r.Fan.Parent != RunID{} }
+
+// HasParts reports whether the run was made into parts: they run, and it does not.
+func (r *Run) HasParts() bool { return r.Fan != nil && r.Fan.Made > 0 }
 
 // Definition decodes the definition as it was when the run was accepted (for an
 // armed run: as it is now). The caller owns it.
@@ -131,24 +178,47 @@ type Slot struct {
 	Jobs    map[string]*Job
 	Runs    map[RunID]*Run           // live runs
 	Modules map[string]*apiv1.Module // by name@version; only in ModuleSlot
+	// Calendars are those of the app by name; only in ModuleSlot. They are not written to.
+	Calendars map[string]*apiv1.Calendar
 
 	// Live counts Runs by state.
 	Live map[State]int
 
-	keys map[[16]byte]RunID
-	ring []key // oldest first; Invariant: each of keys is in it exactly once
+	policies map[Policy]*Policy // those in use, and some that were
+	keys     map[[16]byte]RunID
+	ring     []key // oldest first; Invariant: each of keys is in it exactly once
 }
 
 // NewSlot returns an empty slot.
 func NewSlot(app string, index uint8) *Slot {
 	return &Slot{
 		App: app, Index: index,
-		Jobs:    map[string]*Job{},
-		Runs:    map[RunID]*Run{},
-		Modules: map[string]*apiv1.Module{},
-		Live:    map[State]int{},
-		keys:    map[[16]byte]RunID{},
+		Jobs:      map[string]*Job{},
+		Runs:      map[RunID]*Run{},
+		Modules:   map[string]*apiv1.Module{},
+		Calendars: map[string]*apiv1.Calendar{},
+		Live:      map[State]int{},
+		policies:  map[Policy]*Policy{},
+		keys:      map[[16]byte]RunID{},
 	}
+}
+
+// maxPolicies bounds the shared policies that a slot keeps.
+const maxPolicies = 4096
+
+// policy returns the shared policy of a definition.
+func (s *Slot) policy(d *apiv1.Job) *Policy {
+	p := PolicyOf(d)
+	if shared := s.policies[p]; shared != nil {
+		return shared
+	}
+	if len(s.policies) >= maxPolicies {
+		clear(s.policies) // those in use live on
+	}
+	shared := p
+	shared.Route, _ = NewRoute(d.GetRouting()) // was checked when it was saved; one that cannot be read any more is none
+	s.policies[p] = &shared
+	return &shared
 }
 
 // Change says what kind of thing an [Effect] reports.
@@ -157,30 +227,35 @@ type Change uint8
 // The changes. Each names the noun that changed and what the owner of the slot
 // has to see to once the record is durable.
 const (
-	JobChanged  Change = iota + 1 // anything of it; JobPlanned follows when NextMs has a new value
-	JobPlanned                    // arm it ahead of NextMs
-	JobDeleted                    // Job holds what it was
-	ModuleAdded                   // Module
-	RunArmed                      // fires at PlannedMs
-	RunChanged                    // an armed run got a new definition
-	RunAccepted                   // queued: dispatch it
-	RunRequeued                   // queued again after its host went away or was drained
-	RunStarted                    // sent to Run.Host
-	RunWaiting                    // try again at RetryMs
-	RunStopping                   // tell Run.Host to end it
-	RunEnded                      // terminal, and out of the slot
-	RunRevoked                    // was armed, is gone without a trace
-	KeyAdded                      // Key maps to Run
+	JobChanged      Change = iota + 1 // anything of it; JobPlanned follows when NextMs has a new value
+	JobPlanned                        // arm it ahead of NextMs
+	JobDepends                        // on other jobs or on calendars
+	JobDeleted                        // Job holds what it was
+	ModuleAdded                       // Module
+	RunArmed                          // fires at PlannedMs
+	RunChanged                        // an armed run got a new definition
+	RunAccepted                       // queued: dispatch it
+	RunRequeued                       // queued again after its host went away or was drained
+	RunStarted                        // sent to Run.Host
+	RunWaiting                        // try again at RetryMs
+	RunStopping                       // tell Run.Host to end it
+	RunEnded                          // terminal, and out of the slot
+	RunRevoked                        // was armed, is gone without a trace
+	RunPassed                         // terminal without ever having been live
+	KeyAdded                          // Key maps to Run
+	CalendarChanged                   // Calendar
+	CalendarDeleted                   // Calendar holds what it was
 )
 
 // Effect is one consequence of a record.
 type Effect struct {
-	Change Change
-	Job    *Job
-	Run    *Run
-	Module *apiv1.Module
-	Key    [16]byte
-	AtMs   int64 // the time of the record
+	Change   Change
+	Job      *Job
+	Run      *Run
+	Module   *apiv1.Module
+	Calendar *apiv1.Calendar
+	Key      [16]byte
+	AtMs     int64 // the time of the record
 }
 
 // Apply folds one record into the slot and appends its effects to fx.
@@ -219,7 +294,35 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 			fx = s.finish(e, rec.AtMs, fx)
 		}
 	case *apiv1.Record_CancelRequested:
-		fx = s.cancel(k.CancelRequested, rec.AtMs, fx)
+		if r := s.Runs[runID(k.CancelRequested.GetRun())]; r != nil {
+			fx = s.cancel(r, k.CancelRequested, rec.AtMs, fx)
+		}
+	case *apiv1.Record_Passed:
+		fx = s.pass(k.Passed, rec.AtMs, fx)
+	case *apiv1.Record_Ended:
+		for _, e := range k.Ended.GetRuns() {
+			if r := s.Runs[runID(e.GetRun())]; r != nil && State(e.State).Terminal() {
+				r.Error, r.Code = e.Error, e.Code
+				fx = s.end(r, State(e.State), e.JobNextMs, rec.AtMs, fx)
+			}
+		}
+	case *apiv1.Record_Fanned:
+		fx = s.fan(k.Fanned, rec.AtMs, fx)
+	case *apiv1.Record_Met:
+		if j := s.Jobs[k.Met.GetJob()]; j != nil && !j.Met(k.Met.Upstream) {
+			j.met = append(j.met, k.Met.Upstream)
+			fx = append(fx, Effect{Change: JobChanged, Job: j})
+		}
+	case *apiv1.Record_CalendarPut:
+		if c := k.CalendarPut.GetCalendar(); c != nil {
+			s.Calendars[c.Name] = c
+			fx = append(fx, Effect{Change: CalendarChanged, Calendar: c})
+		}
+	case *apiv1.Record_CalendarDelete:
+		if c := s.Calendars[k.CalendarDelete.GetName()]; c != nil {
+			delete(s.Calendars, c.Name)
+			fx = append(fx, Effect{Change: CalendarDeleted, Calendar: c})
+		}
 	}
 	for i := from; i < len(fx); i++ {
 		fx[i].AtMs = rec.AtMs
@@ -235,7 +338,15 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	}
 	j.def = encode(p.Job)
 	planned := p.NextMs > 0 && p.NextMs != j.NextMs
-	j.Revision, j.Etag, j.NextMs, j.Policy = p.Job.Revision, p.Job.Etag, p.NextMs, PolicyOf(p.Job)
+	j.Revision, j.Etag, j.NextMs, j.Policy = p.Job.Revision, p.Job.Etag, p.NextMs, s.policy(p.Job)
+	if p.Renewed {
+		j.Planned = 0
+	}
+	j.met = slices.DeleteFunc(j.met, func(up string) bool { return !slices.Contains(p.Job.GetDependency().GetJobs(), up) })
+	j.Dependency, j.Calendars = dependencyOf(p.Job), calendarsOf(p.Job)
+	if j.Dependency != nil || len(j.Calendars) > 0 {
+		fx = append(fx, Effect{Change: JobDepends, Job: j})
+	}
 	if p.Rescheduled {
 		fx = s.revoke(j, atMs, fx)
 	}
@@ -311,6 +422,7 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 		return fx
 	}
 	j.NextMs = a.NextMs
+	j.Planned += 1 + a.Covers
 	fx = append(fx, Effect{Change: JobChanged, Job: j})
 	if j.NextMs > 0 {
 		fx = append(fx, Effect{Change: JobPlanned, Job: j})
@@ -321,7 +433,7 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 	}
 	r := &Run{
 		ID: id, App: s.App, Job: j.Name, State: Armed, Trigger: BySchedule, Policy: j.Policy,
-		PlannedMs: a.PlannedMs, AcceptedMs: atMs, TraceParent: a.TraceParent, Revision: j.Revision, owner: j, def: j.def,
+		PlannedMs: a.PlannedMs, AcceptedMs: atMs, TraceParent: a.TraceParent, Revision: j.Revision, Covers: a.Covers, owner: j, def: j.def,
 	}
 	s.add(r)
 	return append(fx, Effect{Change: RunArmed, Run: r, Job: j})
@@ -335,9 +447,20 @@ func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 	r := &Run{
 		ID: runID(a.Run), App: s.App, Job: j.Name, State: Queued, Trigger: ByHand, Policy: j.Policy,
 		PlannedMs: runID(a.Run).Planned().UnixMilli(), AcceptedMs: atMs,
-		HasInput: a.HasInput, Input: a.Input, TraceParent: a.TraceParent, Revision: j.Revision, owner: j, def: j.def,
+		HasInput: a.HasInput, Input: a.Input, TraceParent: a.TraceParent, Revision: j.Revision,
+		Cause: runID(a.Cause), owner: j, def: j.def,
+	}
+	if a.Trigger != "" {
+		r.Trigger = Trigger(a.Trigger)
+	}
+	if len(a.Parts) > 0 {
+		r.Fan = &Fan{Only: a.Parts}
 	}
 	s.add(r)
+	if a.Completes {
+		j.met = nil
+		fx = append(fx, Effect{Change: JobChanged, Job: j})
+	}
 	if len(a.KeyHash) == 16 {
 		k := key{hash: [16]byte(a.KeyHash), run: r.ID, atMs: atMs}
 		s.remember(k)
@@ -375,6 +498,7 @@ func (s *Slot) start(a *apiv1.Started_Run, host, session string, atMs int64, fx 
 		r.StartedMs = atMs
 	}
 	r.Attempts = append(r.Attempts, &apiv1.AttemptRow{Number: a.Attempt, Host: host, DispatchedMs: atMs})
+	s.note(r.owner, host)
 	return append(fx, Effect{Change: RunStarted, Run: r, Job: r.owner})
 }
 
@@ -410,12 +534,17 @@ func (s *Slot) finish(e *apiv1.Finished_End, atMs int64, fx []Effect) []Effect {
 	}
 }
 
-func (s *Slot) cancel(c *apiv1.CancelRequested, atMs int64, fx []Effect) []Effect {
-	r := s.Runs[runID(c.Run)]
-	if r == nil || r.CancelRequested {
+func (s *Slot) cancel(r *Run, c *apiv1.CancelRequested, atMs int64, fx []Effect) []Effect {
+	if r.CancelRequested || r.State.Terminal() {
 		return fx
 	}
-	r.CancelRequested = true
+	r.CancelRequested, r.CancelWhy = true, c.Why
+	if r.HasParts() { // it ends with the last of them
+		for _, part := range slices.Clone(r.Fan.parts) {
+			fx = s.cancel(part, c, atMs, fx)
+		}
+		return fx
+	}
 	if r.State == Running {
 		return append(fx, Effect{Change: RunStopping, Run: r, Job: r.owner})
 	}
@@ -432,12 +561,15 @@ func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effec
 	s.remove(r)
 	delete(s.Live, to) // only live states are counted
 	r.FinishedMs, r.RetryMs = atMs, 0
-	j := r.owner
-	if to == Succeeded {
-		j.Succeeded++
-	} else {
-		j.Failed++
+	if r.CancelRequested && r.Error == "" && (to == Stopped || to == Cancelled) {
+		r.Error = r.CancelWhy
 	}
+	j := r.owner
+	if r.IsPart() { // the job counts the parent
+		fx = append(fx, Effect{Change: RunEnded, Run: r, Job: j})
+		return s.endPart(r, jobNextMs, atMs, fx)
+	}
+	j.count(to)
 	j.LastState, j.LastRun, j.LastEndMs = to, r.ID, atMs
 	if j.Current() {
 		fx = append(fx, Effect{Change: JobChanged, Job: j})
@@ -447,6 +579,107 @@ func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effec
 		}
 	}
 	return append(fx, Effect{Change: RunEnded, Run: r, Job: j})
+}
+
+// count counts a run that has ended. A skipped one has neither succeeded nor failed.
+func (j *Job) count(to State) {
+	switch to {
+	case Succeeded:
+		j.Succeeded++
+	case Skipped:
+	default:
+		j.Failed++
+	}
+}
+
+// fan makes a run that is due into parts. The parent then runs until the last of them has ended.
+func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
+	r := s.Runs[runID(f.Run)]
+	if r == nil || r.HasParts() || (r.State != Queued && r.State != Armed) || f.Parts <= 0 {
+		return fx
+	}
+	s.move(r, Running)
+	numbers := f.Only
+	if len(numbers) == 0 {
+		numbers = make([]int32, f.Parts)
+		for i := range numbers {
+			numbers[i] = int32(i)
+		}
+	}
+	r.StartedMs = atMs
+	r.Fan = &Fan{Parts: f.Parts, Made: int32(len(numbers)), Succeeded: f.Parts - int32(len(numbers))}
+	fx = append(fx, Effect{Change: RunStarted, Run: r, Job: r.owner})
+	for _, n := range numbers {
+		part := &Run{
+			ID: PartID(r.App, r.Job, time.UnixMilli(r.PlannedMs), r.ID, n), App: r.App, Job: r.Job, State: Queued, Trigger: ByFanout, Policy: r.Policy,
+			PlannedMs: r.PlannedMs, AcceptedMs: atMs, HasInput: r.HasInput, Input: r.Input,
+			TraceParent: r.TraceParent, Revision: r.Revision, Covers: r.Covers,
+			Fan: &Fan{Parent: r.ID, Part: n, Parts: f.Parts}, owner: r.owner, def: r.def,
+		}
+		if int(n) < len(f.Hosts) {
+			part.Fan.Pinned = f.Hosts[n]
+		}
+		s.add(part)
+		r.Fan.parts = append(r.Fan.parts, part)
+		fx = append(fx, Effect{Change: RunAccepted, Run: part, Job: r.owner})
+	}
+	return fx
+}
+
+// endPart counts a part that has ended, and ends the parent with the last one.
+func (s *Slot) endPart(part *Run, jobNextMs, atMs int64, fx []Effect) []Effect {
+	r := s.Runs[part.Fan.Parent]
+	if r == nil {
+		return fx
+	}
+	r.Fan.parts = slices.DeleteFunc(r.Fan.parts, func(p *Run) bool { return p == part })
+	if part.State == Succeeded {
+		r.Fan.Succeeded++
+	} else {
+		r.Fan.Failed++
+		if r.Error == "" {
+			r.Error, r.Code = fmt.Sprintf("part %d is %s: %s", part.Fan.Part, part.State, part.Error), part.Code
+		}
+	}
+	if len(r.Fan.parts) > 0 {
+		return append(fx, Effect{Change: RunChanged, Run: r, Job: r.owner})
+	}
+	to := Succeeded
+	switch {
+	case r.Fan.Failed > 0 && r.CancelRequested:
+		to = Stopped
+	case r.Fan.Failed > 0:
+		to = Failed
+	}
+	return s.end(r, to, jobNextMs, atMs, fx)
+}
+
+// pass keeps one terminal run for planned times that do not run.
+func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
+	j := s.Jobs[p.Job]
+	if j == nil || !State(p.State).Terminal() {
+		return fx
+	}
+	j.NextMs = p.NextMs
+	j.Planned += p.Count
+	r := &Run{
+		ID: NewRunID(s.App, p.Job, time.UnixMilli(p.FirstMs), p.State), App: s.App, Job: j.Name,
+		State: State(p.State), Trigger: BySchedule, Policy: j.Policy,
+		PlannedMs: p.FirstMs, AcceptedMs: atMs, FinishedMs: atMs, Covers: p.Count - 1, Error: p.Error, Code: p.Code,
+		Revision: j.Revision, owner: j, def: j.def,
+	}
+	j.count(r.State)
+	j.LastState, j.LastRun, j.LastEndMs = r.State, r.ID, atMs
+	fx = append(fx, Effect{Change: JobChanged, Job: j})
+	if j.NextMs > 0 {
+		fx = append(fx, Effect{Change: JobPlanned, Job: j})
+	}
+	return append(fx, Effect{Change: RunPassed, Run: r, Job: j})
+}
+
+// note tells the job's routing strategy which host a run was sent to.
+func (s *Slot) note(j *Job, host string) {
+	j.Route = j.Policy.Route.Note(j.Route, host)
 }
 
 // shownNextMs is the next planned time that people see: an armed one counts.

@@ -39,6 +39,10 @@ type Trigger string
 
 // The triggers.
 const (
-	BySchedule Trigger = "schedule"
-	ByHand     Trigger = "manual"
+	BySchedule   Trigger = "schedule"
+	ByHand       Trigger = "manual"
+	ByBackfill   Trigger = "backfill"   // a planned time of the schedule, made up for
+	ByDependency Trigger = "dependency" // a run of another job ended
+	ByRetry      Trigger = "retry"      // of a run that had ended
+	ByFanout     Trigger = "fanout"     // a part of another run
 )

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/sched/cron"
 )
 
 // DefaultApp is the app of a definition that names none.
@@ -50,7 +49,7 @@ func Validate(d *apiv1.Job) error {
 	if err := CheckName("name", d.Name); err != nil {
 		return err
 	}
-	for _, check := range []func(*apiv1.Job) error{checkHandler, checkInput, checkSchedule, checkTimeout, checkRetry, checkTexts} {
+	for _, check := range []func(*apiv1.Job) error{checkHandler, checkInput, checkSchedule, checkMisfire, checkTimeout, checkRetry, checkDependency, checkPolicies, checkRouting, checkTexts} {
 		if err := check(d); err != nil {
 			return fmt.Errorf("job %s: %w", d.Name, err)
 		}
@@ -115,54 +114,6 @@ func checkInput(d *apiv1.Job) error {
 		return fmt.Errorf("input and input_bytes are both set: use one")
 	}
 	return CheckInput(len(d.Input) + len(d.InputBytes))
-}
-
-func checkSchedule(d *apiv1.Job) error {
-	s := d.Schedule
-	if s == nil {
-		return nil
-	}
-	kinds := 0
-	for _, v := range []string{s.Cron, s.Every, s.Delay, s.At} {
-		if v != "" {
-			kinds++
-		}
-	}
-	switch {
-	case kinds > 1:
-		return fmt.Errorf("schedule: cron, every, delay and at exclude each other: use one")
-	case kinds == 0 && s.Zone != "":
-		return fmt.Errorf("schedule.zone stands without a cron line")
-	case kinds == 0:
-		d.Schedule = nil
-		return nil
-	case s.Zone != "" && s.Cron == "":
-		return fmt.Errorf("schedule.zone goes with schedule.cron only")
-	}
-	if err := interval("schedule.every", s.Every); err != nil {
-		return err
-	}
-	if err := interval("schedule.delay", s.Delay); err != nil {
-		return err
-	}
-	_, err := NewPlan(d)
-	return err
-}
-
-func interval(field, s string) error {
-	if s == "" {
-		return nil
-	}
-	v, err := time.ParseDuration(s)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s: %q is not a duration: write it as 500ms, 30s, 5m or 1h30m", field, s)
-	case v < 10*time.Millisecond:
-		return fmt.Errorf("%s is %s, the shortest is 10ms", field, s)
-	case v > MaxInterval:
-		return fmt.Errorf("%s is %s, the longest is 366 days", field, s)
-	}
-	return nil
 }
 
 func checkTimeout(d *apiv1.Job) error {
@@ -249,78 +200,3 @@ func Input(d *apiv1.Job) []byte {
 	}
 	return []byte(d.GetInput())
 }
-
-// Plan is the schedule of a definition, ready to be asked.
-type Plan struct {
-	cron  *cron.Schedule
-	every time.Duration
-	delay time.Duration
-	at    time.Time
-}
-
-// NewPlan reads the schedule of a definition. Its errors say what is wrong in
-// one sentence. It does not look at paused.
-func NewPlan(d *apiv1.Job) (Plan, error) {
-	s := d.GetSchedule()
-	var p Plan
-	switch {
-	case s.GetCron() != "":
-		loc, err := cron.LoadZone(s.Zone)
-		if err != nil {
-			return p, fmt.Errorf("schedule.zone: %w", err)
-		}
-		c, err := cron.Parse(s.Cron, loc, cron.Options{Seed: d.App + "/" + d.Name})
-		if err != nil {
-			return p, fmt.Errorf("schedule.cron: %w", err)
-		}
-		p.cron = c
-	case s.GetEvery() != "":
-		p.every = duration(s.Every)
-	case s.GetDelay() != "":
-		p.delay = duration(s.Delay)
-	case s.GetAt() != "":
-		at, err := time.Parse(time.RFC3339Nano, s.At)
-		if err != nil {
-			return p, fmt.Errorf("schedule.at: %q is not a time: write it as 2026-01-31T08:00:00+08:00", s.At)
-		}
-		p.at = at
-	}
-	return p, nil
-}
-
-// First returns the first planned time of a schedule that was set now.
-// A time in the past is returned as it is: a once schedule that is late.
-func (p Plan) First(now time.Time) (time.Time, bool) {
-	switch {
-	case p.cron != nil:
-		return p.cron.Next(now)
-	case p.every > 0:
-		return now.Add(p.every), true
-	case p.delay > 0:
-		return now.Add(p.delay), true
-	case !p.at.IsZero():
-		return p.at, true
-	}
-	return time.Time{}, false
-}
-
-// Next returns the planned time after last, which is being armed now. Planned
-// times that passed while nobody could fire them are stepped over: the one that
-// is being armed stands for them all.
-func (p Plan) Next(last, now time.Time) (time.Time, bool) {
-	from := last
-	if now.After(last) {
-		from = now
-	}
-	switch {
-	case p.cron != nil:
-		return p.cron.Next(from)
-	case p.every > 0:
-		missed := from.Sub(last) / p.every
-		return last.Add((missed + 1) * p.every), true
-	}
-	return time.Time{}, false // a delay goes on when the run has ended, a once schedule never
-}
-
-// Once reports whether the schedule fires at one fixed time, and which.
-func (p Plan) Once() (time.Time, bool) { return p.at, !p.at.IsZero() }

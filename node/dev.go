@@ -8,6 +8,8 @@ import (
 	"log/slog"
 
 	"google.golang.org/grpc"
+
+	"github.com/wheelworkhq/wheelwork/mq"
 )
 
 // DevConfig is for one process with all roles.
@@ -15,14 +17,16 @@ type DevConfig struct {
 	Data      string // default "wheelwork-data"
 	Listen    string // loopback only; default 127.0.0.1:7700
 	ReadyFile string // written when ready; "": none
-	Sample    bool   // push the sample module and apply its job, when there is no job yet
+	Writer    string // see ServerConfig
+	Sync      mq.SyncPolicy
+	Sample    bool // push the sample module and apply its job, when there is no job yet
 	Logger    *slog.Logger
 	Ready     func(Ready) // called when ready; nil: nobody
 }
 
 // Dev runs nameserver, server and host until ctx ends.
 func Dev(ctx context.Context, cfg DevConfig) (err error) {
-	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Logger: cfg.Logger}, "dev")
+	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Logger: cfg.Logger}, "dev")
 	if err != nil {
 		return err
 	}

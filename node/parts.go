@@ -8,14 +8,18 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host"
+	"github.com/wheelworkhq/wheelwork/ingress"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/journal/local"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
+	"github.com/wheelworkhq/wheelwork/mq/queue"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
 	"github.com/wheelworkhq/wheelwork/store"
@@ -42,11 +46,12 @@ func (f closeFunc) Close() error { return f() }
 // serverParts are the rooms of a server, open.
 type serverParts struct {
 	closers
-	id    string
-	sched *sched.Server
+	id      string
+	sched   *sched.Server
+	ingress *ingress.Ingress
 }
 
-func openServer(d *dataDir, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
+func openServer(d *dataDir, cfg ServerConfig, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
 	p := &serverParts{}
 	defer func() {
 		if err != nil {
@@ -56,7 +61,7 @@ func openServer(d *dataDir, tel *telemetry, log *slog.Logger) (_ *serverParts, e
 	if p.id, err = identity(d.join("server-id"), "srv-"); err != nil {
 		return nil, err
 	}
-	l, err := mq.Open(mq.Config{Dir: d.join("journal"), Logger: log})
+	l, err := mq.Open(mq.Config{Dir: d.join("journal"), Writer: cfg.Writer, Sync: cfg.Sync, Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
@@ -71,12 +76,41 @@ func openServer(d *dataDir, tel *telemetry, log *slog.Logger) (_ *serverParts, e
 	if err != nil {
 		return nil, err
 	}
-	p.sched, err = sched.New(sched.Config{ID: p.id, Journal: j, Store: st, Modules: mods, Inspect: inspect, Meter: tel.meter, Logger: log})
+	alarm, err := deadLetters(tel.meter, log)
+	if err != nil {
+		return nil, err
+	}
+	q, err := queue.Open(queue.Config{
+		Dir: d.join("ingress"), Log: mq.Config{SegmentBytes: ingressSegment, Writer: cfg.Writer, Sync: cfg.Sync},
+		OnDead: alarm, OnMark: func(m queue.Mark) { log.Warn("the disk's use crossed a mark", "used_percent", m.Used, "mark", m.Level) },
+		Logger: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the ingress: %w", err)
+	}
+	p.add(q)
+	if err := watchQueue(tel.meter, q); err != nil {
+		return nil, err
+	}
+	p.ingress = ingress.New(ingress.Config{
+		Queue: q, Journal: l, Logger: log,
+		Apply: func(ctx context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+			return p.sched.Apply(ctx, commands, at)
+		},
+	})
+	p.sched, err = sched.New(sched.Config{
+		ID: p.id, Journal: j, Store: st, Modules: mods, Inspect: inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
+		Meter: tel.meter, Logger: log,
+	})
 	if err != nil {
 		return nil, err
 	}
 	return p, nil
 }
+
+// ingressSegment is smaller than a segment of the journal: most servers have
+// little in their ingress.
+const ingressSegment = 16 << 20
 
 // inspect is the upload gate.
 func inspect(_ context.Context, code []byte, manifest string) (sched.ModuleInfo, error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/console"
 	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/nameserver"
 )
 
@@ -27,8 +28,12 @@ type ServerConfig struct {
 	TLSKey     string
 	CACert     string // to check the nameserver by; "": no TLS towards it
 	ReadyFile  string // written when ready; "": none
-	Logger     *slog.Logger
-	Ready      func(Ready) // called when ready; nil: nobody
+
+	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
+	Sync   mq.SyncPolicy // what an acknowledgement means; default always
+
+	Logger *slog.Logger
+	Ready  func(Ready) // called when ready; nil: nobody
 }
 
 // Server runs a server until ctx ends.
@@ -98,12 +103,13 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		s.ln.Close() //nolint:errcheck // closed by the door in the usual case
 		return nil
 	}))
-	if s.parts, err = openServer(s.data, s.tel, s.log); err != nil {
+	if s.parts, err = openServer(s.data, cfg, s.tel, s.log); err != nil {
 		return nil, err
 	}
 	s.add(s.parts)
 	s.door = newDoor(g, s.tel, s.log)
 	s.parts.sched.Register(s.door.grpc)
+	s.parts.ingress.Register(s.door.grpc)
 	if s.self, err = s.dial(inner); err != nil {
 		return nil, err
 	}
@@ -166,6 +172,7 @@ func (s *serving) start(ctx context.Context) *roles {
 	r := newRoles(ctx)
 	r.serve(s.door, s.ln, s.handler)
 	r.run("server", s.parts.sched.Run)
+	r.run("ingress", s.parts.ingress.Run)
 	r.run("registration", func(ctx context.Context) error {
 		return announce(ctx, s.names, s.parts, cmp.Or(s.advertise, s.ln.Addr().String()), s.log)
 	})

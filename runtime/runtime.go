@@ -18,6 +18,9 @@ type Task struct {
 	Attempt    int // 1 for the first try
 	MaxAttempt int // the last attempt the retry policy allows
 	PlannedAt  time.Time
+	Covers     int64 // planned times that passed and for which the run stands beside its own
+	Part       int   // of a fan-out: the number of this part, from 0
+	Parts      int   // how many parts there are; 0: the run is no part
 
 	Module  string // the name of the module, argv[0] of a WASI command
 	Digest  string // "sha256:<hex>" of the module's bytes: the key under which it was loaded
@@ -25,7 +28,7 @@ type Task struct {
 
 	Input []byte
 	Args  []string          // argv[1:] of a WASI command
-	Env   map[string]string // the whole environment of a WASI command
+	Env   map[string]string // the environment of a WASI command, beside WHEELWORK_RUN_ID and its like
 
 	Deadline    time.Time // zero: none. The executor ends the handler when it has passed.
 	TraceParent string    // W3C trace context, "" when the run is not traced

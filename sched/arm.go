@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -16,6 +17,8 @@ const (
 	armAhead  = 1000 // ms
 	// maxArmed bounds one record: a million jobs may be due at midnight.
 	maxArmed = 4096
+	// leastSweep is the number of timers up to which stale ones do not matter.
+	leastSweep = 4096
 )
 
 // armAt returns when a run planned for nextMs is armed: one to two seconds
@@ -32,8 +35,21 @@ func (l *loop) fire(_ int64, v any) {
 		l.arming = append(l.arming, v)
 	case *job.Run:
 		if l.due(v) {
-			l.enqueue(v)
+			l.admit(v)
 		}
+	case *again:
+		if v.b != nil {
+			v.b.waiting--
+		}
+		if l.due(v.r) {
+			l.admit(v.r)
+		}
+	case *deadline:
+		if v.holds(l) {
+			l.expired(v.r)
+		}
+	case retryStuck:
+		l.unstick()
 	case *hostLease:
 		v.expire(l)
 	}
@@ -55,8 +71,45 @@ func (l *loop) due(r *job.Run) bool {
 	return false
 }
 
-// arm plans the next run of the jobs that the wheel found. A job whose time
-// passed while nobody could fire it fires once, now.
+// sweep drops stale timers: a job that is changed each minute and fires once a
+// year would leave as many, and each may keep an old definition in memory. It
+// waits until half of them may be stale, so it costs each timer little.
+func (l *loop) sweep() {
+	if l.wheel.Len() < l.sweepAt {
+		return
+	}
+	seen := map[*job.Job]bool{} // a job may be planned again for a time that it had before
+	l.wheel.Sweep(func(due int64, v any) bool {
+		switch v := v.(type) {
+		case *job.Job:
+			if seen[v] || !v.Current() || v.NextMs == 0 || armAt(v.NextMs) > due {
+				return false
+			}
+			seen[v] = true
+			return true
+		case *job.Run:
+			return l.liveRun(v.App, v.ID) == v &&
+				(v.State == job.Armed && v.PlannedMs <= due || v.State == job.Waiting && v.RetryMs <= due)
+		case *again:
+			return v.b != nil || v.holds(l)
+		case *deadline:
+			return v.holds(l)
+		case retryStuck:
+			return true
+		case *hostLease:
+			return v.holds()
+		}
+		return false
+	})
+	l.sweepAt = max(2*l.wheel.Len(), leastSweep)
+}
+
+// armBudget bounds the runs that one job gets in one turn: who makes up for a
+// long time does not hold up the others.
+const armBudget = 256
+
+// arm plans the next runs of the jobs that the wheel found, and says what becomes of the planned times that passed while
+// nobody could fire them.
 func (l *loop) arm() {
 	if len(l.arming) == 0 {
 		return
@@ -68,18 +121,24 @@ func (l *loop) arm() {
 		if seen[j] || !j.Current() || j.NextMs == 0 || armAt(j.NextMs) > l.nowMs {
 			continue
 		}
+		seen[j] = true
 		if l.cramped() || l.live >= 2*l.cfg.MaxLive {
 			l.wheel.Add(l.nowMs+armWindow, j) // the disk is full: look again
 			continue
 		}
-		plan, err := l.plan(j.Definition())
+		def := j.Definition()
+		plan, err := l.plan(def)
 		if err != nil { // was checked when it was saved: a zone that is gone from the data of this machine
 			l.cfg.Logger.Error("a schedule cannot be read any more", "app", j.Slot().App, "job", j.Name, "error", err)
 			continue
 		}
-		run := &apiv1.Armed_Run{Job: j.Name, PlannedMs: j.NextMs}
-		if next, ok := plan.Next(time.UnixMilli(j.NextMs), l.now); ok {
-			run.NextMs = next.UnixMilli()
+		due := plan.Due(job.MisfireOf(def), time.UnixMilli(j.NextMs), l.now, 0, plan.Left(j.Planned), armBudget)
+		if due.Missed != nil {
+			l.missed(j, plan, due)
+		}
+		runs := armedRuns(j.Name, due)
+		if len(runs) == 0 {
+			continue
 		}
 		a := bySlot[j.Slot()]
 		if a == nil {
@@ -87,8 +146,7 @@ func (l *loop) arm() {
 			bySlot[j.Slot()] = a
 			order = append(order, j.Slot())
 		}
-		a.Runs = append(a.Runs, run)
-		seen[j] = true
+		a.Runs = append(a.Runs, runs...)
 	}
 	clear(l.arming)
 	l.arming = l.arming[:0]
@@ -102,9 +160,59 @@ func (l *loop) arm() {
 	}
 }
 
+// armedRuns is what a job's planned times become. Each says which time comes
+// after it: the last one may stand for some that passed.
+func armedRuns(name string, due job.Due) []*apiv1.Armed_Run {
+	runs := make([]*apiv1.Armed_Run, len(due.Runs))
+	for i, o := range due.Runs {
+		runs[i] = &apiv1.Armed_Run{Job: name, PlannedMs: o.At.UnixMilli(), Covers: o.Covers}
+		next := due.Next
+		if i+1 < len(due.Runs) {
+			next = due.Runs[i+1].At
+		}
+		if !next.IsZero() {
+			runs[i].NextMs = next.UnixMilli()
+		}
+	}
+	return runs
+}
+
+// missed keeps one run for the planned times that nobody could fire and that
+// the misfire policy gives up.
+func (l *loop) missed(j *job.Job, plan job.Plan, due job.Due) {
+	m := due.Missed
+	next := due.Next
+	if len(due.Runs) > 0 {
+		next = due.Runs[0].At
+	} else if next.IsZero() {
+		next, _ = plan.AfterEnd(l.now)
+	}
+	p := &apiv1.Passed{
+		Job: j.Name, FirstMs: m.First.UnixMilli(), LastMs: m.Last.UnixMilli(), Count: m.Count, State: string(job.Missed), Code: "misfire",
+		Error: fmt.Sprintf("nobody could fire it at its time; its misfire policy gives up %d planned times, the last of them %s",
+			m.Count, m.Last.UTC().Format(time.RFC3339)),
+	}
+	if !next.IsZero() {
+		p.NextMs = next.UnixMilli()
+	}
+	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Passed{Passed: p}})
+}
+
 // rewind builds the wheel from the state.
 func (l *loop) rewind() {
+	type kept struct {
+		due int64
+		v   *again
+	}
+	var agains []kept // the state does not know of them
+	l.wheel.Sweep(func(due int64, v any) bool {
+		if x, ok := v.(*again); ok {
+			agains = append(agains, kept{min(due, l.nowMs+time.Hour.Milliseconds()), x})
+		}
+		return true
+	})
 	l.wheel = wheel.New[any](l.nowMs)
+	l.sweepAt = leastSweep // grows with what is put in now
 	for _, a := range l.apps {
 		for _, s := range a.slots {
 			for _, j := range s.Jobs {
@@ -119,8 +227,17 @@ func (l *loop) rewind() {
 				case job.Waiting:
 					l.wheel.Add(r.RetryMs, r)
 				}
+				if at := deadlineMs(r); at > 0 {
+					l.wheel.Add(at+1, &deadline{r})
+				}
 			}
 		}
+	}
+	for _, x := range agains {
+		l.wheel.Add(x.due, x.v)
+	}
+	if l.stuckTimer {
+		l.wheel.Add(l.nowMs+stuckFor, retryStuck{})
 	}
 	for _, h := range l.hosts {
 		if !h.connected {

@@ -34,8 +34,10 @@ type checkpoints struct {
 	runs    map[runKey]struct{}
 	minutes map[*app]map[int64]struct{}
 	modules []*apiv1.Module
-	keys    map[string]*apiv1.KeyRow // by app
-	ends    []*job.Run               // since the last capture
+	// calendars that were changed; nil: deleted.
+	calendars map[jobKey]*apiv1.Calendar
+	keys      map[string]*apiv1.KeyRow // by app
+	ends      []*job.Run               // since the last capture
 	// recent holds the runs that have ended and are not in the history yet.
 	recent map[runKey]*apiv1.RunRow
 	// stored are the live runs that have a row: only these need a delete.
@@ -77,7 +79,14 @@ func (c *checkpoints) init() {
 func (c *checkpoints) reset() {
 	c.jobs, c.runs = map[jobKey]struct{}{}, map[runKey]struct{}{}
 	c.minutes, c.keys = map[*app]map[int64]struct{}{}, map[string]*apiv1.KeyRow{}
-	c.modules, c.ends = nil, nil
+	c.modules, c.ends, c.calendars = nil, nil, nil
+}
+
+func (c *checkpoints) calendar(key jobKey, m *apiv1.Calendar) {
+	if c.calendars == nil {
+		c.calendars = map[jobKey]*apiv1.Calendar{}
+	}
+	c.calendars[key] = m
 }
 
 func (c *checkpoints) job(app, name string)         { c.jobs[jobKey{app, name}] = struct{}{} }
@@ -107,7 +116,7 @@ func (c *checkpoints) ended(r *job.Run) {
 }
 
 func (c *checkpoints) dirty() bool {
-	return len(c.jobs)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes) > 0
+	return len(c.jobs)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars) > 0
 }
 
 // wait returns when the next capture is due.
@@ -175,6 +184,13 @@ func (l *loop) capture() (*capture, error) {
 	}
 	for _, m := range v.modules {
 		c.batch.Modules = append(c.batch.Modules, store.ModuleRow{App: m.App, Name: m.Name, Version: m.Version, Value: marshal(m)})
+	}
+	for k, m := range v.calendars {
+		row := store.Row{Key: calendarRow(k)}
+		if m != nil {
+			row.Value = marshal(m)
+		}
+		c.batch.Rows = append(c.batch.Rows, row)
 	}
 	for _, r := range v.ends {
 		k := runKey{r.App, r.ID}
@@ -383,6 +399,8 @@ func minuteRow(app string, minute int64) string { return fmt.Sprintf("minute/%s/
 
 func keysRow(app string, n uint64) string { return fmt.Sprintf("keys/%s/%016x", app, n) }
 
+func calendarRow(k jobKey) string { return "calendar/" + k.app + "/" + k.name }
+
 // parseRow splits the key of a small row.
 func parseRow(key string) (kind, app, rest string, err error) {
 	kind, rest, ok := strings.Cut(key, "/")
@@ -402,6 +420,10 @@ func (l *loop) loadRow(key string, value []byte) error {
 	switch kind {
 	case "count":
 		return proto.Unmarshal(value, &a.count)
+	case "calendar":
+		m := &apiv1.Calendar{}
+		a.slots[job.ModuleSlot].Calendars[rest] = m
+		return proto.Unmarshal(value, m)
 	case "minute":
 		at, err := strconv.ParseInt(rest, 10, 64)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -30,6 +31,9 @@ func noRun(id string) error {
 // returns is what the API shows.
 func (l *loop) applyJob(def *apiv1.Job, dryRun bool) (*apiv1.Job, string, error) {
 	if err := l.resolveModule(def); err != nil {
+		return nil, "", err
+	}
+	if err := l.checkUpstream(def); err != nil {
 		return nil, "", err
 	}
 	var old *apiv1.Job
@@ -88,16 +92,21 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	sameSchedule := j != nil && proto.Equal(old.Schedule, def.Schedule)
+	planned := int64(0)
+	if put.Renewed = !sameSchedule; sameSchedule {
+		planned = j.Planned
+	}
 	if at, once := plan.Once(); once && !at.After(l.now) {
 		if sameSchedule { // resumed after its time has passed
 			return put, nil
 		}
 		return nil, status.Errorf(codes.InvalidArgument, "job %s: schedule.at %s has passed: name a time to come, or leave the schedule out and trigger the job", def.Name, def.Schedule.At)
 	}
-	if def.GetPaused() {
-		return put, nil
+	next, ok := plan.First(l.now)
+	if ok = ok && plan.Left(planned) > 0; !ok && def.Schedule != nil && !sameSchedule {
+		return nil, status.Errorf(codes.InvalidArgument, "job %s: %v", def.Name, job.ErrNoTime)
 	}
-	if next, ok := plan.First(l.now); ok {
+	if ok && !def.GetPaused() {
 		put.NextMs = next.UnixMilli()
 	}
 	return put, nil
@@ -148,25 +157,46 @@ type trigger struct {
 	hasInput    bool
 	key         string
 	traceParent string
+
+	why   job.Trigger // "": by hand
+	cause job.RunID
+	parts []int32   // of a parent that is retried: only these
+	at    time.Time // the planned time that it makes up for; zero: now
 }
 
+// runID is the id of the run of a trigger with a time of its own.
+func (t *trigger) runID() job.RunID { return job.NewRunID(t.app, t.name, t.at, t.key) }
+
 // triggerJob accepts a run. duplicate says that the idempotency key stood for a
-// run already.
+// run already, or that the run of that time is there.
 func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) {
 	j := l.job(t.app, t.name)
 	if j == nil {
 		return id, false, noJob(t.app, t.name)
 	}
-	acc := &apiv1.Accepted{Job: t.name, HasInput: t.hasInput, Input: t.input, TraceParent: t.traceParent}
-	salt := t.key
-	if t.key == "" {
-		salt = rand.Text()
-	} else {
+	acc := &apiv1.Accepted{
+		Job: t.name, HasInput: t.hasInput, Input: t.input, TraceParent: t.traceParent, Trigger: string(t.why), Parts: t.parts,
+	}
+	if t.cause != (job.RunID{}) {
+		acc.Cause = t.cause[:]
+	}
+	if t.key != "" {
 		hash := keyHash(t.name, t.key)
 		if id, ok := j.Slot().RunOfKey(hash); ok {
 			return id, true, nil
 		}
 		acc.KeyHash = hash[:]
+	}
+	switch {
+	case !t.at.IsZero():
+		id = t.runID()
+		if l.liveRun(t.app, id) != nil || l.view.recent[runKey{t.app, id}] != nil {
+			return id, true, nil
+		}
+	case t.key != "":
+		id = job.NewRunID(t.app, t.name, l.now, t.key)
+	default:
+		id = job.NewRunID(t.app, t.name, l.now, rand.Text())
 	}
 	if err := l.refuse(); err != nil {
 		return id, false, err
@@ -174,7 +204,6 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 	if l.live >= l.cfg.MaxLive {
 		return id, false, status.Errorf(codes.ResourceExhausted, "%d runs have not ended, which is the limit: try again when some have", l.live)
 	}
-	id = job.NewRunID(t.app, t.name, l.now, salt)
 	acc.Run = id[:]
 	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: acc}})
 	return id, false, nil
@@ -187,23 +216,78 @@ func (l *loop) cancelRun(app string, id job.RunID) (bool, error) {
 	if r == nil {
 		return false, nil
 	}
+	return true, l.cancel(r, "")
+}
+
+// cancel asks for the end of a live run, for the reason why; "": by request.
+func (l *loop) cancel(r *job.Run, why string) error {
 	if err := l.refuseChange(); err != nil {
-		return true, err
+		return err
 	}
 	if !r.CancelRequested {
-		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_CancelRequested{CancelRequested: &apiv1.CancelRequested{Run: id[:], JobNextMs: l.delayNext(r)}}})
+		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_CancelRequested{CancelRequested: &apiv1.CancelRequested{
+			Run: r.ID[:], JobNextMs: l.delayNext(r), Why: why,
+		}}})
 	}
-	return true, nil
+	return nil
 }
 
 // delayNext returns the next planned time of a job whose delay schedule goes on
 // when r ends now; 0 when nothing changes.
 func (l *loop) delayNext(r *job.Run) int64 {
 	j := l.job(r.App, r.Job)
-	if j == nil || j.Policy.DelayAfter == 0 || r.Trigger != job.BySchedule || j.NextMs != 0 {
+	trigger := r.Trigger
+	if r.IsPart() { // its parent may end with it
+		if parent := l.liveRun(r.App, r.Fan.Parent); parent != nil {
+			trigger = parent.Trigger
+		}
+	}
+	if j == nil || j.Policy.DelayAfter == 0 || trigger != job.BySchedule || j.NextMs != 0 {
 		return 0
 	}
-	return l.nowMs + j.Policy.DelayAfter.Milliseconds()
+	plan, err := l.plan(j.Definition())
+	if err != nil || plan.Left(j.Planned) == 0 {
+		return 0
+	}
+	next, ok := plan.AfterEnd(l.now)
+	if !ok {
+		return 0
+	}
+	return next.UnixMilli()
+}
+
+// skipNext gives up the next planned time of a job.
+func (l *loop) skipNext(app, name string) (*apiv1.Job, error) {
+	j := l.job(app, name)
+	if j == nil {
+		return nil, noJob(app, name)
+	}
+	if err := l.refuseChange(); err != nil {
+		return nil, err
+	}
+	const why = "skipped by request"
+	if r := j.NextArmed(l.nowMs); r != nil {
+		l.endUnrun(r, job.Skipped, "skip_next", why)
+		return job.JobMessage(j.Row(), l.now)
+	}
+	if j.NextMs == 0 {
+		return nil, status.Errorf(codes.FailedPrecondition, "job %s has no planned time that could be skipped", name)
+	}
+	plan, err := l.plan(j.Definition())
+	if err != nil {
+		return nil, invalid(err)
+	}
+	at := time.UnixMilli(j.NextMs)
+	p := &apiv1.Passed{Job: name, FirstMs: j.NextMs, LastMs: j.NextMs, Count: 1, State: string(job.Skipped), Code: "skip_next", Error: why}
+	next, ok := plan.AfterEnd(at)
+	if !ok && plan.Left(j.Planned+1) > 0 {
+		next, ok = plan.Anchor(at).After(at)
+	}
+	if ok {
+		p.NextMs = next.UnixMilli()
+	}
+	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Passed{Passed: p}})
+	return job.JobMessage(j.Row(), l.now)
 }
 
 // putModule adds a version whose bytes are in the module store.
@@ -229,14 +313,21 @@ const maxPlans = 10_000
 // plan parses a schedule or finds it: a million jobs have few different ones.
 func (l *loop) plan(def *apiv1.Job) (job.Plan, error) {
 	s := def.GetSchedule()
-	k := fmt.Sprintf("%s|%s|%s|%s|%s", s.GetCron(), s.GetZone(), s.GetEvery(), s.GetDelay(), s.GetAt())
-	if slices.Contains([]byte(s.GetCron()), 'H') { // hashes the name of the job
+	fields, err := proto.MarshalOptions{Deterministic: true}.Marshal(s)
+	if err != nil {
+		return job.Plan{}, err
+	}
+	k := string(fields)
+	if strings.ContainsAny(s.GetCron(), "Hh") || s.GetJitter() != "" { // hashes the name of the job
 		k += "|" + def.App + "/" + def.Name
+	}
+	if len(s.GetInclude())+len(s.GetExclude()) > 0 {
+		k += fmt.Sprintf("|%s|%d", def.App, l.calendarN)
 	}
 	if p, ok := l.plans[k]; ok {
 		return p, nil
 	}
-	p, err := job.NewPlan(def)
+	p, err := job.NewPlan(def, func(name string) *job.Calendar { return l.calendar(def.App, name) })
 	if err != nil {
 		return p, err
 	}

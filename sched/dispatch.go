@@ -43,7 +43,7 @@ func (h *host) serves(app string) bool {
 	return len(h.hello.Apps) == 0 || slices.Contains(h.hello.Apps, app)
 }
 
-// enqueue puts a run that is due in line.
+// enqueue puts a run that may be sent in line.
 func (l *loop) enqueue(r *job.Run) {
 	a := l.apps[r.App]
 	if a.ready.len() == 0 {
@@ -68,10 +68,30 @@ func (l *loop) dispatch() {
 			continue
 		}
 		blocked = 0
+		var ro *roster
 		for n := 0; n < maxTasks && a.ready.len() > 0 && h.credits > 0; n++ {
 			r := a.ready.pop()
+			if !l.due(r) || l.expired(r) {
+				continue
+			}
+			if r.Policy.Fans() && !r.IsPart() {
+				if !l.limited(r) {
+					l.fanOut(r)
+				}
+				continue
+			}
+			h := h
+			if choosy(r) {
+				if ro == nil {
+					ro = l.rosterOf(a.name)
+				}
+				if h = ro.pick(r, l.memory(r)); h == nil {
+					l.stick(r)
+					continue
+				}
+			}
 			// A run may stand in line twice: the first entry has put it into running.
-			if _, twice := h.running[r.ID]; twice || !l.due(r) {
+			if l.assigned(r, h) || l.limited(r) {
 				continue
 			}
 			h.running[r.ID] = r
@@ -83,6 +103,7 @@ func (l *loop) dispatch() {
 				order = append(order, k)
 			}
 			h.credits--
+			ro.took(r, h)
 			s.Runs = append(s.Runs, &apiv1.Started_Run{Run: r.ID[:], Attempt: r.Attempt + 1})
 		}
 		if a.ready.len() == 0 {
@@ -130,6 +151,7 @@ func (l *loop) pick(app string) *host {
 // start records that runs were sent and sends them. The record is not waited
 // for: when a crash loses it, the host reports what it is executing.
 func (l *loop) start(starts map[startKey]*apiv1.Started, order []startKey) {
+	l.submit() // what was decided on the way is waited for
 	for _, k := range order {
 		s := starts[k]
 		from := len(l.stage.fx)
@@ -165,7 +187,10 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 		Run: r.ID[:], App: r.App, Job: r.Job, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts(), Epoch: l.cfg.Epoch,
 		PlannedMs: r.PlannedMs, Module: d.Handler.Module, Digest: d.Digest, Handler: d.Handler.Name,
 		Input: r.Input, Args: d.Handler.Args, Env: d.Handler.Env,
-		TimeoutMs: r.Policy.Timeout.Milliseconds(), TraceParent: r.TraceParent,
+		TimeoutMs: r.Policy.Timeout.Milliseconds(), TraceParent: r.TraceParent, Covers: r.Covers,
+	}
+	if r.IsPart() {
+		t.Part, t.Parts = r.Fan.Part, r.Fan.Parts
 	}
 	if !r.HasInput {
 		t.Input = job.Input(d)
@@ -255,9 +280,12 @@ type hostLease struct {
 	generation uint64
 }
 
+// holds reports whether the host has stayed away since.
+func (x *hostLease) holds() bool { return !x.h.connected && x.h.generation == x.generation }
+
 func (x *hostLease) expire(l *loop) {
 	h := x.h
-	if h.connected || h.generation != x.generation {
+	if !x.holds() {
 		return
 	}
 	if l.now.Sub(h.lostAt) >= forgetHost {

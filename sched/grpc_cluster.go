@@ -102,8 +102,8 @@ func (l *loop) overview(name string) *apiv1.Overview {
 		o.Running += int64(s.Live[job.Running])
 		o.Waiting += int64(s.Live[job.Waiting])
 	}
-	o.Armed -= int64(a.ready.armed) // their time has come
-	o.Queued += int64(a.ready.armed)
+	o.Armed -= int64(a.ready.armed()) // their time has come
+	o.Queued += int64(a.ready.armed())
 	o.SucceededTotal, o.FailedTotal = a.count.Succeeded, a.count.Failed
 	const shown = 60
 	for at := l.nowMs/60_000 - shown + 1; at <= l.nowMs/60_000; at++ {

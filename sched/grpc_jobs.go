@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -228,19 +229,102 @@ func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_Produce
 			return status.Errorf(codes.InvalidArgument, "a message has %d commands, the limit is %d", len(req.Commands), maxCommands)
 		}
 		ready := make(chan *apiv1.ProduceResponse, 1)
-		cmds := make([]command, len(req.Commands))
-		for i, c := range req.Commands {
-			cmds[i] = newCommand(ctx, c)
-			cmds[i].trigger.setTrace(trace)
-		}
-		if !a.s.loop.do(func(l *loop) { l.produce(req.Number, cmds, ready) }) {
-			return errEnded
+		switch req.Ack {
+		case "", "applied":
+			cmds := newCommands(ctx, req.Commands, trace)
+			if !a.s.loop.do(func(l *loop) { l.produce(req.Number, cmds, ready) }) {
+				return errEnded
+			}
+		case "accepted":
+			if err := a.accept(ctx, req, ready); err != nil {
+				return err
+			}
+		default:
+			return status.Errorf(codes.InvalidArgument, "ack: %q is neither applied nor accepted", req.Ack)
 		}
 		select {
 		case answers <- ready:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+func newCommands(ctx context.Context, commands []*apiv1.Command, trace string) []command {
+	cmds := make([]command, len(commands))
+	for i, c := range commands {
+		cmds[i] = newCommand(ctx, c)
+		cmds[i].trigger.setTrace(trace)
+	}
+	return cmds
+}
+
+// accept leaves commands in the ingress. What no later try could change is refused at once.
+func (a *producerAPI) accept(ctx context.Context, req *apiv1.ProduceRequest, ready chan<- *apiv1.ProduceResponse) error {
+	if a.s.cfg.Ingress == nil {
+		return status.Error(codes.Unimplemented, `this server has no ingress: use ack "applied"`)
+	}
+	resp := &apiv1.ProduceResponse{Number: req.Number, Sync: a.s.cfg.Sync, Results: make([]*apiv1.CommandResult, len(req.Commands))}
+	var sound []*apiv1.Command
+	var of []int
+	for i, c := range req.Commands {
+		if cmd := newCommand(ctx, c); cmd.err != nil {
+			resp.Results[i] = failed(cmd.err)
+			continue
+		}
+		sound, of = append(sound, c), append(of, i)
+	}
+	answer := func(results []*apiv1.CommandResult, err error) {
+		for k, i := range of {
+			if err != nil {
+				resp.Results[i] = failed(err)
+			} else {
+				resp.Results[i] = results[k]
+			}
+		}
+		ready <- resp
+	}
+	origin := "producer"
+	if p, ok := peer.FromContext(ctx); ok {
+		origin += " " + p.Addr.String()
+	}
+	if err := a.s.cfg.Ingress.Accept(sound, origin, answer); err != nil {
+		answer(nil, err)
+	}
+	return nil
+}
+
+// Apply does commands that the ingress accepted at some time before, and returns when that is durable. Doing one again
+// changes nothing.
+func (s *Server) Apply(ctx context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+	cmds := newCommands(ctx, commands, "")
+	for i := range cmds {
+		t := cmds[i].trigger
+		if t == nil || cmds[i].err != nil {
+			continue
+		}
+		t.at = at[i]
+		if time.Since(t.at) < job.KeyWindow/2 {
+			continue
+		}
+		// Its key may have been forgotten. The run, if there is one, has not.
+		_, ended, err := s.cfg.Store.Run(t.app, t.runID())
+		if err != nil {
+			return nil, err
+		}
+		cmds[i].done = ended
+	}
+	ready := make(chan *apiv1.ProduceResponse, 1)
+	if !s.loop.do(func(l *loop) { l.produce(0, cmds, ready) }) {
+		return nil, errEnded
+	}
+	select {
+	case resp := <-ready:
+		return resp.Results, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case <-s.loop.done:
+		return nil, errEnded
 	}
 }
 
@@ -256,6 +340,7 @@ type command struct {
 	apply   *apiv1.Job
 	delete  *apiv1.DeleteJobRequest
 	trigger *trigger
+	done    bool // it was found to have been done before
 }
 
 func newCommand(ctx context.Context, c *apiv1.Command) (cmd command) {
@@ -273,7 +358,7 @@ func newCommand(ctx context.Context, c *apiv1.Command) (cmd command) {
 }
 
 func (l *loop) produce(number uint64, cmds []command, ready chan<- *apiv1.ProduceResponse) {
-	resp := &apiv1.ProduceResponse{Number: number, Results: make([]*apiv1.CommandResult, len(cmds))}
+	resp := &apiv1.ProduceResponse{Number: number, Sync: l.cfg.Sync, Results: make([]*apiv1.CommandResult, len(cmds))}
 	for i := range cmds {
 		resp.Results[i] = l.command(&cmds[i])
 	}
@@ -291,6 +376,8 @@ func (l *loop) command(c *command) *apiv1.CommandResult {
 	switch {
 	case c.err != nil:
 		return failed(c.err)
+	case c.done:
+		return &apiv1.CommandResult{Result: "duplicate"}
 	case c.apply != nil:
 		_, result, err := l.applyJob(c.apply, false)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/sched/wheel"
+	"github.com/wheelworkhq/wheelwork/sched/wheel/alarm"
 )
 
 const (
@@ -50,14 +51,16 @@ type loop struct {
 	nowMs    int64
 	lastWall time.Time // of the last turn, with its monotonic reading
 
-	apps   map[string]*app
-	order  []*app // round robin over apps with runs to dispatch
-	live   int    // live runs of all apps
-	wheel  *wheel.Wheel[any]
-	plans  map[string]job.Plan
-	arming []*job.Job // found by the wheel in this turn
-	late   lateness
-	rate   decayingRate
+	apps  map[string]*app
+	order []*app // round robin over apps with runs to dispatch
+	live  int    // live runs of all apps
+	wheel *wheel.Wheel[any]
+	// sweepAt is the number of timers at which half of them may be stale.
+	sweepAt int
+	plans   map[string]job.Plan
+	arming  []*job.Job // found by the wheel in this turn
+	late    lateness
+	rate    decayingRate
 
 	metrics metrics
 
@@ -65,6 +68,20 @@ type loop struct {
 	inflight []*stage // handed to the journal, oldest first
 	lastSeq  uint64   // the sequence of the last record that was applied
 	failure  error
+
+	lines map[jobKey]*line   // of jobs with an overlap policy that have runs under way
+	rates map[jobKey]*bucket // of jobs with a rate
+	stuck []*job.Run         // due, and no host may take them now
+	// stuckTimer means that the wheel holds a retryStuck.
+	stuckTimer bool
+	followed   []*job.Run // have ended in this turn: others may depend on them
+	// dependents are the jobs that depend on a job. Entries may be stale: the
+	// state says what holds.
+	dependents map[jobKey][]*job.Job
+	// planned are the jobs whose schedule names a calendar; stale like dependents.
+	planned   map[jobKey][]*job.Job
+	calendars map[jobKey]*job.Calendar // compiled
+	calendarN int                      // counts the changes of calendars
 
 	hosts    map[string]*host
 	progress map[job.RunID]*apiv1.Progress
@@ -79,7 +96,7 @@ type loop struct {
 type app struct {
 	name  string
 	slots [job.Slots]*job.Slot
-	ready fifo       // runs to dispatch; entries may be stale
+	ready ready      // runs to dispatch; entries may be stale
 	live  acceptance // live runs in the order in which they were accepted
 	count apiv1.CountRow
 	// minutes holds the roll-ups of the last hour by the start of the minute in
@@ -107,11 +124,13 @@ func newLoop(cfg *Config, h *hub) (*loop, error) {
 		cfg: cfg, hub: h, metrics: m,
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 		apps: map[string]*app{}, plans: map[string]job.Plan{},
+		lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{},
+		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{},
 		stage: &stage{}, hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{},
 	}
 	l.view.init()
 	l.setNow(time.Now())
-	l.wheel = wheel.New[any](l.nowMs)
+	l.wheel, l.sweepAt = wheel.New[any](l.nowMs), leastSweep
 	return l, nil
 }
 
@@ -211,13 +230,14 @@ func askDurable[T any](ctx context.Context, l *loop, f func(l *loop, answer func
 // run is the loop.
 func (l *loop) run(ctx context.Context) error {
 	defer l.end()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	bell := alarm.New()
+	defer bell.Stop()
+	bell.Set(0)
 	l.lastWall = time.Now()
 	for {
 		select {
 		case <-l.kick:
-		case <-timer.C:
+		case <-bell.C:
 		case <-ctx.Done():
 			return l.finish()
 		}
@@ -226,7 +246,7 @@ func (l *loop) run(ctx context.Context) error {
 			return err
 		}
 		l.metrics.turn.Record(ctx, time.Since(start).Seconds())
-		timer.Reset(l.sleep())
+		bell.Set(l.sleep())
 	}
 }
 
@@ -245,13 +265,19 @@ func (l *loop) turn() error {
 		}
 	}
 	l.wheel.Advance(l.nowMs, l.fire)
+	l.sweep()
 	l.arm()
 	l.submit()
 	l.hearJournal()
+	l.submit() // what followed from that
 	if l.failure != nil {
 		return l.failure
 	}
 	l.dispatch()
+	l.submit()
+	if l.failure != nil {
+		return l.failure
+	}
 	l.checkpoint()
 	return nil
 }
@@ -307,6 +333,7 @@ func (l *loop) onDurable(fn func(error)) {
 
 // submit hands the turn's records to the journal.
 func (l *loop) submit() {
+	l.follow()
 	s := l.stage
 	if len(s.recs) == 0 {
 		if len(s.acks) == 0 {
@@ -406,13 +433,15 @@ func (l *loop) perform(e *job.Effect) {
 	case job.RunArmed:
 		l.wheel.Add(e.Run.PlannedMs, e.Run)
 	case job.RunAccepted, job.RunRequeued:
-		l.enqueue(e.Run)
+		l.admit(e.Run)
 	case job.RunWaiting:
 		l.wheel.Add(e.Run.RetryMs, e.Run)
 	case job.RunStopping:
 		if h := l.hosts[e.Run.Host]; h != nil {
 			h.out.cancel(e.Run.ID, e.Run.Attempt)
 		}
+	case job.RunEnded:
+		l.leave(e.Run)
 	}
 	if e.Run != nil {
 		l.hub.notify(e.Run.ID)
@@ -429,6 +458,14 @@ func (l *loop) account(fx []job.Effect) {
 			l.view.job(e.Job.Slot().App, e.Job.Name)
 		case job.ModuleAdded:
 			l.view.modules = append(l.view.modules, e.Module)
+		case job.CalendarChanged:
+			l.view.calendar(jobKey{e.Calendar.App, e.Calendar.Name}, e.Calendar)
+			l.forgetCalendar(e.Calendar)
+		case job.CalendarDeleted:
+			l.view.calendar(jobKey{e.Calendar.App, e.Calendar.Name}, nil)
+			l.forgetCalendar(e.Calendar)
+		case job.JobDepends:
+			l.depends(e.Job)
 		case job.KeyAdded:
 			l.view.key(e.Run.App, e.Key, e.Run.ID, e.AtMs)
 		default:
@@ -449,18 +486,25 @@ func (l *loop) accountRun(e *job.Effect) {
 		l.live++
 	case job.RunRevoked:
 		l.live--
-	case job.RunEnded:
-		l.live--
-		if e.Run.State == job.Succeeded {
+	case job.RunEnded, job.RunPassed:
+		if e.Change == job.RunEnded {
+			l.live--
+		}
+		switch e.Run.State {
+		case job.Succeeded:
 			m.Succeeded++
 			a.count.Succeeded++
-		} else {
+		case job.Skipped: // neither
+		default:
 			m.Failed++
 			a.count.Failed++
 		}
 		delete(l.progress, e.Run.ID)
 		l.view.ended(e.Run)
 		l.metrics.ended.Add(context.Background(), 1, a.labels.state[e.Run.State])
+		if e.Change == job.RunEnded && !e.Run.IsPart() {
+			l.followed = append(l.followed, e.Run)
+		}
 	case job.RunStarted:
 		delete(l.progress, e.Run.ID)
 	}

@@ -7,6 +7,55 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
+// ready holds the runs of an app that may be sent, the higher priorities first,
+// within one in the order in which they came.
+type ready struct {
+	levels []*level // by falling priority; few, and kept when empty
+	n      int
+}
+
+type level struct {
+	priority int32
+	fifo
+}
+
+func (q *ready) push(r *job.Run) {
+	q.n++
+	p := r.Policy.Priority
+	i := 0
+	for ; i < len(q.levels) && q.levels[i].priority >= p; i++ {
+		if q.levels[i].priority == p {
+			q.levels[i].push(r)
+			return
+		}
+	}
+	lv := &level{priority: p}
+	lv.push(r)
+	q.levels = slices.Insert(q.levels, i, lv)
+}
+
+func (q *ready) len() int { return q.n }
+
+// pop takes the next run; there must be one.
+func (q *ready) pop() *job.Run {
+	for _, lv := range q.levels {
+		if lv.len() > 0 {
+			q.n--
+			return lv.pop()
+		}
+	}
+	panic("sched: pop of an empty queue")
+}
+
+// armed returns how many entries are of runs that were armed when they came.
+func (q *ready) armed() int {
+	n := 0
+	for _, lv := range q.levels {
+		n += lv.armed
+	}
+	return n
+}
+
 // fifo is a queue of runs. Entries may be stale; who takes one asks the state.
 type fifo struct {
 	runs  []waiting
@@ -131,9 +180,4 @@ func (a *acceptance) sortByID() {
 	for i := range a.entries {
 		a.entries[i].serial = uint64(i) + 1
 	}
-}
-
-// sortByID puts what was loaded in the order of its planned times.
-func (q *fifo) sortByID() {
-	slices.SortFunc(q.runs[q.head:], func(a, b waiting) int { return byID(a.run, b.run) })
 }

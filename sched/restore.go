@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -47,6 +48,12 @@ func restore(cfg *Config, h *hub) (*loop, error) {
 	}
 	for _, a := range l.apps {
 		for _, s := range a.slots {
+			s.Loaded()
+			for _, j := range s.Jobs {
+				if j.Dependency != nil || len(j.Calendars) > 0 {
+					l.depends(j)
+				}
+			}
 			for _, r := range s.Runs {
 				a.live.push(r)
 				l.live++
@@ -100,18 +107,22 @@ func (l *loop) replay() error {
 // that were executing something.
 func (l *loop) resume() {
 	l.rate = decayingRate{} // what was replayed is not load
+	l.followed = nil        // what followed from it was replayed as well
+	var queued []*job.Run
 	for _, a := range l.apps {
 		for _, s := range a.slots {
 			for _, r := range s.Runs {
-				switch r.State {
-				case job.Queued:
-					l.enqueue(r)
-				case job.Running:
+				if inLine(r) && (r.Attempt > 0 || r.HasParts()) {
+					l.line(r).in[r.ID] = r
+				}
+				switch {
+				case r.State == job.Queued:
+					queued = append(queued, r)
+				case r.State == job.Running && !r.HasParts():
 					l.expect(r)
 				}
 			}
 		}
-		a.ready.sortByID()
 	}
 	if len(l.hosts) > 0 {
 		l.holdUntil = l.now.Add(settleTime)
@@ -120,6 +131,10 @@ func (l *loop) resume() {
 		h.lostAt = l.now.Add(l.cfg.HostLease)
 	}
 	l.rewind()
+	slices.SortFunc(queued, byID)
+	for _, r := range queued {
+		l.admit(r)
+	}
 }
 
 // expect waits for a host that was executing a run before the restart.

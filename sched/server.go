@@ -33,6 +33,11 @@ type Config struct {
 	// nothing was.
 	Inspect func(ctx context.Context, code []byte, manifest string) (ModuleInfo, error)
 
+	// Ingress takes the commands of producers who do not wait for them to be applied; nil: there is none.
+	Ingress Ingress
+	// Sync is what durable means here: always, interval or os. It is told to producers. Default always.
+	Sync string
+
 	MaxLive         int           // runs that have not ended; default 1 000 000
 	HostLease       time.Duration // how long a host may be out of touch before its runs are sent elsewhere; default 10 s
 	CheckpointEvery time.Duration // the store follows the state at this distance; default 50 ms
@@ -41,6 +46,12 @@ type Config struct {
 
 	Meter  metric.Meter // default: none
 	Logger *slog.Logger // default: discard
+}
+
+// Ingress makes commands durable that are applied later.
+type Ingress interface {
+	// Accept calls done once, with a result for each command. An error means that nothing was accepted.
+	Accept(commands []*apiv1.Command, origin string, done func([]*apiv1.CommandResult, error)) error
 }
 
 // ModuleInfo is what the upload gate finds in a module.
@@ -55,7 +66,7 @@ func (c *Config) defaults() error {
 	if c.Journal == nil || c.Store == nil || c.Modules == nil || c.Inspect == nil {
 		return errors.New("sched: Journal, Store, Modules and Inspect are required")
 	}
-	c.Epoch = cmp.Or(c.Epoch, 1)
+	c.Epoch, c.Sync = cmp.Or(c.Epoch, 1), cmp.Or(c.Sync, "always")
 	c.MaxLive = cmp.Or(c.MaxLive, 1_000_000)
 	c.HostLease = cmp.Or(c.HostLease, 10*time.Second)
 	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 50*time.Millisecond)
@@ -100,6 +111,7 @@ func New(cfg Config) (*Server, error) {
 // Register puts the server's gRPC services on r.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	apiv1.RegisterJobsServer(r, &jobsAPI{s: s})
+	apiv1.RegisterCalendarsServer(r, &calendarsAPI{s: s})
 	apiv1.RegisterRunsServer(r, &runsAPI{s: s})
 	apiv1.RegisterModulesServer(r, &modulesAPI{s: s})
 	apiv1.RegisterProducerServer(r, &producerAPI{s: s})

@@ -200,7 +200,9 @@ type simHost struct {
 }
 
 // addHost starts a host on a directory of its own.
-func (w *world) addHost(id string, slots int) {
+func (w *world) addHost(id string, slots int) { w.addLabelled(id, slots, nil) }
+
+func (w *world) addLabelled(id string, slots int, labels map[string]string) {
 	w.t.Helper()
 	dir := filepath.Join(w.dir, id)
 	spool, err := mq.Open(mq.Config{Dir: filepath.Join(dir, "spool"), SegmentBytes: 1 << 20, ReserveBytes: -1})
@@ -212,7 +214,7 @@ func (w *world) addHost(id string, slots int) {
 		w.t.Fatal(err)
 	}
 	h, err := host.New(host.Config{
-		ID: id, Slots: slots, Engine: w.handlers, Modules: mods, Spool: spool, DrainTimeout: time.Second,
+		ID: id, Slots: slots, Labels: labels, Engine: w.handlers, Modules: mods, Spool: spool, DrainTimeout: time.Second,
 		Connect: func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 			conn, err := w.dial()
 			return conn, conn, err

@@ -39,6 +39,14 @@ type Job struct {
 	Retry       *Retry                 `protobuf:"bytes,9,opt,name=retry,proto3" json:"retry,omitempty"`
 	Paused      *bool                  `protobuf:"varint,10,opt,name=paused,proto3,oneof" json:"paused,omitempty"` // a paused job is not fired by its schedule; triggering it still works. Unset when applied: left as it is
 	Labels      map[string]string      `protobuf:"bytes,11,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Misfire     *Misfire               `protobuf:"bytes,12,opt,name=misfire,proto3" json:"misfire,omitempty"`       // planned times that passed while nobody could fire them
+	Overlap     *Overlap               `protobuf:"bytes,13,opt,name=overlap,proto3" json:"overlap,omitempty"`       // a run that is due while another one of the job is live
+	Deadline    string                 `protobuf:"bytes,14,opt,name=deadline,proto3" json:"deadline,omitempty"`     // the longest wait from the planned time to the start, as "10m"; a run that waits longer is missed. "": none
+	Priority    int32                  `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`    // -10 to 10, default 0: of the runs of an app that wait, higher ones start first
+	Rate        *Rate                  `protobuf:"bytes,16,opt,name=rate,proto3" json:"rate,omitempty"`             // of starts
+	Routing     *Routing               `protobuf:"bytes,17,opt,name=routing,proto3" json:"routing,omitempty"`       // which host
+	Fanout      *Fanout                `protobuf:"bytes,18,opt,name=fanout,proto3" json:"fanout,omitempty"`         // one run on many hosts, or in many parts
+	Dependency  *Dependency            `protobuf:"bytes,19,opt,name=dependency,proto3" json:"dependency,omitempty"` // runs when runs of other jobs have ended
 	// Set by the server; ignored when applied.
 	Revision      int64                  `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"` // counts the changes of the definition
 	Etag          string                 `protobuf:"bytes,21,opt,name=etag,proto3" json:"etag,omitempty"`
@@ -154,6 +162,62 @@ func (x *Job) GetPaused() bool {
 func (x *Job) GetLabels() map[string]string {
 	if x != nil {
 		return x.Labels
+	}
+	return nil
+}
+
+func (x *Job) GetMisfire() *Misfire {
+	if x != nil {
+		return x.Misfire
+	}
+	return nil
+}
+
+func (x *Job) GetOverlap() *Overlap {
+	if x != nil {
+		return x.Overlap
+	}
+	return nil
+}
+
+func (x *Job) GetDeadline() string {
+	if x != nil {
+		return x.Deadline
+	}
+	return ""
+}
+
+func (x *Job) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Job) GetRate() *Rate {
+	if x != nil {
+		return x.Rate
+	}
+	return nil
+}
+
+func (x *Job) GetRouting() *Routing {
+	if x != nil {
+		return x.Routing
+	}
+	return nil
+}
+
+func (x *Job) GetFanout() *Fanout {
+	if x != nil {
+		return x.Fanout
+	}
+	return nil
+}
+
+func (x *Job) GetDependency() *Dependency {
+	if x != nil {
+		return x.Dependency
 	}
 	return nil
 }
@@ -276,14 +340,24 @@ func (x *Handler) GetEnv() map[string]string {
 	return nil
 }
 
-// Schedule holds at most one of its kinds.
+// Schedule holds at most one of its kinds: cron, every, delay, at, after or daily. The other fields bound and bend it.
 type Schedule struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cron          string                 `protobuf:"bytes,1,opt,name=cron,proto3" json:"cron,omitempty"`   // Unix 5 fields or Quartz 6 or 7 fields
-	Zone          string                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`   // IANA name for cron; default UTC
-	Every         string                 `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"` // a fixed rate, as "30s", counted from the moment it was set
-	Delay         string                 `protobuf:"bytes,4,opt,name=delay,proto3" json:"delay,omitempty"` // from the end of one run to the start of the next
-	At            string                 `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`       // once, RFC 3339
+	Cron          string                 `protobuf:"bytes,1,opt,name=cron,proto3" json:"cron,omitempty"`                        // Unix 5 fields or Quartz 6 or 7 fields
+	Zone          string                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`                        // IANA name for cron and daily; default UTC
+	Every         string                 `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"`                      // a fixed rate, as "30s", counted from the moment it was set, or from "from"
+	Delay         string                 `protobuf:"bytes,4,opt,name=delay,proto3" json:"delay,omitempty"`                      // from the end of one run to the start of the next
+	At            string                 `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`                            // once, RFC 3339
+	After         string                 `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`                      // once, this long after the schedule was set, as "90m"
+	Daily         *Daily                 `protobuf:"bytes,7,opt,name=daily,proto3" json:"daily,omitempty"`                      // every day between two times of day
+	From          string                 `protobuf:"bytes,8,opt,name=from,proto3" json:"from,omitempty"`                        // RFC 3339: nothing is planned before
+	Until         string                 `protobuf:"bytes,9,opt,name=until,proto3" json:"until,omitempty"`                      // RFC 3339: nothing is planned at or after
+	MaxRuns       int64                  `protobuf:"varint,10,opt,name=max_runs,json=maxRuns,proto3" json:"max_runs,omitempty"` // the schedule ends when it has planned this many
+	Jitter        string                 `protobuf:"bytes,11,opt,name=jitter,proto3" json:"jitter,omitempty"`                   // all planned times of the job move by the same 0 to this much, chosen by its name, so that many jobs of one minute spread
+	Include       []string               `protobuf:"bytes,12,rep,name=include,proto3" json:"include,omitempty"`                 // calendars: also on their dates, if one is named only on dates that one of them holds
+	Exclude       []string               `protobuf:"bytes,13,rep,name=exclude,proto3" json:"exclude,omitempty"`                 // calendars: not on their dates
+	Gap           string                 `protobuf:"bytes,14,opt,name=gap,proto3" json:"gap,omitempty"`                         // a cron time that a clock change leaves out: shift (default, RFC 5545), skip
+	Fold          string                 `protobuf:"bytes,15,opt,name=fold,proto3" json:"fold,omitempty"`                       // a cron time that a clock change brings twice: first (default), second, both
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -353,6 +427,546 @@ func (x *Schedule) GetAt() string {
 	return ""
 }
 
+func (x *Schedule) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *Schedule) GetDaily() *Daily {
+	if x != nil {
+		return x.Daily
+	}
+	return nil
+}
+
+func (x *Schedule) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Schedule) GetUntil() string {
+	if x != nil {
+		return x.Until
+	}
+	return ""
+}
+
+func (x *Schedule) GetMaxRuns() int64 {
+	if x != nil {
+		return x.MaxRuns
+	}
+	return 0
+}
+
+func (x *Schedule) GetJitter() string {
+	if x != nil {
+		return x.Jitter
+	}
+	return ""
+}
+
+func (x *Schedule) GetInclude() []string {
+	if x != nil {
+		return x.Include
+	}
+	return nil
+}
+
+func (x *Schedule) GetExclude() []string {
+	if x != nil {
+		return x.Exclude
+	}
+	return nil
+}
+
+func (x *Schedule) GetGap() string {
+	if x != nil {
+		return x.Gap
+	}
+	return ""
+}
+
+func (x *Schedule) GetFold() string {
+	if x != nil {
+		return x.Fold
+	}
+	return ""
+}
+
+// Daily plans at "from", then each "every", up to and with "until", on some days of the week.
+type Daily struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`   // "09:00" or "09:00:00"; default 00:00
+	Until         string                 `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"` // default 23:59:59; before "from" it means the next day
+	Every         string                 `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"` // default 24h: once, at "from"
+	Days          []string               `protobuf:"bytes,4,rep,name=days,proto3" json:"days,omitempty"`   // mon tue wed thu fri sat sun; none: all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Daily) Reset() {
+	*x = Daily{}
+	mi := &file_v1_job_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Daily) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Daily) ProtoMessage() {}
+
+func (x *Daily) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Daily.ProtoReflect.Descriptor instead.
+func (*Daily) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Daily) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Daily) GetUntil() string {
+	if x != nil {
+		return x.Until
+	}
+	return ""
+}
+
+func (x *Daily) GetEvery() string {
+	if x != nil {
+		return x.Every
+	}
+	return ""
+}
+
+func (x *Daily) GetDays() []string {
+	if x != nil {
+		return x.Days
+	}
+	return nil
+}
+
+// Misfire says what becomes of planned times that passed for longer than the threshold while nobody could fire them: the
+// server was down, or its disk full. Times that do not run are kept as one missed run.
+type Misfire struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`       // fire_once (default): the oldest one stands for all; skip: none; fire_all: each
+	Max           int32                  `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`            // fire_all: at most so many, the newest; default 100, at most 10 000
+	Window        string                 `protobuf:"bytes,3,opt,name=window,proto3" json:"window,omitempty"`       // fire_all: only those of this time; default 24h
+	Threshold     string                 `protobuf:"bytes,4,opt,name=threshold,proto3" json:"threshold,omitempty"` // a delay up to this is no misfire; default 1m for skip and fire_all, none for fire_once
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Misfire) Reset() {
+	*x = Misfire{}
+	mi := &file_v1_job_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Misfire) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Misfire) ProtoMessage() {}
+
+func (x *Misfire) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Misfire.ProtoReflect.Descriptor instead.
+func (*Misfire) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Misfire) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *Misfire) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *Misfire) GetWindow() string {
+	if x != nil {
+		return x.Window
+	}
+	return ""
+}
+
+func (x *Misfire) GetThreshold() string {
+	if x != nil {
+		return x.Threshold
+	}
+	return ""
+}
+
+// Overlap counts over all hosts and servers.
+type Overlap struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"` // parallel (default); queue: one after another; discard: the new one is skipped; cover: the one that runs is stopped first
+	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`  // parallel: at most so many at once; queue: at most so many wait, more are skipped. 0: no limit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Overlap) Reset() {
+	*x = Overlap{}
+	mi := &file_v1_job_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Overlap) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Overlap) ProtoMessage() {}
+
+func (x *Overlap) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
+func (*Overlap) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Overlap) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *Overlap) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// Rate bounds how often a job starts.
+type Rate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Max           int32                  `protobuf:"varint,1,opt,name=max,proto3" json:"max,omitempty"` // starts
+	Per           string                 `protobuf:"bytes,2,opt,name=per,proto3" json:"per,omitempty"`  // in this time, default 1s
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rate) Reset() {
+	*x = Rate{}
+	mi := &file_v1_job_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rate) ProtoMessage() {}
+
+func (x *Rate) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rate.ProtoReflect.Descriptor instead.
+func (*Rate) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Rate) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *Rate) GetPer() string {
+	if x != nil {
+		return x.Per
+	}
+	return ""
+}
+
+// Routing chooses a host among those that serve the app, have room, and pass all that is asked here.
+type Routing struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// least_loaded (default), first, last, round_robin, random, hash, lfu, lru, failover, busy_transfer
+	Strategy       string   `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	Key            string   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`                                                // hash: what is hashed: job (default), input or run
+	Hosts          []string `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`                                            // only these, by id or name
+	Labels         []string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty"`                                          // all of these hold: "zone=a", "zone!=b", "zone in (a, b)", "zone notin (a, b)", "gpu", "!gpu"; a host without the label passes != and notin
+	MaxHosts       int32    `protobuf:"varint,5,opt,name=max_hosts,json=maxHosts,proto3" json:"max_hosts,omitempty"`                     // at most so many hosts run the job at once; 0: no limit
+	MinFreeCpu     float64  `protobuf:"fixed64,6,opt,name=min_free_cpu,json=minFreeCpu,proto3" json:"min_free_cpu,omitempty"`            // 0 to 1: the share of its processors that the host leaves idle
+	MaxMemoryBytes uint64   `protobuf:"varint,7,opt,name=max_memory_bytes,json=maxMemoryBytes,proto3" json:"max_memory_bytes,omitempty"` // the host's process must be below it
+	MinFreeSlots   int32    `protobuf:"varint,8,opt,name=min_free_slots,json=minFreeSlots,proto3" json:"min_free_slots,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Routing) Reset() {
+	*x = Routing{}
+	mi := &file_v1_job_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Routing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Routing) ProtoMessage() {}
+
+func (x *Routing) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Routing.ProtoReflect.Descriptor instead.
+func (*Routing) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Routing) GetStrategy() string {
+	if x != nil {
+		return x.Strategy
+	}
+	return ""
+}
+
+func (x *Routing) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Routing) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *Routing) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Routing) GetMaxHosts() int32 {
+	if x != nil {
+		return x.MaxHosts
+	}
+	return 0
+}
+
+func (x *Routing) GetMinFreeCpu() float64 {
+	if x != nil {
+		return x.MinFreeCpu
+	}
+	return 0
+}
+
+func (x *Routing) GetMaxMemoryBytes() uint64 {
+	if x != nil {
+		return x.MaxMemoryBytes
+	}
+	return 0
+}
+
+func (x *Routing) GetMinFreeSlots() int32 {
+	if x != nil {
+		return x.MinFreeSlots
+	}
+	return 0
+}
+
+// Fanout makes one run into many parts, which are runs of their own. The run ends when all parts have ended, and has
+// succeeded when all of them have.
+type Fanout struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mode          string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`      // broadcast: one part for each host that passes the routing; shards: so many parts, on any host
+	Shards        int32                  `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"` // 1 to 10 000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fanout) Reset() {
+	*x = Fanout{}
+	mi := &file_v1_job_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fanout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fanout) ProtoMessage() {}
+
+func (x *Fanout) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fanout.ProtoReflect.Descriptor instead.
+func (*Fanout) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Fanout) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *Fanout) GetShards() int32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+// Dependency starts a run when runs of other jobs of the app have ended.
+type Dependency struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Jobs          []string               `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	On            string                 `protobuf:"bytes,2,opt,name=on,proto3" json:"on,omitempty"`                                    // success (default), failure, end: which ends count
+	Need          string                 `protobuf:"bytes,3,opt,name=need,proto3" json:"need,omitempty"`                                // all (default): once each of them has ended so since the last time; any: each end of one
+	PassOutput    bool                   `protobuf:"varint,4,opt,name=pass_output,json=passOutput,proto3" json:"pass_output,omitempty"` // the output of the run that completed it is the input
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Dependency) Reset() {
+	*x = Dependency{}
+	mi := &file_v1_job_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dependency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dependency) ProtoMessage() {}
+
+func (x *Dependency) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
+func (*Dependency) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Dependency) GetJobs() []string {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+func (x *Dependency) GetOn() string {
+	if x != nil {
+		return x.On
+	}
+	return ""
+}
+
+func (x *Dependency) GetNeed() string {
+	if x != nil {
+		return x.Need
+	}
+	return ""
+}
+
+func (x *Dependency) GetPassOutput() bool {
+	if x != nil {
+		return x.PassOutput
+	}
+	return false
+}
+
 // Retry says what happens after a failed attempt.
 type Retry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -360,13 +974,14 @@ type Retry struct {
 	Backoff       string                 `protobuf:"bytes,2,opt,name=backoff,proto3" json:"backoff,omitempty"` // "exponential" (default) or "fixed"
 	First         string                 `protobuf:"bytes,3,opt,name=first,proto3" json:"first,omitempty"`     // the wait before the first retry; default "1s"
 	Limit         string                 `protobuf:"bytes,4,opt,name=limit,proto3" json:"limit,omitempty"`     // the longest wait; default "1m"
+	Jitter        float64                `protobuf:"fixed64,5,opt,name=jitter,proto3" json:"jitter,omitempty"` // 0 to 1: each wait is shortened by up to this share, so that many runs that failed together do not return together
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_v1_job_proto_msgTypes[3]
+	mi := &file_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +993,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[3]
+	mi := &file_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +1006,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Retry) GetMax() int32 {
@@ -422,6 +1037,13 @@ func (x *Retry) GetLimit() string {
 	return ""
 }
 
+func (x *Retry) GetJitter() float64 {
+	if x != nil {
+		return x.Jitter
+	}
+	return 0
+}
+
 // JobStats are counters kept at each change of state; nothing is scanned for them.
 type JobStats struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -437,7 +1059,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_v1_job_proto_msgTypes[4]
+	mi := &file_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -449,7 +1071,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[4]
+	mi := &file_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -462,7 +1084,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *JobStats) GetLive() int64 {
@@ -514,7 +1136,7 @@ type Run struct {
 	App             string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
 	Job             string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
 	State           string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`     // armed queued running waiting | succeeded failed timed_out stopped cancelled skipped missed
-	Trigger         string                 `protobuf:"bytes,5,opt,name=trigger,proto3" json:"trigger,omitempty"` // schedule manual
+	Trigger         string                 `protobuf:"bytes,5,opt,name=trigger,proto3" json:"trigger,omitempty"` // schedule manual backfill dependency retry fanout
 	PlannedAt       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=planned_at,json=plannedAt,proto3" json:"planned_at,omitempty"`
 	AcceptedAt      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=accepted_at,json=acceptedAt,proto3" json:"accepted_at,omitempty"`
 	StartedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"` // of the first attempt
@@ -538,13 +1160,20 @@ type Run struct {
 	CancelRequested bool                   `protobuf:"varint,26,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"`
 	TraceParent     string                 `protobuf:"bytes,27,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
 	JobRevision     int64                  `protobuf:"varint,28,opt,name=job_revision,json=jobRevision,proto3" json:"job_revision,omitempty"`
+	Covers          int64                  `protobuf:"varint,29,opt,name=covers,proto3" json:"covers,omitempty"` // planned times that this run stands for beside its own: misfires
+	Parent          string                 `protobuf:"bytes,30,opt,name=parent,proto3" json:"parent,omitempty"`  // the run of which this one is a part
+	Part            int32                  `protobuf:"varint,31,opt,name=part,proto3" json:"part,omitempty"`     // its number, from 0
+	Parts           int32                  `protobuf:"varint,32,opt,name=parts,proto3" json:"parts,omitempty"`   // how many there are; of a parent as well
+	PartsSucceeded  int32                  `protobuf:"varint,33,opt,name=parts_succeeded,json=partsSucceeded,proto3" json:"parts_succeeded,omitempty"`
+	PartsFailed     int32                  `protobuf:"varint,34,opt,name=parts_failed,json=partsFailed,proto3" json:"parts_failed,omitempty"` // ended otherwise
+	Cause           string                 `protobuf:"bytes,35,opt,name=cause,proto3" json:"cause,omitempty"`                                 // the run that this one retries or follows
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_v1_job_proto_msgTypes[5]
+	mi := &file_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -556,7 +1185,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[5]
+	mi := &file_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -569,7 +1198,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Run) GetId() string {
@@ -768,6 +1397,55 @@ func (x *Run) GetJobRevision() int64 {
 	return 0
 }
 
+func (x *Run) GetCovers() int64 {
+	if x != nil {
+		return x.Covers
+	}
+	return 0
+}
+
+func (x *Run) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *Run) GetPart() int32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *Run) GetParts() int32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *Run) GetPartsSucceeded() int32 {
+	if x != nil {
+		return x.PartsSucceeded
+	}
+	return 0
+}
+
+func (x *Run) GetPartsFailed() int32 {
+	if x != nil {
+		return x.PartsFailed
+	}
+	return 0
+}
+
+func (x *Run) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
 // Attempt is one try of a run on one host.
 type Attempt struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -785,7 +1463,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_v1_job_proto_msgTypes[6]
+	mi := &file_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +1475,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[6]
+	mi := &file_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +1488,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -880,7 +1558,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_v1_job_proto_msgTypes[7]
+	mi := &file_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +1570,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[7]
+	mi := &file_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1583,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Progress) GetDone() int64 {
@@ -942,7 +1620,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_v1_job_proto_msgTypes[8]
+	mi := &file_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1632,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[8]
+	mi := &file_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1645,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LogLine) GetOffset() int64 {
@@ -1015,7 +1693,7 @@ type ApplyJobRequest struct {
 
 func (x *ApplyJobRequest) Reset() {
 	*x = ApplyJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[9]
+	mi := &file_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1705,7 @@ func (x *ApplyJobRequest) String() string {
 func (*ApplyJobRequest) ProtoMessage() {}
 
 func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[9]
+	mi := &file_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1718,7 @@ func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobRequest.ProtoReflect.Descriptor instead.
 func (*ApplyJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ApplyJobRequest) GetJob() *Job {
@@ -1067,7 +1745,7 @@ type ApplyJobResponse struct {
 
 func (x *ApplyJobResponse) Reset() {
 	*x = ApplyJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[10]
+	mi := &file_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1757,7 @@ func (x *ApplyJobResponse) String() string {
 func (*ApplyJobResponse) ProtoMessage() {}
 
 func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[10]
+	mi := &file_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1770,7 @@ func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobResponse.ProtoReflect.Descriptor instead.
 func (*ApplyJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ApplyJobResponse) GetJob() *Job {
@@ -1119,7 +1797,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1809,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1822,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetJobRequest) GetApp() string {
@@ -1173,7 +1851,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1863,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1876,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListJobsRequest) GetApp() string {
@@ -1239,7 +1917,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1929,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1942,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -1291,7 +1969,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1981,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1994,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeleteJobRequest) GetApp() string {
@@ -1341,7 +2019,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +2031,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +2044,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 type PauseJobRequest struct {
@@ -1379,7 +2057,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +2069,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +2082,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PauseJobRequest) GetApp() string {
@@ -1431,7 +2109,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +2121,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +2134,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResumeJobRequest) GetApp() string {
@@ -1486,7 +2164,7 @@ type TriggerJobRequest struct {
 
 func (x *TriggerJobRequest) Reset() {
 	*x = TriggerJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +2176,7 @@ func (x *TriggerJobRequest) String() string {
 func (*TriggerJobRequest) ProtoMessage() {}
 
 func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +2189,7 @@ func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerJobRequest.ProtoReflect.Descriptor instead.
 func (*TriggerJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TriggerJobRequest) GetApp() string {
@@ -1549,6 +2227,750 @@ func (x *TriggerJobRequest) GetIdempotencyKey() string {
 	return ""
 }
 
+type SkipNextRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SkipNextRequest) Reset() {
+	*x = SkipNextRequest{}
+	mi := &file_v1_job_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SkipNextRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SkipNextRequest) ProtoMessage() {}
+
+func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SkipNextRequest.ProtoReflect.Descriptor instead.
+func (*SkipNextRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SkipNextRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *SkipNextRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type BackfillJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	From          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`                    // the first time
+	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`                  // before this one
+	Limit         int32                  `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`                 // at most so many in one call, default and at most 10 000
+	DryRun        bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only say which times
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackfillJobRequest) Reset() {
+	*x = BackfillJobRequest{}
+	mi := &file_v1_job_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackfillJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackfillJobRequest) ProtoMessage() {}
+
+func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackfillJobRequest.ProtoReflect.Descriptor instead.
+func (*BackfillJobRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *BackfillJobRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *BackfillJobRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BackfillJobRequest) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *BackfillJobRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *BackfillJobRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *BackfillJobRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type BackfillJobResponse struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Accepted      int32                    `protobuf:"varint,1,opt,name=accepted,proto3" json:"accepted,omitempty"`                // new runs; with dry_run what would be
+	Existing      int32                    `protobuf:"varint,2,opt,name=existing,proto3" json:"existing,omitempty"`                // times that have a live run or one that this call's like made already
+	Times         []*timestamppb.Timestamp `protobuf:"bytes,3,rep,name=times,proto3" json:"times,omitempty"`                       // the first 100 of them
+	NextFrom      *timestamppb.Timestamp   `protobuf:"bytes,4,opt,name=next_from,json=nextFrom,proto3" json:"next_from,omitempty"` // where to go on when there were more than limit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackfillJobResponse) Reset() {
+	*x = BackfillJobResponse{}
+	mi := &file_v1_job_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackfillJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackfillJobResponse) ProtoMessage() {}
+
+func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackfillJobResponse.ProtoReflect.Descriptor instead.
+func (*BackfillJobResponse) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *BackfillJobResponse) GetAccepted() int32 {
+	if x != nil {
+		return x.Accepted
+	}
+	return 0
+}
+
+func (x *BackfillJobResponse) GetExisting() int32 {
+	if x != nil {
+		return x.Existing
+	}
+	return 0
+}
+
+func (x *BackfillJobResponse) GetTimes() []*timestamppb.Timestamp {
+	if x != nil {
+		return x.Times
+	}
+	return nil
+}
+
+func (x *BackfillJobResponse) GetNextFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextFrom
+	}
+	return nil
+}
+
+type BulkJobsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Action        string                 `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"` // pause resume trigger delete
+	Prefix        string                 `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"` // jobs whose name begins so
+	Names         []string               `protobuf:"bytes,4,rep,name=names,proto3" json:"names,omitempty"`
+	Labels        map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // all of these
+	All           bool                   `protobuf:"varint,6,opt,name=all,proto3" json:"all,omitempty"`                                                                                // needed when neither prefix, names nor labels are given
+	DryRun        bool                   `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	PageToken     string                 `protobuf:"bytes,8,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"` // where the last call ended
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BulkJobsRequest) Reset() {
+	*x = BulkJobsRequest{}
+	mi := &file_v1_job_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BulkJobsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BulkJobsRequest) ProtoMessage() {}
+
+func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BulkJobsRequest.ProtoReflect.Descriptor instead.
+func (*BulkJobsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *BulkJobsRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *BulkJobsRequest) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *BulkJobsRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *BulkJobsRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *BulkJobsRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *BulkJobsRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *BulkJobsRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *BulkJobsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type BulkJobsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Matched       int32                  `protobuf:"varint,1,opt,name=matched,proto3" json:"matched,omitempty"`
+	Changed       int32                  `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	Failures      []string               `protobuf:"bytes,3,rep,name=failures,proto3" json:"failures,omitempty"`                                  // "name: why", at most 100
+	NextPageToken string                 `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // "": all were seen
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BulkJobsResponse) Reset() {
+	*x = BulkJobsResponse{}
+	mi := &file_v1_job_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BulkJobsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BulkJobsResponse) ProtoMessage() {}
+
+func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BulkJobsResponse.ProtoReflect.Descriptor instead.
+func (*BulkJobsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *BulkJobsResponse) GetMatched() int32 {
+	if x != nil {
+		return x.Matched
+	}
+	return 0
+}
+
+func (x *BulkJobsResponse) GetChanged() int32 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+func (x *BulkJobsResponse) GetFailures() []string {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+func (x *BulkJobsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type Calendar struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Description   string                 `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
+	Dates         []string               `protobuf:"bytes,4,rep,name=dates,proto3" json:"dates,omitempty"`   // "2026-12-25", or "2026-12-24/2026-12-26" with both ends; at most 10 000
+	Yearly        []string               `protobuf:"bytes,5,rep,name=yearly,proto3" json:"yearly,omitempty"` // "12-25": every year
+	Days          []string               `protobuf:"bytes,6,rep,name=days,proto3" json:"days,omitempty"`     // mon to sun: every week
+	Ics           string                 `protobuf:"bytes,7,opt,name=ics,proto3" json:"ics,omitempty"`       // only when put: an iCalendar file, whose all-day events are added to dates
+	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Calendar) Reset() {
+	*x = Calendar{}
+	mi := &file_v1_job_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Calendar) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Calendar) ProtoMessage() {}
+
+func (x *Calendar) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
+func (*Calendar) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *Calendar) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *Calendar) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Calendar) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *Calendar) GetDates() []string {
+	if x != nil {
+		return x.Dates
+	}
+	return nil
+}
+
+func (x *Calendar) GetYearly() []string {
+	if x != nil {
+		return x.Yearly
+	}
+	return nil
+}
+
+func (x *Calendar) GetDays() []string {
+	if x != nil {
+		return x.Days
+	}
+	return nil
+}
+
+func (x *Calendar) GetIcs() string {
+	if x != nil {
+		return x.Ics
+	}
+	return ""
+}
+
+func (x *Calendar) GetUpdatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return nil
+}
+
+type PutCalendarRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Calendar      *Calendar              `protobuf:"bytes,1,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutCalendarRequest) Reset() {
+	*x = PutCalendarRequest{}
+	mi := &file_v1_job_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutCalendarRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutCalendarRequest) ProtoMessage() {}
+
+func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutCalendarRequest.ProtoReflect.Descriptor instead.
+func (*PutCalendarRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *PutCalendarRequest) GetCalendar() *Calendar {
+	if x != nil {
+		return x.Calendar
+	}
+	return nil
+}
+
+type GetCalendarRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCalendarRequest) Reset() {
+	*x = GetCalendarRequest{}
+	mi := &file_v1_job_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCalendarRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCalendarRequest) ProtoMessage() {}
+
+func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCalendarRequest.ProtoReflect.Descriptor instead.
+func (*GetCalendarRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *GetCalendarRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *GetCalendarRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ListCalendarsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCalendarsRequest) Reset() {
+	*x = ListCalendarsRequest{}
+	mi := &file_v1_job_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCalendarsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCalendarsRequest) ProtoMessage() {}
+
+func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCalendarsRequest.ProtoReflect.Descriptor instead.
+func (*ListCalendarsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ListCalendarsRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+type ListCalendarsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Calendars     []*Calendar            `protobuf:"bytes,1,rep,name=calendars,proto3" json:"calendars,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCalendarsResponse) Reset() {
+	*x = ListCalendarsResponse{}
+	mi := &file_v1_job_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCalendarsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCalendarsResponse) ProtoMessage() {}
+
+func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCalendarsResponse.ProtoReflect.Descriptor instead.
+func (*ListCalendarsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ListCalendarsResponse) GetCalendars() []*Calendar {
+	if x != nil {
+		return x.Calendars
+	}
+	return nil
+}
+
+type DeleteCalendarRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteCalendarRequest) Reset() {
+	*x = DeleteCalendarRequest{}
+	mi := &file_v1_job_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteCalendarRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteCalendarRequest) ProtoMessage() {}
+
+func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteCalendarRequest.ProtoReflect.Descriptor instead.
+func (*DeleteCalendarRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *DeleteCalendarRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *DeleteCalendarRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DeleteCalendarResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteCalendarResponse) Reset() {
+	*x = DeleteCalendarResponse{}
+	mi := &file_v1_job_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteCalendarResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteCalendarResponse) ProtoMessage() {}
+
+func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteCalendarResponse.ProtoReflect.Descriptor instead.
+func (*DeleteCalendarResponse) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{37}
+}
+
 type GetRunRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -1559,7 +2981,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +2993,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +3006,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetRunRequest) GetApp() string {
@@ -1615,7 +3037,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +3049,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +3062,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListRunsRequest) GetApp() string {
@@ -1695,7 +3117,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +3129,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +3142,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -1747,7 +3169,7 @@ type CancelRunRequest struct {
 
 func (x *CancelRunRequest) Reset() {
 	*x = CancelRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +3181,7 @@ func (x *CancelRunRequest) String() string {
 func (*CancelRunRequest) ProtoMessage() {}
 
 func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +3194,7 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
 func (*CancelRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CancelRunRequest) GetApp() string {
@@ -1789,6 +3211,238 @@ func (x *CancelRunRequest) GetId() string {
 	return ""
 }
 
+type RetryRunRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryRunRequest) Reset() {
+	*x = RetryRunRequest{}
+	mi := &file_v1_job_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryRunRequest) ProtoMessage() {}
+
+func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
+func (*RetryRunRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *RetryRunRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *RetryRunRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type ExplainRunRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRunRequest) Reset() {
+	*x = ExplainRunRequest{}
+	mi := &file_v1_job_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRunRequest) ProtoMessage() {}
+
+func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
+func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *ExplainRunRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *ExplainRunRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type ExplainRunResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"` // in one sentence
+	Hosts         []*HostVerdict         `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRunResponse) Reset() {
+	*x = ExplainRunResponse{}
+	mi := &file_v1_job_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRunResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRunResponse) ProtoMessage() {}
+
+func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
+func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *ExplainRunResponse) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ExplainRunResponse) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *ExplainRunResponse) GetHosts() []*HostVerdict {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+type HostVerdict struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Able          bool                   `protobuf:"varint,3,opt,name=able,proto3" json:"able,omitempty"`
+	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"` // why not; "": it is able
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostVerdict) Reset() {
+	*x = HostVerdict{}
+	mi := &file_v1_job_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostVerdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostVerdict) ProtoMessage() {}
+
+func (x *HostVerdict) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
+func (*HostVerdict) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *HostVerdict) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *HostVerdict) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HostVerdict) GetAble() bool {
+	if x != nil {
+		return x.Able
+	}
+	return false
+}
+
+func (x *HostVerdict) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type WatchRunRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -1799,7 +3453,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +3465,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +3478,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -1853,7 +3507,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +3519,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +3532,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -1913,7 +3567,7 @@ var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\xe9\x05\n" +
+	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\xc4\b\n" +
 	"\x03Job\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -1927,7 +3581,17 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x05retry\x18\t \x01(\v2\x13.wheelwork.v1.RetryR\x05retry\x12\x1b\n" +
 	"\x06paused\x18\n" +
 	" \x01(\bH\x00R\x06paused\x88\x01\x01\x125\n" +
-	"\x06labels\x18\v \x03(\v2\x1d.wheelwork.v1.Job.LabelsEntryR\x06labels\x12\x1a\n" +
+	"\x06labels\x18\v \x03(\v2\x1d.wheelwork.v1.Job.LabelsEntryR\x06labels\x12/\n" +
+	"\amisfire\x18\f \x01(\v2\x15.wheelwork.v1.MisfireR\amisfire\x12/\n" +
+	"\aoverlap\x18\r \x01(\v2\x15.wheelwork.v1.OverlapR\aoverlap\x12\x1a\n" +
+	"\bdeadline\x18\x0e \x01(\tR\bdeadline\x12\x1a\n" +
+	"\bpriority\x18\x0f \x01(\x05R\bpriority\x12&\n" +
+	"\x04rate\x18\x10 \x01(\v2\x12.wheelwork.v1.RateR\x04rate\x12/\n" +
+	"\arouting\x18\x11 \x01(\v2\x15.wheelwork.v1.RoutingR\arouting\x12,\n" +
+	"\x06fanout\x18\x12 \x01(\v2\x14.wheelwork.v1.FanoutR\x06fanout\x128\n" +
+	"\n" +
+	"dependency\x18\x13 \x01(\v2\x18.wheelwork.v1.DependencyR\n" +
+	"dependency\x12\x1a\n" +
 	"\brevision\x18\x14 \x01(\x03R\brevision\x12\x12\n" +
 	"\x04etag\x18\x15 \x01(\tR\x04etag\x129\n" +
 	"\n" +
@@ -1948,18 +3612,66 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x03env\x18\x04 \x03(\v2\x1e.wheelwork.v1.Handler.EnvEntryR\x03env\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"n\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe6\x02\n" +
 	"\bSchedule\x12\x12\n" +
 	"\x04cron\x18\x01 \x01(\tR\x04cron\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\tR\x04zone\x12\x14\n" +
 	"\x05every\x18\x03 \x01(\tR\x05every\x12\x14\n" +
 	"\x05delay\x18\x04 \x01(\tR\x05delay\x12\x0e\n" +
-	"\x02at\x18\x05 \x01(\tR\x02at\"_\n" +
+	"\x02at\x18\x05 \x01(\tR\x02at\x12\x14\n" +
+	"\x05after\x18\x06 \x01(\tR\x05after\x12)\n" +
+	"\x05daily\x18\a \x01(\v2\x13.wheelwork.v1.DailyR\x05daily\x12\x12\n" +
+	"\x04from\x18\b \x01(\tR\x04from\x12\x14\n" +
+	"\x05until\x18\t \x01(\tR\x05until\x12\x19\n" +
+	"\bmax_runs\x18\n" +
+	" \x01(\x03R\amaxRuns\x12\x16\n" +
+	"\x06jitter\x18\v \x01(\tR\x06jitter\x12\x18\n" +
+	"\ainclude\x18\f \x03(\tR\ainclude\x12\x18\n" +
+	"\aexclude\x18\r \x03(\tR\aexclude\x12\x10\n" +
+	"\x03gap\x18\x0e \x01(\tR\x03gap\x12\x12\n" +
+	"\x04fold\x18\x0f \x01(\tR\x04fold\"[\n" +
+	"\x05Daily\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x14\n" +
+	"\x05until\x18\x02 \x01(\tR\x05until\x12\x14\n" +
+	"\x05every\x18\x03 \x01(\tR\x05every\x12\x12\n" +
+	"\x04days\x18\x04 \x03(\tR\x04days\"i\n" +
+	"\aMisfire\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x10\n" +
+	"\x03max\x18\x02 \x01(\x05R\x03max\x12\x16\n" +
+	"\x06window\x18\x03 \x01(\tR\x06window\x12\x1c\n" +
+	"\tthreshold\x18\x04 \x01(\tR\tthreshold\"7\n" +
+	"\aOverlap\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\"*\n" +
+	"\x04Rate\x12\x10\n" +
+	"\x03max\x18\x01 \x01(\x05R\x03max\x12\x10\n" +
+	"\x03per\x18\x02 \x01(\tR\x03per\"\xf4\x01\n" +
+	"\aRouting\x12\x1a\n" +
+	"\bstrategy\x18\x01 \x01(\tR\bstrategy\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
+	"\x05hosts\x18\x03 \x03(\tR\x05hosts\x12\x16\n" +
+	"\x06labels\x18\x04 \x03(\tR\x06labels\x12\x1b\n" +
+	"\tmax_hosts\x18\x05 \x01(\x05R\bmaxHosts\x12 \n" +
+	"\fmin_free_cpu\x18\x06 \x01(\x01R\n" +
+	"minFreeCpu\x12(\n" +
+	"\x10max_memory_bytes\x18\a \x01(\x04R\x0emaxMemoryBytes\x12$\n" +
+	"\x0emin_free_slots\x18\b \x01(\x05R\fminFreeSlots\"4\n" +
+	"\x06Fanout\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x16\n" +
+	"\x06shards\x18\x02 \x01(\x05R\x06shards\"e\n" +
+	"\n" +
+	"Dependency\x12\x12\n" +
+	"\x04jobs\x18\x01 \x03(\tR\x04jobs\x12\x0e\n" +
+	"\x02on\x18\x02 \x01(\tR\x02on\x12\x12\n" +
+	"\x04need\x18\x03 \x01(\tR\x04need\x12\x1f\n" +
+	"\vpass_output\x18\x04 \x01(\bR\n" +
+	"passOutput\"w\n" +
 	"\x05Retry\x12\x10\n" +
 	"\x03max\x18\x01 \x01(\x05R\x03max\x12\x18\n" +
 	"\abackoff\x18\x02 \x01(\tR\abackoff\x12\x14\n" +
 	"\x05first\x18\x03 \x01(\tR\x05first\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\tR\x05limit\"\xd4\x01\n" +
+	"\x05limit\x18\x04 \x01(\tR\x05limit\x12\x16\n" +
+	"\x06jitter\x18\x05 \x01(\x01R\x06jitter\"\xd4\x01\n" +
 	"\bJobStats\x12\x12\n" +
 	"\x04live\x18\x01 \x01(\x03R\x04live\x12\x1c\n" +
 	"\tsucceeded\x18\x02 \x01(\x03R\tsucceeded\x12\x16\n" +
@@ -1967,7 +3679,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"last_state\x18\x04 \x01(\tR\tlastState\x12\x19\n" +
 	"\blast_run\x18\x05 \x01(\tR\alastRun\x12D\n" +
-	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\xc2\a\n" +
+	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\xfe\b\n" +
 	"\x03Run\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -2002,7 +3714,14 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x0fnext_attempt_at\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\rnextAttemptAt\x12)\n" +
 	"\x10cancel_requested\x18\x1a \x01(\bR\x0fcancelRequested\x12!\n" +
 	"\ftrace_parent\x18\x1b \x01(\tR\vtraceParent\x12!\n" +
-	"\fjob_revision\x18\x1c \x01(\x03R\vjobRevision\"\xb2\x02\n" +
+	"\fjob_revision\x18\x1c \x01(\x03R\vjobRevision\x12\x16\n" +
+	"\x06covers\x18\x1d \x01(\x03R\x06covers\x12\x16\n" +
+	"\x06parent\x18\x1e \x01(\tR\x06parent\x12\x12\n" +
+	"\x04part\x18\x1f \x01(\x05R\x04part\x12\x14\n" +
+	"\x05parts\x18  \x01(\x05R\x05parts\x12'\n" +
+	"\x0fparts_succeeded\x18! \x01(\x05R\x0epartsSucceeded\x12!\n" +
+	"\fparts_failed\x18\" \x01(\x05R\vpartsFailed\x12\x14\n" +
+	"\x05cause\x18# \x01(\tR\x05cause\"\xb2\x02\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12?\n" +
@@ -2060,7 +3779,63 @@ const file_v1_job_proto_rawDesc = "" +
 	"inputBytes\x88\x01\x01\x12'\n" +
 	"\x0fidempotency_key\x18\x05 \x01(\tR\x0eidempotencyKeyB\b\n" +
 	"\x06_inputB\x0e\n" +
-	"\f_input_bytes\"1\n" +
+	"\f_input_bytes\"7\n" +
+	"\x0fSkipNextRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xcb\x01\n" +
+	"\x12BackfillJobRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12.\n" +
+	"\x04from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\x05R\x05limit\x12\x17\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRun\"\xb8\x01\n" +
+	"\x13BackfillJobResponse\x12\x1a\n" +
+	"\baccepted\x18\x01 \x01(\x05R\baccepted\x12\x1a\n" +
+	"\bexisting\x18\x02 \x01(\x05R\bexisting\x120\n" +
+	"\x05times\x18\x03 \x03(\v2\x1a.google.protobuf.TimestampR\x05times\x127\n" +
+	"\tnext_from\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\bnextFrom\"\xb1\x02\n" +
+	"\x0fBulkJobsRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
+	"\x06action\x18\x02 \x01(\tR\x06action\x12\x16\n" +
+	"\x06prefix\x18\x03 \x01(\tR\x06prefix\x12\x14\n" +
+	"\x05names\x18\x04 \x03(\tR\x05names\x12A\n" +
+	"\x06labels\x18\x05 \x03(\v2).wheelwork.v1.BulkJobsRequest.LabelsEntryR\x06labels\x12\x10\n" +
+	"\x03all\x18\x06 \x01(\bR\x03all\x12\x17\n" +
+	"\adry_run\x18\a \x01(\bR\x06dryRun\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\b \x01(\tR\tpageToken\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x01\n" +
+	"\x10BulkJobsResponse\x12\x18\n" +
+	"\amatched\x18\x01 \x01(\x05R\amatched\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\x05R\achanged\x12\x1a\n" +
+	"\bfailures\x18\x03 \x03(\tR\bfailures\x12&\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\xe1\x01\n" +
+	"\bCalendar\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x14\n" +
+	"\x05dates\x18\x04 \x03(\tR\x05dates\x12\x16\n" +
+	"\x06yearly\x18\x05 \x03(\tR\x06yearly\x12\x12\n" +
+	"\x04days\x18\x06 \x03(\tR\x04days\x12\x10\n" +
+	"\x03ics\x18\a \x01(\tR\x03ics\x129\n" +
+	"\n" +
+	"updated_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"H\n" +
+	"\x12PutCalendarRequest\x122\n" +
+	"\bcalendar\x18\x01 \x01(\v2\x16.wheelwork.v1.CalendarR\bcalendar\":\n" +
+	"\x12GetCalendarRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"(\n" +
+	"\x14ListCalendarsRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\"M\n" +
+	"\x15ListCalendarsResponse\x124\n" +
+	"\tcalendars\x18\x01 \x03(\v2\x16.wheelwork.v1.CalendarR\tcalendars\"=\n" +
+	"\x15DeleteCalendarRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x18\n" +
+	"\x16DeleteCalendarResponse\"1\n" +
 	"\rGetRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"\x9b\x01\n" +
@@ -2078,6 +3853,21 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x10CancelRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"3\n" +
+	"\x0fRetryRunRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"5\n" +
+	"\x11ExplainRunRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"m\n" +
+	"\x12ExplainRunResponse\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\x12/\n" +
+	"\x05hosts\x18\x03 \x03(\v2\x19.wheelwork.v1.HostVerdictR\x05hosts\"[\n" +
+	"\vHostVerdict\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04able\x18\x03 \x01(\bR\x04able\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"3\n" +
 	"\x0fWatchRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"^\n" +
@@ -2085,7 +3875,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
 	"\x04from\x18\x03 \x01(\x03R\x04from\x12\x16\n" +
-	"\x06follow\x18\x04 \x01(\bR\x06follow2\x83\a\n" +
+	"\x06follow\x18\x04 \x01(\bR\x06follow2\xa1\n" +
+	"\n" +
 	"\x04Jobs\x12\x8c\x01\n" +
 	"\bApplyJob\x12\x1d.wheelwork.v1.ApplyJobRequest\x1a\x1e.wheelwork.v1.ApplyJobResponse\"A\xaa\xbb\x18\n" +
 	"jobs.write\x82\xd3\xe4\x93\x02-:\x03job\x1a&/api/v1/apps/{job.app}/jobs/{job.name}\x12m\n" +
@@ -2096,11 +3887,24 @@ const file_v1_job_proto_rawDesc = "" +
 	"\bPauseJob\x12\x1d.wheelwork.v1.PauseJobRequest\x1a\x11.wheelwork.v1.Job\"<\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02&\"$/api/v1/apps/{app}/jobs/{name}:pause\x12}\n" +
 	"\tResumeJob\x12\x1e.wheelwork.v1.ResumeJobRequest\x1a\x11.wheelwork.v1.Job\"=\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02'\"%/api/v1/apps/{app}/jobs/{name}:resume\x12\x83\x01\n" +
 	"\n" +
-	"TriggerJob\x12\x1f.wheelwork.v1.TriggerJobRequest\x1a\x11.wheelwork.v1.Run\"A\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/apps/{app}/jobs/{name}:trigger2\xdb\x04\n" +
+	"TriggerJob\x12\x1f.wheelwork.v1.TriggerJobRequest\x1a\x11.wheelwork.v1.Run\"A\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/apps/{app}/jobs/{name}:trigger\x12~\n" +
+	"\bSkipNext\x12\x1d.wheelwork.v1.SkipNextRequest\x1a\x11.wheelwork.v1.Job\"@\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02*\"(/api/v1/apps/{app}/jobs/{name}:skip-next\x12\x96\x01\n" +
+	"\vBackfillJob\x12 .wheelwork.v1.BackfillJobRequest\x1a!.wheelwork.v1.BackfillJobResponse\"B\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02,:\x01*\"'/api/v1/apps/{app}/jobs/{name}:backfill\x12\x82\x01\n" +
+	"\bBulkJobs\x12\x1d.wheelwork.v1.BulkJobsRequest\x1a\x1e.wheelwork.v1.BulkJobsResponse\"7\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/api/v1/apps/{app}/jobs:bulk2\xd7\x04\n" +
+	"\tCalendars\x12\x9e\x01\n" +
+	"\vPutCalendar\x12 .wheelwork.v1.PutCalendarRequest\x1a\x16.wheelwork.v1.Calendar\"U\xaa\xbb\x18\n" +
+	"jobs.write\x82\xd3\xe4\x93\x02A:\bcalendar\x1a5/api/v1/apps/{calendar.app}/calendars/{calendar.name}\x12\x81\x01\n" +
+	"\vGetCalendar\x12 .wheelwork.v1.GetCalendarRequest\x1a\x16.wheelwork.v1.Calendar\"8\xaa\xbb\x18\tjobs.read\x82\xd3\xe4\x93\x02%\x12#/api/v1/apps/{app}/calendars/{name}\x12\x8b\x01\n" +
+	"\rListCalendars\x12\".wheelwork.v1.ListCalendarsRequest\x1a#.wheelwork.v1.ListCalendarsResponse\"1\xaa\xbb\x18\tjobs.read\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/calendars\x12\x96\x01\n" +
+	"\x0eDeleteCalendar\x12#.wheelwork.v1.DeleteCalendarRequest\x1a$.wheelwork.v1.DeleteCalendarResponse\"9\xaa\xbb\x18\n" +
+	"jobs.write\x82\xd3\xe4\x93\x02%*#/api/v1/apps/{app}/calendars/{name}2\xe2\x06\n" +
 	"\x04Runs\x12k\n" +
 	"\x06GetRun\x12\x1b.wheelwork.v1.GetRunRequest\x1a\x11.wheelwork.v1.Run\"1\xaa\xbb\x18\truns.read\x82\xd3\xe4\x93\x02\x1e\x12\x1c/api/v1/apps/{app}/runs/{id}\x12w\n" +
 	"\bListRuns\x12\x1d.wheelwork.v1.ListRunsRequest\x1a\x1e.wheelwork.v1.ListRunsResponse\",\xaa\xbb\x18\truns.read\x82\xd3\xe4\x93\x02\x19\x12\x17/api/v1/apps/{app}/runs\x12{\n" +
-	"\tCancelRun\x12\x1e.wheelwork.v1.CancelRunRequest\x1a\x11.wheelwork.v1.Run\";\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02%\"#/api/v1/apps/{app}/runs/{id}:cancel\x12w\n" +
+	"\tCancelRun\x12\x1e.wheelwork.v1.CancelRunRequest\x1a\x11.wheelwork.v1.Run\";\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02%\"#/api/v1/apps/{app}/runs/{id}:cancel\x12x\n" +
+	"\bRetryRun\x12\x1d.wheelwork.v1.RetryRunRequest\x1a\x11.wheelwork.v1.Run\":\xaa\xbb\x18\fjobs.operate\x82\xd3\xe4\x93\x02$\"\"/api/v1/apps/{app}/runs/{id}:retry\x12\x8a\x01\n" +
+	"\n" +
+	"ExplainRun\x12\x1f.wheelwork.v1.ExplainRunRequest\x1a .wheelwork.v1.ExplainRunResponse\"9\xaa\xbb\x18\truns.read\x82\xd3\xe4\x93\x02&\x12$/api/v1/apps/{app}/runs/{id}:explain\x12w\n" +
 	"\bWatchRun\x12\x1d.wheelwork.v1.WatchRunRequest\x1a\x11.wheelwork.v1.Run\"7\xaa\xbb\x18\truns.read\x82\xd3\xe4\x93\x02$\x12\"/api/v1/apps/{app}/runs/{id}:watch0\x01\x12w\n" +
 	"\aReadLog\x12\x1c.wheelwork.v1.ReadLogRequest\x1a\x15.wheelwork.v1.LogLine\"5\xaa\xbb\x18\tlogs.read\x82\xd3\xe4\x93\x02\"\x12 /api/v1/apps/{app}/runs/{id}/log0\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
@@ -2116,92 +3920,150 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_v1_job_proto_goTypes = []any{
-	(*Job)(nil),                   // 0: wheelwork.v1.Job
-	(*Handler)(nil),               // 1: wheelwork.v1.Handler
-	(*Schedule)(nil),              // 2: wheelwork.v1.Schedule
-	(*Retry)(nil),                 // 3: wheelwork.v1.Retry
-	(*JobStats)(nil),              // 4: wheelwork.v1.JobStats
-	(*Run)(nil),                   // 5: wheelwork.v1.Run
-	(*Attempt)(nil),               // 6: wheelwork.v1.Attempt
-	(*Progress)(nil),              // 7: wheelwork.v1.Progress
-	(*LogLine)(nil),               // 8: wheelwork.v1.LogLine
-	(*ApplyJobRequest)(nil),       // 9: wheelwork.v1.ApplyJobRequest
-	(*ApplyJobResponse)(nil),      // 10: wheelwork.v1.ApplyJobResponse
-	(*GetJobRequest)(nil),         // 11: wheelwork.v1.GetJobRequest
-	(*ListJobsRequest)(nil),       // 12: wheelwork.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 13: wheelwork.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),      // 14: wheelwork.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),     // 15: wheelwork.v1.DeleteJobResponse
-	(*PauseJobRequest)(nil),       // 16: wheelwork.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),      // 17: wheelwork.v1.ResumeJobRequest
-	(*TriggerJobRequest)(nil),     // 18: wheelwork.v1.TriggerJobRequest
-	(*GetRunRequest)(nil),         // 19: wheelwork.v1.GetRunRequest
-	(*ListRunsRequest)(nil),       // 20: wheelwork.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),      // 21: wheelwork.v1.ListRunsResponse
-	(*CancelRunRequest)(nil),      // 22: wheelwork.v1.CancelRunRequest
-	(*WatchRunRequest)(nil),       // 23: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),        // 24: wheelwork.v1.ReadLogRequest
-	nil,                           // 25: wheelwork.v1.Job.LabelsEntry
-	nil,                           // 26: wheelwork.v1.Handler.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*Job)(nil),                    // 0: wheelwork.v1.Job
+	(*Handler)(nil),                // 1: wheelwork.v1.Handler
+	(*Schedule)(nil),               // 2: wheelwork.v1.Schedule
+	(*Daily)(nil),                  // 3: wheelwork.v1.Daily
+	(*Misfire)(nil),                // 4: wheelwork.v1.Misfire
+	(*Overlap)(nil),                // 5: wheelwork.v1.Overlap
+	(*Rate)(nil),                   // 6: wheelwork.v1.Rate
+	(*Routing)(nil),                // 7: wheelwork.v1.Routing
+	(*Fanout)(nil),                 // 8: wheelwork.v1.Fanout
+	(*Dependency)(nil),             // 9: wheelwork.v1.Dependency
+	(*Retry)(nil),                  // 10: wheelwork.v1.Retry
+	(*JobStats)(nil),               // 11: wheelwork.v1.JobStats
+	(*Run)(nil),                    // 12: wheelwork.v1.Run
+	(*Attempt)(nil),                // 13: wheelwork.v1.Attempt
+	(*Progress)(nil),               // 14: wheelwork.v1.Progress
+	(*LogLine)(nil),                // 15: wheelwork.v1.LogLine
+	(*ApplyJobRequest)(nil),        // 16: wheelwork.v1.ApplyJobRequest
+	(*ApplyJobResponse)(nil),       // 17: wheelwork.v1.ApplyJobResponse
+	(*GetJobRequest)(nil),          // 18: wheelwork.v1.GetJobRequest
+	(*ListJobsRequest)(nil),        // 19: wheelwork.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 20: wheelwork.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),       // 21: wheelwork.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),      // 22: wheelwork.v1.DeleteJobResponse
+	(*PauseJobRequest)(nil),        // 23: wheelwork.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),       // 24: wheelwork.v1.ResumeJobRequest
+	(*TriggerJobRequest)(nil),      // 25: wheelwork.v1.TriggerJobRequest
+	(*SkipNextRequest)(nil),        // 26: wheelwork.v1.SkipNextRequest
+	(*BackfillJobRequest)(nil),     // 27: wheelwork.v1.BackfillJobRequest
+	(*BackfillJobResponse)(nil),    // 28: wheelwork.v1.BackfillJobResponse
+	(*BulkJobsRequest)(nil),        // 29: wheelwork.v1.BulkJobsRequest
+	(*BulkJobsResponse)(nil),       // 30: wheelwork.v1.BulkJobsResponse
+	(*Calendar)(nil),               // 31: wheelwork.v1.Calendar
+	(*PutCalendarRequest)(nil),     // 32: wheelwork.v1.PutCalendarRequest
+	(*GetCalendarRequest)(nil),     // 33: wheelwork.v1.GetCalendarRequest
+	(*ListCalendarsRequest)(nil),   // 34: wheelwork.v1.ListCalendarsRequest
+	(*ListCalendarsResponse)(nil),  // 35: wheelwork.v1.ListCalendarsResponse
+	(*DeleteCalendarRequest)(nil),  // 36: wheelwork.v1.DeleteCalendarRequest
+	(*DeleteCalendarResponse)(nil), // 37: wheelwork.v1.DeleteCalendarResponse
+	(*GetRunRequest)(nil),          // 38: wheelwork.v1.GetRunRequest
+	(*ListRunsRequest)(nil),        // 39: wheelwork.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),       // 40: wheelwork.v1.ListRunsResponse
+	(*CancelRunRequest)(nil),       // 41: wheelwork.v1.CancelRunRequest
+	(*RetryRunRequest)(nil),        // 42: wheelwork.v1.RetryRunRequest
+	(*ExplainRunRequest)(nil),      // 43: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 44: wheelwork.v1.ExplainRunResponse
+	(*HostVerdict)(nil),            // 45: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 46: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 47: wheelwork.v1.ReadLogRequest
+	nil,                            // 48: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 49: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 50: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),  // 51: google.protobuf.Timestamp
 }
 var file_v1_job_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
 	2,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
-	3,  // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	25, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
-	27, // 4: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	27, // 5: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	27, // 6: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
-	4,  // 7: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
-	26, // 8: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	27, // 9: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	27, // 10: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	27, // 11: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	27, // 12: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	27, // 13: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
-	7,  // 14: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
-	6,  // 15: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	27, // 16: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
-	27, // 17: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	27, // 18: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	27, // 19: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	27, // 20: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
-	0,  // 21: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 22: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	0,  // 23: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	5,  // 24: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	9,  // 25: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	11, // 26: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	12, // 27: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	14, // 28: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	16, // 29: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	17, // 30: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	18, // 31: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	19, // 32: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	20, // 33: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	22, // 34: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	23, // 35: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	24, // 36: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	10, // 37: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 38: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	13, // 39: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	15, // 40: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 41: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 42: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	5,  // 43: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	5,  // 44: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	21, // 45: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	5,  // 46: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	5,  // 47: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	8,  // 48: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	37, // [37:49] is the sub-list for method output_type
-	25, // [25:37] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	10, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
+	48, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	4,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
+	5,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
+	6,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
+	7,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
+	8,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
+	9,  // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
+	51, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	51, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	51, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	11, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
+	49, // 14: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	3,  // 15: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
+	51, // 16: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	51, // 17: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	51, // 18: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	51, // 19: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	51, // 20: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	14, // 21: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
+	13, // 22: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
+	51, // 23: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	51, // 24: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	51, // 25: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	51, // 26: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	51, // 27: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	0,  // 28: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
+	0,  // 29: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	0,  // 30: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	51, // 31: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	51, // 32: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	51, // 33: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	51, // 34: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	50, // 35: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	51, // 36: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	31, // 37: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	31, // 38: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	12, // 39: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	45, // 40: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	16, // 41: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	18, // 42: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	19, // 43: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	21, // 44: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	23, // 45: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	24, // 46: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	25, // 47: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	26, // 48: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	27, // 49: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	29, // 50: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	32, // 51: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	33, // 52: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	34, // 53: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	36, // 54: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	38, // 55: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	39, // 56: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	41, // 57: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	42, // 58: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	43, // 59: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	46, // 60: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	47, // 61: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	17, // 62: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 63: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	20, // 64: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	22, // 65: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 66: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 67: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	12, // 68: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 69: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	28, // 70: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	30, // 71: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	31, // 72: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	31, // 73: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	35, // 74: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	37, // 75: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	12, // 76: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	40, // 77: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	12, // 78: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	12, // 79: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	44, // 80: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	12, // 81: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	15, // 82: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	62, // [62:83] is the sub-list for method output_type
+	41, // [41:62] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -2211,16 +4073,16 @@ func file_v1_job_proto_init() {
 	}
 	file_v1_options_proto_init()
 	file_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[18].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   51,
 			NumExtensions: 0,
-			NumServices:   2,
+			NumServices:   3,
 		},
 		GoTypes:           file_v1_job_proto_goTypes,
 		DependencyIndexes: file_v1_job_proto_depIdxs,

@@ -19,13 +19,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Jobs_ApplyJob_FullMethodName   = "/wheelwork.v1.Jobs/ApplyJob"
-	Jobs_GetJob_FullMethodName     = "/wheelwork.v1.Jobs/GetJob"
-	Jobs_ListJobs_FullMethodName   = "/wheelwork.v1.Jobs/ListJobs"
-	Jobs_DeleteJob_FullMethodName  = "/wheelwork.v1.Jobs/DeleteJob"
-	Jobs_PauseJob_FullMethodName   = "/wheelwork.v1.Jobs/PauseJob"
-	Jobs_ResumeJob_FullMethodName  = "/wheelwork.v1.Jobs/ResumeJob"
-	Jobs_TriggerJob_FullMethodName = "/wheelwork.v1.Jobs/TriggerJob"
+	Jobs_ApplyJob_FullMethodName    = "/wheelwork.v1.Jobs/ApplyJob"
+	Jobs_GetJob_FullMethodName      = "/wheelwork.v1.Jobs/GetJob"
+	Jobs_ListJobs_FullMethodName    = "/wheelwork.v1.Jobs/ListJobs"
+	Jobs_DeleteJob_FullMethodName   = "/wheelwork.v1.Jobs/DeleteJob"
+	Jobs_PauseJob_FullMethodName    = "/wheelwork.v1.Jobs/PauseJob"
+	Jobs_ResumeJob_FullMethodName   = "/wheelwork.v1.Jobs/ResumeJob"
+	Jobs_TriggerJob_FullMethodName  = "/wheelwork.v1.Jobs/TriggerJob"
+	Jobs_SkipNext_FullMethodName    = "/wheelwork.v1.Jobs/SkipNext"
+	Jobs_BackfillJob_FullMethodName = "/wheelwork.v1.Jobs/BackfillJob"
+	Jobs_BulkJobs_FullMethodName    = "/wheelwork.v1.Jobs/BulkJobs"
 )
 
 // JobsClient is the client API for Jobs service.
@@ -45,6 +48,12 @@ type JobsClient interface {
 	ResumeJob(ctx context.Context, in *ResumeJobRequest, opts ...grpc.CallOption) (*Job, error)
 	// TriggerJob accepts a run now. It answers when the run is durable.
 	TriggerJob(ctx context.Context, in *TriggerJobRequest, opts ...grpc.CallOption) (*Run, error)
+	// SkipNext gives up the next planned time of a job's schedule; what was planned behind it stays.
+	SkipNext(ctx context.Context, in *SkipNextRequest, opts ...grpc.CallOption) (*Job, error)
+	// BackfillJob makes a run for each time that the job's schedule plans in a range, also in the past. Asking twice makes them once.
+	BackfillJob(ctx context.Context, in *BackfillJobRequest, opts ...grpc.CallOption) (*BackfillJobResponse, error)
+	// BulkJobs does the same to many jobs.
+	BulkJobs(ctx context.Context, in *BulkJobsRequest, opts ...grpc.CallOption) (*BulkJobsResponse, error)
 }
 
 type jobsClient struct {
@@ -125,6 +134,36 @@ func (c *jobsClient) TriggerJob(ctx context.Context, in *TriggerJobRequest, opts
 	return out, nil
 }
 
+func (c *jobsClient) SkipNext(ctx context.Context, in *SkipNextRequest, opts ...grpc.CallOption) (*Job, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Job)
+	err := c.cc.Invoke(ctx, Jobs_SkipNext_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) BackfillJob(ctx context.Context, in *BackfillJobRequest, opts ...grpc.CallOption) (*BackfillJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BackfillJobResponse)
+	err := c.cc.Invoke(ctx, Jobs_BackfillJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsClient) BulkJobs(ctx context.Context, in *BulkJobsRequest, opts ...grpc.CallOption) (*BulkJobsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BulkJobsResponse)
+	err := c.cc.Invoke(ctx, Jobs_BulkJobs_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // JobsServer is the server API for Jobs service.
 // All implementations must embed UnimplementedJobsServer
 // for forward compatibility.
@@ -142,6 +181,12 @@ type JobsServer interface {
 	ResumeJob(context.Context, *ResumeJobRequest) (*Job, error)
 	// TriggerJob accepts a run now. It answers when the run is durable.
 	TriggerJob(context.Context, *TriggerJobRequest) (*Run, error)
+	// SkipNext gives up the next planned time of a job's schedule; what was planned behind it stays.
+	SkipNext(context.Context, *SkipNextRequest) (*Job, error)
+	// BackfillJob makes a run for each time that the job's schedule plans in a range, also in the past. Asking twice makes them once.
+	BackfillJob(context.Context, *BackfillJobRequest) (*BackfillJobResponse, error)
+	// BulkJobs does the same to many jobs.
+	BulkJobs(context.Context, *BulkJobsRequest) (*BulkJobsResponse, error)
 	mustEmbedUnimplementedJobsServer()
 }
 
@@ -172,6 +217,15 @@ func (UnimplementedJobsServer) ResumeJob(context.Context, *ResumeJobRequest) (*J
 }
 func (UnimplementedJobsServer) TriggerJob(context.Context, *TriggerJobRequest) (*Run, error) {
 	return nil, status.Error(codes.Unimplemented, "method TriggerJob not implemented")
+}
+func (UnimplementedJobsServer) SkipNext(context.Context, *SkipNextRequest) (*Job, error) {
+	return nil, status.Error(codes.Unimplemented, "method SkipNext not implemented")
+}
+func (UnimplementedJobsServer) BackfillJob(context.Context, *BackfillJobRequest) (*BackfillJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BackfillJob not implemented")
+}
+func (UnimplementedJobsServer) BulkJobs(context.Context, *BulkJobsRequest) (*BulkJobsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BulkJobs not implemented")
 }
 func (UnimplementedJobsServer) mustEmbedUnimplementedJobsServer() {}
 func (UnimplementedJobsServer) testEmbeddedByValue()              {}
@@ -320,6 +374,60 @@ func _Jobs_TriggerJob_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Jobs_SkipNext_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SkipNextRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).SkipNext(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_SkipNext_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).SkipNext(ctx, req.(*SkipNextRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_BackfillJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BackfillJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).BackfillJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_BackfillJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).BackfillJob(ctx, req.(*BackfillJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Jobs_BulkJobs_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BulkJobsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServer).BulkJobs(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Jobs_BulkJobs_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServer).BulkJobs(ctx, req.(*BulkJobsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Jobs_ServiceDesc is the grpc.ServiceDesc for Jobs service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -355,17 +463,255 @@ var Jobs_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "TriggerJob",
 			Handler:    _Jobs_TriggerJob_Handler,
 		},
+		{
+			MethodName: "SkipNext",
+			Handler:    _Jobs_SkipNext_Handler,
+		},
+		{
+			MethodName: "BackfillJob",
+			Handler:    _Jobs_BackfillJob_Handler,
+		},
+		{
+			MethodName: "BulkJobs",
+			Handler:    _Jobs_BulkJobs_Handler,
+		},
 	},
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "v1/job.proto",
 }
 
 const (
-	Runs_GetRun_FullMethodName    = "/wheelwork.v1.Runs/GetRun"
-	Runs_ListRuns_FullMethodName  = "/wheelwork.v1.Runs/ListRuns"
-	Runs_CancelRun_FullMethodName = "/wheelwork.v1.Runs/CancelRun"
-	Runs_WatchRun_FullMethodName  = "/wheelwork.v1.Runs/WatchRun"
-	Runs_ReadLog_FullMethodName   = "/wheelwork.v1.Runs/ReadLog"
+	Calendars_PutCalendar_FullMethodName    = "/wheelwork.v1.Calendars/PutCalendar"
+	Calendars_GetCalendar_FullMethodName    = "/wheelwork.v1.Calendars/GetCalendar"
+	Calendars_ListCalendars_FullMethodName  = "/wheelwork.v1.Calendars/ListCalendars"
+	Calendars_DeleteCalendar_FullMethodName = "/wheelwork.v1.Calendars/DeleteCalendar"
+)
+
+// CalendarsClient is the client API for Calendars service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Calendars are named sets of dates that schedules include and exclude.
+type CalendarsClient interface {
+	// PutCalendar creates or replaces a calendar. The jobs that name it are planned anew.
+	PutCalendar(ctx context.Context, in *PutCalendarRequest, opts ...grpc.CallOption) (*Calendar, error)
+	GetCalendar(ctx context.Context, in *GetCalendarRequest, opts ...grpc.CallOption) (*Calendar, error)
+	ListCalendars(ctx context.Context, in *ListCalendarsRequest, opts ...grpc.CallOption) (*ListCalendarsResponse, error)
+	// DeleteCalendar removes a calendar that no job names.
+	DeleteCalendar(ctx context.Context, in *DeleteCalendarRequest, opts ...grpc.CallOption) (*DeleteCalendarResponse, error)
+}
+
+type calendarsClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewCalendarsClient(cc grpc.ClientConnInterface) CalendarsClient {
+	return &calendarsClient{cc}
+}
+
+func (c *calendarsClient) PutCalendar(ctx context.Context, in *PutCalendarRequest, opts ...grpc.CallOption) (*Calendar, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Calendar)
+	err := c.cc.Invoke(ctx, Calendars_PutCalendar_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *calendarsClient) GetCalendar(ctx context.Context, in *GetCalendarRequest, opts ...grpc.CallOption) (*Calendar, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Calendar)
+	err := c.cc.Invoke(ctx, Calendars_GetCalendar_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *calendarsClient) ListCalendars(ctx context.Context, in *ListCalendarsRequest, opts ...grpc.CallOption) (*ListCalendarsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCalendarsResponse)
+	err := c.cc.Invoke(ctx, Calendars_ListCalendars_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *calendarsClient) DeleteCalendar(ctx context.Context, in *DeleteCalendarRequest, opts ...grpc.CallOption) (*DeleteCalendarResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteCalendarResponse)
+	err := c.cc.Invoke(ctx, Calendars_DeleteCalendar_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// CalendarsServer is the server API for Calendars service.
+// All implementations must embed UnimplementedCalendarsServer
+// for forward compatibility.
+//
+// Calendars are named sets of dates that schedules include and exclude.
+type CalendarsServer interface {
+	// PutCalendar creates or replaces a calendar. The jobs that name it are planned anew.
+	PutCalendar(context.Context, *PutCalendarRequest) (*Calendar, error)
+	GetCalendar(context.Context, *GetCalendarRequest) (*Calendar, error)
+	ListCalendars(context.Context, *ListCalendarsRequest) (*ListCalendarsResponse, error)
+	// DeleteCalendar removes a calendar that no job names.
+	DeleteCalendar(context.Context, *DeleteCalendarRequest) (*DeleteCalendarResponse, error)
+	mustEmbedUnimplementedCalendarsServer()
+}
+
+// UnimplementedCalendarsServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedCalendarsServer struct{}
+
+func (UnimplementedCalendarsServer) PutCalendar(context.Context, *PutCalendarRequest) (*Calendar, error) {
+	return nil, status.Error(codes.Unimplemented, "method PutCalendar not implemented")
+}
+func (UnimplementedCalendarsServer) GetCalendar(context.Context, *GetCalendarRequest) (*Calendar, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetCalendar not implemented")
+}
+func (UnimplementedCalendarsServer) ListCalendars(context.Context, *ListCalendarsRequest) (*ListCalendarsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCalendars not implemented")
+}
+func (UnimplementedCalendarsServer) DeleteCalendar(context.Context, *DeleteCalendarRequest) (*DeleteCalendarResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteCalendar not implemented")
+}
+func (UnimplementedCalendarsServer) mustEmbedUnimplementedCalendarsServer() {}
+func (UnimplementedCalendarsServer) testEmbeddedByValue()                   {}
+
+// UnsafeCalendarsServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to CalendarsServer will
+// result in compilation errors.
+type UnsafeCalendarsServer interface {
+	mustEmbedUnimplementedCalendarsServer()
+}
+
+func RegisterCalendarsServer(s grpc.ServiceRegistrar, srv CalendarsServer) {
+	// If the following call panics, it indicates UnimplementedCalendarsServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Calendars_ServiceDesc, srv)
+}
+
+func _Calendars_PutCalendar_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PutCalendarRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CalendarsServer).PutCalendar(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Calendars_PutCalendar_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CalendarsServer).PutCalendar(ctx, req.(*PutCalendarRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Calendars_GetCalendar_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetCalendarRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CalendarsServer).GetCalendar(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Calendars_GetCalendar_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CalendarsServer).GetCalendar(ctx, req.(*GetCalendarRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Calendars_ListCalendars_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCalendarsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CalendarsServer).ListCalendars(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Calendars_ListCalendars_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CalendarsServer).ListCalendars(ctx, req.(*ListCalendarsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Calendars_DeleteCalendar_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteCalendarRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CalendarsServer).DeleteCalendar(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Calendars_DeleteCalendar_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CalendarsServer).DeleteCalendar(ctx, req.(*DeleteCalendarRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Calendars_ServiceDesc is the grpc.ServiceDesc for Calendars service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Calendars_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "wheelwork.v1.Calendars",
+	HandlerType: (*CalendarsServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "PutCalendar",
+			Handler:    _Calendars_PutCalendar_Handler,
+		},
+		{
+			MethodName: "GetCalendar",
+			Handler:    _Calendars_GetCalendar_Handler,
+		},
+		{
+			MethodName: "ListCalendars",
+			Handler:    _Calendars_ListCalendars_Handler,
+		},
+		{
+			MethodName: "DeleteCalendar",
+			Handler:    _Calendars_DeleteCalendar_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "v1/job.proto",
+}
+
+const (
+	Runs_GetRun_FullMethodName     = "/wheelwork.v1.Runs/GetRun"
+	Runs_ListRuns_FullMethodName   = "/wheelwork.v1.Runs/ListRuns"
+	Runs_CancelRun_FullMethodName  = "/wheelwork.v1.Runs/CancelRun"
+	Runs_RetryRun_FullMethodName   = "/wheelwork.v1.Runs/RetryRun"
+	Runs_ExplainRun_FullMethodName = "/wheelwork.v1.Runs/ExplainRun"
+	Runs_WatchRun_FullMethodName   = "/wheelwork.v1.Runs/WatchRun"
+	Runs_ReadLog_FullMethodName    = "/wheelwork.v1.Runs/ReadLog"
 )
 
 // RunsClient is the client API for Runs service.
@@ -379,6 +725,11 @@ type RunsClient interface {
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
 	// CancelRun ends a run: before its start it becomes cancelled at once, while it runs it becomes stopped when the host has confirmed.
 	CancelRun(ctx context.Context, in *CancelRunRequest, opts ...grpc.CallOption) (*Run, error)
+	// RetryRun makes a new run of one that has ended, with its definition's name and its input. Of a parent with parts that did
+	// not succeed it makes only these anew.
+	RetryRun(ctx context.Context, in *RetryRunRequest, opts ...grpc.CallOption) (*Run, error)
+	// ExplainRun says why a run is where it is: for each host why it may or may not take it.
+	ExplainRun(ctx context.Context, in *ExplainRunRequest, opts ...grpc.CallOption) (*ExplainRunResponse, error)
 	// WatchRun sends the run now and at each change until it is terminal.
 	WatchRun(ctx context.Context, in *WatchRunRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Run], error)
 	// ReadLog sends the lines of a run's log from an offset on; with follow it goes on until the run is terminal and all was sent.
@@ -417,6 +768,26 @@ func (c *runsClient) CancelRun(ctx context.Context, in *CancelRunRequest, opts .
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Run)
 	err := c.cc.Invoke(ctx, Runs_CancelRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *runsClient) RetryRun(ctx context.Context, in *RetryRunRequest, opts ...grpc.CallOption) (*Run, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Run)
+	err := c.cc.Invoke(ctx, Runs_RetryRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *runsClient) ExplainRun(ctx context.Context, in *ExplainRunRequest, opts ...grpc.CallOption) (*ExplainRunResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainRunResponse)
+	err := c.cc.Invoke(ctx, Runs_ExplainRun_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -472,6 +843,11 @@ type RunsServer interface {
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
 	// CancelRun ends a run: before its start it becomes cancelled at once, while it runs it becomes stopped when the host has confirmed.
 	CancelRun(context.Context, *CancelRunRequest) (*Run, error)
+	// RetryRun makes a new run of one that has ended, with its definition's name and its input. Of a parent with parts that did
+	// not succeed it makes only these anew.
+	RetryRun(context.Context, *RetryRunRequest) (*Run, error)
+	// ExplainRun says why a run is where it is: for each host why it may or may not take it.
+	ExplainRun(context.Context, *ExplainRunRequest) (*ExplainRunResponse, error)
 	// WatchRun sends the run now and at each change until it is terminal.
 	WatchRun(*WatchRunRequest, grpc.ServerStreamingServer[Run]) error
 	// ReadLog sends the lines of a run's log from an offset on; with follow it goes on until the run is terminal and all was sent.
@@ -494,6 +870,12 @@ func (UnimplementedRunsServer) ListRuns(context.Context, *ListRunsRequest) (*Lis
 }
 func (UnimplementedRunsServer) CancelRun(context.Context, *CancelRunRequest) (*Run, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelRun not implemented")
+}
+func (UnimplementedRunsServer) RetryRun(context.Context, *RetryRunRequest) (*Run, error) {
+	return nil, status.Error(codes.Unimplemented, "method RetryRun not implemented")
+}
+func (UnimplementedRunsServer) ExplainRun(context.Context, *ExplainRunRequest) (*ExplainRunResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainRun not implemented")
 }
 func (UnimplementedRunsServer) WatchRun(*WatchRunRequest, grpc.ServerStreamingServer[Run]) error {
 	return status.Error(codes.Unimplemented, "method WatchRun not implemented")
@@ -576,6 +958,42 @@ func _Runs_CancelRun_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Runs_RetryRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RetryRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RunsServer).RetryRun(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Runs_RetryRun_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RunsServer).RetryRun(ctx, req.(*RetryRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Runs_ExplainRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RunsServer).ExplainRun(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Runs_ExplainRun_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RunsServer).ExplainRun(ctx, req.(*ExplainRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Runs_WatchRun_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchRunRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -616,6 +1034,14 @@ var Runs_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelRun",
 			Handler:    _Runs_CancelRun_Handler,
+		},
+		{
+			MethodName: "RetryRun",
+			Handler:    _Runs_RetryRun_Handler,
+		},
+		{
+			MethodName: "ExplainRun",
+			Handler:    _Runs_ExplainRun_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

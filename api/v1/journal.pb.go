@@ -38,6 +38,12 @@ type Record struct {
 	//	*Record_Finished
 	//	*Record_CancelRequested
 	//	*Record_Adopted
+	//	*Record_Passed
+	//	*Record_Ended
+	//	*Record_Fanned
+	//	*Record_Met
+	//	*Record_CalendarPut
+	//	*Record_CalendarDelete
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -168,6 +174,60 @@ func (x *Record) GetAdopted() *Adopted {
 	return nil
 }
 
+func (x *Record) GetPassed() *Passed {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_Passed); ok {
+			return x.Passed
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetEnded() *Ended {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_Ended); ok {
+			return x.Ended
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetFanned() *Fanned {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_Fanned); ok {
+			return x.Fanned
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetMet() *Met {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_Met); ok {
+			return x.Met
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetCalendarPut() *CalendarPut {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_CalendarPut); ok {
+			return x.CalendarPut
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetCalendarDelete() *CalendarDelete {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_CalendarDelete); ok {
+			return x.CalendarDelete
+		}
+	}
+	return nil
+}
+
 type isRecord_Kind interface {
 	isRecord_Kind()
 }
@@ -208,6 +268,30 @@ type Record_Adopted struct {
 	Adopted *Adopted `protobuf:"bytes,10,opt,name=adopted,proto3,oneof"`
 }
 
+type Record_Passed struct {
+	Passed *Passed `protobuf:"bytes,11,opt,name=passed,proto3,oneof"`
+}
+
+type Record_Ended struct {
+	Ended *Ended `protobuf:"bytes,12,opt,name=ended,proto3,oneof"`
+}
+
+type Record_Fanned struct {
+	Fanned *Fanned `protobuf:"bytes,13,opt,name=fanned,proto3,oneof"`
+}
+
+type Record_Met struct {
+	Met *Met `protobuf:"bytes,14,opt,name=met,proto3,oneof"`
+}
+
+type Record_CalendarPut struct {
+	CalendarPut *CalendarPut `protobuf:"bytes,15,opt,name=calendar_put,json=calendarPut,proto3,oneof"`
+}
+
+type Record_CalendarDelete struct {
+	CalendarDelete *CalendarDelete `protobuf:"bytes,16,opt,name=calendar_delete,json=calendarDelete,proto3,oneof"`
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -226,12 +310,25 @@ func (*Record_CancelRequested) isRecord_Kind() {}
 
 func (*Record_Adopted) isRecord_Kind() {}
 
+func (*Record_Passed) isRecord_Kind() {}
+
+func (*Record_Ended) isRecord_Kind() {}
+
+func (*Record_Fanned) isRecord_Kind() {}
+
+func (*Record_Met) isRecord_Kind() {}
+
+func (*Record_CalendarPut) isRecord_Kind() {}
+
+func (*Record_CalendarDelete) isRecord_Kind() {}
+
 // JobPut is the whole definition after a change.
 type JobPut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`                      // revision and times included
 	NextMs        int64                  `protobuf:"varint,2,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"` // the next planned time; 0: none
 	Rescheduled   bool                   `protobuf:"varint,3,opt,name=rescheduled,proto3" json:"rescheduled,omitempty"`     // the schedule changed: what was armed by the old one is revoked
+	Renewed       bool                   `protobuf:"varint,4,opt,name=renewed,proto3" json:"renewed,omitempty"`             // it is another schedule than before: its planned times are counted anew
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -283,6 +380,13 @@ func (x *JobPut) GetNextMs() int64 {
 func (x *JobPut) GetRescheduled() bool {
 	if x != nil {
 		return x.Rescheduled
+	}
+	return false
+}
+
+func (x *JobPut) GetRenewed() bool {
+	if x != nil {
+		return x.Renewed
 	}
 	return false
 }
@@ -420,6 +524,362 @@ func (x *Armed) GetRuns() []*Armed_Run {
 	return nil
 }
 
+// Passed says that planned times of a job's schedule do not run. One terminal run is kept for all of them.
+type Passed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	FirstMs       int64                  `protobuf:"varint,2,opt,name=first_ms,json=firstMs,proto3" json:"first_ms,omitempty"`
+	LastMs        int64                  `protobuf:"varint,3,opt,name=last_ms,json=lastMs,proto3" json:"last_ms,omitempty"`
+	Count         int64                  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	NextMs        int64                  `protobuf:"varint,5,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"` // the job's next planned time after them; 0: none
+	State         string                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`                  // missed, or skipped by request
+	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	Code          string                 `protobuf:"bytes,8,opt,name=code,proto3" json:"code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Passed) Reset() {
+	*x = Passed{}
+	mi := &file_v1_journal_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Passed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Passed) ProtoMessage() {}
+
+func (x *Passed) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Passed.ProtoReflect.Descriptor instead.
+func (*Passed) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Passed) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Passed) GetFirstMs() int64 {
+	if x != nil {
+		return x.FirstMs
+	}
+	return 0
+}
+
+func (x *Passed) GetLastMs() int64 {
+	if x != nil {
+		return x.LastMs
+	}
+	return 0
+}
+
+func (x *Passed) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Passed) GetNextMs() int64 {
+	if x != nil {
+		return x.NextMs
+	}
+	return 0
+}
+
+func (x *Passed) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Passed) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Passed) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+// Ended holds live runs that end without an attempt: skipped by the overlap policy or by request, missed at the deadline.
+type Ended struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Runs          []*Ended_Run           `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ended) Reset() {
+	*x = Ended{}
+	mi := &file_v1_journal_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ended) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ended) ProtoMessage() {}
+
+func (x *Ended) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ended.ProtoReflect.Descriptor instead.
+func (*Ended) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Ended) GetRuns() []*Ended_Run {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
+// Fanned turns a run into parts.
+type Fanned struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
+	Hosts         []string               `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`       // of a broadcast: the host of each part, by id
+	Only          []int32                `protobuf:"varint,4,rep,packed,name=only,proto3" json:"only,omitempty"` // the numbers of the parts to make; empty: all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fanned) Reset() {
+	*x = Fanned{}
+	mi := &file_v1_journal_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fanned) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fanned) ProtoMessage() {}
+
+func (x *Fanned) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fanned.ProtoReflect.Descriptor instead.
+func (*Fanned) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Fanned) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *Fanned) GetParts() int32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *Fanned) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *Fanned) GetOnly() []int32 {
+	if x != nil {
+		return x.Only
+	}
+	return nil
+}
+
+// Met says that a run of another job counts for a dependency that is not complete yet.
+type Met struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`           // that depends
+	Upstream      string                 `protobuf:"bytes,2,opt,name=upstream,proto3" json:"upstream,omitempty"` // whose run ended
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Met) Reset() {
+	*x = Met{}
+	mi := &file_v1_journal_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Met) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Met) ProtoMessage() {}
+
+func (x *Met) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Met.ProtoReflect.Descriptor instead.
+func (*Met) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Met) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Met) GetUpstream() string {
+	if x != nil {
+		return x.Upstream
+	}
+	return ""
+}
+
+type CalendarPut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Calendar      *Calendar              `protobuf:"bytes,1,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CalendarPut) Reset() {
+	*x = CalendarPut{}
+	mi := &file_v1_journal_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CalendarPut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CalendarPut) ProtoMessage() {}
+
+func (x *CalendarPut) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
+func (*CalendarPut) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *CalendarPut) GetCalendar() *Calendar {
+	if x != nil {
+		return x.Calendar
+	}
+	return nil
+}
+
+type CalendarDelete struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CalendarDelete) Reset() {
+	*x = CalendarDelete{}
+	mi := &file_v1_journal_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CalendarDelete) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CalendarDelete) ProtoMessage() {}
+
+func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
+func (*CalendarDelete) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *CalendarDelete) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 // Accepted is one triggered run.
 type Accepted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -429,13 +889,17 @@ type Accepted struct {
 	Input         []byte                 `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
 	KeyHash       []byte                 `protobuf:"bytes,5,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"` // 16 bytes of the idempotency key's hash; empty: none
 	TraceParent   string                 `protobuf:"bytes,6,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
+	Trigger       string                 `protobuf:"bytes,7,opt,name=trigger,proto3" json:"trigger,omitempty"`      // "": manual
+	Cause         []byte                 `protobuf:"bytes,8,opt,name=cause,proto3" json:"cause,omitempty"`          // the run that this one retries or follows
+	Completes     bool                   `protobuf:"varint,9,opt,name=completes,proto3" json:"completes,omitempty"` // the job's dependency: what was met is used up
+	Parts         []int32                `protobuf:"varint,10,rep,packed,name=parts,proto3" json:"parts,omitempty"` // of a retried parent: make only these parts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[5]
+	mi := &file_v1_journal_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +911,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[5]
+	mi := &file_v1_journal_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +924,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{5}
+	return file_v1_journal_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -505,6 +969,34 @@ func (x *Accepted) GetTraceParent() string {
 	return ""
 }
 
+func (x *Accepted) GetTrigger() string {
+	if x != nil {
+		return x.Trigger
+	}
+	return ""
+}
+
+func (x *Accepted) GetCause() []byte {
+	if x != nil {
+		return x.Cause
+	}
+	return nil
+}
+
+func (x *Accepted) GetCompletes() bool {
+	if x != nil {
+		return x.Completes
+	}
+	return false
+}
+
+func (x *Accepted) GetParts() []int32 {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
 // Started says which runs were sent to a host. It is not synced for: losing it
 // means that the run is sent again.
 type Started struct {
@@ -518,7 +1010,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[6]
+	mi := &file_v1_journal_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +1022,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[6]
+	mi := &file_v1_journal_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +1035,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{6}
+	return file_v1_journal_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Started) GetHost() string {
@@ -577,7 +1069,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[7]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +1081,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[7]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -602,7 +1094,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{7}
+	return file_v1_journal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -616,13 +1108,14 @@ type CancelRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	JobNextMs     int64                  `protobuf:"varint,2,opt,name=job_next_ms,json=jobNextMs,proto3" json:"job_next_ms,omitempty"` // as in Finished, when the run ends by it
+	Why           string                 `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`                                 // for people; "": by request
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +1127,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +1140,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{8}
+	return file_v1_journal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -664,6 +1157,13 @@ func (x *CancelRequested) GetJobNextMs() int64 {
 	return 0
 }
 
+func (x *CancelRequested) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // Adopted says that a host reported to be running what the slot believed to be queued or elsewhere.
 type Adopted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -676,7 +1176,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +1188,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +1201,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{9}
+	return file_v1_journal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Adopted) GetHost() string {
@@ -757,13 +1257,24 @@ type RunRow struct {
 	TraceParent     string                 `protobuf:"bytes,27,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
 	JobRevision     int64                  `protobuf:"varint,28,opt,name=job_revision,json=jobRevision,proto3" json:"job_revision,omitempty"`
 	Definition      []byte                 `protobuf:"bytes,29,opt,name=definition,proto3" json:"definition,omitempty"` // the job as it was when the run was accepted, of a live run
+	Covers          int64                  `protobuf:"varint,30,opt,name=covers,proto3" json:"covers,omitempty"`
+	Parent          []byte                 `protobuf:"bytes,31,opt,name=parent,proto3" json:"parent,omitempty"`
+	Part            int32                  `protobuf:"varint,32,opt,name=part,proto3" json:"part,omitempty"`
+	Parts           int32                  `protobuf:"varint,33,opt,name=parts,proto3" json:"parts,omitempty"`                          // of a parent: as many as it has; of a part: as many as its parent has
+	PartsMade       int32                  `protobuf:"varint,34,opt,name=parts_made,json=partsMade,proto3" json:"parts_made,omitempty"` // of a parent: those that were made
+	PartsSucceeded  int32                  `protobuf:"varint,35,opt,name=parts_succeeded,json=partsSucceeded,proto3" json:"parts_succeeded,omitempty"`
+	PartsFailed     int32                  `protobuf:"varint,36,opt,name=parts_failed,json=partsFailed,proto3" json:"parts_failed,omitempty"`
+	Pinned          string                 `protobuf:"bytes,37,opt,name=pinned,proto3" json:"pinned,omitempty"` // the only host that may run it, by id
+	Cause           []byte                 `protobuf:"bytes,38,opt,name=cause,proto3" json:"cause,omitempty"`
+	CancelWhy       string                 `protobuf:"bytes,40,opt,name=cancel_why,json=cancelWhy,proto3" json:"cancel_why,omitempty"`
+	Only            []int32                `protobuf:"varint,39,rep,packed,name=only,proto3" json:"only,omitempty"` // of a parent that was not fanned out yet: the parts to make
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +1286,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +1299,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{10}
+	return file_v1_journal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -994,6 +1505,83 @@ func (x *RunRow) GetDefinition() []byte {
 	return nil
 }
 
+func (x *RunRow) GetCovers() int64 {
+	if x != nil {
+		return x.Covers
+	}
+	return 0
+}
+
+func (x *RunRow) GetParent() []byte {
+	if x != nil {
+		return x.Parent
+	}
+	return nil
+}
+
+func (x *RunRow) GetPart() int32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *RunRow) GetParts() int32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *RunRow) GetPartsMade() int32 {
+	if x != nil {
+		return x.PartsMade
+	}
+	return 0
+}
+
+func (x *RunRow) GetPartsSucceeded() int32 {
+	if x != nil {
+		return x.PartsSucceeded
+	}
+	return 0
+}
+
+func (x *RunRow) GetPartsFailed() int32 {
+	if x != nil {
+		return x.PartsFailed
+	}
+	return 0
+}
+
+func (x *RunRow) GetPinned() string {
+	if x != nil {
+		return x.Pinned
+	}
+	return ""
+}
+
+func (x *RunRow) GetCause() []byte {
+	if x != nil {
+		return x.Cause
+	}
+	return nil
+}
+
+func (x *RunRow) GetCancelWhy() string {
+	if x != nil {
+		return x.CancelWhy
+	}
+	return ""
+}
+
+func (x *RunRow) GetOnly() []int32 {
+	if x != nil {
+		return x.Only
+	}
+	return nil
+}
+
 type AttemptRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -1010,7 +1598,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1610,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1623,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{11}
+	return file_v1_journal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -1106,13 +1694,16 @@ type JobRow struct {
 	LastState     string                 `protobuf:"bytes,7,opt,name=last_state,json=lastState,proto3" json:"last_state,omitempty"`
 	LastRun       []byte                 `protobuf:"bytes,8,opt,name=last_run,json=lastRun,proto3" json:"last_run,omitempty"`
 	LastEndMs     int64                  `protobuf:"varint,9,opt,name=last_end_ms,json=lastEndMs,proto3" json:"last_end_ms,omitempty"`
+	Planned       int64                  `protobuf:"varint,10,opt,name=planned,proto3" json:"planned,omitempty"` // planned times of the schedule so far
+	Route         *RouteRow              `protobuf:"bytes,11,opt,name=route,proto3" json:"route,omitempty"`
+	Met           []string               `protobuf:"bytes,12,rep,name=met,proto3" json:"met,omitempty"` // upstream jobs whose runs count for the dependency already
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1715,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1728,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{12}
+	return file_v1_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -1203,6 +1794,141 @@ func (x *JobRow) GetLastEndMs() int64 {
 	return 0
 }
 
+func (x *JobRow) GetPlanned() int64 {
+	if x != nil {
+		return x.Planned
+	}
+	return 0
+}
+
+func (x *JobRow) GetRoute() *RouteRow {
+	if x != nil {
+		return x.Route
+	}
+	return nil
+}
+
+func (x *JobRow) GetMet() []string {
+	if x != nil {
+		return x.Met
+	}
+	return nil
+}
+
+// Ingress is a command as the ingress keeps it until it is applied.
+type Ingress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Command       *Command               `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
+	AtMs          int64                  `protobuf:"varint,2,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"` // when it was accepted: the run of a trigger has its id from this time, however often it is applied
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ingress) Reset() {
+	*x = Ingress{}
+	mi := &file_v1_journal_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ingress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ingress) ProtoMessage() {}
+
+func (x *Ingress) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
+func (*Ingress) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Ingress) GetCommand() *Command {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *Ingress) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+// RouteRow is what a routing strategy remembers.
+type RouteRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LastHost      string                 `protobuf:"bytes,1,opt,name=last_host,json=lastHost,proto3" json:"last_host,omitempty"`
+	Seq           int64                  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	Uses          []*RouteRow_Use        `protobuf:"bytes,3,rep,name=uses,proto3" json:"uses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RouteRow) Reset() {
+	*x = RouteRow{}
+	mi := &file_v1_journal_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouteRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouteRow) ProtoMessage() {}
+
+func (x *RouteRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
+func (*RouteRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RouteRow) GetLastHost() string {
+	if x != nil {
+		return x.LastHost
+	}
+	return ""
+}
+
+func (x *RouteRow) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *RouteRow) GetUses() []*RouteRow_Use {
+	if x != nil {
+		return x.Uses
+	}
+	return nil
+}
+
 // KeyRow holds idempotency keys of one flush.
 type KeyRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1213,7 +1939,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1225,7 +1951,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1238,7 +1964,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{13}
+	return file_v1_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -1260,7 +1986,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1998,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +2011,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{14}
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -1321,7 +2047,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +2059,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +2072,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{15}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -1380,7 +2106,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +2118,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +2131,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -1421,13 +2147,14 @@ type Armed_Run struct {
 	PlannedMs     int64                  `protobuf:"varint,2,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"`
 	NextMs        int64                  `protobuf:"varint,3,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"` // the job's next planned time after this one; 0: none
 	TraceParent   string                 `protobuf:"bytes,4,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
+	Covers        int64                  `protobuf:"varint,5,opt,name=covers,proto3" json:"covers,omitempty"` // passed planned times that this run stands for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +2166,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,6 +2210,89 @@ func (x *Armed_Run) GetTraceParent() string {
 	return ""
 }
 
+func (x *Armed_Run) GetCovers() int64 {
+	if x != nil {
+		return x.Covers
+	}
+	return 0
+}
+
+type Ended_Run struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Code          string                 `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
+	JobNextMs     int64                  `protobuf:"varint,5,opt,name=job_next_ms,json=jobNextMs,proto3" json:"job_next_ms,omitempty"` // as in Finished
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ended_Run) Reset() {
+	*x = Ended_Run{}
+	mi := &file_v1_journal_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ended_Run) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ended_Run) ProtoMessage() {}
+
+func (x *Ended_Run) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ended_Run.ProtoReflect.Descriptor instead.
+func (*Ended_Run) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{6, 0}
+}
+
+func (x *Ended_Run) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *Ended_Run) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Ended_Run) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Ended_Run) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *Ended_Run) GetJobNextMs() int64 {
+	if x != nil {
+		return x.JobNextMs
+	}
+	return 0
+}
+
 type Started_Run struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -1493,7 +2303,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +2315,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +2328,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{6, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{12, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -1556,7 +2366,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1568,7 +2378,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1581,7 +2391,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{7, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{13, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -1675,6 +2485,66 @@ func (x *Finished_End) GetJobNextMs() int64 {
 	return 0
 }
 
+type RouteRow_Use struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Count         int64                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	Seq           int64                  `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RouteRow_Use) Reset() {
+	*x = RouteRow_Use{}
+	mi := &file_v1_journal_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouteRow_Use) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouteRow_Use) ProtoMessage() {}
+
+func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
+func (*RouteRow_Use) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{20, 0}
+}
+
+func (x *RouteRow_Use) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *RouteRow_Use) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *RouteRow_Use) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
 type KeyRow_Key struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hash          []byte                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
@@ -1686,7 +2556,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +2568,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +2581,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{13, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{21, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -1739,7 +2609,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\rv1/work.proto\"\x95\x04\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\rv1/work.proto\"\xd2\x06\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -1753,31 +2623,73 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\bfinished\x18\b \x01(\v2\x16.wheelwork.v1.FinishedH\x00R\bfinished\x12J\n" +
 	"\x10cancel_requested\x18\t \x01(\v2\x1d.wheelwork.v1.CancelRequestedH\x00R\x0fcancelRequested\x121\n" +
 	"\aadopted\x18\n" +
-	" \x01(\v2\x15.wheelwork.v1.AdoptedH\x00R\aadoptedB\x06\n" +
-	"\x04kind\"h\n" +
+	" \x01(\v2\x15.wheelwork.v1.AdoptedH\x00R\aadopted\x12.\n" +
+	"\x06passed\x18\v \x01(\v2\x14.wheelwork.v1.PassedH\x00R\x06passed\x12+\n" +
+	"\x05ended\x18\f \x01(\v2\x13.wheelwork.v1.EndedH\x00R\x05ended\x12.\n" +
+	"\x06fanned\x18\r \x01(\v2\x14.wheelwork.v1.FannedH\x00R\x06fanned\x12%\n" +
+	"\x03met\x18\x0e \x01(\v2\x11.wheelwork.v1.MetH\x00R\x03met\x12>\n" +
+	"\fcalendar_put\x18\x0f \x01(\v2\x19.wheelwork.v1.CalendarPutH\x00R\vcalendarPut\x12G\n" +
+	"\x0fcalendar_delete\x18\x10 \x01(\v2\x1c.wheelwork.v1.CalendarDeleteH\x00R\x0ecalendarDeleteB\x06\n" +
+	"\x04kind\"\x82\x01\n" +
 	"\x06JobPut\x12#\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x17\n" +
 	"\anext_ms\x18\x02 \x01(\x03R\x06nextMs\x12 \n" +
-	"\vrescheduled\x18\x03 \x01(\bR\vrescheduled\"\x1f\n" +
+	"\vrescheduled\x18\x03 \x01(\bR\vrescheduled\x12\x18\n" +
+	"\arenewed\x18\x04 \x01(\bR\arenewed\"\x1f\n" +
 	"\tJobDelete\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"9\n" +
 	"\tModulePut\x12,\n" +
-	"\x06module\x18\x01 \x01(\v2\x14.wheelwork.v1.ModuleR\x06module\"\xa8\x01\n" +
+	"\x06module\x18\x01 \x01(\v2\x14.wheelwork.v1.ModuleR\x06module\"\xc1\x01\n" +
 	"\x05Armed\x12+\n" +
-	"\x04runs\x18\x01 \x03(\v2\x17.wheelwork.v1.Armed.RunR\x04runs\x1ar\n" +
+	"\x04runs\x18\x01 \x03(\v2\x17.wheelwork.v1.Armed.RunR\x04runs\x1a\x8a\x01\n" +
 	"\x03Run\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1d\n" +
 	"\n" +
 	"planned_ms\x18\x02 \x01(\x03R\tplannedMs\x12\x17\n" +
 	"\anext_ms\x18\x03 \x01(\x03R\x06nextMs\x12!\n" +
-	"\ftrace_parent\x18\x04 \x01(\tR\vtraceParent\"\x9f\x01\n" +
+	"\ftrace_parent\x18\x04 \x01(\tR\vtraceParent\x12\x16\n" +
+	"\x06covers\x18\x05 \x01(\x03R\x06covers\"\xbd\x01\n" +
+	"\x06Passed\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x19\n" +
+	"\bfirst_ms\x18\x02 \x01(\x03R\afirstMs\x12\x17\n" +
+	"\alast_ms\x18\x03 \x01(\x03R\x06lastMs\x12\x14\n" +
+	"\x05count\x18\x04 \x01(\x03R\x05count\x12\x17\n" +
+	"\anext_ms\x18\x05 \x01(\x03R\x06nextMs\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\tR\x05state\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\x12\x12\n" +
+	"\x04code\x18\b \x01(\tR\x04code\"\xad\x01\n" +
+	"\x05Ended\x12+\n" +
+	"\x04runs\x18\x01 \x03(\v2\x17.wheelwork.v1.Ended.RunR\x04runs\x1aw\n" +
+	"\x03Run\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\fR\x03run\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x12\n" +
+	"\x04code\x18\x04 \x01(\tR\x04code\x12\x1e\n" +
+	"\vjob_next_ms\x18\x05 \x01(\x03R\tjobNextMs\"Z\n" +
+	"\x06Fanned\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\fR\x03run\x12\x14\n" +
+	"\x05parts\x18\x02 \x01(\x05R\x05parts\x12\x14\n" +
+	"\x05hosts\x18\x03 \x03(\tR\x05hosts\x12\x12\n" +
+	"\x04only\x18\x04 \x03(\x05R\x04only\"3\n" +
+	"\x03Met\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
+	"\bupstream\x18\x02 \x01(\tR\bupstream\"A\n" +
+	"\vCalendarPut\x122\n" +
+	"\bcalendar\x18\x01 \x01(\v2\x16.wheelwork.v1.CalendarR\bcalendar\"$\n" +
+	"\x0eCalendarDelete\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x83\x02\n" +
 	"\bAccepted\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x1b\n" +
 	"\thas_input\x18\x03 \x01(\bR\bhasInput\x12\x14\n" +
 	"\x05input\x18\x04 \x01(\fR\x05input\x12\x19\n" +
 	"\bkey_hash\x18\x05 \x01(\fR\akeyHash\x12!\n" +
-	"\ftrace_parent\x18\x06 \x01(\tR\vtraceParent\"\x99\x01\n" +
+	"\ftrace_parent\x18\x06 \x01(\tR\vtraceParent\x12\x18\n" +
+	"\atrigger\x18\a \x01(\tR\atrigger\x12\x14\n" +
+	"\x05cause\x18\b \x01(\fR\x05cause\x12\x1c\n" +
+	"\tcompletes\x18\t \x01(\bR\tcompletes\x12\x14\n" +
+	"\x05parts\x18\n" +
+	" \x03(\x05R\x05parts\"\x99\x01\n" +
 	"\aStarted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
@@ -1803,14 +2715,15 @@ const file_v1_journal_proto_rawDesc = "" +
 	"durationUs\x12\x14\n" +
 	"\x05state\x18\v \x01(\tR\x05state\x12\x19\n" +
 	"\bretry_ms\x18\f \x01(\x03R\aretryMs\x12\x1e\n" +
-	"\vjob_next_ms\x18\r \x01(\x03R\tjobNextMs\"C\n" +
+	"\vjob_next_ms\x18\r \x01(\x03R\tjobNextMs\"U\n" +
 	"\x0fCancelRequested\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x1e\n" +
-	"\vjob_next_ms\x18\x02 \x01(\x03R\tjobNextMs\"f\n" +
+	"\vjob_next_ms\x18\x02 \x01(\x03R\tjobNextMs\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"f\n" +
 	"\aAdopted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
-	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xa2\x06\n" +
+	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xc8\b\n" +
 	"\x06RunRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -1847,7 +2760,20 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\fjob_revision\x18\x1c \x01(\x03R\vjobRevision\x12\x1e\n" +
 	"\n" +
 	"definition\x18\x1d \x01(\fR\n" +
-	"definition\"\xf8\x01\n" +
+	"definition\x12\x16\n" +
+	"\x06covers\x18\x1e \x01(\x03R\x06covers\x12\x16\n" +
+	"\x06parent\x18\x1f \x01(\fR\x06parent\x12\x12\n" +
+	"\x04part\x18  \x01(\x05R\x04part\x12\x14\n" +
+	"\x05parts\x18! \x01(\x05R\x05parts\x12\x1d\n" +
+	"\n" +
+	"parts_made\x18\" \x01(\x05R\tpartsMade\x12'\n" +
+	"\x0fparts_succeeded\x18# \x01(\x05R\x0epartsSucceeded\x12!\n" +
+	"\fparts_failed\x18$ \x01(\x05R\vpartsFailed\x12\x16\n" +
+	"\x06pinned\x18% \x01(\tR\x06pinned\x12\x14\n" +
+	"\x05cause\x18& \x01(\fR\x05cause\x12\x1d\n" +
+	"\n" +
+	"cancel_why\x18( \x01(\tR\tcancelWhy\x12\x12\n" +
+	"\x04only\x18' \x03(\x05R\x04only\"\xf8\x01\n" +
 	"\n" +
 	"AttemptRow\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
@@ -1859,7 +2785,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"finishedMs\x12/\n" +
 	"\aoutcome\x18\x06 \x01(\x0e2\x15.wheelwork.v1.OutcomeR\aoutcome\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\x12\x12\n" +
-	"\x04code\x18\b \x01(\tR\x04code\"\x89\x02\n" +
+	"\x04code\x18\b \x01(\tR\x04code\"\xe3\x02\n" +
 	"\x06JobRow\x12\x1e\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\fR\n" +
@@ -1872,7 +2798,22 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"last_state\x18\a \x01(\tR\tlastState\x12\x19\n" +
 	"\blast_run\x18\b \x01(\fR\alastRun\x12\x1e\n" +
-	"\vlast_end_ms\x18\t \x01(\x03R\tlastEndMs\"x\n" +
+	"\vlast_end_ms\x18\t \x01(\x03R\tlastEndMs\x12\x18\n" +
+	"\aplanned\x18\n" +
+	" \x01(\x03R\aplanned\x12,\n" +
+	"\x05route\x18\v \x01(\v2\x16.wheelwork.v1.RouteRowR\x05route\x12\x10\n" +
+	"\x03met\x18\f \x03(\tR\x03met\"O\n" +
+	"\aIngress\x12/\n" +
+	"\acommand\x18\x01 \x01(\v2\x15.wheelwork.v1.CommandR\acommand\x12\x13\n" +
+	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"\xac\x01\n" +
+	"\bRouteRow\x12\x1b\n" +
+	"\tlast_host\x18\x01 \x01(\tR\blastHost\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12.\n" +
+	"\x04uses\x18\x03 \x03(\v2\x1a.wheelwork.v1.RouteRow.UseR\x04uses\x1aA\n" +
+	"\x03Use\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x03R\x03seq\"x\n" +
 	"\x06KeyRow\x12,\n" +
 	"\x04keys\x18\x01 \x03(\v2\x18.wheelwork.v1.KeyRow.KeyR\x04keys\x1a@\n" +
 	"\x03Key\x12\x12\n" +
@@ -1902,60 +2843,83 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 	return file_v1_journal_proto_rawDescData
 }
 
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_v1_journal_proto_goTypes = []any{
 	(*Record)(nil),          // 0: wheelwork.v1.Record
 	(*JobPut)(nil),          // 1: wheelwork.v1.JobPut
 	(*JobDelete)(nil),       // 2: wheelwork.v1.JobDelete
 	(*ModulePut)(nil),       // 3: wheelwork.v1.ModulePut
 	(*Armed)(nil),           // 4: wheelwork.v1.Armed
-	(*Accepted)(nil),        // 5: wheelwork.v1.Accepted
-	(*Started)(nil),         // 6: wheelwork.v1.Started
-	(*Finished)(nil),        // 7: wheelwork.v1.Finished
-	(*CancelRequested)(nil), // 8: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),         // 9: wheelwork.v1.Adopted
-	(*RunRow)(nil),          // 10: wheelwork.v1.RunRow
-	(*AttemptRow)(nil),      // 11: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),          // 12: wheelwork.v1.JobRow
-	(*KeyRow)(nil),          // 13: wheelwork.v1.KeyRow
-	(*CountRow)(nil),        // 14: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),       // 15: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),          // 16: wheelwork.v1.LogRow
-	(*Armed_Run)(nil),       // 17: wheelwork.v1.Armed.Run
-	(*Started_Run)(nil),     // 18: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),    // 19: wheelwork.v1.Finished.End
-	(*KeyRow_Key)(nil),      // 20: wheelwork.v1.KeyRow.Key
-	(*Job)(nil),             // 21: wheelwork.v1.Job
-	(*Module)(nil),          // 22: wheelwork.v1.Module
-	(Outcome)(0),            // 23: wheelwork.v1.Outcome
-	(*LogLine)(nil),         // 24: wheelwork.v1.LogLine
+	(*Passed)(nil),          // 5: wheelwork.v1.Passed
+	(*Ended)(nil),           // 6: wheelwork.v1.Ended
+	(*Fanned)(nil),          // 7: wheelwork.v1.Fanned
+	(*Met)(nil),             // 8: wheelwork.v1.Met
+	(*CalendarPut)(nil),     // 9: wheelwork.v1.CalendarPut
+	(*CalendarDelete)(nil),  // 10: wheelwork.v1.CalendarDelete
+	(*Accepted)(nil),        // 11: wheelwork.v1.Accepted
+	(*Started)(nil),         // 12: wheelwork.v1.Started
+	(*Finished)(nil),        // 13: wheelwork.v1.Finished
+	(*CancelRequested)(nil), // 14: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),         // 15: wheelwork.v1.Adopted
+	(*RunRow)(nil),          // 16: wheelwork.v1.RunRow
+	(*AttemptRow)(nil),      // 17: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),          // 18: wheelwork.v1.JobRow
+	(*Ingress)(nil),         // 19: wheelwork.v1.Ingress
+	(*RouteRow)(nil),        // 20: wheelwork.v1.RouteRow
+	(*KeyRow)(nil),          // 21: wheelwork.v1.KeyRow
+	(*CountRow)(nil),        // 22: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),       // 23: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),          // 24: wheelwork.v1.LogRow
+	(*Armed_Run)(nil),       // 25: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),       // 26: wheelwork.v1.Ended.Run
+	(*Started_Run)(nil),     // 27: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),    // 28: wheelwork.v1.Finished.End
+	(*RouteRow_Use)(nil),    // 29: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),      // 30: wheelwork.v1.KeyRow.Key
+	(*Job)(nil),             // 31: wheelwork.v1.Job
+	(*Module)(nil),          // 32: wheelwork.v1.Module
+	(*Calendar)(nil),        // 33: wheelwork.v1.Calendar
+	(Outcome)(0),            // 34: wheelwork.v1.Outcome
+	(*Command)(nil),         // 35: wheelwork.v1.Command
+	(*LogLine)(nil),         // 36: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	2,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
 	3,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
 	4,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	5,  // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	6,  // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	7,  // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	8,  // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	9,  // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	21, // 9: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	22, // 10: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	17, // 11: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	18, // 12: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	19, // 13: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	18, // 14: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	11, // 15: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	23, // 16: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	20, // 17: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	24, // 18: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	23, // 19: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	11, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	12, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	13, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	14, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	15, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	5,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	6,  // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	7,  // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	8,  // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	9,  // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	10, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	31, // 15: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	32, // 16: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	25, // 17: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	26, // 18: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	33, // 19: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	27, // 20: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	28, // 21: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	27, // 22: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	17, // 23: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	34, // 24: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	20, // 25: wheelwork.v1.JobRow.route:type_name -> wheelwork.v1.RouteRow
+	35, // 26: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	29, // 27: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	30, // 28: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	36, // 29: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	34, // 30: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -1965,6 +2929,7 @@ func file_v1_journal_proto_init() {
 	}
 	file_v1_job_proto_init()
 	file_v1_module_proto_init()
+	file_v1_produce_proto_init()
 	file_v1_work_proto_init()
 	file_v1_journal_proto_msgTypes[0].OneofWrappers = []any{
 		(*Record_JobPut)(nil),
@@ -1976,6 +2941,12 @@ func file_v1_journal_proto_init() {
 		(*Record_Finished)(nil),
 		(*Record_CancelRequested)(nil),
 		(*Record_Adopted)(nil),
+		(*Record_Passed)(nil),
+		(*Record_Ended)(nil),
+		(*Record_Fanned)(nil),
+		(*Record_Met)(nil),
+		(*Record_CalendarPut)(nil),
+		(*Record_CalendarDelete)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1983,7 +2954,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

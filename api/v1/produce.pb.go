@@ -22,9 +22,12 @@ const (
 )
 
 type ProduceRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`    // chosen by the client, echoed in the answer
-	Commands      []*Command             `protobuf:"bytes,2,rep,name=commands,proto3" json:"commands,omitempty"` // at most 256
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Number   uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`    // chosen by the client, echoed in the answer
+	Commands []*Command             `protobuf:"bytes,2,rep,name=commands,proto3" json:"commands,omitempty"` // at most 256
+	// ack is when the answer comes: "applied" (default): the commands are done and durable; "accepted": they are durable in
+	// the server's ingress and will be done in the order of each job, or end as dead letters.
+	Ack           string `protobuf:"bytes,3,opt,name=ack,proto3" json:"ack,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -71,6 +74,13 @@ func (x *ProduceRequest) GetCommands() []*Command {
 		return x.Commands
 	}
 	return nil
+}
+
+func (x *ProduceRequest) GetAck() string {
+	if x != nil {
+		return x.Ack
+	}
+	return ""
 }
 
 type Command struct {
@@ -175,6 +185,7 @@ type ProduceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	Results       []*CommandResult       `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"` // one for each command, in order
+	Sync          string                 `protobuf:"bytes,3,opt,name=sync,proto3" json:"sync,omitempty"`       // what durable meant: always (synced to the device), interval or os
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -223,12 +234,20 @@ func (x *ProduceResponse) GetResults() []*CommandResult {
 	return nil
 }
 
+func (x *ProduceResponse) GetSync() string {
+	if x != nil {
+		return x.Sync
+	}
+	return ""
+}
+
 type CommandResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          int32                  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"` // a gRPC status code; 0: done and durable
 	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
 	Result        string                 `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`            // created updated unchanged deleted accepted duplicate
-	RunId         string                 `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"` // of a trigger
+	RunId         string                 `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"` // of a trigger that was applied
+	Message       uint64                 `protobuf:"varint,5,opt,name=message,proto3" json:"message,omitempty"`         // with ack "accepted": its number in the ingress
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -291,27 +310,37 @@ func (x *CommandResult) GetRunId() string {
 	return ""
 }
 
+func (x *CommandResult) GetMessage() uint64 {
+	if x != nil {
+		return x.Message
+	}
+	return 0
+}
+
 var File_v1_produce_proto protoreflect.FileDescriptor
 
 const file_v1_produce_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/produce.proto\x12\fwheelwork.v1\x1a\fv1/job.proto\x1a\x10v1/options.proto\"[\n" +
+	"\x10v1/produce.proto\x12\fwheelwork.v1\x1a\fv1/job.proto\x1a\x10v1/options.proto\"m\n" +
 	"\x0eProduceRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x121\n" +
-	"\bcommands\x18\x02 \x03(\v2\x15.wheelwork.v1.CommandR\bcommands\"\xb3\x01\n" +
+	"\bcommands\x18\x02 \x03(\v2\x15.wheelwork.v1.CommandR\bcommands\x12\x10\n" +
+	"\x03ack\x18\x03 \x01(\tR\x03ack\"\xb3\x01\n" +
 	"\aCommand\x12)\n" +
 	"\x05apply\x18\x01 \x01(\v2\x11.wheelwork.v1.JobH\x00R\x05apply\x128\n" +
 	"\x06delete\x18\x02 \x01(\v2\x1e.wheelwork.v1.DeleteJobRequestH\x00R\x06delete\x12;\n" +
 	"\atrigger\x18\x03 \x01(\v2\x1f.wheelwork.v1.TriggerJobRequestH\x00R\atriggerB\x06\n" +
-	"\x04kind\"`\n" +
+	"\x04kind\"t\n" +
 	"\x0fProduceResponse\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x125\n" +
-	"\aresults\x18\x02 \x03(\v2\x1b.wheelwork.v1.CommandResultR\aresults\"h\n" +
+	"\aresults\x18\x02 \x03(\v2\x1b.wheelwork.v1.CommandResultR\aresults\x12\x12\n" +
+	"\x04sync\x18\x03 \x01(\tR\x04sync\"\x82\x01\n" +
 	"\rCommandResult\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x16\n" +
 	"\x06result\x18\x03 \x01(\tR\x06result\x12\x15\n" +
-	"\x06run_id\x18\x04 \x01(\tR\x05runId2f\n" +
+	"\x06run_id\x18\x04 \x01(\tR\x05runId\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\x04R\amessage2f\n" +
 	"\bProducer\x12Z\n" +
 	"\aProduce\x12\x1c.wheelwork.v1.ProduceRequest\x1a\x1d.wheelwork.v1.ProduceResponse\"\x0e\xaa\xbb\x18\n" +
 	"jobs.write(\x010\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"

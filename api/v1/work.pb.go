@@ -912,6 +912,9 @@ type Task struct {
 	Env           map[string]string      `protobuf:"bytes,13,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	TimeoutMs     int64                  `protobuf:"varint,14,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // counted from the start of the handler
 	TraceParent   string                 `protobuf:"bytes,15,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
+	Part          int32                  `protobuf:"varint,16,opt,name=part,proto3" json:"part,omitempty"`     // of a fan-out: its number, from 0
+	Parts         int32                  `protobuf:"varint,17,opt,name=parts,proto3" json:"parts,omitempty"`   // how many there are; 0: no fan-out
+	Covers        int64                  `protobuf:"varint,18,opt,name=covers,proto3" json:"covers,omitempty"` // planned times that the run stands for beside its own
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1049,6 +1052,27 @@ func (x *Task) GetTraceParent() string {
 		return x.TraceParent
 	}
 	return ""
+}
+
+func (x *Task) GetPart() int32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *Task) GetParts() int32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *Task) GetCovers() int64 {
+	if x != nil {
+		return x.Covers
+	}
+	return 0
 }
 
 type TaskCancel struct {
@@ -1268,7 +1292,7 @@ const file_v1_work_proto_rawDesc = "" +
 	"\acancels\x18\x04 \x03(\v2\x18.wheelwork.v1.TaskCancelR\acancels\"7\n" +
 	"\aWelcome\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xcb\x03\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x8d\x04\n" +
 	"\x04Task\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -1287,7 +1311,10 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x03env\x18\r \x03(\v2\x1b.wheelwork.v1.Task.EnvEntryR\x03env\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x0e \x01(\x03R\ttimeoutMs\x12!\n" +
-	"\ftrace_parent\x18\x0f \x01(\tR\vtraceParent\x1a6\n" +
+	"\ftrace_parent\x18\x0f \x01(\tR\vtraceParent\x12\x12\n" +
+	"\x04part\x18\x10 \x01(\x05R\x04part\x12\x14\n" +
+	"\x05parts\x18\x11 \x01(\x05R\x05parts\x12\x16\n" +
+	"\x06covers\x18\x12 \x01(\x03R\x06covers\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +

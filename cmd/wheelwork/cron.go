@@ -17,19 +17,23 @@ func (c *cli) cronCommand() *cobra.Command {
 
 // cronFlags are what all cron commands know about an expression.
 type cronFlags struct {
-	zone, dialect, gap, overlap, seed, from string
+	zone, dialect, gap, fold, overlap, seed, from string
 }
 
 func (f *cronFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.zone, "zone", "UTC", "IANA time `zone`, as Asia/Shanghai")
 	flags.StringVar(&f.dialect, "dialect", string(cron.DialectAuto), "auto (5 fields are Unix, 6 or 7 Quartz), unix, quartz")
-	flags.StringVar(&f.gap, "gap", string(cron.GapShift), "times that do not exist when clocks go forward: shift, skip, before")
-	flags.StringVar(&f.overlap, "overlap", string(cron.OverlapFirst), "times that exist twice when clocks go back: first, last, both")
+	flags.StringVar(&f.gap, "gap", string(cron.GapShift), "times that do not exist when clocks go forward: shift, skip")
+	flags.StringVar(&f.fold, "fold", string(cron.FoldFirst), "times that exist twice when clocks go back: first, second, both")
+	flags.StringVar(&f.overlap, "overlap", "", "the former name of --fold: first, last, both")
+	if err := flags.MarkDeprecated("overlap", "it is --fold now, and last is second"); err != nil {
+		panic(err) // there is no such flag
+	}
 	flags.StringVar(&f.seed, "seed", "", "what H is hashed from: APP/JOB for a job's own schedule")
 	complete(cmd, "dialect", "auto", "unix", "quartz")
-	complete(cmd, "gap", "shift", "skip", "before")
-	complete(cmd, "overlap", "first", "last", "both")
+	complete(cmd, "gap", "shift", "skip")
+	complete(cmd, "fold", "first", "second", "both")
 }
 
 func (f *cronFlags) addFrom(cmd *cobra.Command) {
@@ -41,8 +45,15 @@ func (f *cronFlags) parse(expr string) (*cron.Schedule, error) {
 	if err != nil {
 		return nil, &codedError{"invalid_argument", err.Error()}
 	}
+	switch f.overlap {
+	case "":
+	case "last":
+		f.fold = string(cron.FoldSecond)
+	default:
+		f.fold = f.overlap
+	}
 	schedule, err := cron.Parse(expr, loc, cron.Options{
-		Dialect: cron.Dialect(f.dialect), Gap: cron.GapPolicy(f.gap), Overlap: cron.OverlapPolicy(f.overlap), Seed: f.seed,
+		Dialect: cron.Dialect(f.dialect), Gap: cron.GapPolicy(f.gap), Fold: cron.FoldPolicy(f.fold), Seed: f.seed,
 	})
 	if err != nil {
 		return nil, &codedError{"invalid_argument", err.Error()}

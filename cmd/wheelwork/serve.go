@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
@@ -27,10 +29,14 @@ sample job running. Jobs and runs are kept in the data directory.`,
 	flags.StringVar(&conf.Listen, "listen", "127.0.0.1:7700", "loopback `address` of console and API; port 0 picks a free one")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready: {\"url\",\"grpc\",\"token\",\"pid\"}")
 	flags.BoolVar(&conf.Sample, "sample", true, "begin with a sample job where there is none")
+	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	log := c.addLogFlags(cmd, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
 		if conf.Logger, err = log(cmd); err != nil {
+			return err
+		}
+		if err := disk(cmd); err != nil {
 			return err
 		}
 		conf.Ready = c.sayReady(conf.Data)
@@ -78,10 +84,14 @@ func (c *cli) serverCommand() *cobra.Command {
 	addTokenFile(cmd, &conf.TokenFile)
 	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
+	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	log := c.addLogFlags(cmd, "info")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
 		if conf.Logger, err = log(cmd); err != nil {
+			return err
+		}
+		if err := disk(cmd); err != nil {
 			return err
 		}
 		conf.CACert = c.ca
@@ -158,6 +168,29 @@ func (c *cli) hostCommand() *cobra.Command {
 		return node.Host(cmd.Context(), conf)
 	}
 	return cmd
+}
+
+// addDisk adds the flags that say how a server writes its logs, and returns what
+// checks them.
+func addDisk(cmd *cobra.Command, writer *string, policy *mq.SyncPolicy) func(*cobra.Command) error {
+	var sync string
+	cmd.Flags().StringVar(writer, "log-writer", "auto", "how the logs reach the disk: auto (what is quickest here), pwrite, direct, mmap")
+	cmd.Flags().StringVar(&sync, "sync", mq.Always.String(),
+		"what an acknowledgement means: always (synced to the device), interval (a power cut takes up to 100 ms), os")
+	complete(cmd, "log-writer", "auto", "pwrite", "direct", "mmap")
+	complete(cmd, "sync", "always", "interval", "os")
+	return func(cmd *cobra.Command) error {
+		if !slices.Contains([]string{"auto", "pwrite", "direct", "mmap"}, *writer) {
+			return usage(cmd, "--log-writer %q: want auto, pwrite, direct or mmap", *writer)
+		}
+		for _, p := range []mq.SyncPolicy{mq.Always, mq.Interval, mq.OS} {
+			if p.String() == sync {
+				*policy = p
+				return nil
+			}
+		}
+		return usage(cmd, "--sync %q: want always, interval or os", sync)
+	}
 }
 
 func addTokenFile(cmd *cobra.Command, file *string) {

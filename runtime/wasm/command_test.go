@@ -44,11 +44,13 @@ func TestArgumentsAndEnvironment(t *testing.T) {
 	e := newEngine(t, Config{})
 	digest := load(t, e, fixture(t, "args"))
 	r := e.Run(context.Background(), runtime.Task{
-		Module: "lister", Digest: digest, RunID: "r", Handler: "main",
+		Module: "lister", Digest: digest, RunID: "r", App: "a", Job: "j", Attempt: 1, MaxAttempt: 3, Handler: "main",
+		PlannedAt: time.UnixMilli(1000), Part: 2, Parts: 5,
 		Args: []string{"-v", "two words"},
 		Env:  map[string]string{"B": "2", "A": "one"},
 	}, &recorder{})
-	if want := "lister\x00-v\x00two words\x00A=one\x00B=2\x00"; string(r.Output) != want {
+	if want := "lister\x00-v\x00two words\x00WHEELWORK_RUN_ID=r\x00WHEELWORK_APP=a\x00WHEELWORK_JOB=j\x00WHEELWORK_ATTEMPT=1\x00" +
+		"WHEELWORK_MAX_ATTEMPTS=3\x00WHEELWORK_PLANNED_AT_MS=1000\x00WHEELWORK_COVERS=0\x00WHEELWORK_PART=2\x00WHEELWORK_PARTS=5\x00A=one\x00B=2\x00"; string(r.Output) != want {
 		t.Errorf("output = %q (%+v), want %q and nothing else of this process", r.Output, r, want)
 	}
 }

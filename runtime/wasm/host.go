@@ -186,6 +186,12 @@ func (c *call) param(key string) (string, bool) {
 		return strconv.Itoa(t.MaxAttempt), true
 	case "planned_at_ms":
 		return unixMs(t.PlannedAt), true
+	case "covers":
+		return strconv.FormatInt(t.Covers, 10), true
+	case "part":
+		return strconv.Itoa(t.Part), true
+	case "parts":
+		return strconv.Itoa(t.Parts), true
 	case "deadline_ms":
 		return unixMs(c.deadline), true
 	case "module":

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -93,11 +94,19 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 	}
 	cfg = cfg.WithStdin(bytes.NewReader(t.Input)).WithStdout(outputStream{inst}).
 		WithArgs(append([]string{t.Module}, t.Args...)...)
-	for _, key := range slices.Sorted(maps.Keys(t.Env)) {
+	for _, key := range toldToCommands {
+		value, _ := inst.call.param(key)
+		cfg = cfg.WithEnv("WHEELWORK_"+strings.ToUpper(key), value)
+	}
+	for _, key := range slices.Sorted(maps.Keys(t.Env)) { // may replace one of ours
 		cfg = cfg.WithEnv(key, t.Env[key])
 	}
 	return cfg
 }
+
+// toldToCommands are the parameters that a command finds in its environment, as
+// WHEELWORK_RUN_ID and so on.
+var toldToCommands = []string{"run_id", "app", "job", "attempt", "max_attempts", "planned_at_ms", "covers", "part", "parts"}
 
 // logStream is the stderr of every guest, and the stdout of a reactor.
 type logStream struct{ inst *instance }

@@ -37,6 +37,10 @@ func (s set) prev(from int) int {
 	return bits.Len64(uint64(s&(1<<(from+1)-1))) - 1
 }
 
+// below returns the members that are less than n.
+func (s set) below(n int) set { return s & (1<<n - 1) }
+
+func (s set) size() int  { return bits.OnesCount64(uint64(s)) }
 func (s set) first() int { return bits.TrailingZeros64(uint64(s)) }
 func (s set) last() int  { return bits.Len64(uint64(s)) - 1 }
 
@@ -53,6 +57,8 @@ type calendar struct {
 	weekdays [7]set       // days of a month by weekday, indexed by the weekday of day 1
 	nth      []nthWeekday // days of the month by weekday and position
 	either   bool         // a day matches by month day or by weekday; otherwise it must match both
+
+	allowed func(year, month int) uint32 // days that a day has to be among as well, bit n is day n; nil means all
 }
 
 // monthDay is a day of the month that depends on the month.
@@ -141,6 +147,62 @@ func (c *calendar) prev(from int64) (int64, bool) {
 func (c *calendar) matches(civil int64) bool {
 	next, ok := c.next(civil)
 	return ok && next == civil
+}
+
+// count counts the matching civil times in [from, to).
+func (c *calendar) count(from, to int64) int64 {
+	if from >= to {
+		return 0
+	}
+	return c.countBefore(to) - c.countBefore(from) + c.countDays(from, to)*int64(c.secondsBefore(secondsPerDay))
+}
+
+// countBefore counts the matching civil times of to's day that are before it.
+func (c *calendar) countBefore(to int64) int64 {
+	day, second := splitDay(to)
+	if y, m, d := civil(day); !c.monthDays(y, m).has(d) || !c.inYear(y) || !c.months.has(m) {
+		return 0
+	}
+	return int64(c.secondsBefore(second))
+}
+
+// secondsBefore counts the matching seconds of a day that are before the given
+// one, which may be the end of the day.
+func (c *calendar) secondsBefore(second int) int {
+	h, m, s := second/3600, second/60%60, second%60
+	n := c.hours.below(h).size() * c.minutes.size() * c.seconds.size()
+	if c.hours.has(h) {
+		n += c.minutes.below(m).size() * c.seconds.size()
+		if c.minutes.has(m) {
+			n += c.seconds.below(s).size()
+		}
+	}
+	return n
+}
+
+// countDays counts the matching days from the day of from up to the one before
+// the day of to.
+func (c *calendar) countDays(from, to int64) int64 {
+	first, _ := splitDay(from)
+	end, _ := splitDay(to)
+	y, m, d := civil(first)
+	endYear, endMonth, endDay := civil(end)
+	var n int64
+	for {
+		year, month := c.nextMonth(y, m)
+		if year < 0 || year > endYear || year == endYear && month > endMonth {
+			return n
+		}
+		days := c.monthDays(year, month)
+		if year == y && month == m {
+			days &^= days.below(d)
+		}
+		if year == endYear && month == endMonth {
+			return n + int64(days.below(endDay).size())
+		}
+		n += int64(days.size())
+		y, m, d = year, month+1, 1
+	}
 }
 
 // nextSecond returns the first matching second of the day that is at least
@@ -246,6 +308,8 @@ func (c *calendar) prevMonth(y, m int) (year, month int) {
 	return year, c.months.last()
 }
 
+func (c *calendar) inYear(y int) bool { return c.yearFrom(y) == y }
+
 func (c *calendar) yearFrom(y int) int {
 	if c.years == nil {
 		return y
@@ -285,6 +349,9 @@ func (c *calendar) monthDays(year, month int) set {
 	days := byDay & byWeekday
 	if c.either {
 		days = byDay | byWeekday
+	}
+	if c.allowed != nil {
+		days &= set(c.allowed(year, month))
 	}
 	// Bit 0 collects the rules that have no day in this month.
 	return days & (2<<length - 1) &^ 1

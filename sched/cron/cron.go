@@ -25,19 +25,16 @@ const (
 	GapShift GapPolicy = "shift"
 	// GapSkip does not fire.
 	GapSkip GapPolicy = "skip"
-	// GapBefore reads the time with the offset in force after the gap: 02:30
-	// fires at 01:30 when 02:00 became 03:00.
-	GapBefore GapPolicy = "before"
 )
 
-// OverlapPolicy says what happens to a civil time that a backward clock change repeats.
-type OverlapPolicy string
+// FoldPolicy says what happens to a civil time that a backward clock change repeats.
+type FoldPolicy string
 
-// The overlap policies. The zero value means [OverlapFirst].
+// The fold policies. The zero value means [FoldFirst].
 const (
-	OverlapFirst OverlapPolicy = "first" // fire at the first occurrence
-	OverlapLast  OverlapPolicy = "last"  // fire at the last occurrence
-	OverlapBoth  OverlapPolicy = "both"  // fire at both
+	FoldFirst  FoldPolicy = "first"  // fire at the first occurrence
+	FoldSecond FoldPolicy = "second" // fire at the second occurrence
+	FoldBoth   FoldPolicy = "both"   // fire at both
 )
 
 // Options adjusts [Parse]. The zero value is valid.
@@ -47,9 +44,9 @@ type Options struct {
 	// Gap is the policy for skipped civil times. Default: shift. Interval-like
 	// schedules ignore it.
 	Gap GapPolicy
-	// Overlap is the policy for repeated civil times. Default: first.
+	// Fold is the policy for repeated civil times. Default: first.
 	// Interval-like schedules ignore it.
-	Overlap OverlapPolicy
+	Fold FoldPolicy
 	// Seed is hashed to choose the values of H fields; use the job's identity.
 	// Default: the empty seed, for which all jobs share the same values.
 	Seed string
@@ -66,7 +63,7 @@ type Schedule struct {
 	dialect  Dialect  // unix or quartz, never auto
 	loc      *time.Location
 	gap      GapPolicy
-	overlap  OverlapPolicy
+	fold     FoldPolicy
 	interval bool
 
 	// last is the final instant of a schedule that the gaps of its zone swallow
@@ -113,10 +110,34 @@ func (s *Schedule) Between(from, to time.Time, limit int) []time.Time {
 	return times
 }
 
+// Count returns how many instants t of the schedule there are with
+// from <= t < to. It does not visit them: it takes about a microsecond per year
+// of the range, however often the schedule fires.
+func (s *Schedule) Count(from, to time.Time) int64 {
+	return s.countInstants(ceilSecond(from), ceilSecond(to))
+}
+
+// On returns the schedule on those days only that allowed has: for a year and a
+// month it returns a set of days, bit n for day n. They are days of the civil
+// times, before a gap shifts them. allowed must always give the same answers
+// and be safe for concurrent use.
+func (s *Schedule) On(allowed func(year, month int) uint32) *Schedule {
+	on := *s
+	on.calendar.allowed = allowed
+	return &on
+}
+
 // IntervalLike reports whether the hour field repeats without an upper bound,
 // so that the schedule follows elapsed time across daylight-saving changes
-// instead of the gap and overlap policies.
+// instead of the gap and fold policies.
 func (s *Schedule) IntervalLike() bool { return s.interval }
+
+func ceilSecond(t time.Time) int64 {
+	if t.Nanosecond() > 0 {
+		return t.Unix() + 1
+	}
+	return t.Unix()
+}
 
 func (s *Schedule) inZone(unix int64, ok bool) (time.Time, bool) {
 	if !ok {

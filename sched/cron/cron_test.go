@@ -136,7 +136,6 @@ func TestNext(t *testing.T) {
 
 		{"gap shift", "30 2 * * *", "America/New_York", "2026-03-07T12:00:00-05:00", Options{Gap: GapShift}, []string{"2026-03-08T03:30:00-04:00"}},
 		{"gap skip", "30 2 * * *", "America/New_York", "2026-03-07T12:00:00-05:00", Options{Gap: GapSkip}, []string{"2026-03-09T02:30:00-04:00"}},
-		{"gap before", "30 2 * * *", "America/New_York", "2026-03-07T12:00:00-05:00", Options{Gap: GapBefore}, []string{"2026-03-08T01:30:00-05:00"}},
 		{
 			"hourly over the gap", "0 * * * *", "America/New_York", "2026-03-08T00:30:00-05:00",
 			Options{},
@@ -148,18 +147,18 @@ func TestNext(t *testing.T) {
 			[]string{"2026-03-08T03:30:00-04:00", "2026-03-09T02:30:00-04:00"},
 		},
 		{
-			"overlap first", "30 1 * * *", "America/New_York", "2026-10-31T12:00:00-04:00",
+			"fold first", "30 1 * * *", "America/New_York", "2026-10-31T12:00:00-04:00",
 			Options{},
 			[]string{"2026-11-01T01:30:00-04:00", "2026-11-02T01:30:00-05:00"},
 		},
 		{
-			"overlap last", "30 1 * * *", "America/New_York", "2026-10-31T12:00:00-04:00",
-			Options{Overlap: OverlapLast},
+			"fold second", "30 1 * * *", "America/New_York", "2026-10-31T12:00:00-04:00",
+			Options{Fold: FoldSecond},
 			[]string{"2026-11-01T01:30:00-05:00", "2026-11-02T01:30:00-05:00"},
 		},
 		{
-			"overlap both", "30 1 * * *", "America/New_York", "2026-10-31T12:00:00-04:00",
-			Options{Overlap: OverlapBoth},
+			"fold both", "30 1 * * *", "America/New_York", "2026-10-31T12:00:00-04:00",
+			Options{Fold: FoldBoth},
 			[]string{"2026-11-01T01:30:00-04:00", "2026-11-01T01:30:00-05:00", "2026-11-02T01:30:00-05:00"},
 		},
 		{
@@ -279,7 +278,7 @@ func TestParseErrors(t *testing.T) {
 		{"0 * * * * *", Options{Dialect: DialectUnix}, "it has 6 fields, the unix dialect has 5"},
 		{"* * * * *", Options{Dialect: "vixie"}, `unknown dialect "vixie"`},
 		{"* * * * *", Options{Gap: "jump"}, `unknown gap policy "jump"`},
-		{"* * * * *", Options{Overlap: "none"}, `unknown overlap policy "none"`},
+		{"* * * * *", Options{Fold: "none"}, `unknown fold policy "none"`},
 		{"61 * * * *", Options{}, "minute: 61 is out of range, allowed are 0-59"},
 		{"0 24 * * *", Options{}, "hour: 24 is out of range, allowed are 0-23"},
 		{"0 0 0 * *", Options{}, "day of month: 0 is out of range, allowed are 1-31"},
@@ -452,10 +451,6 @@ func TestLint(t *testing.T) {
 		{"30 2,3 * * *", "America/New_York", Options{}, []string{
 			"on 2026-03-08 the clocks in America/New_York go from 02:00:00 to 03:00:00, so 02:30:00 does not exist: that run fires at 2026-03-08T03:30:00-04:00",
 			"on 2026-03-08 the runs of 02:30:00 and 03:30:00 are less than a second apart and fire once",
-		}},
-		{"30 1,2 * * *", "America/New_York", Options{Gap: GapBefore}, []string{
-			"on 2026-03-08 the clocks in America/New_York go from 02:00:00 to 03:00:00, so 02:30:00 does not exist: that run fires at 2026-03-08T01:30:00-05:00",
-			"on 2026-03-08 the runs of 02:30:00 and 01:30:00 are less than a second apart and fire once",
 		}},
 		{"30 * * * *", "America/New_York", Options{}, nil},
 		{"30 4 * * *", "America/New_York", Options{}, nil},

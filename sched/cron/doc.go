@@ -46,5 +46,5 @@
 // H/n) is interval-like: it fires at every real instant whose civil time
 // matches, so that an hourly job neither skips nor bunches. Any other schedule
 // names times of day: it follows [GapPolicy] when a time does not exist and
-// [OverlapPolicy] when it exists twice.
+// [FoldPolicy] when it exists twice.
 package cron

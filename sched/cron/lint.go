@@ -55,18 +55,14 @@ func (s *Schedule) lintGap(from int64) []string {
 func (s *Schedule) describeGap(g segment, gap window, missing int64) []string {
 	what := fmt.Sprintf("on %s the clocks in %s go from %s to %s, so %s does not exist",
 		civilText(gap.from, "2006-01-02"), s.loc, civilText(gap.from, time.TimeOnly), civilText(gap.to, time.TimeOnly), civilText(missing, time.TimeOnly))
-	offset := g.offset
-	switch s.gap {
-	case GapSkip:
+	if s.gap == GapSkip {
 		return []string{what + ": that run is skipped"}
-	case GapBefore:
-		offset = g.after
 	}
-	fires := time.Unix(missing-offset, 0).In(s.loc).Format(time.RFC3339)
+	fires := time.Unix(missing-g.offset, 0).In(s.loc).Format(time.RFC3339)
 	warnings := []string{fmt.Sprintf("%s: that run fires at %s", what, fires)}
-	if civil, ok := s.merged(gap, missing, offset); ok {
+	if civil, ok := s.merged(gap, missing, g.offset); ok {
 		warnings = append(warnings, fmt.Sprintf("on %s the runs of %s and %s are less than a second apart and fire once",
-			civilText(gap.from, "2006-01-02"), civilText(civil, time.TimeOnly), civilText(civil-offset+s.offsetAt(civil-offset), time.TimeOnly)))
+			civilText(gap.from, "2006-01-02"), civilText(civil, time.TimeOnly), civilText(civil-g.offset+s.offsetAt(civil-g.offset), time.TimeOnly)))
 	}
 	return warnings
 }

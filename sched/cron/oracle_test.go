@@ -35,7 +35,7 @@ func walk(loc *time.Location, from, to time.Time, step int64) []moment {
 type policy struct {
 	interval bool
 	gap      GapPolicy
-	overlap  OverlapPolicy
+	fold     FoldPolicy
 }
 
 // fires returns the instants of a walk at which a schedule fires.
@@ -48,11 +48,8 @@ func fires(moments []moment, step int64, match func(time.Time) bool, p policy) [
 				if !match(wall) {
 					continue
 				}
-				switch p.gap {
-				case GapShift:
+				if p.gap == GapShift {
 					fired[u] = true
-				case GapBefore:
-					fired[u-(m.offset-moments[i-1].offset)] = true
 				}
 			}
 		}
@@ -66,10 +63,10 @@ func fires(moments []moment, step int64, match func(time.Time) bool, p policy) [
 		occurrences[m.wall.Unix()] = append(occurrences[m.wall.Unix()], m.unix)
 	}
 	for _, at := range occurrences {
-		switch p.overlap {
-		case OverlapFirst:
+		switch p.fold {
+		case FoldFirst:
 			at = at[:1]
-		case OverlapLast:
+		case FoldSecond:
 			at = at[len(at)-1:]
 		}
 		for _, u := range at {
@@ -141,7 +138,32 @@ func compare(t fataler, s *Schedule, moments []moment, want []int64, edge int64)
 	from, to := moments[0].unix+edge, moments[len(moments)-1].unix-edge
 	want = slices.DeleteFunc(slices.Clone(want), func(u int64) bool { return u < from || u >= to })
 	if got := engineFires(t, s, from, to); !slices.Equal(got, want) {
-		t.Fatalf("%s in %s, gap %s, overlap %s: engine and oracle disagree: %s", s, s.loc, s.gap, s.overlap, difference(s.loc, got, want))
+		t.Fatalf("%s in %s, gap %s, fold %s: engine and oracle disagree: %s", s, s.loc, s.gap, s.fold, difference(s.loc, got, want))
+	}
+	compareCount(t, s, from, to, want)
+}
+
+// compareCount counts in the whole span and in parts of it, which begin and end
+// at, before and after times of the schedule and at changes of the clocks.
+func compareCount(t fataler, s *Schedule, from, to int64, want []int64) {
+	edges := []int64{from, to, from + (to-from)/3}
+	for i := range min(len(want), 5) {
+		u := want[i*(len(want)-1)/max(1, min(len(want), 5)-1)]
+		edges = append(edges, u, u+1)
+	}
+	for u := from; u < to; u = segmentAt(s.loc, u).end {
+		edges = append(edges, u, u+1800)
+	}
+	slices.Sort(edges)
+	for i, a := range edges {
+		for _, b := range []int64{a, edges[len(edges)-1], edges[min(i+1, len(edges)-1)]} {
+			a, b := max(a, from), min(b, to)
+			lo, _ := slices.BinarySearch(want, a)
+			hi, _ := slices.BinarySearch(want, b)
+			if got := s.Count(time.Unix(a, 0), time.Unix(b, 0)); got != int64(max(hi-lo, 0)) {
+				t.Fatalf("%s in %s, gap %s, fold %s: Count(%d, %d) = %d, want %d", s, s.loc, s.gap, s.fold, a, b, got, hi-lo)
+			}
+		}
 	}
 }
 
@@ -205,7 +227,7 @@ func TestOracleSeconds(t *testing.T) {
 			moments := walk(loc, day.Add(-16*time.Hour), day.Add(40*time.Hour), 1)
 			for _, sch := range schedules {
 				for _, p := range policies(sch.interval) {
-					s := mustParse(t, sch.expr, loc, Options{Gap: p.gap, Overlap: p.overlap})
+					s := mustParse(t, sch.expr, loc, Options{Gap: p.gap, Fold: p.fold})
 					compare(t, s, moments, fires(moments, 1, sch.match, p), 3*3600)
 				}
 			}
@@ -218,7 +240,7 @@ func policies(interval bool) []policy {
 		return []policy{{interval: true}}
 	}
 	return []policy{
-		{gap: GapShift, overlap: OverlapFirst}, {gap: GapSkip, overlap: OverlapLast}, {gap: GapBefore, overlap: OverlapBoth},
+		{gap: GapShift, fold: FoldFirst}, {gap: GapSkip, fold: FoldSecond}, {gap: GapShift, fold: FoldBoth},
 	}
 }
 
@@ -302,8 +324,8 @@ func drawSchedule(t *rapid.T) randomSchedule {
 		},
 		policy: policy{
 			interval: hours.open,
-			gap:      rapid.SampledFrom([]GapPolicy{GapShift, GapSkip, GapBefore}).Draw(t, "gap"),
-			overlap:  rapid.SampledFrom([]OverlapPolicy{OverlapFirst, OverlapLast, OverlapBoth}).Draw(t, "overlap"),
+			gap:      rapid.SampledFrom([]GapPolicy{GapShift, GapSkip}).Draw(t, "gap"),
+			fold:     rapid.SampledFrom([]FoldPolicy{FoldFirst, FoldSecond, FoldBoth}).Draw(t, "fold"),
 		},
 	}
 }
@@ -358,7 +380,7 @@ func TestOracleYears(t *testing.T) {
 
 func checkYear(t *testing.T, r randomSchedule, loc *time.Location, moments []moment) {
 	t.Helper()
-	s, err := Parse(r.expr, loc, Options{Gap: r.gap, Overlap: r.overlap})
+	s, err := Parse(r.expr, loc, Options{Gap: r.gap, Fold: r.fold})
 	if err != nil {
 		if !strings.Contains(err.Error(), "choose a date that exists") {
 			t.Fatal(err)
@@ -369,4 +391,72 @@ func checkYear(t *testing.T, r randomSchedule, loc *time.Location, moments []mom
 		t.Fatalf("%s: interval-like %t, want %t", r.expr, s.IntervalLike(), r.interval)
 	}
 	compare(t, s, moments, fires(moments, 60, r.match, r.policy), 2*86400)
+}
+
+// TestInstant reads every half hour of the wall around the clock changes of each
+// zone, and looks for the instant among those that were walked.
+func TestInstant(t *testing.T) {
+	for _, d := range []struct{ zone, day string }{
+		{"America/New_York", "2026-03-08"},
+		{"America/New_York", "2026-11-01"},
+		{"Europe/London", "2026-03-29"},
+		{"Europe/London", "2026-10-25"},
+		{"Australia/Lord_Howe", "2026-04-05"},
+		{"Australia/Lord_Howe", "2026-10-04"},
+		{"America/Sao_Paulo", "2018-02-18"},
+		{"America/Sao_Paulo", "2018-11-04"},
+		{"Africa/Casablanca", "2026-03-22"},
+		{"Asia/Tehran", "2022-03-22"},
+		{"Pacific/Apia", "2011-12-30"},
+		{"Asia/Shanghai", "1986-05-04"},
+		{"America/St_Johns", "2010-11-07"}, // back over midnight
+		{"Antarctica/Troll", "2026-03-29"},
+		{"UTC", "2026-03-29"},
+	} {
+		loc, day := zone(t, d.zone), instant(t, d.day+"T00:00:00Z")
+		moments := walk(loc, day.Add(-64*time.Hour), day.Add(88*time.Hour), 900)
+		for wall := day.Add(-24 * time.Hour); wall.Before(day.Add(48 * time.Hour)); wall = wall.Add(15 * time.Minute) {
+			// The first moment that shows it; in a gap the first one behind it,
+			// and as much later as the wall is past where the gap begins.
+			i := slices.IndexFunc(moments, func(m moment) bool { return m.wall.Equal(wall) })
+			if i < 0 {
+				i = slices.IndexFunc(moments, func(m moment) bool { return m.wall.After(wall) })
+			}
+			want := moments[i].unix
+			if !moments[i].wall.Equal(wall) {
+				want = wall.Unix() - moments[i-1].offset
+			}
+			if got := Instant(loc, wall); got.Unix() != want || got.Location() != loc {
+				t.Errorf("%s: %s is %s, want %s", d.zone, wall.Format(time.DateTime), got.Format(time.RFC3339), time.Unix(want, 0).In(loc).Format(time.RFC3339))
+			}
+		}
+	}
+}
+
+// TestOn compares a schedule on some days with one whose times on other days are dropped.
+func TestOn(t *testing.T) {
+	odd := func(year, month int) uint32 {
+		if month == 2 && year%4 != 0 {
+			return 0
+		}
+		return 0xaaaaaaaa
+	}
+	from, to := instant(t, "2026-01-01T00:00:00Z"), instant(t, "2030-01-01T00:00:00Z")
+	for _, expr := range []string{"30 2 * * *", "0 0 29 2 *", "0 12 * * MON-FRI", "0 */7 L * *", "15 9 ? 3 1#1"} {
+		all := mustParse(t, expr, zone(t, "America/New_York"), Options{})
+		some := all.On(odd)
+		want := slices.DeleteFunc(all.Between(from, to, 1<<20), func(at time.Time) bool {
+			return odd(at.Year(), int(at.Month()))>>at.Day()&1 == 0
+		})
+		if got := some.Between(from, to, 1<<20); len(want) == 0 || !slices.EqualFunc(got, want, time.Time.Equal) {
+			t.Errorf("%s: %d times, want %d above 0", expr, len(got), len(want))
+		}
+		if got := some.Count(from, to); got != int64(len(want)) {
+			t.Errorf("%s: counts %d times, want %d", expr, got, len(want))
+		}
+	}
+	never := mustParse(t, "* * * * *", nil, Options{}).On(func(int, int) uint32 { return 0 })
+	if next, ok := never.Next(from); ok || never.Count(from, to) != 0 {
+		t.Errorf("a schedule on no day fires at %s", next)
+	}
 }

@@ -67,7 +67,7 @@ func parse(expr string, opt Options) (*Schedule, error) {
 // newSchedule checks the options and fills in their defaults; the dialect may
 // still be auto.
 func newSchedule(opt Options) (*Schedule, error) {
-	s := &Schedule{dialect: opt.Dialect, gap: opt.Gap, overlap: opt.Overlap}
+	s := &Schedule{dialect: opt.Dialect, gap: opt.Gap, fold: opt.Fold}
 	switch s.dialect {
 	case "":
 		s.dialect = DialectAuto
@@ -78,16 +78,16 @@ func newSchedule(opt Options) (*Schedule, error) {
 	switch s.gap {
 	case "":
 		s.gap = GapShift
-	case GapShift, GapSkip, GapBefore:
+	case GapShift, GapSkip:
 	default:
-		return nil, fmt.Errorf("unknown gap policy %q, allowed are shift, skip and before", s.gap)
+		return nil, fmt.Errorf("unknown gap policy %q, allowed are shift and skip", s.gap)
 	}
-	switch s.overlap {
+	switch s.fold {
 	case "":
-		s.overlap = OverlapFirst
-	case OverlapFirst, OverlapLast, OverlapBoth:
+		s.fold = FoldFirst
+	case FoldFirst, FoldSecond, FoldBoth:
 	default:
-		return nil, fmt.Errorf("unknown overlap policy %q, allowed are first, last and both", s.overlap)
+		return nil, fmt.Errorf("unknown fold policy %q, allowed are first, second and both", s.fold)
 	}
 	return s, nil
 }

@@ -25,7 +25,7 @@ func TestProperties(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		opt := Options{Gap: r.gap, Overlap: r.overlap}
+		opt := Options{Gap: r.gap, Fold: r.fold}
 		s, err := Parse(r.expr, loc, opt)
 		if err != nil {
 			return // impossible date
@@ -78,14 +78,14 @@ func FuzzParse(f *testing.F) {
 		f.Add(expr, "Australia/Lord_Howe", int64(-1), byte(4))
 		f.Add(expr, "Pacific/Apia", int64(1_325_239_000), byte(8))
 	}
-	gaps := []GapPolicy{GapShift, GapSkip, GapBefore}
-	overlaps := []OverlapPolicy{OverlapFirst, OverlapLast, OverlapBoth}
+	gaps := []GapPolicy{GapShift, GapSkip}
+	folds := []FoldPolicy{FoldFirst, FoldSecond, FoldBoth}
 	f.Fuzz(func(t *testing.T, expr, zoneName string, from int64, policy byte) {
 		loc, err := LoadZone(zoneName)
 		if err != nil {
 			loc = time.UTC
 		}
-		opt := Options{Gap: gaps[policy%3], Overlap: overlaps[policy/3%3], Seed: expr}
+		opt := Options{Gap: gaps[policy%2], Fold: folds[policy/2%3], Seed: expr}
 		s, err := Parse(expr, loc, opt)
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\n\r") {
@@ -168,6 +168,34 @@ func BenchmarkNext(b *testing.B) {
 				s.Next(from)
 			}
 		})
+	}
+}
+
+// BenchmarkNextNever is the longest search: 400 years of months without a day.
+func BenchmarkNextNever(b *testing.B) {
+	s := mustParse(b, "0 30 2 ? * 2#5", zone(b, "America/New_York"), Options{}).On(func(int, int) uint32 { return 0 })
+	from := instant(b, "2026-06-01T00:00:00Z")
+	for b.Loop() {
+		s.Next(from)
+	}
+}
+
+func BenchmarkCountYear(b *testing.B) {
+	for _, expr := range []string{"* * * * * *", "*/5 9-17 * * MON-FRI", "30 2 * * *"} {
+		b.Run(expr, func(b *testing.B) {
+			s := mustParse(b, expr, zone(b, "America/New_York"), Options{})
+			from := instant(b, "2026-06-01T00:00:00Z")
+			for b.Loop() {
+				s.Count(from, from.AddDate(1, 0, 0))
+			}
+		})
+	}
+}
+
+func BenchmarkInstant(b *testing.B) {
+	loc, wall := zone(b, "America/New_York"), instant(b, "2026-03-08T02:30:00Z")
+	for b.Loop() {
+		Instant(loc, wall)
 	}
 }
 

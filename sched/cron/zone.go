@@ -77,6 +77,11 @@ func (w window) prev(c *calendar, unix int64) (int64, bool) {
 	return civil - w.offset, ok && civil >= w.from
 }
 
+// count counts the instants of the window in [from, to).
+func (w window) count(c *calendar, from, to int64) int64 {
+	return c.count(max(w.from, from+w.offset), min(w.to, to+w.offset))
+}
+
 // windows returns which civil times fire inside a segment: those that exist in
 // it, less the repeated ones that belong to its neighbour, and those of the gap
 // beside it. Every instant of both windows lies inside the segment.
@@ -85,17 +90,14 @@ func (s *Schedule) windows(g segment) (existing, gap window) {
 	if s.interval {
 		return existing, window{}
 	}
-	switch s.overlap {
-	case OverlapFirst:
+	switch s.fold {
+	case FoldFirst:
 		existing.from = g.start + max(g.offset, g.before)
-	case OverlapLast:
+	case FoldSecond:
 		existing.to = g.end + min(g.offset, g.after)
 	}
-	switch s.gap {
-	case GapShift:
+	if s.gap == GapShift {
 		gap = window{from: g.start + g.before, to: g.start + g.offset, offset: g.before}
-	case GapBefore:
-		gap = window{from: g.end + g.offset, to: g.end + g.after, offset: g.after}
 	}
 	return existing, gap
 }
@@ -160,4 +162,45 @@ func (s *Schedule) lastInstant() int64 {
 		return last
 	}
 	return noInstant
+}
+
+// Instant returns the moment at which the clocks of loc show wall, which is a
+// civil time written as if it were UTC, in whole seconds. A civil time that
+// exists twice is taken at its first occurrence, and one that does not exist is
+// read with the offset in force before the gap, as RFC 5545 section 3.3.5
+// demands. The years are 1 to 9999.
+func Instant(loc *time.Location, wall time.Time) time.Time {
+	civil := wall.Unix()
+	for t := max(civil-farOffset, minInstant); ; {
+		g := segmentAt(loc, t)
+		switch {
+		case civil < g.start+g.offset: // and not in the segment before: in the gap
+			return time.Unix(civil-g.before, 0).In(loc)
+		case civil < g.end+g.offset, g.end > maxInstant:
+			return time.Unix(civil-g.offset, 0).In(loc)
+		}
+		t = g.end
+	}
+}
+
+// countInstants counts the instants of the schedule in [from, to).
+func (s *Schedule) countInstants(from, to int64) int64 {
+	from, to = max(from, minInstant), min(to, maxInstant+1)
+	var n int64
+	for t := from; t < to; {
+		g := segmentAt(s.loc, t)
+		existing, gap := s.windows(g)
+		end := min(g.end, to)
+		n += existing.count(&s.calendar, t, end)
+		// Shifted times may meet existing ones, and then fire once with them. A
+		// gap is short: they are looked at one by one. None of them meets a
+		// repeated time, because the segment is longer than the gap.
+		for at, ok := gap.next(&s.calendar, t); ok && at < end; at, ok = gap.next(&s.calendar, at+1) {
+			if !s.calendar.matches(at + g.offset) {
+				n++
+			}
+		}
+		t = g.end
+	}
+	return n
 }

@@ -74,8 +74,8 @@ func (Context) Write(p []byte) (int, error) {
 }
 
 // Param returns what the task tells about itself (run_id, app, job, attempt,
-// max_attempts, planned_at_ms, deadline_ms, module, digest, handler,
-// trace_parent) or a variable of the job's environment. ok is false when there
+// max_attempts, planned_at_ms, covers, part, parts, deadline_ms, module, digest,
+// handler, trace_parent) or a variable of the job's environment. ok is false when there
 // is none of that name.
 func (Context) Param(name string) (value string, ok bool) { return param(name) }
 

@@ -1,0 +1,138 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// MaxUpstream bounds the jobs that one job depends on.
+const MaxUpstream = 100
+
+// Dependency says which ends of which jobs start a run.
+type Dependency struct {
+	Jobs       []string // upstream, at least one
+	On         string   // success failure end
+	Any        bool     // each end starts a run; else one end of each of Jobs
+	PassOutput bool     // the output of the run that completes it is the input
+	Paused     bool     // the job is paused: nothing starts it by itself
+}
+
+func dependencyOf(d *apiv1.Job) *Dependency {
+	m := d.GetDependency()
+	if len(m.GetJobs()) == 0 {
+		return nil
+	}
+	dep := &Dependency{Jobs: m.Jobs, On: m.On, Any: m.Need == "any", PassOutput: m.PassOutput, Paused: d.GetPaused()}
+	if dep.On == "" {
+		dep.On = "success"
+	}
+	return dep
+}
+
+func calendarsOf(d *apiv1.Job) []string {
+	s := d.GetSchedule()
+	return append(slices.Clone(s.GetInclude()), s.GetExclude()...)
+}
+
+// Counts reports whether a run of an upstream job that ended so counts.
+func (d *Dependency) Counts(end State) bool {
+	switch d.On {
+	case "success":
+		return end == Succeeded
+	case "failure":
+		return end != Succeeded && end != Skipped
+	}
+	return true
+}
+
+// Completes reports whether an end of upstream starts a run of j now: it was the last one missing.
+func (j *Job) Completes(upstream string) bool {
+	d := j.Dependency
+	if d.Any {
+		return true
+	}
+	for _, up := range d.Jobs {
+		if up != upstream && !j.Met(up) {
+			return false
+		}
+	}
+	return true
+}
+
+func checkDependency(d *apiv1.Job) error {
+	m := d.Dependency
+	if m == nil {
+		return nil
+	}
+	switch {
+	case len(m.Jobs) == 0:
+		return fmt.Errorf("dependency.jobs is empty: name the jobs whose runs start this one")
+	case len(m.Jobs) > MaxUpstream:
+		return fmt.Errorf("dependency.jobs has %d jobs, the limit is %d", len(m.Jobs), MaxUpstream)
+	case m.On != "" && m.On != "success" && m.On != "failure" && m.On != "end":
+		return fmt.Errorf("dependency.on: %q is neither success, failure nor end", m.On)
+	case m.Need != "" && m.Need != "all" && m.Need != "any":
+		return fmt.Errorf("dependency.need: %q is neither all nor any", m.Need)
+	}
+	for i, name := range m.Jobs {
+		if err := CheckName("dependency.jobs", name); err != nil {
+			return err
+		}
+		if name == d.Name {
+			return fmt.Errorf("dependency.jobs: the job depends on itself")
+		}
+		if slices.Contains(m.Jobs[:i], name) {
+			return fmt.Errorf("dependency.jobs: %q is there twice", name)
+		}
+	}
+	return nil
+}
+
+func checkPolicies(d *apiv1.Job) error {
+	if o := d.Overlap; o != nil {
+		if _, ok := overlaps[o.Policy]; !ok {
+			return fmt.Errorf("overlap.policy: %q is neither parallel, queue, discard nor cover", o.Policy)
+		}
+		switch p := overlaps[o.Policy]; {
+		case o.Limit < 0 || o.Limit > 1_000_000:
+			return fmt.Errorf("overlap.limit is %d, it must be 0 to 1000000", o.Limit)
+		case o.Limit > 0 && p != Parallel && p != Queue:
+			return fmt.Errorf("overlap.limit goes with the policies parallel and queue only")
+		}
+	}
+	if d.Deadline != "" {
+		if err := interval("deadline", d.Deadline); err != nil {
+			return err
+		}
+	}
+	if d.Priority < -10 || d.Priority > 10 {
+		return fmt.Errorf("priority is %d, it must be -10 to 10", d.Priority)
+	}
+	if r := d.Rate; r != nil {
+		if r.Max < 1 || r.Max > 1_000_000 {
+			return fmt.Errorf("rate.max is %d, it must be 1 to 1000000", r.Max)
+		}
+		if err := interval("rate.per", r.Per); err != nil {
+			return err
+		}
+	}
+	if f := d.Fanout; f != nil {
+		switch {
+		case f.Mode != "broadcast" && f.Mode != "shards":
+			return fmt.Errorf("fanout.mode: %q is neither broadcast nor shards", f.Mode)
+		case f.Mode == "broadcast" && f.Shards != 0:
+			return fmt.Errorf("fanout.shards goes with the mode shards only")
+		case f.Mode == "shards" && (f.Shards < 1 || f.Shards > MaxParts):
+			return fmt.Errorf("fanout.shards is %d, it must be 1 to %d", f.Shards, MaxParts)
+		}
+	}
+	if j := d.GetRetry().GetJitter(); !(j >= 0 && j <= 1) {
+		return fmt.Errorf("retry.jitter is %v, it must be 0 to 1", j)
+	}
+	return nil
+}
+
+// MaxParts bounds the parts of one run.
+const MaxParts = 10_000

@@ -1,0 +1,57 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/wheelworkhq/wheelwork/mq/queue"
+)
+
+// deadLetters is the alarm for messages that could not be delivered: a counter
+// to alert on, and a line in the log for each.
+func deadLetters(meter metric.Meter, log *slog.Logger) (func(queue.Dead), error) {
+	count, err := meter.Int64Counter("wheelwork.dead_letters", metric.WithDescription("Messages that became dead letters"))
+	if err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return func(d queue.Dead) {
+		count.Add(context.Background(), 1, metric.WithAttributes(attribute.String("topic", d.Topic), attribute.String("reason", d.Reason.String())))
+		log.Error("a message became a dead letter: see `wheelwork mq dlq show`", "id", d.ID, "topic", d.Topic, "key", d.Key,
+			"reason", d.Reason.String(), "attempts", d.Attempts, "error", d.LastError)
+	}, nil
+}
+
+// watchQueue shows what a queue holds as metrics.
+func watchQueue(meter metric.Meter, q *queue.Queue) error {
+	dead, err := meter.Int64ObservableGauge("wheelwork.queue.dead_letters", metric.WithDescription("Dead letters that nobody has replayed or dropped"))
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	lag, err := meter.Int64ObservableGauge("wheelwork.queue.lag", metric.WithDescription("Messages that a group has not acknowledged"))
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	used, err := meter.Float64ObservableGauge("wheelwork.disk.used", metric.WithDescription("Share of the file system in use, 0 to 1"))
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		st := q.Stats()
+		o.ObserveInt64(dead, int64(st.Dead))
+		o.ObserveFloat64(used, float64(st.DiskUsed)/100)
+		for _, t := range st.Topics {
+			for _, g := range t.Groups {
+				o.ObserveInt64(lag, int64(g.Lag), metric.WithAttributes(attribute.String("topic", t.Name), attribute.String("group", g.Name)))
+			}
+		}
+		return nil
+	}, dead, lag, used)
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package sched
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// Between being due and being sent to a host a run passes three doors: the
+// overlap policy of its job lets it in line (admit), the line is by priority
+// (queue.go), and deadline, rate and routing are asked when its turn has come
+// (dispatch.go). None of this is written down: after a restart the live runs
+// pass the doors again, in the same order, and come to stand where they stood.
+
+// line is a job whose overlap policy bounds what is under way.
+type line struct {
+	// in are the runs that may be sent, held those behind them, in order.
+	// Invariant: held is empty while there is room for one more.
+	in   map[job.RunID]*job.Run
+	held []*job.Run
+}
+
+// inLine reports whether a run stands in a line. The parts of a run do not:
+// their parent does.
+func inLine(r *job.Run) bool {
+	return (r.Policy.Overlap != job.Parallel || r.Policy.Limited > 0) && !r.IsPart()
+}
+
+func (l *loop) line(r *job.Run) *line {
+	k := jobKey{r.App, r.Job}
+	ln := l.lines[k]
+	if ln == nil {
+		ln = &line{in: map[job.RunID]*job.Run{}}
+		l.lines[k] = ln
+	}
+	return ln
+}
+
+// admit puts a run that is due in line, or ends it, as its overlap policy says.
+func (l *loop) admit(r *job.Run) {
+	if at := deadlineMs(r); at > 0 {
+		l.wheel.Add(at+1, &deadline{r})
+	}
+	if !inLine(r) {
+		l.enqueue(r)
+		return
+	}
+	ln := l.line(r)
+	switch v := job.Admit(r.Policy, len(ln.in), len(ln.held)); {
+	case ln.in[r.ID] != nil:
+		l.enqueue(r)
+	case slices.Contains(ln.held, r):
+	case r.Attempt > 0 || r.HasParts() || v == job.LetIn: // it was let in before a restart
+		ln.in[r.ID] = r
+		l.enqueue(r)
+	case v == job.Hold:
+		ln.held = append(ln.held, r)
+	case v == job.LetInLast:
+		l.cover(ln, r)
+	default:
+		l.endUnrun(r, job.Skipped, "overlap", "another run of the job was not over, and its overlap policy is "+overlapText(r.Policy))
+	}
+}
+
+func overlapText(p *job.Policy) string {
+	if p.Overlap == job.Queue {
+		return fmt.Sprintf("queue, with at most %d waiting", p.Limited)
+	}
+	return "discard"
+}
+
+// cover asks what is under way to stop, and gives the place to r alone.
+func (l *loop) cover(ln *line, r *job.Run) {
+	why := "run " + r.ID.String() + " covers it: its overlap policy is cover"
+	for _, old := range ln.held {
+		l.endUnrun(old, job.Skipped, "overlap", why)
+	}
+	ln.held = append(ln.held[:0], r)
+	for _, old := range sorted(ln.in) {
+		if err := l.cancel(old, why); err != nil {
+			l.cfg.Logger.Warn("a run cannot be covered now", "app", old.App, "run", old.ID, "error", err)
+		}
+	}
+}
+
+func sorted(runs map[job.RunID]*job.Run) []*job.Run {
+	s := make([]*job.Run, 0, len(runs))
+	for _, r := range runs {
+		s = append(s, r)
+	}
+	slices.SortFunc(s, byID)
+	return s
+}
+
+// leave takes a run that has ended out of its line. It is called once that is
+// durable, and lets in who is next.
+func (l *loop) leave(r *job.Run) {
+	k := jobKey{r.App, r.Job}
+	ln := l.lines[k]
+	if ln == nil {
+		return
+	}
+	delete(ln.in, r.ID)
+	ln.held = slices.DeleteFunc(ln.held, func(h *job.Run) bool { return gone(h) })
+	for len(ln.held) > 0 && job.Admit(ln.held[0].Policy, len(ln.in), 0) == job.LetIn {
+		next := ln.held[0]
+		ln.held = ln.held[1:]
+		ln.in[next.ID] = next
+		l.enqueue(next)
+	}
+	if len(ln.in)+len(ln.held) == 0 {
+		delete(l.lines, k)
+	}
+}
+
+// endUnrun ends a live run that no host executes.
+func (l *loop) endUnrun(r *job.Run, to job.State, code, why string) {
+	if l.cramped() {
+		l.wheel.Add(l.nowMs+armWindow, &again{r: r}) // the disk is full: look again
+		return
+	}
+	l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Ended{Ended: &apiv1.Ended{Runs: []*apiv1.Ended_Run{{
+		Run: r.ID[:], State: string(to), Error: why, Code: code, JobNextMs: l.delayNext(r),
+	}}}}})
+}
+
+// again is the wheel's entry for a run that is due and has to be looked at once
+// more.
+type again struct {
+	r *job.Run
+	b *bucket // whose rate it waits for; nil: it waits for something else
+}
+
+func (x *again) holds(l *loop) bool { return l.due(x.r) }
+
+// deadline is the wheel's entry for a run that must have started by then.
+type deadline struct{ r *job.Run }
+
+func (x *deadline) holds(l *loop) bool {
+	return l.liveRun(x.r.App, x.r.ID) == x.r && x.r.Attempt == 0 && !x.r.HasParts()
+}
+
+// deadlineMs is the time by which a run must have started; 0: none.
+func deadlineMs(r *job.Run) int64 {
+	if r.Policy.Deadline == 0 || r.Attempt > 0 || r.IsPart() || r.HasParts() {
+		return 0
+	}
+	return r.PlannedMs + r.Policy.Deadline.Milliseconds()
+}
+
+// expired ends a run whose deadline has passed.
+func (l *loop) expired(r *job.Run) bool {
+	at := deadlineMs(r)
+	if at == 0 || l.nowMs <= at {
+		return false
+	}
+	l.endUnrun(r, job.Missed, "deadline", fmt.Sprintf("it did not start within its deadline of %s", r.Policy.Deadline))
+	return true
+}
+
+// bucket is the rate of starts of one job.
+type bucket struct {
+	tokens  float64
+	atMs    int64
+	waiting int // runs that the wheel brings back
+}
+
+// limited reports whether the rate of a job allows no start now, and has r
+// looked at again when it does. A start takes a token.
+func (l *loop) limited(r *job.Run) bool {
+	p := r.Policy
+	if p.Rate == 0 || r.Attempt > 0 || r.IsPart() {
+		return false
+	}
+	k := jobKey{r.App, r.Job}
+	b := l.rates[k]
+	if b == nil {
+		l.forgetRates()
+		b = &bucket{tokens: float64(p.Rate), atMs: l.nowMs}
+		l.rates[k] = b
+	}
+	perToken := float64(p.RatePer.Milliseconds()) / float64(p.Rate)
+	b.tokens = min(b.tokens+float64(l.nowMs-b.atMs)/perToken, float64(p.Rate))
+	b.atMs = l.nowMs
+	if b.tokens >= 1 {
+		b.tokens--
+		return false
+	}
+	b.waiting++
+	wait := (float64(b.waiting) - b.tokens) * perToken
+	l.wheel.Add(l.nowMs+int64(math.Ceil(wait)), &again{r, b})
+	return true
+}
+
+// forgetRates drops the rates of jobs that have been quiet for long.
+func (l *loop) forgetRates() {
+	if len(l.rates) < maxPlans {
+		return
+	}
+	for k, b := range l.rates {
+		if l.nowMs-b.atMs > time.Hour.Milliseconds() {
+			delete(l.rates, k)
+		}
+	}
+}

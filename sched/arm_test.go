@@ -1,0 +1,81 @@
+package sched
+
+import (
+	"fmt"
+	"testing"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/sched/wheel"
+)
+
+// However often jobs are planned anew, the wheel holds at most as many stale
+// timers as ones that hold; and of those it loses none.
+func TestSweep(t *testing.T) {
+	const (
+		now   = int64(1_800_000_000_000)
+		hour  = int64(3_600_000)
+		jobs  = 3000
+		edits = 20
+	)
+	l := &loop{apps: map[string]*app{}, wheel: wheel.New[any](now), sweepAt: leastSweep, nowMs: now}
+	a := &app{name: "a"}
+	for i := range a.slots {
+		a.slots[i] = job.NewSlot(a.name, uint8(i))
+	}
+	l.apps[a.name] = a
+	put := func(name string, revision, next int64) {
+		rec := &apiv1.Record{AtMs: now, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{
+			Job: &apiv1.Job{App: "a", Name: name, Revision: revision}, NextMs: next,
+		}}}
+		for _, e := range a.slots[job.SlotOf(name)].Apply(rec, nil) {
+			if e.Change == job.JobPlanned {
+				l.perform(&e)
+			}
+		}
+		l.sweep()
+	}
+	name := func(i int) string { return fmt.Sprintf("job-%d", i) }
+	for edit := range edits {
+		for i := range jobs { // two times in turn: old timers have times that hold again
+			put(name(i), int64(edit+1), now+hour*int64(100+edit%2*1000)+int64(i))
+		}
+	}
+	for i := range jobs / 2 {
+		a.slots[job.SlotOf(name(i))].Apply(&apiv1.Record{AtMs: now, Kind: &apiv1.Record_JobDelete{JobDelete: &apiv1.JobDelete{Name: name(i)}}}, nil)
+	}
+	gone := &host{connected: false, generation: 3}
+	l.wheel.Add(now+hour, &hostLease{gone, 3})
+	for range leastSweep {
+		l.wheel.Add(now+hour, &hostLease{gone, 2}) // of older streams
+		l.wheel.Add(now+hour, &job.Run{App: "a", State: job.Armed})
+		l.sweep()
+	}
+	if n := l.wheel.Len(); n > 2*(jobs+1)+leastSweep {
+		t.Fatalf("%d timers for %d jobs", n, jobs)
+	}
+	l.sweepAt = 0
+	l.sweep()
+	jobTimers, leases := map[string]int64{}, 0
+	l.wheel.Advance(now+hour*2000, func(due int64, v any) {
+		switch v := v.(type) {
+		case *job.Job:
+			if _, twice := jobTimers[v.Name]; twice || !v.Current() {
+				t.Fatalf("%s has a stale timer", v.Name)
+			}
+			jobTimers[v.Name] = due
+		case *hostLease:
+			leases++
+		default:
+			t.Fatalf("a timer of %T is left", v)
+		}
+	})
+	if len(jobTimers) != jobs/2 || leases != 1 {
+		t.Fatalf("%d jobs and %d leases have a timer, want %d and 1", len(jobTimers), leases, jobs/2)
+	}
+	for i := jobs / 2; i < jobs; i++ {
+		if got, want := jobTimers[name(i)], armAt(now+hour*1100+int64(i)); got != want {
+			t.Fatalf("%s has a timer at %d, want %d", name(i), got, want)
+		}
+	}
+}

@@ -1,0 +1,330 @@
+package sched
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// This file is what operators do to jobs and runs beside defining them.
+
+func (a *jobsAPI) SkipNext(ctx context.Context, req *apiv1.SkipNextRequest) (*apiv1.Job, error) {
+	return askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.Job, error)) {
+		m, err := l.skipNext(appOf(req.App), req.Name)
+		if err != nil {
+			answer(nil, err)
+			return
+		}
+		l.onDurable(func(err error) { answer(m, err) })
+	})
+}
+
+// maxBackfill bounds the runs of one call, and shownTimes those that its answer
+// lists.
+const (
+	maxBackfill = 10_000
+	shownTimes  = 100
+)
+
+func (a *jobsAPI) BackfillJob(ctx context.Context, req *apiv1.BackfillJobRequest) (*apiv1.BackfillJobResponse, error) {
+	app, from, until := appOf(req.App), req.From.AsTime(), req.Until.AsTime()
+	switch {
+	case req.From == nil || req.Until == nil:
+		return nil, status.Error(codes.InvalidArgument, "from and until are both needed")
+	case !until.After(from):
+		return nil, status.Error(codes.InvalidArgument, "until must be after from")
+	case req.Limit < 0 || req.Limit > maxBackfill:
+		return nil, status.Errorf(codes.InvalidArgument, "limit is %d, it must be 1 to %d", req.Limit, maxBackfill)
+	}
+	limit := maxBackfill
+	if req.Limit > 0 {
+		limit = int(req.Limit)
+	}
+	type planned struct {
+		times []time.Time
+		more  bool
+	}
+	p, err := ask(ctx, a.s.loop, func(l *loop) (planned, error) {
+		j := l.job(app, req.Name)
+		if j == nil {
+			return planned{}, noJob(app, req.Name)
+		}
+		plan, err := l.plan(j.Definition())
+		if err != nil {
+			return planned{}, invalid(err)
+		}
+		if j.NextMs > 0 { // a fixed rate counts from the times that it has planned
+			plan = plan.Anchor(time.UnixMilli(j.NextMs))
+		}
+		times, more := plan.Between(from, until, limit)
+		return planned{times, more}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	resp := &apiv1.BackfillJobResponse{}
+	if p.more {
+		resp.NextFrom = timestamppb.New(p.times[len(p.times)-1].Add(time.Millisecond))
+	}
+	var missing []time.Time
+	for _, at := range p.times {
+		_, ended, err := a.s.cfg.Store.Run(app, job.NewRunID(app, req.Name, at, ""))
+		if err != nil {
+			return nil, err
+		}
+		if ended {
+			resp.Existing++
+			continue
+		}
+		missing = append(missing, at)
+	}
+	for _, at := range missing[:min(len(missing), shownTimes)] {
+		resp.Times = append(resp.Times, timestamppb.New(at))
+	}
+	for times := range slices.Chunk(missing, maxCommands) {
+		if err := a.backfill(ctx, app, req, times, resp); err != nil {
+			return nil, err
+		}
+	}
+	return resp, nil
+}
+
+// backfill accepts the runs of some times.
+func (a *jobsAPI) backfill(ctx context.Context, app string, req *apiv1.BackfillJobRequest, times []time.Time, resp *apiv1.BackfillJobResponse) error {
+	parent := traceParent(ctx)
+	type counts struct{ accepted, existing int32 }
+	n, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(counts, error)) {
+		var n counts
+		for _, at := range times {
+			duplicate, err := l.liveRun(app, job.NewRunID(app, req.Name, at, "")) != nil, error(nil)
+			if !req.DryRun {
+				_, duplicate, err = l.triggerJob(&trigger{app: app, name: req.Name, why: job.ByBackfill, at: at, traceParent: parent})
+			}
+			switch {
+			case err != nil:
+				answer(n, fmt.Errorf("%w (asking again goes on where this ended)", err))
+				return
+			case duplicate:
+				n.existing++
+			default:
+				n.accepted++
+			}
+		}
+		l.onDurable(func(err error) { answer(n, err) })
+	})
+	resp.Accepted += n.accepted
+	resp.Existing += n.existing
+	return err
+}
+
+// bulkPage is how many jobs one call of BulkJobs looks at.
+const bulkPage = 1000
+
+func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*apiv1.BulkJobsResponse, error) {
+	act, ok := bulkActions[req.Action]
+	if !ok {
+		return nil, status.Errorf(codes.InvalidArgument, "action: %q is neither pause, resume, trigger nor delete", req.Action)
+	}
+	if req.Prefix == "" && len(req.Names) == 0 && len(req.Labels) == 0 && !req.All {
+		return nil, status.Error(codes.InvalidArgument, "say which jobs: by prefix, names or labels, or all of them with all")
+	}
+	if len(req.Names) > bulkPage {
+		return nil, status.Errorf(codes.InvalidArgument, "%d names, the limit is %d", len(req.Names), bulkPage)
+	}
+	resp := &apiv1.BulkJobsResponse{}
+	names, err := a.selected(ctx, req, resp)
+	if err != nil {
+		return nil, err
+	}
+	resp.Matched = int32(len(names))
+	if req.DryRun {
+		return resp, nil
+	}
+	app, parent := appOf(req.App), traceParent(ctx)
+	for chunk := range slices.Chunk(names, maxCommands) {
+		failures, err := askDurable(ctx, a.s.loop, func(l *loop, answer func([]string, error)) {
+			var failures []string
+			for _, name := range chunk {
+				if err := act(l, app, name, parent); err != nil {
+					failures = append(failures, name+": "+status.Convert(err).Message())
+				}
+			}
+			l.onDurable(func(err error) { answer(failures, err) })
+		})
+		if err != nil {
+			return nil, err
+		}
+		resp.Changed += int32(len(chunk) - len(failures))
+		resp.Failures = append(resp.Failures, failures...)
+	}
+	resp.Failures = resp.Failures[:min(len(resp.Failures), 100)]
+	return resp, nil
+}
+
+var bulkActions = map[string]func(l *loop, app, name, traceParent string) error{
+	"pause": func(l *loop, app, name, _ string) error {
+		_, err := l.pauseJob(app, name, true)
+		return err
+	},
+	"resume": func(l *loop, app, name, _ string) error {
+		_, err := l.pauseJob(app, name, false)
+		return err
+	},
+	"trigger": func(l *loop, app, name, traceParent string) error {
+		_, _, err := l.triggerJob(&trigger{app: app, name: name, traceParent: traceParent})
+		return err
+	},
+	"delete": func(l *loop, app, name, _ string) error { return l.deleteJob(app, name) },
+}
+
+// selected returns the names of one page of jobs that a bulk request means.
+func (a *jobsAPI) selected(ctx context.Context, req *apiv1.BulkJobsRequest, resp *apiv1.BulkJobsResponse) ([]string, error) {
+	after, err := base64.RawURLEncoding.DecodeString(req.PageToken)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, "page_token is not one that this method returned")
+	}
+	if err := a.s.loop.caughtUp(ctx); err != nil {
+		return nil, err
+	}
+	rows, last, more, err := a.s.cfg.Store.Jobs(appOf(req.App), req.Prefix, string(after), bulkPage)
+	if err != nil {
+		return nil, err
+	}
+	if more {
+		resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(last))
+	}
+	var names []string
+	for _, value := range rows {
+		row, d := &apiv1.JobRow{}, &apiv1.Job{}
+		if err := proto.Unmarshal(value, row); err != nil {
+			return nil, err
+		}
+		if err := proto.Unmarshal(row.Definition, d); err != nil {
+			return nil, err
+		}
+		if wanted(req, d) {
+			names = append(names, d.Name)
+		}
+	}
+	return names, nil
+}
+
+func wanted(req *apiv1.BulkJobsRequest, d *apiv1.Job) bool {
+	if len(req.Names) > 0 && !slices.Contains(req.Names, d.Name) {
+		return false
+	}
+	for k, v := range req.Labels {
+		if got, ok := d.Labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return strings.HasPrefix(d.Name, req.Prefix)
+}
+
+func (a *runsAPI) ExplainRun(ctx context.Context, req *apiv1.ExplainRunRequest) (*apiv1.ExplainRunResponse, error) {
+	id, err := parseRun(req.Id)
+	if err != nil {
+		return nil, err
+	}
+	app := appOf(req.App)
+	live, err := ask(ctx, a.s.loop, func(l *loop) (*apiv1.ExplainRunResponse, error) {
+		if r := l.liveRun(app, id); r != nil {
+			return l.explain(r), nil
+		}
+		return nil, nil
+	})
+	if err != nil || live != nil {
+		return live, err
+	}
+	r, err := a.s.run(ctx, app, id)
+	if err != nil {
+		return nil, err
+	}
+	why := "it has ended"
+	if r.Error != "" {
+		why += ": " + r.Error
+	}
+	return &apiv1.ExplainRunResponse{State: r.State, Why: why}, nil
+}
+
+func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*apiv1.Run, error) {
+	id, err := parseRun(req.Id)
+	if err != nil {
+		return nil, err
+	}
+	app := appOf(req.App)
+	r, err := a.s.run(ctx, app, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case !job.State(r.State).Terminal():
+		return nil, status.Errorf(codes.FailedPrecondition, "run %s is %s: only a run that has ended can be retried", r.Id, r.State)
+	case r.Parent != "":
+		return nil, status.Errorf(codes.FailedPrecondition, "run %s is a part: retry its parent %s, which makes the parts that did not succeed anew", r.Id, r.Parent)
+	}
+	t := &trigger{
+		app: app, name: r.Job, why: job.ByRetry, cause: id, traceParent: traceParent(ctx),
+		hasInput: true, input: inputOf(r),
+	}
+	if r.Parts > 0 && r.PartsFailed > 0 {
+		if t.parts, err = a.failedParts(ctx, app, id, r); err != nil {
+			return nil, err
+		}
+	}
+	made, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(job.RunID, error)) {
+		made, _, err := l.triggerJob(t)
+		if err != nil {
+			answer(made, err)
+			return
+		}
+		l.onDurable(func(err error) { answer(made, err) })
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a.s.run(ctx, app, made)
+}
+
+func inputOf(r *apiv1.Run) []byte {
+	if len(r.InputBytes) > 0 {
+		return r.InputBytes
+	}
+	return []byte(r.Input)
+}
+
+// failedParts returns the numbers of a parent's parts that did not succeed.
+func (a *runsAPI) failedParts(ctx context.Context, app string, parent job.RunID, r *apiv1.Run) ([]int32, error) {
+	if err := a.s.loop.caughtUp(ctx); err != nil {
+		return nil, err
+	}
+	var failed []int32
+	for n := range r.Parts {
+		id := job.PartID(app, r.Job, r.PlannedAt.AsTime(), parent, n)
+		value, ok, err := a.s.cfg.Store.Run(app, id)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue // of a retried parent: it was not made, as it had succeeded
+		}
+		row := &apiv1.RunRow{}
+		if err := proto.Unmarshal(value, row); err != nil {
+			return nil, err
+		}
+		if row.State != string(job.Succeeded) {
+			failed = append(failed, n)
+		}
+	}
+	return failed, nil
+}

@@ -1,0 +1,234 @@
+package sched
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// roster is how one app sees the hosts while its runs are dispatched.
+type roster struct {
+	hosts []*host
+	cands []job.Candidate // in the order of hosts, by id
+	// states is what routing strategies remember of jobs once this turn is over,
+	// by the name of the job.
+	states map[string]*job.RouteState
+}
+
+// rosterOf looks at the hosts on behalf of an app.
+func (l *loop) rosterOf(app string) *roster {
+	ro := &roster{states: map[string]*job.RouteState{}}
+	for _, h := range l.hosts {
+		ro.hosts = append(ro.hosts, h)
+	}
+	slices.SortFunc(ro.hosts, func(a, b *host) int { return strings.Compare(a.hello.Host, b.hello.Host) })
+	for _, h := range ro.hosts {
+		c := job.Candidate{
+			ID: h.hello.Host, Name: h.hello.Name, Labels: h.hello.Labels,
+			Connected: h.connected, Draining: h.draining, Serves: h.serves(app),
+			Credits: h.credits, Slots: int32(h.hello.Slots), Running: int32(len(h.running)),
+		}
+		if h.load != nil {
+			c.CPU, c.Memory = h.load.Cpu, h.load.MemoryBytes
+		}
+		ro.cands = append(ro.cands, c)
+	}
+	return ro
+}
+
+// countJob counts the runs of a job on each host, for a routing that asks.
+func (ro *roster) countJob(r *job.Run) {
+	if r.Policy.Route.MaxHosts() == 0 {
+		return
+	}
+	for i, h := range ro.hosts {
+		ro.cands[i].OfJob = 0
+		for _, x := range h.running {
+			if x.Job == r.Job && x.App == r.App {
+				ro.cands[i].OfJob++
+			}
+		}
+	}
+}
+
+// pick returns the host for a run, or nil when none may take it now. before is
+// what the strategy remembered when the turn began.
+func (ro *roster) pick(r *job.Run, before *job.RouteState) *host {
+	s, ok := ro.states[r.Job]
+	if !ok && before != nil {
+		s = &job.RouteState{LastHost: before.LastHost, Seq: before.Seq, Uses: slices.Clone(before.Uses)}
+		ro.states[r.Job] = s
+	}
+	ro.countJob(r)
+	cands, hosts := ro.cands, ro.hosts
+	if pinned := pinnedTo(r); pinned != "" {
+		i := slices.IndexFunc(hosts, func(h *host) bool { return h.hello.Host == pinned })
+		if i < 0 {
+			return nil
+		}
+		cands, hosts = cands[i:i+1], hosts[i:i+1]
+	}
+	if i := r.Policy.Route.Pick(cands, r, s); i >= 0 {
+		return hosts[i]
+	}
+	return nil
+}
+
+// took notes that a host got a task. A nil roster is one that nobody asked yet.
+func (ro *roster) took(r *job.Run, h *host) {
+	if ro == nil {
+		return
+	}
+	if s := r.Policy.Route.Note(ro.states[r.Job], h.hello.Host); s != nil {
+		ro.states[r.Job] = s
+	}
+	i := slices.Index(ro.hosts, h)
+	ro.cands[i].Credits--
+	ro.cands[i].Running++
+}
+
+// why says for each host why it may not take a run; "" when it may.
+func (ro *roster) why(r *job.Run) []string {
+	ro.countJob(r)
+	ofJob := job.HostsOfJob(ro.cands)
+	whys := make([]string, len(ro.cands))
+	for i := range ro.cands {
+		if pinned := pinnedTo(r); pinned != "" && ro.cands[i].ID != pinned {
+			whys[i] = "is not the host of this part of the broadcast"
+			continue
+		}
+		whys[i] = r.Policy.Route.Why(r.App, &ro.cands[i], ofJob)
+	}
+	return whys
+}
+
+func pinnedTo(r *job.Run) string {
+	if r.IsPart() {
+		return r.Fan.Pinned
+	}
+	return ""
+}
+
+// choosy reports whether a run does not go to any host.
+func choosy(r *job.Run) bool { return r.Policy.Route != nil || pinnedTo(r) != "" }
+
+// memory returns what the routing strategy of a run's job remembers.
+func (l *loop) memory(r *job.Run) *job.RouteState {
+	if j := l.job(r.App, r.Job); j != nil {
+		return j.Route
+	}
+	return nil
+}
+
+// assigned reports whether r was given to a host in this turn already.
+func (l *loop) assigned(r *job.Run, h *host) bool {
+	if !choosy(r) {
+		return h.running[r.ID] != nil
+	}
+	for _, h := range l.hosts {
+		if h.running[r.ID] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// stick puts a run aside that no host may take now.
+func (l *loop) stick(r *job.Run) {
+	l.stuck = append(l.stuck, r)
+	if !l.stuckTimer {
+		l.stuckTimer = true
+		l.wheel.Add(l.nowMs+stuckFor, retryStuck{})
+	}
+}
+
+// stuckFor is how long a run stays aside before the hosts are looked at again. Whatever makes a host able (it
+// joins, it has a free slot, its load falls) is seen by then.
+const stuckFor = 100 // ms
+
+// retryStuck is the wheel's entry for what was put aside.
+type retryStuck struct{}
+
+func (l *loop) unstick() {
+	l.stuckTimer = false
+	stuck := l.stuck
+	l.stuck = nil
+	for _, r := range stuck {
+		if l.due(r) {
+			l.enqueue(r)
+		}
+	}
+}
+
+// fanOut makes a run that is due into parts.
+func (l *loop) fanOut(r *job.Run) {
+	if l.cramped() {
+		l.wheel.Add(l.nowMs+armWindow, &again{r: r})
+		return
+	}
+	f := &apiv1.Fanned{Run: r.ID[:], Parts: r.Policy.Shards}
+	if r.Policy.Broadcast {
+		ro := l.rosterOf(r.App)
+		for i := range ro.cands {
+			ro.cands[i].Credits = max(ro.cands[i].Credits, 1) // a host that is busy now gets its part later
+		}
+		for i, why := range ro.why(r) {
+			if why == "" {
+				f.Hosts = append(f.Hosts, ro.cands[i].ID)
+			}
+		}
+		if f.Parts = int32(len(f.Hosts)); f.Parts == 0 {
+			l.stick(r)
+			return
+		}
+	}
+	if r.Fan != nil {
+		f.Only = r.Fan.Only
+	}
+	l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Fanned{Fanned: f}})
+}
+
+// explain says why a live run is where it is.
+func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
+	resp := &apiv1.ExplainRunResponse{State: string(r.State)}
+	ln := l.lines[jobKey{r.App, r.Job}]
+	switch {
+	case r.HasParts():
+		resp.Why = fmt.Sprintf("%d of its %d parts have ended", r.Fan.Succeeded+r.Fan.Failed, r.Fan.Parts)
+		return resp
+	case r.State == job.Running:
+		resp.Why = fmt.Sprintf("attempt %d is on host %s", r.Attempt, r.Host)
+		return resp
+	case r.State == job.Armed && r.PlannedMs > l.nowMs:
+		resp.Why = "its time has not come"
+	case r.State == job.Waiting && r.RetryMs > l.nowMs:
+		resp.Why = "it waits for its next attempt"
+	case ln != nil && slices.Contains(ln.held, r):
+		resp.State, resp.Why = string(job.Queued), fmt.Sprintf("%d runs of the job are under way, and its overlap policy holds it behind them", len(ln.in))
+	case r.Policy.Rate > 0 && l.rates[jobKey{r.App, r.Job}] != nil && l.rates[jobKey{r.App, r.Job}].waiting > 0:
+		resp.State, resp.Why = string(job.Queued), fmt.Sprintf("the job starts at most %d times in %s", r.Policy.Rate, r.Policy.RatePer)
+	default:
+		resp.State = string(job.Queued)
+	}
+	ro := l.rosterOf(r.App)
+	able := 0
+	for i, why := range ro.why(r) {
+		resp.Hosts = append(resp.Hosts, &apiv1.HostVerdict{Host: ro.cands[i].ID, Name: ro.cands[i].Name, Able: why == "", Why: why})
+		if why == "" {
+			able++
+		}
+	}
+	switch {
+	case resp.Why != "":
+	case len(ro.cands) == 0:
+		resp.Why = "there is no host: start one with `wheelwork host`"
+	case able == 0:
+		resp.Why = "no host may take it now"
+	default:
+		resp.Why = "its turn has not come: other runs are before it"
+	}
+	return resp
+}
