@@ -27,6 +27,10 @@ type Options struct {
 	// TLS is used for https addresses. Default: the system's roots, TLS 1.2 or later.
 	TLS *tls.Config
 
+	// Ack says when a command is answered: [Applied] when it is done, [Kept] when a server has it for certain and will do
+	// it, or make it a dead letter, later. Default: Applied.
+	Ack Ack
+
 	// MaxPending bounds the commands that are not answered yet. Whoever calls
 	// when it is reached waits, or is refused with [ErrFull] by the Try forms.
 	// Default: 8192. At most 65 536.
@@ -109,8 +113,11 @@ func (o Options) limits() (limits, error) {
 		timeout:  cmp.Or(o.Timeout, time.Minute),
 		attempt:  cmp.Or(o.AttemptTimeout, 5*time.Second),
 		retryFor: max(cmp.Or(o.RetryFor, 30*time.Second), 0),
+		ack:      cmp.Or(o.Ack, Applied),
 	}
 	switch {
+	case l.ack != Applied && l.ack != Kept:
+		return l, fmt.Errorf("the Ack is %q: want %q or %q", o.Ack, Applied, Kept)
 	case l.commands < 1 || l.commands > maxPending:
 		return l, fmt.Errorf("MaxPending is %d: want 1 to %d", l.commands, maxPending)
 	case l.bytes < maxBatchBytes:

@@ -30,7 +30,12 @@ type Pending struct {
 // Answer is what the server did with a command.
 type Answer struct {
 	Result Result
-	RunID  string // of a trigger; empty otherwise
+	RunID  string // of a trigger that was done; empty otherwise
+	// Message is the number of a command that is kept, in the queue of its server; 0 otherwise.
+	Message uint64
+	// Sync is what the server's acknowledgement rests on: "always" (synced to the device), "interval" (a power cut
+	// takes up to 100 ms) or "os".
+	Sync string
 }
 
 // Done is closed when the command is answered or has failed.

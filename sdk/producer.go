@@ -81,6 +81,7 @@ type producer struct {
 type limits struct {
 	commands, bytes            int
 	timeout, attempt, retryFor time.Duration
+	ack                        Ack
 }
 
 // waiter is a caller for whose command there is no room yet.
@@ -562,7 +563,7 @@ func (l *lane) takeLocked(number uint64, unanswered int) *apiv1.ProduceRequest {
 		return nil
 	}
 	m := message{number: number, commands: slices.Clone(l.queue[:n])}
-	request := &apiv1.ProduceRequest{Number: number, Commands: make([]*apiv1.Command, n)}
+	request := &apiv1.ProduceRequest{Number: number, Commands: make([]*apiv1.Command, n), Ack: string(l.p.limits.ack)}
 	now := l.p.now()
 	for i, c := range m.commands {
 		request.Commands[i] = c.command
@@ -618,6 +619,7 @@ func (l *lane) settle(answer *apiv1.ProduceResponse) (err error) {
 			err = status.Error(codes.Unavailable, cmp.Or(r.GetError(), "the server is unavailable"))
 		default:
 			result, err := outcome(c, r)
+			result.Sync = answer.GetSync()
 			ended = append(ended, l.p.endLocked(c, result, err))
 		}
 	}
@@ -636,7 +638,7 @@ func outcome(c *Pending, r *apiv1.CommandResult) (Answer, error) {
 	code := codes.Code(r.GetCode())
 	switch {
 	case code == codes.OK:
-		return Answer{Result: Result(r.GetResult()), RunID: r.GetRunId()}, nil
+		return Answer{Result: Result(r.GetResult()), RunID: r.GetRunId(), Message: r.GetMessage()}, nil
 	case code == codes.NotFound && c.uncertain && c.command.GetDelete() != nil:
 		return Answer{Result: Deleted}, nil // by the first sending, whose answer was lost
 	}

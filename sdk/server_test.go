@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -158,5 +159,57 @@ func dev(t *testing.T) node.Ready {
 		ended <- nil // for the clean-up
 		t.Fatal(err)
 		return node.Ready{}
+	}
+}
+
+// TestKept leaves commands with the real server. They are done in the order of
+// each job, once, and what cannot be done becomes a dead letter.
+func TestKept(t *testing.T) {
+	ready := dev(t)
+	client, err := sdk.Dial(t.Context(), ready.URL, sdk.Options{Token: ready.Token, Ack: sdk.Kept})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close() //nolint:errcheck // every answer has come
+	if _, _, err := client.PushModule(t.Context(), sdk.Upload{Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+		t.Fatal(err)
+	}
+	const triggers = 300
+	pending := []*sdk.Pending{client.ApplyAsync(t.Context(), &sdk.Job{Name: "kept", Handler: &sdk.Handler{Module: "greet@1"}})}
+	for range triggers {
+		pending = append(pending, client.TriggerAsync(t.Context(), sdk.Trigger{Job: "kept"}))
+	}
+	pending = append(pending, client.TriggerAsync(t.Context(), sdk.Trigger{Job: "nobody"}))
+	for _, p := range pending {
+		a, err := p.Wait(t.Context())
+		if err != nil || a.Result != sdk.Accepted || a.Message == 0 || a.RunID != "" || a.Sync != "always" {
+			t.Fatalf("answer %+v, %v", a, err)
+		}
+	}
+	queues := apiv1.NewQueuesClient(connect(t, ready.URL))
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+ready.Token)
+	for {
+		q, err := queues.GetQueues(ctx, &apiv1.GetQueuesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(q.Topics) == 1 && len(q.Topics[0].Groups) == 1 && q.Topics[0].Groups[0].Lag == 0 {
+			break
+		}
+		runtime.Gosched()
+	}
+	runs := 0
+	for _, err := range client.Runs(t.Context(), sdk.RunQuery{Job: "kept"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs++
+	}
+	if runs != triggers {
+		t.Errorf("%d runs of %d triggers", runs, triggers)
+	}
+	dead, err := queues.ListDeadLetters(ctx, &apiv1.ListDeadLettersRequest{})
+	if err != nil || len(dead.Letters) != 1 || !strings.Contains(dead.Letters[0].LastError, "nobody") {
+		t.Errorf("dead letters %v, %v", dead, err)
 	}
 }

@@ -25,6 +25,15 @@ const DefaultApp = "default"
 // Succeeded is the one state of a [Run] that says that its handler did its work.
 const Succeeded = "succeeded"
 
+// Ack says when a command is answered. The texts are part of the API.
+type Ack string
+
+// The acknowledgements.
+const (
+	Applied Ack = "applied"  // the command is done and durable
+	Kept    Ack = "accepted" // the command is durable, and will be done in the order of its job
+)
+
 // Result says what the server did with a command.
 type Result string
 
