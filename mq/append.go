@@ -39,10 +39,12 @@ func (c *chunk) end() int64 { return c.off + int64(len(c.buf)-c.head) }
 // awaited reports whether somebody waits for the chunk.
 func (c *chunk) awaited() bool { return c.units > 0 }
 
-// Append stages recs, in order and as one unit, and returns the sequence of the first; the others follow without a gap. It does
-// not wait for the disk: done, which may be nil, is called exactly once, on the flusher's goroutine and in the order
-// of the Appends, with nil when the unit is durable under the sync policy, or with the error that made the log read-only; the unit
-// may then still be found after the next Open. done must be quick and must not call Append, Trim or Close of this log.
+// Append stages recs, in order and as one unit, and returns the sequence of the first; the others follow without a gap.
+// It does not wait for the disk: done, which may be nil, is called exactly once, in the order of the Appends, with nil
+// when the unit is durable under the sync policy, or with the error that made the log read-only; the unit may then still
+// be found after the next Open. done runs on the goroutine that flushes, which is the log's or that of a producer in
+// Write: it must be quick and must not call Append, Trim or Close of this log, and who calls Write must hold nothing
+// that done takes.
 //
 // A unit is atomic: after a crash all of its records are there or none. An empty unit is a barrier: its done is
 // called when everything staged before is durable.
@@ -59,9 +61,16 @@ func (l *Log) Append(recs []Record, done func(error)) (first uint64, err error) 
 // share flushes, and one wake-up. An error that wraps ErrReadOnly leaves open whether the unit will be found by the next
 // Open; any other means that nothing was staged.
 func (l *Log) Write(recs []Record) (first uint64, err error) {
-	first, flight, err := l.append(recs, nil, wait)
+	how := wait
+	if l.flusher.lone.Load() {
+		how = lead
+	}
+	first, flight, err := l.append(recs, nil, how)
 	if err != nil {
 		return 0, err
+	}
+	if how == lead && !l.flusher.lead() {
+		signal(l.wake)
 	}
 	<-flight.landed
 	return first, flight.err
@@ -80,6 +89,7 @@ const (
 	lazy     interest = iota // not at all, and it is in no hurry
 	callback                 // its done is called
 	wait                     // it waits for the chunk's flight
+	lead                     // it does, and wakes nobody: it may flush by itself
 )
 
 func (l *Log) append(recs []Record, done func(error), how interest) (uint64, *flight, error) {
@@ -106,7 +116,7 @@ func (l *Log) append(recs []Record, done func(error), how interest) (uint64, *fl
 	switch how {
 	case callback:
 		c.done = append(c.done, done)
-	case wait:
+	case wait, lead:
 		if c.wait == nil {
 			c.wait = &flight{landed: make(chan struct{})}
 		}
@@ -117,7 +127,7 @@ func (l *Log) append(recs []Record, done func(error), how interest) (uint64, *fl
 	}
 	flight := c.wait
 	l.mu.Unlock()
-	if idle || rolled {
+	if (idle || rolled) && how != lead {
 		signal(l.wake)
 	}
 	return first, flight, nil

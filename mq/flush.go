@@ -3,12 +3,24 @@ package mq
 import (
 	"fmt"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// flusher owns everything between the staged chunks and the disk. Only its goroutine touches it.
+// flusher owns everything between the staged chunks and the disk. Who holds role is the flusher: its goroutine, or a
+// lone producer that flushes what it has just staged, which spares two changes of goroutines.
 type flusher struct {
-	l *Log
+	l    *Log
+	role sync.Mutex
+	// lone means that the last group had one unit. It lets the next producer try for the role.
+	lone atomic.Bool
+	// armed means that timer runs.
+	armed atomic.Bool
+	timer *time.Timer // wakes an idle log; touched by the goroutine alone
+
+	// The fields below belong to who has the role.
+
 	// target is how many units the next group should have before it is cut; see gather.
 	target int64
 	// marked is the durability that the last commit on its way to the disk states.
@@ -18,38 +30,65 @@ type flusher struct {
 	// dirty is where the unsynced bytes of the active segment start, -1 when there are none.
 	dirty      int64
 	dirtySince time.Time
-	// timer wakes an idle log. It is left running while flushes go on, and set anew only when it has fired.
-	timer *time.Timer
-	armed bool
-	last  time.Time // start of the last flush
+	last       time.Time // start of the last flush
+	failed     bool
 }
 
-func (l *Log) runFlusher() {
-	defer close(l.flushed)
-	f := &flusher{l: l, marked: l.durable.Load(), dirty: -1, timer: time.NewTimer(lazyDelay), armed: true}
+// newFlusher returns the flusher of a log that is loaded.
+func (l *Log) newFlusher() (*flusher, error) {
+	f := &flusher{l: l, marked: l.durable.Load(), dirty: -1, timer: time.NewTimer(lazyDelay)}
+	f.armed.Store(true)
+	return f, f.readPage()
+}
+
+func (f *flusher) run() {
+	defer close(f.l.flushed)
 	defer f.timer.Stop()
-	if err := f.readPage(); err != nil {
-		l.fail(err, nil)
-		return
-	}
 	for {
 		why := f.wait()
-		chunks, err := f.next(why)
-		for i, c := range chunks {
-			if err = f.persist(c, why); err != nil {
-				chunks = chunks[i:]
-				break
-			}
-			f.acknowledge(c)
-		}
-		if err != nil {
-			l.fail(err, chunks)
-			return
-		}
-		if why == flushClose {
+		f.role.Lock()
+		f.flush(why)
+		failed := f.failed
+		f.role.Unlock()
+		if failed || why == flushClose {
 			return
 		}
 	}
+}
+
+// flush writes what is staged and calls back. The caller has the role.
+func (f *flusher) flush(why reason) {
+	if f.failed {
+		return
+	}
+	chunks, err := f.next(why)
+	for i, c := range chunks {
+		if err = f.persist(c, why); err != nil {
+			chunks = chunks[i:]
+			break
+		}
+		f.acknowledge(c)
+	}
+	if err != nil {
+		f.failed = true
+		f.l.fail(err, chunks)
+	}
+}
+
+// lead lets a lone producer flush what it has staged, and reports false when the goroutine has to: others write as
+// well, or somebody is at it.
+func (f *flusher) lead() bool {
+	if !f.lone.Load() || f.l.queued.Load() != 1 || !f.role.TryLock() {
+		return false
+	}
+	f.flush(flushUnits)
+	failed := f.failed
+	f.role.Unlock()
+	// Who came meanwhile found the role taken; and somebody has to note later that this group is durable.
+	if failed || f.l.queued.Load() > 0 || !f.armed.Load() {
+		signal(f.l.wake)
+	}
+	return true
 }
 
 // readPage reads what the active segment's last page holds after Open. Only the flusher writes, so that it is
@@ -86,24 +125,22 @@ const (
 // wait blocks until there is a reason to flush.
 func (f *flusher) wait() reason {
 	for {
-		f.l.mu.Lock()
-		staged := f.l.open.count > 0
-		urgent := f.l.queued.Load() > 0 || len(f.l.ready) > 0
-		later := staged || f.dirty >= 0 && f.l.cfg.Sync == Interval || f.marked < f.l.synced
-		f.l.mu.Unlock()
+		staged, urgent, later, idle := f.pending()
 		if urgent {
 			return flushUnits
 		}
-		if later && !f.armed {
-			f.arm(lazyDelay)
+		if later && !f.armed.Load() {
+			if idle >= lazyDelay {
+				f.arm(lazyDelay)
+			} else {
+				f.arm(lazyDelay - idle)
+			}
 		}
 		select {
 		case <-f.l.wake:
 		case <-f.timer.C:
-			f.armed = false
-			if idle := time.Since(f.last); later && idle < lazyDelay {
-				f.arm(lazyDelay - idle)
-			} else if later {
+			f.armed.Store(false)
+			if _, _, later, idle := f.pending(); later && idle >= lazyDelay {
 				return flushIdle
 			}
 		case <-f.l.stopping:
@@ -115,10 +152,26 @@ func (f *flusher) wait() reason {
 	}
 }
 
+// pending says what there is to do: records are staged, somebody waits, something can wait a little; and how long ago the last
+// flush began.
+func (f *flusher) pending() (staged, urgent, later bool, idle time.Duration) {
+	f.role.Lock()
+	defer f.role.Unlock()
+	if f.failed {
+		return false, true, false, 0
+	}
+	f.l.mu.Lock()
+	defer f.l.mu.Unlock()
+	staged = f.l.open.count > 0
+	urgent = f.l.queued.Load() > 0 || len(f.l.ready) > 0
+	later = staged || f.dirty >= 0 && f.l.cfg.Sync == Interval || f.marked < f.l.synced
+	return staged, urgent, later, time.Since(f.last)
+}
+
 // arm sets the timer, which must have fired.
 func (f *flusher) arm(d time.Duration) {
 	f.timer.Reset(d)
-	f.armed = true
+	f.armed.Store(true)
 }
 
 // maxYields ends gathering where the clock stands still, as it does inside a test's bubble of fake time.
@@ -260,6 +313,7 @@ func (f *flusher) acknowledge(c *chunk) {
 	}
 	l.staged -= c.end() - c.off
 	f.target = l.queued.Load() + int64(c.units*9+9)/10
+	f.lone.Store(c.units <= 1 && f.target <= 1)
 	l.changed.Broadcast()
 	l.mu.Unlock()
 

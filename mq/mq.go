@@ -154,13 +154,14 @@ func (c *Config) reserve(total int64) int64 {
 // Three goroutines belong to it, from Open to Close: the flusher, which writes, syncs and calls back, the preparer,
 // which fills the next segment, and the scrubber, which looks for rot in those that are sealed.
 type Log struct {
-	cfg    Config
-	disk   disk
-	store  storeID
-	epoch  uint32
-	access access // the writer in use
-	unlock func() error
-	scrub  *scrubber
+	cfg     Config
+	disk    disk
+	store   storeID
+	epoch   uint32
+	access  access // the writer in use
+	unlock  func() error
+	scrub   *scrubber
+	flusher *flusher
 
 	wake     chan struct{} // capacity 1: there is something for the flusher
 	prepare  chan struct{} // capacity 1: there may be something for the preparer

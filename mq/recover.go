@@ -49,7 +49,11 @@ func open(cfg Config, d disk, unlock func() error) (*Log, error) {
 		return nil, errors.Join(err, l.closeFiles())
 	}
 	l.open = l.newChunk()
-	go l.runFlusher()
+	var err error
+	if l.flusher, err = l.newFlusher(); err != nil {
+		return nil, errors.Join(err, l.closeFiles())
+	}
+	go l.flusher.run()
 	go l.runPreparer()
 	go l.scrub.run()
 	signal(l.prepare)
