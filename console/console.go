@@ -40,8 +40,10 @@ type console struct {
 
 	jobs    apiv1.JobsClient
 	runs    apiv1.RunsClient
+	dates   apiv1.CalendarsClient
 	modules apiv1.ModulesClient
 	cluster apiv1.ClusterClient
+	queues  apiv1.QueuesClient
 	health  grpc_health_v1.HealthClient
 
 	sessions *sessions
@@ -86,8 +88,10 @@ func newConsole(cfg Config) (*console, error) {
 		log:      cfg.Logger,
 		jobs:     apiv1.NewJobsClient(cfg.Conn),
 		runs:     apiv1.NewRunsClient(cfg.Conn),
+		dates:    apiv1.NewCalendarsClient(cfg.Conn),
 		modules:  apiv1.NewModulesClient(cfg.Conn),
 		cluster:  apiv1.NewClusterClient(cfg.Conn),
+		queues:   apiv1.NewQueuesClient(cfg.Conn),
 		health:   grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions: newSessions(),
 		views:    views,
@@ -128,12 +132,25 @@ func (c *console) routes() []route {
 		{pattern: "GET /modules", page: c.toApp("modules")},
 		{pattern: "GET /hosts", page: c.hostsPage},
 
+		{pattern: "GET /dead-letters", page: c.deadPage},
+		{pattern: "POST /dead-letters/replay", page: c.replayDead},
+		{pattern: "GET /dead-letters/drop", page: c.dropDeadPage},
+		{pattern: "POST /dead-letters/drop", page: c.dropDead},
+		{pattern: "GET /dead-letters/{id}", page: c.deadLetterPage},
+		{pattern: "POST /dead-letters/{id}/edit", page: c.editDead},
+		{pattern: "POST /dead-letters/{id}/replay", page: c.replayDead},
+		{pattern: "GET /dead-letters/{id}/drop", page: c.dropDeadPage},
+		{pattern: "POST /dead-letters/{id}/drop", page: c.dropDead},
+
 		{pattern: "GET /apps/{app}", page: c.overviewPage},
 		{pattern: "GET /apps/{app}/jobs", page: c.jobsPage},
 		{pattern: "GET /apps/{app}/jobs/{name}", page: c.jobPage},
 		{pattern: "POST /apps/{app}/jobs/{name}/run", page: c.runJob},
 		{pattern: "POST /apps/{app}/jobs/{name}/pause", page: c.pauseJob},
 		{pattern: "POST /apps/{app}/jobs/{name}/resume", page: c.resumeJob},
+		{pattern: "POST /apps/{app}/jobs/{name}/skip", page: c.skipNext},
+		{pattern: "GET /apps/{app}/jobs/{name}/backfill", page: c.backfillPage},
+		{pattern: "POST /apps/{app}/jobs/{name}/backfill", page: c.backfill},
 		{pattern: "GET /apps/{app}/jobs/{name}/delete", page: c.deleteJobPage},
 		{pattern: "POST /apps/{app}/jobs/{name}/delete", page: c.deleteJob},
 		{pattern: "GET /apps/{app}/runs", page: c.runsPage},
@@ -144,6 +161,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /apps/{app}/runs/{id}/output", page: c.runOutput},
 		{pattern: "GET /apps/{app}/runs/{id}/cancel", page: c.cancelRunPage},
 		{pattern: "POST /apps/{app}/runs/{id}/cancel", page: c.cancelRun},
+		{pattern: "POST /apps/{app}/runs/{id}/retry", page: c.retryRun},
 		{pattern: "GET /apps/{app}/modules", page: c.modulesPage},
 		{pattern: "POST /apps/{app}/modules", page: c.uploadForm},
 		{pattern: "/", page: c.nothingHere},

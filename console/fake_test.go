@@ -43,8 +43,10 @@ const (
 type fakeAPI struct {
 	apiv1.UnimplementedJobsServer
 	apiv1.UnimplementedRunsServer
+	apiv1.UnimplementedCalendarsServer
 	apiv1.UnimplementedModulesServer
 	apiv1.UnimplementedClusterServer
+	apiv1.UnimplementedQueuesServer
 
 	mu      sync.Mutex
 	jobs    []*apiv1.Job
@@ -52,9 +54,13 @@ type fakeAPI struct {
 	logs    map[string][]*apiv1.LogLine
 	modules []*apiv1.Module
 	hosts   []*apiv1.Host
+	letters []*apiv1.DeadLetter
 	asked   []proto.Message // every unary request, for what a page asked
 	changed chan struct{}   // closed and replaced at each change
 	revoked bool            // the good token is no longer good
+
+	skipped, backfilled int    // how often, how many runs
+	denied              string // a permission that the good token lacks
 }
 
 func newFake() *fakeAPI {
@@ -109,6 +115,7 @@ func (f *fakeAPI) populate() *fakeAPI {
 			PlannedAt: ts(at), AcceptedAt: ts(at), StartedAt: ts(at), FinishedAt: ts(at - 1234*time.Millisecond), Attempt: 1, MaxAttempts: 4, Host: "host-b",
 		})
 	}
+	f.populatePolicies(ts)
 	f.logs[liveRun] = []*apiv1.LogLine{
 		{Offset: 0, Time: ts(6 * time.Second), Attempt: 2, Level: "info", Text: "reading orders"},
 		{Offset: 1, Time: ts(5 * time.Second), Attempt: 2, Level: "warn", Text: evil + "\nsecond line\r\nevent: end"},
@@ -123,6 +130,7 @@ func (f *fakeAPI) populate() *fakeAPI {
 		{Id: "host-a", Name: "node-1 " + evil, State: "up", Labels: map[string]string{"zone": "eu-1"}, Version: "v0.1.0", Slots: 16, Running: 5, Credits: 1019, Cpu: 0.37, MemoryBytes: 91 << 20, LastSeenAt: ts(time.Second)},
 		{Id: "host-b", Name: "node-2", State: "lost", Version: "v0.1.0", Slots: 8, LastSeenAt: ts(40 * time.Second)},
 	}
+	f.letters = deadLetters(ts)
 	return f
 }
 
@@ -135,6 +143,9 @@ func (f *fakeAPI) authorize(ctx context.Context, method string) error {
 	defer f.mu.Unlock()
 	if got := md.Get("authorization"); len(got) != 1 || got[0] != "Bearer "+goodToken || f.revoked {
 		return status.Error(codes.Unauthenticated, "the token is missing or wrong")
+	}
+	if f.denied != "" && permission(method) == f.denied {
+		return status.Errorf(codes.PermissionDenied, "the token lacks the permission %s", f.denied)
 	}
 	return nil
 }
@@ -161,8 +172,10 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 		}))
 	apiv1.RegisterJobsServer(srv, f)
 	apiv1.RegisterRunsServer(srv, f)
+	apiv1.RegisterCalendarsServer(srv, f)
 	apiv1.RegisterModulesServer(srv, f)
 	apiv1.RegisterClusterServer(srv, f)
+	apiv1.RegisterQueuesServer(srv, f)
 	grpc_health_v1.RegisterHealthServer(srv, health.NewServer())
 	go func() { _ = srv.Serve(lis) }()
 	t.Cleanup(srv.Stop)

@@ -35,6 +35,7 @@ func newGateway(conn *grpc.ClientConn) (http.Handler, error) {
 	for _, register := range []func() error{
 		func() error { return apiv1.RegisterJobsHandlerClient(ctx, mux, apiv1.NewJobsClient(conn)) },
 		func() error { return apiv1.RegisterRunsHandlerClient(ctx, mux, apiv1.NewRunsClient(conn)) },
+		func() error { return apiv1.RegisterAppsHandlerClient(ctx, mux, apiv1.NewAppsClient(conn)) },
 		func() error { return apiv1.RegisterCalendarsHandlerClient(ctx, mux, apiv1.NewCalendarsClient(conn)) },
 		func() error { return apiv1.RegisterQueuesHandlerClient(ctx, mux, apiv1.NewQueuesClient(conn)) },
 		func() error { return apiv1.RegisterModulesHandlerClient(ctx, mux, apiv1.NewModulesClient(conn)) },

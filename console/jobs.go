@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,16 +74,34 @@ func (c *console) jobPage(v *visit) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	view.Times = upcoming(view.Job, time.Now(), shownTimes)
+	calendars, err := c.calendars(v, view.Schedule)
+	if err != nil {
+		return err
+	}
+	view.Times = upcoming(view.Job, calendars, time.Now(), shownTimes)
 	view.Format = "yaml"
 	if v.r.URL.Query().Get("format") == "json" {
 		view.Format = "json"
 	}
-	var err error
 	if view.Definition, err = definition(view.Job, view.Format); err != nil {
 		return err
 	}
 	return c.show(v, "job", "jobs", view)
+}
+
+// calendars fetches those that a schedule names.
+func (c *console) calendars(v *visit, s *apiv1.Schedule) (job.Calendars, error) {
+	found := map[string]*job.Calendar{}
+	for _, name := range slices.Concat(s.GetInclude(), s.GetExclude()) {
+		answer, err := c.dates.GetCalendar(v.ctx, &apiv1.GetCalendarRequest{App: v.app, Name: name})
+		if err != nil {
+			return nil, err
+		}
+		if found[name], err = job.CompileCalendar(answer); err != nil {
+			return nil, err
+		}
+	}
+	return func(name string) *job.Calendar { return found[name] }, nil
 }
 
 // definition writes what `wheelwork job apply` would read: the fields that the

@@ -17,29 +17,53 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
 )
 
 // pages are the addresses of every page that a visitor can reach, with texts
 // that must be on it.
 func pages() map[string][]string {
 	return map[string][]string{
-		"/apps/default":                             {"Runs per minute", "103\u202f374", "Needs attention", "840µs", "61.0 GiB", failedRun, "at most"},
-		"/apps/default/jobs":                        {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "page=token%2F2%26x%3Dy"},
-		"/apps/default/jobs?prefix=nothing":         {"No job of this app"},
-		"/apps/default/jobs/totals":                 {"Next times", "CST", "handler:", "module: totals@1", "Run now", "/jobs/totals/delete", "up to 3 times"},
-		"/apps/default/jobs/totals?format=json":     {"&#34;module&#34;: &#34;totals@1&#34;"},
-		"/apps/default/jobs/report":                 {"Resume", "If it were resumed now"},
-		"/apps/default/jobs/by-hand":                {"Only when triggered", "wheelwork job trigger by-hand --wait"},
-		"/apps/default/jobs/totals/delete":          {"Delete the job totals?"},
-		"/apps/default/runs":                        {liveRun, failedRun, doneRun, "page=more%26runs", "Timed out"},
-		"/apps/default/runs?state=failed":           {failedRun, `value="failed" selected`},
-		"/apps/default/runs?host=nowhere":           {"No run matches"},
-		"/apps/default/runs/" + liveRun:             {"42 %", "Attempt 2", "Cancel the run", "12345678901234567890", "connection reset", "Waiting to retry"},
-		"/apps/default/runs/" + failedRun:           {"Why it failed", "line 17", "main.go:42", "00 01 02 ff", "Failed for good"},
-		"/apps/default/runs/" + doneRun:             {"Run the job again", "Succeeded"},
-		"/apps/default/runs/" + liveRun + "/cancel": {"Cancel this run of totals?"},
-		"/apps/default/modules":                     {"totals", "abababababab", "2.0 MiB", "wheelwork_v1.input", "enctype=\"multipart/form-data\""},
-		"/hosts":                                    {"node-1", "5/16", "37 %", "zone=eu-1", "Lost"},
+		"/apps/default":                         {"Runs per minute", "103\u202f374", "Needs attention", "840µs", "61.0 GiB", failedRun, "at most"},
+		"/apps/default/jobs":                    {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "page=token%2F2%26x%3Dy"},
+		"/apps/default/jobs?prefix=nothing":     {"No job of this app"},
+		"/apps/default/jobs/totals":             {"Next times", "CST", "handler:", "module: totals@1", "Run now", "/jobs/totals/delete", "up to 3 times"},
+		"/apps/default/jobs/totals?format=json": {"&#34;module&#34;: &#34;totals@1&#34;"},
+		"/apps/default/jobs/report":             {"Resume", "If it were resumed now"},
+		"/apps/default/jobs/by-hand":            {"Only when triggered", "wheelwork job trigger by-hand --wait"},
+		"/apps/default/jobs/policed": {
+			"Daily from 09:00 to 17:00 every 30m, UTC, on mon, tue, at most 100 times, not on the dates of holidays", "Mon 2040-01-02 09:00:00 UTC",
+			"Each one runs, at most 5 of the last 6h, when they are later than 1m", "One after another, at most 3 wait", "Must start within 10m",
+			"-2 of -10 to 10", "At most 2 starts in 1s", "By a hash of the input, only on h1, labels gpu, zone=a, on at most 2 hosts at once, at least 25 % of the CPU free, memory below 1.0 GiB, at least 1 slots free",
+			"12 parts", "The output of the last one is the input, Each time one of these ends:", `<a href="/apps/default/jobs/sweep">sweep</a>`,
+			"/jobs/policed/skip", "/jobs/policed/backfill",
+		},
+		"/apps/default/jobs/totals/backfill":                                                                    {"Show what it would do", "datetime-local", "From (UTC)"},
+		"/apps/default/jobs/totals/backfill?accepted=5&existing=12":                                             {"New runs: 5. Times that had a run already: 12.", "/apps/default/runs?job=totals"},
+		"/apps/default/jobs/totals/backfill?accepted=5&existing=1&from=2026-03-01T00:00&until=2026-04-01T00:00": {`value="2026-03-01T00:00"`, "There are more"},
+		"/apps/default/runs/" + parentRun():                                                                     {"12 succeeded, 48 did not, 0 are live", ">60</span>", "part=50", "Retry the parts that did not succeed", `<td class="n">49</td>`},
+		"/apps/default/runs/" + parentRun() + "?part=50":                                                        {`<td class="n">50</td>`, `<td class="n">59</td>`},
+		"/apps/default/runs/" + partRun(3):                                                                      {"3 of 60", parentRun(), "Fan-out"},
+		"/apps/default/runs/" + queuedRun:                                                                       {"Why it is waiting", "no host may take it", "it lacks the label gpu", "May take it", "Dependency", doneRun, "7 more planned times"},
+		"/apps/default/jobs/totals/delete":                                                                      {"Delete the job totals?"},
+		"/apps/default/runs":                                                                                    {liveRun, failedRun, doneRun, "page=more%26runs", "Timed out"},
+		"/apps/default/runs?state=failed":                                                                       {failedRun, `value="failed" selected`},
+		"/apps/default/runs?host=nowhere":                                                                       {"No run matches"},
+		"/apps/default/runs/" + liveRun:                                                                         {"42 %", "Attempt 2", "Cancel the run", "12345678901234567890", "connection reset", "Waiting to retry"},
+		"/apps/default/runs/" + failedRun:                                                                       {"Why it failed", "line 17", "main.go:42", "00 01 02 ff", "Failed for good"},
+		"/apps/default/runs/" + doneRun:                                                                         {"Run the job again", "Succeeded"},
+		"/apps/default/runs/" + liveRun + "/cancel":                                                             {"Cancel this run of totals?"},
+		"/apps/default/modules":                                                                                 {"totals", "abababababab", "2.0 MiB", "wheelwork_v1.input", "enctype=\"multipart/form-data\""},
+		"/hosts":                                                                                                {"node-1", "5/16", "37 %", "zone=eu-1", "Lost"},
+		"/dead-letters":                                                                                         {"no such job", "default/totals", "Tried too often", "/dead-letters/2", "Replay all", "page=after%262"},
+		"/dead-letters?reason=attempts":                                                                         {`value="attempts" selected`, "Replay those that match", "/dead-letters/drop?reason=attempts"},
+		"/dead-letters?key=nobody":                                                                              {"No dead letter matches"},
+		"/dead-letters?done=replayed&count=12":                                                                  {"Replayed: 12"},
+		"/dead-letters/1":                                                                                       {"Can never succeed", "&#34;trigger&#34;", "Replace the body", "producer 10.0.0.9:1234"},
+		"/dead-letters/2":                                                                                       {"00 01 02 ff", "wheelwork mq dlq edit 2", "The first error", "timed out once"},
+		"/dead-letters/1/drop":                                                                                  {"Drop dead letter 1?"},
+		"/dead-letters/drop":                                                                                    {"Drop all 2 dead letters?"},
+		"/dead-letters/drop?key=default/totals":                                                                 {"Drop all dead letters with key=default/totals?"},
 	}
 }
 
@@ -140,6 +164,7 @@ func TestEmptyPagesShowCommands(t *testing.T) {
 		"/apps/default/runs":    "wheelwork job trigger",
 		"/apps/default/modules": "wheelwork module push",
 		"/hosts":                "wheelwork host",
+		"/dead-letters":         "wheelwork mq stats",
 	} {
 		resp, body := s.do(t, "GET", path, nil)
 		if resp.StatusCode != http.StatusOK || !strings.Contains(body, want) {
@@ -289,6 +314,9 @@ func TestJobActions(t *testing.T) {
 	if s.do(t, "GET", "/apps/default/jobs/totals/delete", nil); s.fake.job("totals") == nil {
 		t.Error("asking for confirmation deleted the job")
 	}
+	if resp, _ = s.post(t, "/apps/default/jobs/totals/skip", ""); s.fake.skipped != 1 || resp.Header.Get("Location") != "/apps/default/jobs/totals" {
+		t.Errorf("skip: %d times, %s to %q", s.fake.skipped, resp.Status, resp.Header.Get("Location"))
+	}
 	resp, _ = s.post(t, "/apps/default/jobs/totals/delete", "")
 	if s.fake.job("totals") != nil || resp.Header.Get("Location") != "/apps/default/jobs" {
 		t.Errorf("delete: %s to %q", resp.Status, resp.Header.Get("Location"))
@@ -299,6 +327,104 @@ func TestJobActions(t *testing.T) {
 	}
 	if resp, _ = s.do(t, "GET", "/apps/default/runs/"+liveRun+"/cancel", nil); resp.StatusCode != http.StatusSeeOther {
 		t.Errorf("asking to cancel a run that ended: %s, want its page", resp.Status)
+	}
+}
+
+func TestBackfill(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	span := url.Values{"from": {"2026-03-01T00:00"}, "until": {"2026-03-01T03:00:00.500"}, "do": {"dry"}}
+	resp, body := s.post(t, "/apps/default/jobs/totals/backfill", span.Encode())
+	if resp.StatusCode != http.StatusOK || s.fake.backfilled != 0 || !strings.Contains(body, "New runs: 3. Times that have a run already: 1.") ||
+		!strings.Contains(body, "Make 3 runs") || !strings.Contains(body, "2026-03-01 00:00:00") || !strings.Contains(body, `value="2026-03-01T03:00:00.500"`) {
+		t.Errorf("dry run: %s, %d runs made\n%s", resp.Status, s.fake.backfilled, body)
+	}
+	checkPage(t, body)
+	span.Set("do", "run")
+	resp, _ = s.post(t, "/apps/default/jobs/totals/backfill", span.Encode())
+	want := "/apps/default/jobs/totals/backfill?accepted=3&existing=1&from=2026-03-01T02%3A30%3A00.5&until=2026-03-01T03%3A00%3A00.500"
+	if got := resp.Header.Get("Location"); got != want || s.fake.backfilled != 3 {
+		t.Errorf("backfill: to %q, want %q; %d runs made", got, want, s.fake.backfilled)
+	}
+	for _, from := range []string{"", "yesterday", "2027-01-01T00:00"} {
+		span.Set("from", from)
+		resp, body := s.post(t, "/apps/default/jobs/totals/backfill", span.Encode())
+		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, `role="alert"`) || !strings.Contains(body, `value="`+from+`"`) || s.fake.backfilled != 3 {
+			t.Errorf("from %q: %s\n%s", from, resp.Status, body)
+		}
+		checkPage(t, body)
+	}
+}
+
+func TestRetry(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	resp, _ := s.post(t, "/apps/default/runs/"+failedRun+"/retry", "")
+	if run := s.fake.runs[0]; resp.StatusCode != http.StatusSeeOther || run.Cause != failedRun || resp.Header.Get("Location") != "/apps/default/runs/"+run.Id {
+		t.Errorf("retry: %s to %q, the newest run is %v", resp.Status, resp.Header.Get("Location"), run)
+	}
+	if resp, _ := s.post(t, "/apps/default/runs/"+liveRun+"/retry", ""); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("retry of a live run: %s", resp.Status)
+	}
+	_, body := s.do(t, "GET", "/apps/default/runs/"+partRun(3), nil)
+	if strings.Contains(body, "/retry") {
+		t.Error("a part is offered to be retried")
+	}
+}
+
+func TestPolicyTexts(t *testing.T) {
+	for _, lang := range languages() {
+		texts, err := loadCatalogue(lang)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := words{lang: lang, texts: texts}
+		var jobs []*apiv1.Job
+		for _, p := range []string{"fire_once", "skip", "fire_all"} {
+			jobs = append(jobs, &apiv1.Job{Misfire: &apiv1.Misfire{Policy: p}})
+		}
+		for _, p := range []string{"queue", "discard", "cover"} {
+			jobs = append(jobs, &apiv1.Job{Overlap: &apiv1.Overlap{Policy: p}})
+		}
+		for _, p := range []string{"", "parallel", "queue"} {
+			jobs = append(jobs, &apiv1.Job{Overlap: &apiv1.Overlap{Policy: p, Limit: 3}})
+		}
+		for _, s := range []string{"", "least_loaded", "first", "last", "round_robin", "random", "hash", "lfu", "lru", "failover", "busy_transfer"} {
+			jobs = append(jobs, &apiv1.Job{Routing: &apiv1.Routing{Strategy: s}})
+		}
+		for _, k := range []string{"job", "input", "run"} {
+			jobs = append(jobs, &apiv1.Job{Routing: &apiv1.Routing{Strategy: "hash", Key: k}})
+		}
+		for _, m := range []string{"broadcast", "shards"} {
+			jobs = append(jobs, &apiv1.Job{Fanout: &apiv1.Fanout{Mode: m, Shards: 2}})
+		}
+		for _, on := range []string{"", "success", "failure", "end"} {
+			for _, need := range []string{"", "all", "any"} {
+				jobs = append(jobs, &apiv1.Job{Dependency: &apiv1.Dependency{Jobs: []string{"a"}, On: on, Need: need}})
+			}
+		}
+		for _, j := range jobs {
+			list, err := w.policies(j)
+			if err != nil || len(list) != 1 || list[0].Text == "" || strings.Contains(list[0].Text, "%!") || texts[list[0].Name] == "" {
+				t.Errorf("%s: %v: %+v, %v", lang, j, list, err)
+			}
+		}
+		if list, err := w.policies(&apiv1.Job{Overlap: &apiv1.Overlap{}}); err != nil || len(list) != 0 {
+			t.Errorf("%s: a job without policies: %+v, %v", lang, list, err)
+		}
+		for _, s := range []*apiv1.Schedule{
+			{After: "5m"},
+			{Daily: &apiv1.Daily{}},
+			{Daily: &apiv1.Daily{Every: "5m"}, Zone: "Europe/Berlin"},
+			{Every: "5m", From: "2026-01-01T00:00:00Z", Until: "2027-01-01T00:00:00Z", Jitter: "1m", Include: []string{"a", "b"}},
+		} {
+			if text, err := w.schedule(&apiv1.Job{Schedule: s}); err != nil || text == "" || strings.Contains(text, "%!") {
+				t.Errorf("%s: %v: %q, %v", lang, s, text, err)
+			}
+		}
+		for _, c := range []job.Trigger{job.BySchedule, job.ByHand, job.ByBackfill, job.ByDependency, job.ByRetry, job.ByFanout} {
+			if texts["trigger."+string(c)] == "" {
+				t.Errorf("%s: no text for the trigger %s", lang, c)
+			}
+		}
 	}
 }
 

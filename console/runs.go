@@ -7,8 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
@@ -50,8 +56,17 @@ type runView struct {
 	*apiv1.Run
 	Input, Output payload
 	Lanes         []lane
-	Live          bool // not terminal: the page follows it
+	Live          bool                      // not terminal: the page follows it
+	Why           *apiv1.ExplainRunResponse // of a run that waits; nil: it does not
+	Shown         []*apiv1.Run              // some of its parts, in their order
+	NextPart      int32                     // the first part behind those shown; 0: there is none
 }
+
+// Leads reports whether the run has parts.
+func (v runView) Leads() bool { return v.Parts > 0 && v.Parent == "" }
+
+// LiveParts is how many of its parts have not ended.
+func (v runView) LiveParts() int32 { return v.Parts - v.PartsSucceeded - v.PartsFailed }
 
 // Percent is the progress of a run that knows its total, -1 for others.
 func (v runView) Percent() int64 {
@@ -73,13 +88,66 @@ func (c *console) runPage(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return c.show(v, "run", "runs", runView{
+	view := runView{
 		Run:    run,
 		Input:  newPayload(run.Input, run.InputBytes),
 		Output: newPayload(run.Output, run.OutputBytes),
 		Lanes:  timeline(run, time.Now()),
 		Live:   !job.State(run.State).Terminal(),
-	})
+	}
+	if view.Live && job.State(run.State) != job.Running {
+		if view.Why, err = c.runs.ExplainRun(v.ctx, &apiv1.ExplainRunRequest{App: v.app, Id: run.Id}); err != nil {
+			return err
+		}
+	}
+	if view.Leads() {
+		if err := c.parts(v, &view); err != nil {
+			return err
+		}
+	}
+	return c.show(v, "run", "runs", view)
+}
+
+// parts fetches some parts of a run: their ids follow from its own. A retried
+// run has only those that had not succeeded before.
+func (c *console) parts(v *visit, view *runView) error {
+	id, err := job.ParseRunID(view.Id)
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	first, _ := strconv.ParseInt(v.r.URL.Query().Get("part"), 10, 32) // 0 if it is no number
+	from := int32(max(0, min(first, int64(view.Parts))))
+	end := min(from+pageSize, view.Parts)
+	if end < view.Parts {
+		view.NextPart = end
+	}
+	found := make([]*apiv1.Run, end-from)
+	g, ctx := errgroup.WithContext(v.ctx)
+	g.SetLimit(8)
+	for i := range found {
+		part := job.PartID(v.app, view.Job, stamp(view.PlannedAt), id, from+int32(i))
+		g.Go(func() error {
+			run, err := c.runs.GetRun(ctx, &apiv1.GetRunRequest{App: v.app, Id: part.String()})
+			if status.Code(err) == codes.NotFound {
+				return nil
+			}
+			found[i] = run
+			return err
+		})
+	}
+	err = g.Wait()
+	view.Shown = slices.DeleteFunc(found, func(r *apiv1.Run) bool { return r == nil })
+	return err
+}
+
+// retryRun makes a new run of one that has ended.
+func (c *console) retryRun(v *visit) error {
+	run, err := c.runs.RetryRun(v.ctx, &apiv1.RetryRunRequest{App: v.app, Id: v.r.PathValue("id")})
+	if err != nil {
+		return err
+	}
+	v.redirect(href("apps", v.app, "runs", run.Id))
+	return nil
 }
 
 // payload is input or output, made fit to be looked at.

@@ -116,6 +116,8 @@ func functions(lang string, texts catalogue, a *assets) template.FuncMap {
 		"digest":   shortDigest,
 		"terminal": func(s string) bool { return job.State(s).Terminal() },
 		"state":    w.state,
+		"trigger":  w.trigger,
+		"policies": w.policies,
 		"list":     func(s ...string) []string { return s },
 		"join":     strings.Join,
 	}

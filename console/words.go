@@ -24,17 +24,25 @@ type words struct {
 // schedule says when a job runs.
 func (w words) schedule(j *apiv1.Job) (string, error) {
 	s := j.GetSchedule()
+	p := &phrase{words: w}
 	switch {
 	case s.GetCron() != "":
-		return w.cron(j), nil
+		p.parts = append(p.parts, w.cron(j))
 	case s.GetEvery() != "":
-		return w.texts.text("schedule.every", s.Every)
+		p.say("schedule.every", s.Every)
 	case s.GetDelay() != "":
-		return w.texts.text("schedule.delay", s.Delay)
+		p.say("schedule.delay", s.Delay)
 	case s.GetAt() != "":
-		return w.texts.text("schedule.at", s.At)
+		p.say("schedule.at", s.At)
+	case s.GetAfter() != "":
+		p.say("schedule.after", s.After)
+	case s.GetDaily() != nil:
+		p.daily(s.Daily, s.Zone)
+	default:
+		p.say("schedule.manual")
 	}
-	return w.texts.text("schedule.manual")
+	p.bounds(s)
+	return p.text()
 }
 
 // cron explains a line and its zone; one that this version cannot read is shown
@@ -54,11 +62,15 @@ func (w words) cron(j *apiv1.Job) string {
 
 // upcoming returns the next planned times of a job, at most n, and none that has
 // passed. A paused job has none planned: they are those that it would have if it
-// were resumed now.
-func upcoming(j *apiv1.Job, now time.Time, n int) []time.Time {
-	plan, err := job.NewPlan(j, nil)
-	if err != nil {
+// were resumed now. Of a job that may plan only so many it is the next one
+// alone: how many it has planned is not known here.
+func upcoming(j *apiv1.Job, calendars job.Calendars, now time.Time, n int) []time.Time {
+	plan, err := job.NewPlan(j, calendars)
+	if err != nil || j.GetNextAt() == nil && !j.GetPaused() {
 		return nil
+	}
+	if j.GetSchedule().GetMaxRuns() > 0 {
+		n = 1
 	}
 	next, ok := plan.First(now)
 	if j.GetNextAt() != nil {
@@ -84,6 +96,14 @@ func (w words) state(s string) (string, error) {
 		return t, nil
 	}
 	return s, nil // a newer server may know more states
+}
+
+// trigger names what caused a run.
+func (w words) trigger(s string) (string, error) {
+	if t, ok := w.texts["trigger."+s]; ok {
+		return t, nil
+	}
+	return s, nil // a newer server may know more causes
 }
 
 // relative says how far t is from now.

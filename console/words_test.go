@@ -80,7 +80,7 @@ func TestUpcoming(t *testing.T) {
 		"manual": {&apiv1.Job{}, nil},
 		"broken": {&apiv1.Job{Schedule: &apiv1.Schedule{Cron: "what?"}}, nil},
 	} {
-		got := upcoming(c.job, now, 2)
+		got := upcoming(c.job, nil, now, 2)
 		if len(got) != len(c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 			continue

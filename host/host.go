@@ -43,7 +43,7 @@ type Config struct {
 	ABI     []string
 
 	Slots   int // tasks that run at once; default: GOMAXPROCS, at least 4
-	Credits int // tasks that it holds, queued ones included; default 1024, at least Slots
+	Credits int // tasks that it holds at most, queued ones included; default 8192, at least Slots
 
 	// Connect returns a connection to the server that serves this host now. It is
 	// called before every session and may block until there is one.
@@ -112,7 +112,7 @@ func New(cfg Config) (*Host, error) {
 	}
 	cfg.Name = cmp.Or(cfg.Name, cfg.ID)
 	cfg.Slots = cmp.Or(cfg.Slots, max(goruntime.GOMAXPROCS(0), 4))
-	cfg.Credits = max(cmp.Or(cfg.Credits, 1024), cfg.Slots)
+	cfg.Credits = max(cmp.Or(cfg.Credits, 8192), cfg.Slots)
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 10*time.Second)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -295,5 +295,24 @@ func (h *Host) spareLocked() int {
 	if h.closed {
 		return 0
 	}
-	return max(h.cfg.Credits-h.busy-h.granted, 0)
+	return max(h.wantedLocked()-h.busy-h.granted, 0)
+}
+
+const (
+	// ahead is how much work a host holds: enough not to run dry on the way to the
+	// server and back, and no more, so that slow tasks do not queue here while
+	// another host is idle.
+	ahead = 100 * time.Millisecond
+	// unknownAhead is the tasks for each slot while nothing is known of how long
+	// they take, and the least.
+	unknownAhead = 16
+)
+
+// wantedLocked returns how many tasks the host wants to hold; h.mu must be held.
+func (h *Host) wantedLocked() int {
+	want := unknownAhead * h.cfg.Slots
+	if h.mean > 0 {
+		want = max(int(int64(h.cfg.Slots)*int64(ahead)/int64(h.mean)), 2*h.cfg.Slots)
+	}
+	return min(want, h.cfg.Credits)
 }

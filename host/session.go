@@ -129,7 +129,7 @@ func (h *Host) send(ctx context.Context, stream grpc.BidiStreamingClient[apiv1.W
 		h.mu.Lock()
 		credits := h.spareLocked()
 		// Grant in lumps: a message for each finished task would double the traffic.
-		if h.granted > 0 && credits < h.cfg.Credits/8 && !h.out.pending() {
+		if h.granted > 0 && credits < h.wantedLocked()/8 && !h.out.pending() {
 			credits = 0
 		}
 		h.granted += credits

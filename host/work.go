@@ -84,10 +84,11 @@ func (h *Host) execute(ctx context.Context, t *task) {
 	span.End()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	took := min(res.Duration, time.Second) // one long task says little of the others
 	if h.mean == 0 {
-		h.mean = res.Duration
+		h.mean = took
 	}
-	h.mean += (res.Duration - h.mean) / 16
+	h.mean += (took - h.mean) / 16
 	h.settleLocked(t, &apiv1.TaskResult{
 		Outcome: apiv1.Outcome(res.Outcome), Output: res.Output, Error: res.Error, Code: res.Code, Trace: res.Trace,
 		StartedMs: start.UnixMilli(), DurationUs: res.Duration.Microseconds(), RetryAfterMs: res.RetryAfter.Milliseconds(),

@@ -63,7 +63,7 @@ func (s *Queues) GetQueues(context.Context, *apiv1.GetQueuesRequest) (*apiv1.Get
 		return resp, nil
 	}
 	st := s.q.Stats()
-	resp.Logs = append(resp.Logs, logStats(ingressLog, st.Log, nil))
+	resp.Logs = append(resp.Logs, logStats(ingressLog, st.Log, s.q.Err()))
 	resp.DeadLetters, resp.Duplicates, resp.LostUnconsumed = int64(st.Dead), int64(st.Duplicates), int64(st.Lost)
 	resp.DiskUsed, resp.DiskMark = float64(st.DiskUsed)/100, st.DiskLevel
 	for _, t := range st.Topics {
@@ -343,6 +343,14 @@ func letterID(id string) (uint64, error) {
 	return n, nil
 }
 
+// letterError is translate for what was asked of one dead letter.
+func letterError(id uint64, err error) error {
+	if errors.Is(err, queue.ErrNotFound) {
+		return status.Errorf(codes.NotFound, "there is no dead letter %d: `wheelwork mq dlq list` shows them", id)
+	}
+	return translate(err)
+}
+
 func filterOf(ids []string, f *apiv1.DeadLetterFilter) (queue.Filter, error) {
 	out := queue.Filter{Topic: f.GetTopic(), Group: f.GetGroup(), Key: f.GetKey(), Error: f.GetError()}
 	for _, id := range ids {
@@ -420,11 +428,11 @@ func (s *Queues) GetDeadLetter(_ context.Context, req *apiv1.GetDeadLetterReques
 		return nil, err
 	}
 	if s.q == nil {
-		return nil, translate(queue.ErrNotFound)
+		return nil, noIngress()
 	}
 	d, err := s.q.GetDead(id)
 	if err != nil {
-		return nil, translate(err)
+		return nil, letterError(id, err)
 	}
 	return letter(d), nil
 }
@@ -447,10 +455,10 @@ func (s *Queues) EditDeadLetter(ctx context.Context, req *apiv1.EditDeadLetterRe
 		return nil, status.Error(codes.InvalidArgument, "the new body is missing")
 	}
 	if s.q == nil {
-		return nil, translate(queue.ErrNotFound)
+		return nil, noIngress()
 	}
 	if err := s.q.Edit(id, body); err != nil {
-		return nil, translate(err)
+		return nil, letterError(id, err)
 	}
 	return s.GetDeadLetter(ctx, &apiv1.GetDeadLetterRequest{Id: req.Id})
 }
@@ -470,7 +478,7 @@ func (s *Queues) command(id uint64, text string) ([]byte, error) {
 	if s.q != nil {
 		d, err := s.q.GetDead(id)
 		if err != nil {
-			return nil, translate(err)
+			return nil, letterError(id, err)
 		}
 		_ = proto.Unmarshal(d.Body, before) // what is no command has nothing to keep
 	}

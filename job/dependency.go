@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -90,6 +91,28 @@ func checkDependency(d *apiv1.Job) error {
 	return nil
 }
 
+// CheckRate refuses a rate that makes no sense; nil is none.
+func CheckRate(r *apiv1.Rate) error {
+	switch {
+	case r == nil:
+		return nil
+	case r.Max < 1 || r.Max > 1_000_000:
+		return fmt.Errorf("rate.max is %d, it must be 1 to 1000000", r.Max)
+	}
+	return interval("rate.per", r.Per)
+}
+
+// RateOf reads a rate that [CheckRate] has accepted: so many starts in so long.
+func RateOf(r *apiv1.Rate) (starts int32, per time.Duration) {
+	if r.GetMax() == 0 {
+		return 0, 0
+	}
+	if v := duration(r.Per); v > 0 {
+		return r.Max, v
+	}
+	return r.Max, time.Second
+}
+
 func checkPolicies(d *apiv1.Job) error {
 	if o := d.Overlap; o != nil {
 		if _, ok := overlaps[o.Policy]; !ok {
@@ -110,13 +133,8 @@ func checkPolicies(d *apiv1.Job) error {
 	if d.Priority < -10 || d.Priority > 10 {
 		return fmt.Errorf("priority is %d, it must be -10 to 10", d.Priority)
 	}
-	if r := d.Rate; r != nil {
-		if r.Max < 1 || r.Max > 1_000_000 {
-			return fmt.Errorf("rate.max is %d, it must be 1 to 1000000", r.Max)
-		}
-		if err := interval("rate.per", r.Per); err != nil {
-			return err
-		}
+	if err := CheckRate(d.Rate); err != nil {
+		return err
 	}
 	if f := d.Fanout; f != nil {
 		switch {

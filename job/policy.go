@@ -27,7 +27,7 @@ const (
 // Policy is the part of a definition that decides about runs that are due. It is shared by the jobs and runs that
 // have the same, and never written to.
 type Policy struct {
-	Timeout    time.Duration // of one attempt
+	Timeout    time.Duration // of one attempt; of a workflow: of the run, 0: none
 	Retries    int32         // after the first attempt
 	Fixed      bool          // wait First each time; else double it up to Limit
 	First      time.Duration
@@ -43,6 +43,7 @@ type Policy struct {
 	RatePer   time.Duration
 	Broadcast bool   // a part for each host
 	Shards    int32  // so many parts; 0: none
+	Workflow  bool   // its nodes run, and it does not
 	Routing   string // the apiv1.Routing as bytes; "": none
 	Route     *Route // of Routing; nil: any host
 }
@@ -64,7 +65,8 @@ func (p *Policy) Fans() bool { return p.Broadcast || p.Shards > 0 }
 // PolicyOf reads the policy of a definition that [Validate] has accepted.
 func PolicyOf(d *apiv1.Job) Policy {
 	p := Policy{Timeout: duration(d.GetTimeout()), First: time.Second, Limit: time.Minute}
-	if p.Timeout == 0 {
+	p.Workflow = d.GetWorkflow() != nil
+	if p.Timeout == 0 && !p.Workflow {
 		p.Timeout = DefaultTimeout
 	}
 	if r := d.GetRetry(); r != nil {
@@ -83,12 +85,7 @@ func PolicyOf(d *apiv1.Job) Policy {
 	}
 	p.Deadline, p.Priority = duration(d.GetDeadline()), d.GetPriority()
 	p.Overlap, p.Limited = overlaps[d.GetOverlap().GetPolicy()], d.GetOverlap().GetLimit()
-	if r := d.GetRate(); r.GetMax() > 0 {
-		p.Rate, p.RatePer = r.Max, time.Second
-		if v := duration(r.Per); v > 0 {
-			p.RatePer = v
-		}
-	}
+	p.Rate, p.RatePer = RateOf(d.GetRate())
 	p.Broadcast, p.Shards = d.GetFanout().GetMode() == "broadcast", d.GetFanout().GetShards()
 	if d.GetRouting() != nil {
 		p.Routing = string(encodeRouting(d.Routing))

@@ -149,3 +149,33 @@ func TestRunIDs(t *testing.T) {
 		t.Fatalf("read back: %s, %v", back, err)
 	}
 }
+
+func TestAdmit(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		p    Policy
+		want [4][3]Admission // by in (0 to 3) and held (0 to 2)
+	}{
+		{"parallel", Policy{}, [4][3]Admission{}},
+		{"parallel 1", Policy{Limited: 1}, [4][3]Admission{1: {Hold, Hold, Hold}, 2: {Hold, Hold, Hold}, 3: {Hold, Hold, Hold}}},
+		{"parallel 2", Policy{Limited: 2}, [4][3]Admission{2: {Hold, Hold, Hold}, 3: {Hold, Hold, Hold}}},
+		{"queue", Policy{Overlap: Queue}, [4][3]Admission{{LetIn, Hold, Hold}, {Hold, Hold, Hold}, {Hold, Hold, Hold}, {Hold, Hold, Hold}}},
+		{"queue 1", Policy{Overlap: Queue, Limited: 1}, [4][3]Admission{{LetIn, Skip, Skip}, {Hold, Skip, Skip}, {Hold, Skip, Skip}, {Hold, Skip, Skip}}},
+		{"queue 2", Policy{Overlap: Queue, Limited: 2}, [4][3]Admission{{LetIn, Hold, Skip}, {Hold, Hold, Skip}, {Hold, Hold, Skip}, {Hold, Hold, Skip}}},
+		{"discard", Policy{Overlap: Discard}, [4][3]Admission{{LetIn, Skip, Skip}, {Skip, Skip, Skip}, {Skip, Skip, Skip}, {Skip, Skip, Skip}}},
+		{"cover", Policy{Overlap: Cover}, [4][3]Admission{
+			{LetIn, LetIn, LetIn},
+			{LetInLast, LetInLast, LetInLast},
+			{LetInLast, LetInLast, LetInLast},
+			{LetInLast, LetInLast, LetInLast},
+		}},
+	} {
+		for in, row := range c.want {
+			for held, want := range row {
+				if got := Admit(&c.p, in, held); got != want {
+					t.Errorf("%s, %d in and %d held: %d, want %d", c.name, in, held, got, want)
+				}
+			}
+		}
+	}
+}

@@ -44,7 +44,7 @@ func (s *Slot) LoadJob(row *apiv1.JobRow) error {
 		def: row.Definition, slot: s, born: born(d),
 	}
 	copy(j.LastRun[:], row.LastRun)
-	j.Dependency, j.Calendars = dependencyOf(d), calendarsOf(d)
+	j.Dependency, j.Calendars, j.Nodes = dependencyOf(d), calendarsOf(d), NodeJobs(d)
 	if row.Route != nil {
 		j.Route = routeState(row.Route)
 	}
@@ -54,17 +54,42 @@ func (s *Slot) LoadJob(row *apiv1.JobRow) error {
 
 // Row returns the run as the store keeps it. It shares slices with r.
 func (r *Run) Row() *apiv1.RunRow {
-	d := r.Definition()
-	row := &apiv1.RunRow{
-		Id: r.ID[:], App: r.App, Job: r.Job, State: string(r.State), Trigger: string(r.Trigger),
-		PlannedMs: r.PlannedMs, AcceptedMs: r.AcceptedMs, StartedMs: r.StartedMs, FinishedMs: r.FinishedMs, RetryMs: r.RetryMs,
-		Attempt: r.Attempt, Lost: r.Lost, MaxAttempts: r.MaxAttempts(), Host: r.Host, Session: r.Session,
-		Module: d.Handler.GetModule(), Handler: d.Handler.GetName(), Digest: d.Digest,
-		HasInput: r.HasInput, Input: r.Input, Output: r.Output, Error: r.Error, Code: r.Code, Trace: r.Trace,
-		CancelRequested: r.CancelRequested, CancelWhy: r.CancelWhy, TraceParent: r.TraceParent, JobRevision: r.Revision, Covers: r.Covers,
+	row := &apiv1.RunRow{}
+	r.fill(row)
+	// An attempt's row changes once more, when the attempt ends; a row of the
+	// store must not change under its reader.
+	for i, a := range row.Attempts {
+		row.Attempts[i] = proto.CloneOf(a)
 	}
+	return row
+}
+
+// RowBytes is Row as bytes, without the garbage.
+func (r *Run) RowBytes() ([]byte, error) {
+	row := &r.slot.row
+	attempts := row.Attempts[:0]
+	proto.Reset(row)
+	row.Attempts = attempts
+	r.fill(row)
+	return proto.Marshal(row)
+}
+
+// fill writes the run into an empty row, with its attempts shared.
+func (r *Run) fill(row *apiv1.RunRow) {
+	d := r.Shared()
+	row.Id, row.App, row.Job, row.State, row.Trigger = r.ID[:], r.App, r.Job, string(r.State), string(r.Trigger)
+	row.PlannedMs, row.AcceptedMs, row.StartedMs, row.FinishedMs, row.RetryMs = r.PlannedMs, r.AcceptedMs, r.StartedMs, r.FinishedMs, r.RetryMs
+	row.Attempt, row.Lost, row.MaxAttempts, row.Host, row.Session = r.Attempt, r.Lost, r.MaxAttempts(), r.Host, r.Session
+	row.Module, row.Handler, row.Digest = d.Handler.GetModule(), d.Handler.GetName(), d.Digest
+	row.HasInput, row.Input, row.Output, row.Error, row.Code, row.Trace = r.HasInput, r.Input, r.Output, r.Error, r.Code, r.Trace
+	row.CancelRequested, row.CancelWhy, row.TraceParent, row.JobRevision, row.Covers = r.CancelRequested, r.CancelWhy, r.TraceParent, r.Revision, r.Covers
+	row.Attempts = append(row.Attempts, r.Attempts...)
 	if r.Cause != (RunID{}) {
 		row.Cause = r.Cause[:]
+	}
+	row.Node = r.Node
+	if n := r.Nodes; n != nil {
+		row.Nodes = append(slices.Clone(n.Rows), n.Kept...) // one of them is empty
 	}
 	if f := r.Fan; f != nil {
 		row.Part, row.Parts, row.PartsMade, row.Only, row.Pinned = f.Part, f.Parts, f.Made, f.Only, f.Pinned
@@ -73,11 +98,6 @@ func (r *Run) Row() *apiv1.RunRow {
 			row.Parent = f.Parent[:]
 		}
 	}
-	// An attempt's row changes once more, when the attempt ends; a row of the
-	// store must not change under its reader.
-	for _, a := range r.Attempts {
-		row.Attempts = append(row.Attempts, proto.CloneOf(a))
-	}
 	if r.State.Terminal() {
 		if !r.HasInput {
 			row.Input = Input(d)
@@ -85,7 +105,6 @@ func (r *Run) Row() *apiv1.RunRow {
 	} else {
 		row.Definition = r.def
 	}
-	return row
 }
 
 // LoadRun puts a live run of the store back. The jobs must have been loaded.
@@ -100,13 +119,20 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 		Attempt: row.Attempt, Lost: row.Lost, Host: row.Host, Session: row.Session, Attempts: row.Attempts,
 		HasInput: row.HasInput, Input: row.Input, Output: row.Output, Error: row.Error, Code: row.Code, Trace: row.Trace,
 		CancelRequested: row.CancelRequested, CancelWhy: row.CancelWhy, TraceParent: row.TraceParent, Revision: row.JobRevision,
-		Covers: row.Covers, Cause: runID(row.Cause), def: row.Definition,
+		Covers: row.Covers, Cause: runID(row.Cause), slot: s, def: row.Definition,
 	}
 	if len(row.Parent) > 0 || row.PartsMade > 0 || len(row.Only) > 0 {
 		r.Fan = &Fan{
 			Parent: runID(row.Parent), Part: row.Part, Parts: row.Parts, Pinned: row.Pinned, Only: row.Only,
 			Made: row.PartsMade, Succeeded: row.PartsSucceeded, Failed: row.PartsFailed,
 		}
+	}
+	r.Node = row.Node
+	switch {
+	case d.Workflow != nil && r.State == Running:
+		r.Nodes = &Nodes{Rows: row.Nodes}
+	case len(row.Nodes) > 0:
+		r.Nodes = &Nodes{Kept: row.Nodes}
 	}
 	if r.owner = s.Jobs[r.Job]; r.owner == nil || r.owner.born != born(d) {
 		r.owner = &Job{Name: r.Job, born: born(d), Policy: r.Policy} // deleted while the run is live
@@ -199,6 +225,10 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 	if State(row.State) == Armed && row.PlannedMs <= now.UnixMilli() {
 		m.State = string(Queued)
 	}
+	m.Node = row.Node
+	for _, n := range row.Nodes {
+		m.Nodes = append(m.Nodes, nodeMessage(n))
+	}
 	input := row.Input
 	if !row.HasInput && len(row.Definition) > 0 {
 		input = Input(decode(row.Definition))
@@ -210,6 +240,17 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 			Number: a.Number, Host: a.Host, Outcome: OutcomeText(a.Outcome), Error: a.Error, Code: a.Code,
 			DispatchedAt: timestamp(a.DispatchedMs), StartedAt: timestamp(a.StartedMs), FinishedAt: timestamp(a.FinishedMs),
 		})
+	}
+	return m
+}
+
+func nodeMessage(n *apiv1.NodeRow) *apiv1.NodeState {
+	m := &apiv1.NodeState{
+		Name: n.Name, Job: n.Job, State: n.State, Error: n.Error, Kept: n.Kept,
+		StartedAt: timestamp(n.StartedMs), FinishedAt: timestamp(n.FinishedMs),
+	}
+	if len(n.Run) > 0 {
+		m.Run = runID(n.Run).String()
 	}
 	return m
 }

@@ -31,6 +31,7 @@ type Job struct {
 	Calendars []string
 	// Dependency is nil for a job that depends on no others. It is not written to.
 	Dependency *Dependency
+	Nodes      []string    // the jobs of its nodes, each once; nil when it is no workflow. Not written to
 	Route      *RouteState // what the routing strategy remembers; nil when it remembers nothing
 
 	Live      int64 // runs that are not terminal
@@ -51,6 +52,8 @@ type Job struct {
 	armed []*Run
 	// met are the jobs whose runs count for the dependency already.
 	met []string
+	// scheduled counts the live runs of the schedule.
+	scheduled int64
 }
 
 // Met reports whether a run of upstream counts for the job's dependency already.
@@ -68,6 +71,30 @@ func (j *Job) NextArmed(nowMs int64) *Run {
 		}
 	}
 	return next
+}
+
+// Scheduled returns how many live runs the schedule has planned, without those
+// that are armed and not due.
+func (j *Job) Scheduled(nowMs int64) int64 {
+	n := j.scheduled
+	for _, r := range j.armed {
+		if r.PlannedMs > nowMs {
+			n--
+		}
+	}
+	return n
+}
+
+// PlannedBy returns Planned less what is armed and not due: what is left of it
+// when that is revoked.
+func (j *Job) PlannedBy(nowMs int64) int64 {
+	n := j.Planned
+	for _, r := range j.armed {
+		if r.PlannedMs > nowMs {
+			n -= 1 + r.Covers
+		}
+	}
+	return n
 }
 
 // Current reports whether the job is still the slot's job of its name.
@@ -109,13 +136,19 @@ type Run struct {
 	CancelWhy       string // "": by request
 	TraceParent     string
 	Revision        int64
-	Covers          int64 // passed planned times that it stands for beside its own
-	Cause           RunID // the run that it retries or follows; zero: none
-	Fan             *Fan  // nil unless it is a part, has parts, or was asked for some parts only
+	Covers          int64  // passed planned times that it stands for beside its own
+	Cause           RunID  // the run that it retries or follows, or whose node it is; zero: none
+	Node            string // of the run of a workflow that Cause is; "": of none
+	Nodes           *Nodes // nil unless it is of a workflow that has begun, or goes on where another run ended
+	Fan             *Fan   // nil unless it is a part, has parts, or was asked for some parts only
+
+	// Mark is for the owner of the slot. The fold does not look at it.
+	Mark uint8
 
 	// owner counts the run. It is not the slot's job of that name when the job
 	// was deleted, or deleted and created again, while the run was live.
 	owner *Job
+	slot  *Slot
 	def   []byte
 }
 
@@ -133,11 +166,17 @@ type Fan struct {
 	parts     []*Run
 }
 
+// Owner returns the job that counts the run. It need not be the slot's job of that name any more.
+func (r *Run) Owner() *Job { return r.owner }
+
 // IsPart reports whether the run is a part of another one.
 func (r *Run) IsPart() bool { return r.Fan != nil && r.Fan.Parent != RunID{} }
 
 // HasParts reports whether the run was made into parts: they run, and it does not.
 func (r *Run) HasParts() bool { return r.Fan != nil && r.Fan.Made > 0 }
+
+// Delegates reports whether other runs do the work of this one: its parts or its nodes.
+func (r *Run) Delegates() bool { return r.HasParts() || r.HasNodes() }
 
 // Definition decodes the definition as it was when the run was accepted (for an
 // armed run: as it is now). The caller owns it.
@@ -145,6 +184,30 @@ func (r *Run) Definition() *apiv1.Job { return decode(r.def) }
 
 // MaxAttempts is the number of the last attempt that the policy allows.
 func (r *Run) MaxAttempts() int32 { return r.Policy.Retries + 1 + r.Lost }
+
+// Shared is Definition for who only reads: the result belongs to everybody.
+func (r *Run) Shared() *apiv1.Job { return r.slot.shared(r.def) }
+
+// Shared is Definition for who only reads: the result belongs to everybody.
+func (j *Job) Shared() *apiv1.Job { return j.slot.shared(j.def) }
+
+// maxDecoded bounds the definitions that a slot keeps decoded: those of the
+// jobs that run now, not of all there are.
+const maxDecoded = 1024
+
+// shared returns a definition decoded, from the cache if it was just used.
+func (s *Slot) shared(def []byte) *apiv1.Job {
+	k := &def[0] // a definition has a name, so it is not empty
+	if d := s.decoded[k]; d != nil {
+		return d
+	}
+	if len(s.decoded) >= maxDecoded {
+		clear(s.decoded)
+	}
+	d := decode(def)
+	s.decoded[k] = d
+	return d
+}
 
 func decode(def []byte) *apiv1.Job {
 	d := &apiv1.Job{}
@@ -178,12 +241,18 @@ type Slot struct {
 	Jobs    map[string]*Job
 	Runs    map[RunID]*Run           // live runs
 	Modules map[string]*apiv1.Module // by name@version; only in ModuleSlot
+	// Settings bound the app; nil: nothing does. Only in ModuleSlot. They are not written to.
+	Settings *apiv1.App
 	// Calendars are those of the app by name; only in ModuleSlot. They are not written to.
 	Calendars map[string]*apiv1.Calendar
 
 	// Live counts Runs by state.
 	Live map[State]int
 
+	// decoded holds definitions by their bytes, which never change and are kept
+	// alive by the key.
+	decoded  map[*byte]*apiv1.Job
+	row      apiv1.RunRow       // for RowBytes
 	policies map[Policy]*Policy // those in use, and some that were
 	keys     map[[16]byte]RunID
 	ring     []key // oldest first; Invariant: each of keys is in it exactly once
@@ -198,6 +267,7 @@ func NewSlot(app string, index uint8) *Slot {
 		Modules:   map[string]*apiv1.Module{},
 		Calendars: map[string]*apiv1.Calendar{},
 		Live:      map[State]int{},
+		decoded:   map[*byte]*apiv1.Job{},
 		policies:  map[Policy]*Policy{},
 		keys:      map[[16]byte]RunID{},
 	}
@@ -243,6 +313,7 @@ const (
 	RunRevoked                        // was armed, is gone without a trace
 	RunPassed                         // terminal without ever having been live
 	KeyAdded                          // Key maps to Run
+	AppChanged                        // App
 	CalendarChanged                   // Calendar
 	CalendarDeleted                   // Calendar holds what it was
 )
@@ -254,6 +325,7 @@ type Effect struct {
 	Run      *Run
 	Module   *apiv1.Module
 	Calendar *apiv1.Calendar
+	App      *apiv1.App
 	Key      [16]byte
 	AtMs     int64 // the time of the record
 }
@@ -308,10 +380,17 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 		}
 	case *apiv1.Record_Fanned:
 		fx = s.fan(k.Fanned, rec.AtMs, fx)
+	case *apiv1.Record_Advanced:
+		fx = s.advance(k.Advanced, rec.AtMs, fx)
 	case *apiv1.Record_Met:
 		if j := s.Jobs[k.Met.GetJob()]; j != nil && !j.Met(k.Met.Upstream) {
 			j.met = append(j.met, k.Met.Upstream)
 			fx = append(fx, Effect{Change: JobChanged, Job: j})
+		}
+	case *apiv1.Record_AppPut:
+		if a := k.AppPut.GetApp(); a != nil {
+			s.Settings = a
+			fx = append(fx, Effect{Change: AppChanged, App: a})
 		}
 	case *apiv1.Record_CalendarPut:
 		if c := k.CalendarPut.GetCalendar(); c != nil {
@@ -339,16 +418,16 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	j.def = encode(p.Job)
 	planned := p.NextMs > 0 && p.NextMs != j.NextMs
 	j.Revision, j.Etag, j.NextMs, j.Policy = p.Job.Revision, p.Job.Etag, p.NextMs, s.policy(p.Job)
-	if p.Renewed {
-		j.Planned = 0
-	}
 	j.met = slices.DeleteFunc(j.met, func(up string) bool { return !slices.Contains(p.Job.GetDependency().GetJobs(), up) })
-	j.Dependency, j.Calendars = dependencyOf(p.Job), calendarsOf(p.Job)
+	j.Dependency, j.Calendars, j.Nodes = dependencyOf(p.Job), calendarsOf(p.Job), NodeJobs(p.Job)
 	if j.Dependency != nil || len(j.Calendars) > 0 {
 		fx = append(fx, Effect{Change: JobDepends, Job: j})
 	}
 	if p.Rescheduled {
 		fx = s.revoke(j, atMs, fx)
+	}
+	if p.Renewed {
+		j.Planned = 0
 	}
 	for _, r := range j.armed { // what is armed runs with the new definition
 		if r.PlannedMs > atMs {
@@ -368,6 +447,9 @@ func (s *Slot) add(r *Run) {
 	s.Runs[r.ID] = r
 	s.Live[r.State]++
 	r.owner.Live++
+	if r.Trigger == BySchedule {
+		r.owner.scheduled++
+	}
 	if r.State == Armed {
 		r.owner.armed = append(r.owner.armed, r)
 	}
@@ -388,6 +470,9 @@ func (s *Slot) remove(r *Run) {
 	delete(s.Runs, r.ID)
 	s.Live[r.State]--
 	r.owner.Live--
+	if r.Trigger == BySchedule {
+		r.owner.scheduled--
+	}
 }
 
 // revoke takes back what is armed and not due: nobody was told of it.
@@ -399,6 +484,8 @@ func (s *Slot) revoke(j *Job, atMs int64, fx []Effect) []Effect {
 			continue
 		}
 		s.remove(r)
+		j.Planned -= 1 + r.Covers // it is as if they had not been planned
+		r.State = Cancelled       // for who still holds it
 		fx = append(fx, Effect{Change: RunRevoked, Run: r, Job: j})
 	}
 	clear(j.armed[len(kept):])
@@ -433,7 +520,7 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 	}
 	r := &Run{
 		ID: id, App: s.App, Job: j.Name, State: Armed, Trigger: BySchedule, Policy: j.Policy,
-		PlannedMs: a.PlannedMs, AcceptedMs: atMs, TraceParent: a.TraceParent, Revision: j.Revision, Covers: a.Covers, owner: j, def: j.def,
+		PlannedMs: a.PlannedMs, AcceptedMs: atMs, TraceParent: a.TraceParent, Revision: j.Revision, Covers: a.Covers, owner: j, slot: s, def: j.def,
 	}
 	s.add(r)
 	return append(fx, Effect{Change: RunArmed, Run: r, Job: j})
@@ -448,10 +535,19 @@ func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 		ID: runID(a.Run), App: s.App, Job: j.Name, State: Queued, Trigger: ByHand, Policy: j.Policy,
 		PlannedMs: runID(a.Run).Planned().UnixMilli(), AcceptedMs: atMs,
 		HasInput: a.HasInput, Input: a.Input, TraceParent: a.TraceParent, Revision: j.Revision,
-		Cause: runID(a.Cause), owner: j, def: j.def,
+		Cause: runID(a.Cause), owner: j, slot: s, def: j.def,
 	}
 	if a.Trigger != "" {
 		r.Trigger = Trigger(a.Trigger)
+	}
+	r.Node = a.Node
+	if a.Priority != 0 && j.Policy.Priority == 0 {
+		d := decode(j.def)
+		d.Priority = a.Priority
+		r.def, r.Policy = encode(d), s.policy(d)
+	}
+	if len(a.Kept) > 0 && j.Policy.Workflow {
+		r.Nodes = &Nodes{Kept: a.Kept}
 	}
 	if len(a.Parts) > 0 {
 		r.Fan = &Fan{Only: a.Parts}
@@ -573,7 +669,7 @@ func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effec
 	j.LastState, j.LastRun, j.LastEndMs = to, r.ID, atMs
 	if j.Current() {
 		fx = append(fx, Effect{Change: JobChanged, Job: j})
-		if jobNextMs > 0 {
+		if jobNextMs > 0 && j.scheduled == 0 { // a delay counts from the last end
 			j.NextMs = jobNextMs
 			fx = append(fx, Effect{Change: JobPlanned, Job: j})
 		}
@@ -614,7 +710,7 @@ func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
 			ID: PartID(r.App, r.Job, time.UnixMilli(r.PlannedMs), r.ID, n), App: r.App, Job: r.Job, State: Queued, Trigger: ByFanout, Policy: r.Policy,
 			PlannedMs: r.PlannedMs, AcceptedMs: atMs, HasInput: r.HasInput, Input: r.Input,
 			TraceParent: r.TraceParent, Revision: r.Revision, Covers: r.Covers,
-			Fan: &Fan{Parent: r.ID, Part: n, Parts: f.Parts}, owner: r.owner, def: r.def,
+			Fan: &Fan{Parent: r.ID, Part: n, Parts: f.Parts}, owner: r.owner, slot: s, def: r.def,
 		}
 		if int(n) < len(f.Hosts) {
 			part.Fan.Pinned = f.Hosts[n]
@@ -666,7 +762,7 @@ func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
 		ID: NewRunID(s.App, p.Job, time.UnixMilli(p.FirstMs), p.State), App: s.App, Job: j.Name,
 		State: State(p.State), Trigger: BySchedule, Policy: j.Policy,
 		PlannedMs: p.FirstMs, AcceptedMs: atMs, FinishedMs: atMs, Covers: p.Count - 1, Error: p.Error, Code: p.Code,
-		Revision: j.Revision, owner: j, def: j.def,
+		Revision: j.Revision, owner: j, slot: s, def: j.def,
 	}
 	j.count(r.State)
 	j.LastState, j.LastRun, j.LastEndMs = r.State, r.ID, atMs

@@ -45,4 +45,10 @@ const (
 	ByDependency Trigger = "dependency" // a run of another job ended
 	ByRetry      Trigger = "retry"      // of a run that had ended
 	ByFanout     Trigger = "fanout"     // a part of another run
+	ByWorkflow   Trigger = "workflow"   // a node of a run of a workflow
 )
+
+// Triggers lists every trigger.
+func Triggers() []Trigger {
+	return []Trigger{BySchedule, ByHand, ByBackfill, ByDependency, ByRetry, ByFanout, ByWorkflow}
+}

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -20,7 +19,25 @@ const DefaultApp = "default"
 // MainHandler is the entry of a module that names none.
 const MainHandler = "main"
 
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+// maxName bounds a name, in bytes.
+const maxName = 128
+
+// isName reports whether s consists of letters, digits, '.', '_' and '-', and
+// begins with a letter or a digit. It is asked for each command.
+func isName(s string) bool {
+	if s == "" || len(s) > maxName {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case i > 0 && (c == '.' || c == '_' || c == '-'):
+		default:
+			return false
+		}
+	}
+	return true
+}
 
 // CheckName refuses what cannot name an app, a job or a module. what says which
 // of them it is, for the message.
@@ -28,7 +45,7 @@ func CheckName(what, name string) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("%s is missing", what)
-	case !nameForm.MatchString(name):
+	case !isName(name):
 		return fmt.Errorf("%s %q is not a name: use letters, digits, '.', '_' and '-', at most 128, and begin with a letter or a digit", what, name)
 	}
 	return nil
@@ -57,7 +74,11 @@ func Validate(d *apiv1.Job) error {
 	return nil
 }
 
+// checkHandler wants a handler or a workflow.
 func checkHandler(d *apiv1.Job) error {
+	if d.Workflow != nil {
+		return checkWorkflow(d)
+	}
 	if d.GetHandler().GetModule() == "" {
 		return fmt.Errorf("handler.module is missing: name a pushed module as name@version")
 	}
@@ -84,6 +105,19 @@ func checkHandler(d *apiv1.Job) error {
 		return fmt.Errorf("handler.args and handler.env are %d bytes together, the limit is %d", size, MaxInput)
 	}
 	return nil
+}
+
+func checkWorkflow(d *apiv1.Job) error {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"handler", d.Handler != nil}, {"retry", d.Retry != nil}, {"routing", d.Routing != nil}, {"fanout", d.Fanout != nil}} {
+		if f.set {
+			return fmt.Errorf("%s is set, and the job is a workflow: its nodes run, so give it to their jobs", f.name)
+		}
+	}
+	_, err := NewGraph(d.Workflow)
+	return err
 }
 
 // ParseModule splits "name@version".
@@ -183,9 +217,11 @@ func Definition(d *apiv1.Job) *apiv1.Job {
 	return c
 }
 
-// Etag fingerprints a definition: the same one has the same etag.
+// Etag fingerprints what the owner of a definition decided: the same has the
+// same etag. It is for definitions without what the server sets: those that
+// [Definition] returns.
 func Etag(d *apiv1.Job) string {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(Definition(d))
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(d)
 	if err != nil { // only a text that is not UTF-8 can fail, and that is refused at the door
 		return ""
 	}

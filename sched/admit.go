@@ -54,7 +54,7 @@ func (l *loop) admit(r *job.Run) {
 	case ln.in[r.ID] != nil:
 		l.enqueue(r)
 	case slices.Contains(ln.held, r):
-	case r.Attempt > 0 || r.HasParts() || v == job.LetIn: // it was let in before a restart
+	case r.Attempt > 0 || r.Delegates() || v == job.LetIn: // it was let in before a restart
 		ln.in[r.ID] = r
 		l.enqueue(r)
 	case v == job.Hold:
@@ -141,15 +141,19 @@ func (x *again) holds(l *loop) bool { return l.due(x.r) }
 type deadline struct{ r *job.Run }
 
 func (x *deadline) holds(l *loop) bool {
-	return l.liveRun(x.r.App, x.r.ID) == x.r && x.r.Attempt == 0 && !x.r.HasParts()
+	return l.liveRun(x.r.App, x.r.ID) == x.r && x.r.Attempt == 0 && !x.r.Delegates()
 }
 
 // deadlineMs is the time by which a run must have started; 0: none.
 func deadlineMs(r *job.Run) int64 {
-	if r.Policy.Deadline == 0 || r.Attempt > 0 || r.IsPart() || r.HasParts() {
+	if r.Policy.Deadline == 0 || r.Attempt > 0 || r.IsPart() || r.Delegates() {
 		return 0
 	}
-	return r.PlannedMs + r.Policy.Deadline.Milliseconds()
+	from := r.PlannedMs
+	if r.Trigger == job.ByBackfill { // its time has long passed
+		from = r.AcceptedMs
+	}
+	return from + r.Policy.Deadline.Milliseconds()
 }
 
 // expired ends a run whose deadline has passed.
@@ -162,38 +166,66 @@ func (l *loop) expired(r *job.Run) bool {
 	return true
 }
 
-// bucket is the rate of starts of one job.
+// bucket is the rate of starts of one job, or of an app.
 type bucket struct {
-	tokens  float64
-	atMs    int64
-	waiting int // runs that the wheel brings back
+	tokens   float64
+	perToken float64 // ms
+	atMs     int64
+	waiting  int // runs that the wheel brings back
 }
 
-// limited reports whether the rate of a job allows no start now, and has r
-// looked at again when it does. A start takes a token.
+// limited reports whether the rate of a job, or of its app, allows no start now,
+// and has r looked at again when it does. A start takes a token of each.
 func (l *loop) limited(r *job.Run) bool {
-	p := r.Policy
-	if p.Rate == 0 || r.Attempt > 0 || r.IsPart() {
+	if r.Attempt > 0 || r.IsPart() {
 		return false
 	}
-	k := jobKey{r.App, r.Job}
+	own := l.bucket(jobKey{r.App, r.Job}, r.Policy.Rate, r.Policy.RatePer)
+	if own.empty() {
+		l.await(own, r)
+		return true
+	}
+	starts, per := job.RateOf(l.apps[r.App].slots[job.ModuleSlot].Settings.GetRate())
+	all := l.bucket(jobKey{r.App, ""}, starts, per)
+	if all.empty() {
+		l.await(all, r)
+		return true
+	}
+	all.take()
+	own.take()
+	return false
+}
+
+// bucket returns the bucket of a rate, filled up to now; nil: there is no rate.
+func (l *loop) bucket(k jobKey, starts int32, per time.Duration) *bucket {
+	if starts == 0 {
+		return nil
+	}
 	b := l.rates[k]
 	if b == nil {
 		l.forgetRates()
-		b = &bucket{tokens: float64(p.Rate), atMs: l.nowMs}
+		b = &bucket{tokens: float64(starts), atMs: l.nowMs}
 		l.rates[k] = b
 	}
-	perToken := float64(p.RatePer.Milliseconds()) / float64(p.Rate)
-	b.tokens = min(b.tokens+float64(l.nowMs-b.atMs)/perToken, float64(p.Rate))
+	b.perToken = float64(per.Milliseconds()) / float64(starts)
+	b.tokens = min(b.tokens+float64(max(l.nowMs-b.atMs, 0))/b.perToken, float64(starts))
 	b.atMs = l.nowMs
-	if b.tokens >= 1 {
+	return b
+}
+
+func (b *bucket) empty() bool { return b != nil && b.tokens < 1 }
+
+func (b *bucket) take() {
+	if b != nil {
 		b.tokens--
-		return false
 	}
+}
+
+// await has the wheel bring a run back when its turn has come.
+func (l *loop) await(b *bucket, r *job.Run) {
 	b.waiting++
-	wait := (float64(b.waiting) - b.tokens) * perToken
+	wait := (float64(b.waiting) - b.tokens) * b.perToken
 	l.wheel.Add(l.nowMs+int64(math.Ceil(wait)), &again{r, b})
-	return true
 }
 
 // forgetRates drops the rates of jobs that have been quiet for long.

@@ -48,6 +48,8 @@ func (l *loop) fire(_ int64, v any) {
 		if v.holds(l) {
 			l.expired(v.r)
 		}
+	case *onward:
+		l.moved = append(l.moved, v.r)
 	case retryStuck:
 		l.unstick()
 	case *hostLease:
@@ -94,6 +96,8 @@ func (l *loop) sweep() {
 			return v.b != nil || v.holds(l)
 		case *deadline:
 			return v.holds(l)
+		case *onward:
+			return v.holds(l)
 		case retryStuck:
 			return true
 		case *hostLease:
@@ -126,7 +130,7 @@ func (l *loop) arm() {
 			l.wheel.Add(l.nowMs+armWindow, j) // the disk is full: look again
 			continue
 		}
-		def := j.Definition()
+		def := j.Shared()
 		plan, err := l.plan(def)
 		if err != nil { // was checked when it was saved: a zone that is gone from the data of this machine
 			l.cfg.Logger.Error("a schedule cannot be read any more", "app", j.Slot().App, "job", j.Name, "error", err)
@@ -184,7 +188,7 @@ func (l *loop) missed(j *job.Job, plan job.Plan, due job.Due) {
 	next := due.Next
 	if len(due.Runs) > 0 {
 		next = due.Runs[0].At
-	} else if next.IsZero() {
+	} else if next.IsZero() && plan.Left(j.Planned+m.Count) > 0 {
 		next, _ = plan.AfterEnd(l.now)
 	}
 	p := &apiv1.Passed{
@@ -207,7 +211,7 @@ func (l *loop) rewind() {
 	var agains []kept // the state does not know of them
 	l.wheel.Sweep(func(due int64, v any) bool {
 		if x, ok := v.(*again); ok {
-			agains = append(agains, kept{min(due, l.nowMs+time.Hour.Milliseconds()), x})
+			agains = append(agains, kept{min(due, l.nowMs+armWindow), x}) // to look too early does no harm
 		}
 		return true
 	})
@@ -230,6 +234,9 @@ func (l *loop) rewind() {
 				if at := deadlineMs(r); at > 0 {
 					l.wheel.Add(at+1, &deadline{r})
 				}
+				if r.HasNodes() {
+					l.watchNodes(r)
+				}
 			}
 		}
 	}
@@ -240,8 +247,8 @@ func (l *loop) rewind() {
 		l.wheel.Add(l.nowMs+stuckFor, retryStuck{})
 	}
 	for _, h := range l.hosts {
-		if !h.connected {
-			l.wheel.Add(h.lostAt.UnixMilli(), &hostLease{h, h.generation})
+		if !h.connected { // a lease is real time, whatever the clock says
+			l.wheel.Add(l.nowMs+h.lostAt.Sub(l.now).Milliseconds(), &hostLease{h, h.generation})
 		}
 	}
 }

@@ -2,23 +2,35 @@ package sched_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// TestChaos lets a seed decide what goes wrong: hosts come and go, the server
-// restarts, handlers fail, take long and are cancelled. In the end every
-// acknowledged run has ended once, and each planned time has had its run.
-// WHEELWORK_SEED runs one seed, WHEELWORK_LONG many.
+// TestChaos lets a seed choose jobs, what operators do to them, and what goes
+// wrong: servers stop and lose their power, disks are full, hosts crash, are cut
+// off and return. Then it compares everything that happened with what the
+// policies promise: see sim_check_test.go. WHEELWORK_SEED runs one seed,
+// WHEELWORK_LONG many. A seed fixes what is done and when; ids are random, so
+// two runs of a seed are alike and not the same.
 func TestChaos(t *testing.T) {
 	seeds := []uint64{1, 2, 3, 4}
 	if s := os.Getenv("WHEELWORK_SEED"); s != "" {
@@ -33,119 +45,593 @@ func TestChaos(t *testing.T) {
 		}
 	}
 	for _, seed := range seeds {
-		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { chaos(t, seed) }) })
+		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
+			t.Parallel() // it waits for the disk most of the time
+			synctest.Test(t, func(t *testing.T) { newSim(t, seed).run() })
+		})
 	}
 }
 
-func chaos(t *testing.T, seed uint64) {
-	r := rand.New(rand.NewPCG(seed, 0))
-	w := newWorld(t)
-	w.start()
-	c := w.client()
-	c.push()
-	for _, name := range []string{"h1", "h2"} {
-		w.addHost(name, 2)
-	}
-	kinds := []handler{sleeping(time.Millisecond), sleeping(700 * time.Millisecond), sleeping(9 * time.Second), fails}
-	for i, h := range kinds {
-		name := fmt.Sprint("job", i)
-		w.handlers.byJob[name] = h
-		c.apply(&apiv1.Job{Name: name, Timeout: "5s", Retry: &apiv1.Retry{Max: 2, First: "300ms"}})
-	}
-	start := time.Now()
-	c.apply(&apiv1.Job{Name: "tick", Schedule: &apiv1.Schedule{Every: "1s"}, Retry: &apiv1.Retry{Max: 50}})
+// sim is one simulation.
+type sim struct {
+	t *testing.T
+	r *rand.Rand
+	w *world
+	c *client
 
-	acked := map[string]string{} // key -> run
-	for step := range 60 {
-		switch r.IntN(10) {
+	disk     *disk
+	machines []*machine
+	ledger   *ledger
+
+	jobs     []*simJob
+	calendar *apiv1.Calendar
+	acked    map[string]string // run -> its idempotency key
+	ended    map[string]*apiv1.Run
+	restarts []restart
+}
+
+// restart is a time in which no server was up. What was dispatched while the
+// power was about to fail may be forgotten.
+type restart struct {
+	from, to time.Time
+	power    bool
+}
+
+// simJob is a job and when its schedule was set.
+type simJob struct {
+	def    *apiv1.Job
+	fixed  bool // others depend on it, or it on others: it is not deleted
+	there  bool
+	paused bool
+	remade bool
+	lives  int
+	spans  []span
+}
+
+// span is a time in which a schedule was left alone. It planned the times from
+// first to end.
+type span struct {
+	plan       job.Plan
+	life       int
+	set        time.Time
+	first, end time.Time // first is zero if it planned none; end is zero while it goes on
+}
+
+func newSim(t *testing.T, seed uint64) *sim {
+	s := &sim{
+		t: t, r: rand.New(rand.NewPCG(seed, 0)), w: newWorld(t), ledger: &ledger{},
+		acked: map[string]string{}, ended: map[string]*apiv1.Run{},
+		calendar: &apiv1.Calendar{App: job.DefaultApp, Name: "holidays", Dates: []string{"1999-12-24"}},
+	}
+	s.ledger.do = behave(seed)
+	s.w.wrap = func(inner journal.Journal) journal.Journal {
+		s.disk = &disk{Journal: inner}
+		return s.disk
+	}
+	return s
+}
+
+// behave is what the handlers do: it depends on the attempt alone.
+func behave(seed uint64) handler {
+	return func(ctx context.Context, t runtime.Task, _ runtime.Sink) runtime.Result {
+		h := fnv.New64a()
+		h.Write(binary.LittleEndian.AppendUint64([]byte(t.RunID), seed+uint64(t.Attempt))) //nolint:errcheck // a hash never fails
+		r := rand.New(rand.NewPCG(h.Sum64(), seed))
+		longest := []time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 2 * time.Second, 7 * time.Second}[r.IntN(4)]
+		res := sleeping(1+time.Duration(r.Int64N(int64(longest))))(ctx, t, nil)
+		if res.Outcome == runtime.Succeeded {
+			switch r.IntN(10) {
+			case 0, 1:
+				res = runtime.Result{Outcome: runtime.Retryable, Error: "not yet"}
+			case 2:
+				res = runtime.Result{Outcome: runtime.Permanent, Error: "never"}
+			default:
+				res.Output = []byte(t.RunID)
+			}
+		}
+		return res
+	}
+}
+
+func (s *sim) run() {
+	s.w.start()
+	s.c = s.w.client()
+	s.c.push()
+	for i, zone := range []string{"a", "a", "b", "b"} {
+		m := &machine{w: s.w, id: fmt.Sprint("h", i+1), slots: 1 + s.r.IntN(3), labels: map[string]string{"zone": zone}, ledger: s.ledger}
+		s.machines = append(s.machines, m)
+		m.start()
+	}
+	s.putCalendar()
+	s.makeJobs()
+	for range 70 {
+		s.operate()
+		s.look()
+		if s.t.Failed() {
+			break
+		}
+	}
+	s.settle()
+	s.check()
+	for _, m := range s.machines {
+		m.stop()
+	}
+	s.c.close()
+	s.stopServer(false)
+}
+
+func (s *sim) chance(n int) bool { return s.r.IntN(n) == 0 }
+func (s *sim) upTo(d time.Duration) time.Duration {
+	return time.Duration(s.r.Int64N(int64(d/time.Millisecond))+1) * time.Millisecond
+}
+
+func (s *sim) sleep(d time.Duration) { time.Sleep(s.upTo(d)) }
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+// ok reports whether a call succeeded. It fails the test for an error that is
+// not one of those that were to be expected.
+func (s *sim) ok(what string, err error, expected ...codes.Code) bool {
+	s.t.Helper()
+	code := status.Code(err)
+	switch {
+	case err == nil:
+		return true
+	case slices.Contains(expected, code):
+	case code == codes.ResourceExhausted && s.disk.full:
+	default:
+		s.t.Errorf("%s: %v", what, err)
+	}
+	return false
+}
+
+func (s *sim) makeJobs() {
+	for i := range 12 {
+		j := &simJob{def: s.definition(fmt.Sprint("job", i)), fixed: i < 6}
+		s.jobs = append(s.jobs, j)
+		s.apply(j)
+	}
+	for _, d := range []*apiv1.Job{
+		{Name: "all", Dependency: &apiv1.Dependency{Jobs: []string{"job0", "job1", "job2"}}},
+		{Name: "any", Dependency: &apiv1.Dependency{Jobs: []string{"job1", "job3"}, Need: "any", On: "end", PassOutput: true}},
+		{Name: "alarm", Dependency: &apiv1.Dependency{Jobs: []string{"job0", "job4"}, Need: "any", On: "failure"}},
+		{Name: "after", Dependency: &apiv1.Dependency{Jobs: []string{"any", "job5"}, On: "end"}},
+	} {
+		j := &simJob{def: d, fixed: true}
+		s.jobs = append(s.jobs, j)
+		s.apply(j)
+	}
+}
+
+// definition draws a job.
+func (s *sim) definition(name string) *apiv1.Job {
+	r := s.r
+	d := &apiv1.Job{
+		Name: name, Input: "first", Timeout: "5s", Priority: int32(r.IntN(21) - 10), Schedule: s.schedule(),
+		Retry:   &apiv1.Retry{Max: int32(r.IntN(4)), First: "300ms", Jitter: pick(r, 0, 0.5), Backoff: pick(r, "", "fixed")},
+		Overlap: pick(r, nil, &apiv1.Overlap{Policy: "parallel", Limit: 2}, &apiv1.Overlap{Policy: "queue"}, &apiv1.Overlap{Policy: "queue", Limit: 2}, &apiv1.Overlap{Policy: "discard"}, &apiv1.Overlap{Policy: "cover"}),
+	}
+	if d.Schedule != nil {
+		d.Misfire = pick(r, nil, nil, &apiv1.Misfire{Policy: "skip", Threshold: "2s"}, &apiv1.Misfire{Policy: "fire_all"}, &apiv1.Misfire{Policy: "fire_all", Max: 3, Threshold: "1s", Window: "20s"})
+	}
+	if s.chance(4) {
+		d.Deadline = pick(r, "2s", "20s")
+	}
+	if s.chance(4) {
+		d.Rate = pick(r, &apiv1.Rate{Max: 2, Per: "3s"}, &apiv1.Rate{Max: 1, Per: "1s"})
+	}
+	if s.chance(2) {
+		d.Routing = &apiv1.Routing{Strategy: pick(r, "", "first", "last", "round_robin", "random", "hash", "lfu", "lru", "failover", "busy_transfer")}
+		switch r.IntN(4) {
 		case 0:
-			w.stopServer()
-			time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
-			w.start()
-			c.reconnect(w)
+			d.Routing.Labels = []string{"zone=" + pick(r, "a", "b")}
 		case 1:
-			if len(w.hosts) > 0 {
-				w.removeHost(anyHost(r, w))
-			}
-		case 2, 3:
-			name := fmt.Sprint("h", 1+r.IntN(4))
-			if w.hosts[name] == nil {
-				w.addHost(name, 1+r.IntN(3))
-			}
-		case 4:
-			for _, id := range acked {
-				// It may have ended: the answer is then a refusal.
-				c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: id}) //nolint:errcheck // see above
-				break
-			}
-		default:
-			key := fmt.Sprint("key", step)
-			id := c.trigger(fmt.Sprint("job", r.IntN(len(kinds))), key)
-			acked[key] = id
-			time.Sleep(time.Duration(r.IntN(2000)) * time.Millisecond)
+			d.Routing.Hosts = []string{"h1", "h3"}
+		case 2:
+			d.Routing.MaxHosts = 1
 		}
 	}
-	for len(w.hosts) < 2 { // now everything may end
-		w.addHost(fmt.Sprint("last", len(w.hosts)), 4)
+	if s.chance(5) {
+		d.Fanout = pick(r, &apiv1.Fanout{Mode: "broadcast"}, &apiv1.Fanout{Mode: "shards", Shards: 3})
 	}
-	if _, err := c.jobs.PauseJob(t.Context(), &apiv1.PauseJobRequest{Name: "tick"}); err != nil {
-		t.Fatal(err)
-	}
-	end := time.Now()
-	time.Sleep(5 * time.Minute)
+	return d
+}
 
-	for key, id := range acked {
-		run, err := c.runs.GetRun(t.Context(), &apiv1.GetRunRequest{Id: id})
+func (s *sim) schedule() *apiv1.Schedule {
+	r, now := s.r, time.Now().UTC()
+	stamp := func(d time.Duration) string { return now.Add(d).Format(time.RFC3339Nano) }
+	sc := pick(
+		r, nil,
+		&apiv1.Schedule{Every: pick(r, "2s", "3500ms", "11s")},
+		&apiv1.Schedule{Every: pick(r, "2s", "3500ms", "11s")},
+		&apiv1.Schedule{Cron: pick(r, "*/2 * * * * *", "*/7 * * * * *", "0,1,2,30 * * * * *")},
+		&apiv1.Schedule{Cron: "*/5 * * * * *", Exclude: []string{"holidays"}},
+		&apiv1.Schedule{Every: "4s", Exclude: []string{"holidays"}},
+		&apiv1.Schedule{Delay: pick(r, "1s", "4s")},
+		&apiv1.Schedule{At: stamp(s.upTo(2 * time.Minute))},
+		&apiv1.Schedule{After: "47s"},
+		&apiv1.Schedule{Daily: &apiv1.Daily{From: "00:00", Until: "00:30", Every: "6s"}},
+	)
+	if sc == nil || sc.At != "" || sc.After != "" {
+		return sc
+	}
+	switch r.IntN(6) {
+	case 0:
+		sc.MaxRuns = int64(3 + r.IntN(15))
+	case 1:
+		sc.From = stamp(s.upTo(20 * time.Second))
+	case 2:
+		sc.Until = stamp(20*time.Second + s.upTo(2*time.Minute))
+	case 3:
+		sc.Jitter = "900ms"
+	}
+	return sc
+}
+
+func (s *sim) apply(j *simJob) {
+	d := proto.CloneOf(j.def)
+	d.Handler = &apiv1.Handler{Module: "m@1"}
+	_, err := s.c.jobs.ApplyJob(s.t.Context(), &apiv1.ApplyJobRequest{Job: d})
+	if !s.ok("apply "+j.def.Name, err, codes.InvalidArgument) { // its schedule may have no time to come
+		return
+	}
+	if !j.there {
+		j.there, j.paused = true, false
+		j.lives++
+		s.begin(j)
+	}
+}
+
+// begin opens a span: the schedule of the job was set just now.
+func (s *sim) begin(j *simJob) {
+	if j.def.Schedule == nil {
+		return
+	}
+	got, err := s.c.jobs.GetJob(s.t.Context(), &apiv1.GetJobRequest{Name: j.def.Name})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	plan, err := job.NewPlan(job.Definition(got), func(string) *job.Calendar {
+		c, err := job.CompileCalendar(proto.CloneOf(s.calendar))
 		if err != nil {
-			t.Fatalf("seed %d: acknowledged run %s: %v", seed, id, err)
+			s.t.Fatal(err)
 		}
-		if !job.State(run.State).Terminal() {
-			t.Errorf("seed %d: acknowledged run %s of %s is %s", seed, id, key, run.State)
-		}
-		if again := c.trigger(run.Job, key); again != id && end.Sub(run.AcceptedAt.AsTime()) < 4*time.Minute {
-			t.Errorf("seed %d: key %s gave %s, then %s", seed, key, id, again)
-		}
+		return c
+	})
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	seen := map[string]bool{}
-	for _, run := range c.all("", "") {
-		if seen[run.Id] {
-			t.Errorf("seed %d: run %s is listed twice", seed, run.Id)
-		}
-		seen[run.Id] = true
+	sp := span{plan: plan, life: j.lives, set: time.Now()}
+	if got.NextAt != nil {
+		sp.first = got.NextAt.AsTime()
 	}
-	planned := map[int64]bool{}
-	for _, run := range c.all("tick", "") {
-		at := run.PlannedAt.AsTime()
-		if planned[at.UnixMilli()] {
-			t.Errorf("seed %d: two runs are planned for %s", seed, at)
-		}
-		planned[at.UnixMilli()] = true
-		if run.State != "succeeded" {
-			t.Errorf("seed %d: the tick of %s: %s %s", seed, at, run.State, run.Error)
-		}
-	}
-	// While the server was down, ticks passed that one late run stands for; all
-	// others must be there.
-	if want := int(end.Sub(start) / time.Second); len(planned) > want+1 || len(planned) < want/2 {
-		t.Errorf("seed %d: %d ticks in %s", seed, len(planned), end.Sub(start))
-	}
-	c.close()
-	w.close()
+	j.spans = append(j.spans, sp)
 }
 
-func anyHost(r *rand.Rand, w *world) string {
-	var names []string
-	for n := range 4 {
-		if name := fmt.Sprint("h", n+1); w.hosts[name] != nil {
-			names = append(names, name)
-		}
+// finish closes the span: the schedule was changed just now.
+func (s *sim) finish(j *simJob) {
+	if n := len(j.spans); n > 0 && j.spans[n-1].end.IsZero() {
+		j.spans[n-1].end = time.Now()
 	}
-	return names[r.IntN(len(names))]
 }
 
-var fails handler = func(_ context.Context, t runtime.Task, _ runtime.Sink) runtime.Result {
-	if t.Attempt < 3 {
-		return runtime.Result{Outcome: runtime.Retryable, Error: "not yet"}
+// scheduled picks a job that is there and whose schedule may plan something.
+func (s *sim) scheduled() *simJob {
+	for range 20 {
+		if j := pick(s.r, s.jobs...); j.there && j.def.Schedule != nil {
+			return j
+		}
 	}
-	return runtime.Result{Outcome: runtime.Succeeded}
+	return nil
+}
+
+func (s *sim) operate() {
+	switch s.r.IntN(22) {
+	case 0:
+		s.stopServer(false)
+		s.startServer()
+	case 1, 2:
+		s.loseServer()
+	case 3:
+		s.fillDisk()
+	case 4, 5, 6:
+		s.troubleHost()
+	case 7:
+		s.cancel()
+	case 8, 9:
+		s.pauseOrResume()
+	case 10:
+		s.skipNext()
+	case 11:
+		s.backfill()
+	case 12:
+		s.retry()
+	case 13:
+		s.changeInput()
+	case 14:
+		s.deleteOrMake()
+	case 15:
+		s.changeCalendar()
+	default:
+		s.trigger()
+		s.sleep(4 * time.Second)
+	}
+}
+
+// trigger asks for a few runs, sometimes twice with one key.
+func (s *sim) trigger() {
+	for range 1 + s.r.IntN(4) {
+		j := pick(s.r, s.jobs...)
+		req := &apiv1.TriggerJobRequest{Name: j.def.Name, Input: proto.String("by hand")}
+		if s.chance(2) {
+			req.IdempotencyKey = fmt.Sprint("key", s.r.Uint64())
+		}
+		run, err := s.c.jobs.TriggerJob(s.t.Context(), req)
+		switch {
+		case s.disk.isDead() && err != nil:
+			continue
+		case !j.there:
+			if status.Code(err) != codes.NotFound {
+				s.t.Errorf("trigger of a job that is not there: %v, %v", run, err)
+			}
+			continue
+		case !s.ok("trigger", err):
+			continue
+		}
+		s.acked[run.Id] = req.IdempotencyKey
+		if req.IdempotencyKey == "" || s.chance(2) {
+			continue
+		}
+		if again, err := s.c.jobs.TriggerJob(s.t.Context(), req); !s.disk.isDead() && s.ok("trigger again", err) && again.Id != run.Id {
+			s.t.Errorf("the key of run %s gave run %s", run.Id, again.Id)
+		}
+	}
+}
+
+func (s *sim) stopServer(power bool) {
+	s.restarts = append(s.restarts, restart{from: time.Now(), power: power})
+	s.w.stopServer()
+	if err := s.w.failed; power != (err != nil) || power && !strings.Contains(err.Error(), errPower.Error()) {
+		s.t.Errorf("the server ended with %v", err)
+	}
+}
+
+func (s *sim) startServer() {
+	time.Sleep(pick(s.r, time.Millisecond, 2*time.Second, 13*time.Second, 40*time.Second))
+	s.w.start()
+	s.restarts[len(s.restarts)-1].to = time.Now()
+	s.c.reconnect(s.w)
+	time.Sleep(20 * time.Millisecond) // it has made up for what it slept through
+}
+
+// loseServer lets the power fail in the middle of work.
+func (s *sim) loseServer() {
+	s.disk.cutPower(1+s.r.IntN(30), s.chance(2))
+	from := time.Now().Add(-flushAfter)
+	for n := 0; !s.disk.isDead(); n++ {
+		if s.trigger(); s.chance(3) {
+			s.sleep(500 * time.Millisecond)
+		}
+		if n == 100 {
+			s.t.Fatal("the server journals nothing")
+		}
+	}
+	synctest.Wait()
+	s.stopServer(true)
+	s.restarts[len(s.restarts)-1].from = from
+	s.startServer()
+}
+
+// fillDisk leaves room for nothing at all, or for the ends of runs alone.
+func (s *sim) fillDisk() {
+	s.disk.fill(pick[int64](s.r, 0, 6<<20))
+	for range 3 {
+		s.trigger()
+		s.cancel()
+		s.sleep(4 * time.Second)
+	}
+	s.disk.free()
+	time.Sleep(1100 * time.Millisecond) // all have looked again
+}
+
+// troubleHost takes a machine down or off, or brings it back.
+func (s *sim) troubleHost() {
+	m := pick(s.r, s.machines...)
+	switch {
+	case m.stop == nil:
+		m.start()
+	case m.cut:
+		m.heal()
+	case s.chance(3):
+		m.stop()
+	case s.chance(2):
+		m.crash()
+	default:
+		m.sever()
+	}
+	s.sleep(time.Second)
+}
+
+// live lists runs that have not ended.
+func (s *sim) list(state string, size int32) []*apiv1.Run {
+	resp, err := s.c.runs.ListRuns(s.t.Context(), &apiv1.ListRunsRequest{State: state, PageSize: size})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return resp.Runs
+}
+
+func (s *sim) cancel() {
+	if live := s.list("live", 100); len(live) > 0 {
+		run := pick(s.r, live...)
+		_, err := s.c.runs.CancelRun(s.t.Context(), &apiv1.CancelRunRequest{Id: run.Id})
+		s.ok("cancel", err, codes.FailedPrecondition, codes.NotFound) // it has ended or was revoked meanwhile
+	}
+}
+
+func (s *sim) pauseOrResume() {
+	j := s.scheduled()
+	switch {
+	case j == nil:
+	case j.paused:
+		_, err := s.c.jobs.ResumeJob(s.t.Context(), &apiv1.ResumeJobRequest{Name: j.def.Name})
+		if s.ok("resume", err) {
+			j.paused = false
+			s.begin(j)
+		}
+	default:
+		s.approach(j)
+		s.pause(j)
+	}
+}
+
+func (s *sim) pause(j *simJob) {
+	time.Sleep(time.Millisecond) // what was done before has an earlier time
+	_, err := s.c.jobs.PauseJob(s.t.Context(), &apiv1.PauseJobRequest{Name: j.def.Name})
+	if s.ok("pause", err) {
+		j.paused = true
+		s.finish(j)
+	}
+}
+
+// approach waits until a job is about to fire, or a little before or after.
+func (s *sim) approach(j *simJob) {
+	got, err := s.c.jobs.GetJob(s.t.Context(), &apiv1.GetJobRequest{Name: j.def.Name})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if wait := time.Until(got.NextAt.AsTime()); got.NextAt != nil && wait < 20*time.Second {
+		time.Sleep(wait + pick(s.r, -2*time.Second, -700*time.Millisecond, -time.Millisecond, 0, time.Millisecond, 300*time.Millisecond))
+	}
+}
+
+func (s *sim) skipNext() {
+	if j := s.scheduled(); j != nil {
+		s.approach(j)
+		_, err := s.c.jobs.SkipNext(s.t.Context(), &apiv1.SkipNextRequest{Name: j.def.Name})
+		s.ok("skip next", err, codes.FailedPrecondition) // there is none
+	}
+}
+
+func (s *sim) backfill() {
+	if j := s.scheduled(); j != nil {
+		now := time.Now()
+		req := &apiv1.BackfillJobRequest{
+			Name: j.def.Name, Limit: int32(1 + s.r.IntN(10)),
+			From: timestamppb.New(now.Add(-s.upTo(time.Minute))), Until: timestamppb.New(now.Add(s.upTo(20 * time.Second))),
+		}
+		first, err := s.c.jobs.BackfillJob(s.t.Context(), req)
+		if !s.ok("backfill", err) {
+			return
+		}
+		again, err := s.c.jobs.BackfillJob(s.t.Context(), req)
+		if s.ok("backfill again", err) && (again.Accepted != 0 || again.Existing != first.Accepted+first.Existing) {
+			s.t.Errorf("a backfill gave %v, then %v", first, again)
+		}
+	}
+}
+
+func (s *sim) retry() {
+	for _, run := range s.list("unsuccessful", 20) {
+		if j := s.job(run.Job); job.State(run.State).Terminal() && run.Parent == "" && j.there {
+			again, err := s.c.runs.RetryRun(s.t.Context(), &apiv1.RetryRunRequest{Id: run.Id})
+			if s.ok("retry", err) {
+				s.acked[again.Id] = ""
+			}
+			return
+		}
+	}
+}
+
+func (s *sim) job(name string) *simJob {
+	return s.jobs[slices.IndexFunc(s.jobs, func(j *simJob) bool { return j.def.Name == name })]
+}
+
+// changeInput changes parameters about when the job fires: a run has those
+// that held at its time.
+func (s *sim) changeInput() {
+	if j := s.scheduled(); j != nil {
+		s.approach(j)
+		j.def.Input = fmt.Sprint("of ", time.Now().UnixMilli())
+		j.def.Priority = int32(s.r.IntN(21) - 10)
+		s.apply(j)
+	}
+}
+
+func (s *sim) deleteOrMake() {
+	j := pick(s.r, s.jobs...)
+	switch {
+	case j.fixed:
+	case j.there:
+		s.approach(j)
+		time.Sleep(time.Millisecond) // as in pause
+		_, err := s.c.jobs.DeleteJob(s.t.Context(), &apiv1.DeleteJobRequest{Name: j.def.Name})
+		if s.ok("delete", err) {
+			j.there, j.remade = false, true
+			s.finish(j)
+		}
+	default:
+		overlap := j.def.Overlap
+		j.def = s.definition(j.def.Name)
+		j.def.Overlap = overlap // runs of its former life may be under way
+		s.apply(j)
+	}
+}
+
+func (s *sim) changeCalendar() {
+	s.calendar.Dates = pick(s.r, []string{"1999-12-24"}, []string{"2000-01-01"})
+	s.putCalendar()
+}
+
+func (s *sim) putCalendar() {
+	time.Sleep(time.Millisecond) // what was done before has an earlier time
+	_, err := apiv1.NewCalendarsClient(s.c.conn).PutCalendar(s.t.Context(), &apiv1.PutCalendarRequest{Calendar: s.calendar})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, j := range s.jobs {
+		if len(j.def.Schedule.GetExclude()) > 0 && j.there && !j.paused {
+			s.finish(j)
+			s.begin(j)
+		}
+	}
+}
+
+// look remembers how runs have ended: an end is for ever.
+func (s *sim) look() {
+	for _, run := range s.list("", 200) {
+		if job.State(run.State).Terminal() && s.ended[run.Id] == nil {
+			s.ended[run.Id] = run
+		}
+	}
+}
+
+// settle lets everything come to its end.
+func (s *sim) settle() {
+	for _, m := range s.machines {
+		if m.heal(); m.stop == nil {
+			m.start()
+		}
+	}
+	for _, j := range s.jobs {
+		if j.there && j.def.Schedule != nil && !j.paused {
+			s.goesOn(j)
+			s.pause(j)
+		}
+	}
+	time.Sleep(30 * time.Minute)
+}
+
+// goesOn checks that a delay schedule that has not ended waits for something.
+func (s *sim) goesOn(j *simJob) {
+	if j.def.Schedule.Delay == "" || j.def.Schedule.MaxRuns > 0 || j.def.Schedule.Until != "" {
+		return
+	}
+	got, err := s.c.jobs.GetJob(s.t.Context(), &apiv1.GetJobRequest{Name: j.def.Name})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if got.NextAt == nil && got.Stats.Live == 0 {
+		s.t.Errorf("the delay schedule of %s has come to a stop", j.def.Name)
+	}
 }

@@ -31,18 +31,16 @@ type runKey struct {
 
 type checkpoints struct {
 	jobs    map[jobKey]struct{}
-	runs    map[runKey]struct{}
+	runs    []*job.Run // each once: those with the mark isDirty
 	minutes map[*app]map[int64]struct{}
 	modules []*apiv1.Module
 	// calendars that were changed; nil: deleted.
 	calendars map[jobKey]*apiv1.Calendar
+	settings  []*apiv1.App
 	keys      map[string]*apiv1.KeyRow // by app
 	ends      []*job.Run               // since the last capture
 	// recent holds the runs that have ended and are not in the history yet.
-	recent map[runKey]*apiv1.RunRow
-	// stored are the live runs that have a row: only these need a delete.
-	stored map[runKey]struct{}
-
+	recent    map[runKey][]byte
 	keyChunks []keyChunk // rows of idempotency keys in the store, oldest first
 	chunkSeq  uint64
 
@@ -50,6 +48,7 @@ type checkpoints struct {
 	busy    bool          // the writer has one
 	full    bool          // the last commit found the disk full
 	last    time.Time     // of the last capture
+	large   bool          // the last capture had many rows
 	applied uint64        // the store includes the records up to here
 	wanted  []barrier     // readers that wait for the store
 }
@@ -72,14 +71,16 @@ type capture struct {
 
 func (c *checkpoints) init() {
 	c.work = make(chan *capture, 1)
-	c.recent, c.stored = map[runKey]*apiv1.RunRow{}, map[runKey]struct{}{}
+	c.recent = map[runKey][]byte{}
 	c.reset()
 }
 
 func (c *checkpoints) reset() {
-	c.jobs, c.runs = map[jobKey]struct{}{}, map[runKey]struct{}{}
+	c.jobs = map[jobKey]struct{}{}
+	clear(c.runs)
+	c.runs = c.runs[:0]
 	c.minutes, c.keys = map[*app]map[int64]struct{}{}, map[string]*apiv1.KeyRow{}
-	c.modules, c.ends, c.calendars = nil, nil, nil
+	c.modules, c.ends, c.calendars, c.settings = nil, nil, nil, nil
 }
 
 func (c *checkpoints) calendar(key jobKey, m *apiv1.Calendar) {
@@ -89,8 +90,20 @@ func (c *checkpoints) calendar(key jobKey, m *apiv1.Calendar) {
 	c.calendars[key] = m
 }
 
-func (c *checkpoints) job(app, name string)         { c.jobs[jobKey{app, name}] = struct{}{} }
-func (c *checkpoints) run(app string, id job.RunID) { c.runs[runKey{app, id}] = struct{}{} }
+func (c *checkpoints) job(app, name string) { c.jobs[jobKey{app, name}] = struct{}{} }
+
+// The marks of runs.
+const (
+	isDirty  = 1 << iota // it is in checkpoints.runs
+	isStored             // the store has a row of it as a live run, which needs a delete
+)
+
+func (c *checkpoints) run(r *job.Run) {
+	if r.Mark&isDirty == 0 {
+		r.Mark |= isDirty
+		c.runs = append(c.runs, r)
+	}
+}
 
 func (c *checkpoints) app(a *app, atMs int64) {
 	m := c.minutes[a]
@@ -110,13 +123,13 @@ func (c *checkpoints) key(app string, hash [16]byte, id job.RunID, atMs int64) {
 	k.Keys = append(k.Keys, &apiv1.KeyRow_Key{Hash: hash[:], Run: id[:], AtMs: atMs})
 }
 
-func (c *checkpoints) ended(r *job.Run) {
+func (c *checkpoints) ended(r *job.Run, row []byte) {
 	c.ends = append(c.ends, r)
-	c.recent[runKey{r.App, r.ID}] = r.Row()
+	c.recent[runKey{r.App, r.ID}] = row
 }
 
 func (c *checkpoints) dirty() bool {
-	return len(c.jobs)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars) > 0
+	return len(c.jobs)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings) > 0
 }
 
 // wait returns when the next capture is due.
@@ -124,8 +137,20 @@ func (c *checkpoints) wait(now time.Time, every time.Duration) (time.Duration, b
 	if c.busy || !c.dirty() {
 		return 0, false
 	}
-	return c.last.Add(every).Sub(now), true
+	return c.last.Add(c.distance(every)).Sub(now), true
 }
+
+// distance is the time between two captures. Under load it is longer: most runs
+// then begin and end between two of them, and never become a row.
+func (c *checkpoints) distance(every time.Duration) time.Duration {
+	if c.large {
+		return 10 * every
+	}
+	return every
+}
+
+// manyRows makes a capture large.
+const manyRows = 4096
 
 // checkpoint captures when it is time to.
 func (l *loop) checkpoint() {
@@ -133,7 +158,7 @@ func (l *loop) checkpoint() {
 	if !v.dirty() && !v.busy {
 		v.arrive(l.lastSeq)
 	}
-	if v.busy || !v.dirty() || (len(v.wanted) == 0 && l.now.Sub(v.last) < l.cfg.CheckpointEvery) {
+	if v.busy || !v.dirty() || (len(v.wanted) == 0 && l.now.Sub(v.last) < v.distance(l.cfg.CheckpointEvery)) {
 		return
 	}
 	c, err := l.capture()
@@ -158,11 +183,16 @@ func (l *loop) checkpoint() {
 
 func (l *loop) capture() (*capture, error) {
 	v := &l.view
-	v.last = l.now
+	v.last, v.large = l.now, len(v.runs)+len(v.ends) > manyRows
 	c := &capture{batch: &store.Batch{Applied: l.lastSeq}}
 	var err error
 	marshal := func(m proto.Message) []byte {
 		b, e := proto.Marshal(m)
+		err = errors.Join(err, e)
+		return b
+	}
+	rowOf := func(r *job.Run) []byte {
+		b, e := r.RowBytes()
 		err = errors.Join(err, e)
 		return b
 	}
@@ -173,17 +203,21 @@ func (l *loop) capture() (*capture, error) {
 		}
 		c.batch.Jobs = append(c.batch.Jobs, row)
 	}
-	for k := range v.runs {
-		if r := l.liveRun(k.app, k.id); r != nil {
-			c.batch.Runs = append(c.batch.Runs, store.RunRow{App: k.app, ID: k.id, Value: marshal(r.Row())})
-			v.stored[k] = struct{}{}
-		} else if _, ok := v.stored[k]; ok {
-			c.batch.Runs = append(c.batch.Runs, store.RunRow{App: k.app, ID: k.id})
-			delete(v.stored, k)
+	for _, r := range v.runs {
+		r.Mark &^= isDirty
+		if l.liveRun(r.App, r.ID) == r {
+			c.batch.Runs = append(c.batch.Runs, store.RunRow{App: r.App, ID: r.ID, Value: rowOf(r)})
+			r.Mark |= isStored
+		} else if r.Mark&isStored != 0 {
+			c.batch.Runs = append(c.batch.Runs, store.RunRow{App: r.App, ID: r.ID})
+			r.Mark &^= isStored
 		}
 	}
 	for _, m := range v.modules {
 		c.batch.Modules = append(c.batch.Modules, store.ModuleRow{App: m.App, Name: m.Name, Version: m.Version, Value: marshal(m)})
+	}
+	for _, a := range v.settings {
+		c.batch.Rows = append(c.batch.Rows, store.Row{Key: settingsRow(a.Name), Value: marshal(a)})
 	}
 	for k, m := range v.calendars {
 		row := store.Row{Key: calendarRow(k)}
@@ -197,7 +231,7 @@ func (l *loop) capture() (*capture, error) {
 		c.ends = append(c.ends, k)
 		c.batch.Finished = append(c.batch.Finished, store.Finished{
 			App: r.App, Job: r.Job, Host: r.Host, State: string(r.State), ID: r.ID,
-			PlannedMs: r.PlannedMs, FinishedMs: r.FinishedMs, Value: marshal(v.recent[k]),
+			PlannedMs: r.PlannedMs, FinishedMs: r.FinishedMs, Value: v.recent[k],
 		})
 	}
 	for a, minutes := range v.minutes {
@@ -399,6 +433,8 @@ func minuteRow(app string, minute int64) string { return fmt.Sprintf("minute/%s/
 
 func keysRow(app string, n uint64) string { return fmt.Sprintf("keys/%s/%016x", app, n) }
 
+func settingsRow(app string) string { return "settings/" + app }
+
 func calendarRow(k jobKey) string { return "calendar/" + k.app + "/" + k.name }
 
 // parseRow splits the key of a small row.
@@ -420,6 +456,10 @@ func (l *loop) loadRow(key string, value []byte) error {
 	switch kind {
 	case "count":
 		return proto.Unmarshal(value, &a.count)
+	case "settings":
+		m := &apiv1.App{}
+		a.slots[job.ModuleSlot].Settings = m
+		return proto.Unmarshal(value, m)
 	case "calendar":
 		m := &apiv1.Calendar{}
 		a.slots[job.ModuleSlot].Calendars[rest] = m

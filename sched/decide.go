@@ -30,48 +30,72 @@ func noRun(id string) error {
 // applyJob creates or updates a job from a validated definition. The message it
 // returns is what the API shows.
 func (l *loop) applyJob(def *apiv1.Job, dryRun bool) (*apiv1.Job, string, error) {
-	if err := l.resolveModule(def); err != nil {
-		return nil, "", err
-	}
-	if err := l.checkUpstream(def); err != nil {
-		return nil, "", err
-	}
-	var old *apiv1.Job
-	j := l.job(def.App, def.Name)
-	if j != nil {
-		old = j.Definition()
-	}
-	if def.Paused == nil { // whether a job is paused is for its operators
-		def.Paused = proto.Bool(old.GetPaused())
-	}
-	etag := job.Etag(def)
-	if j != nil && j.Etag == etag {
-		m, err := job.JobMessage(j.Row(), l.now)
-		return m, "unchanged", err
-	}
-	put, err := l.planPut(j, old, def)
+	put, result, err := l.change(def)
 	if err != nil {
 		return nil, "", err
 	}
-	put.Job.Etag = etag
-	result := "updated"
-	if j == nil {
-		result = "created"
-	}
-	if dryRun {
+	if put != nil && dryRun {
 		m := proto.CloneOf(put.Job)
 		if put.NextMs > 0 {
 			m.NextAt = timestamppb.New(time.UnixMilli(put.NextMs))
 		}
 		return m, result, nil
 	}
-	if err := l.refuse(); err != nil {
+	if err := l.put(put); err != nil {
 		return nil, "", err
 	}
-	s := l.app(def.App).slots[job.SlotOf(def.Name)]
-	l.record(s, &apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: put}})
-	m, err := job.JobMessage(s.Jobs[def.Name].Row(), l.now)
+	m, err := job.JobMessage(l.job(def.App, def.Name).Row(), l.now)
 	return m, result, err
+}
+
+// change works out what a definition changes; nil: nothing.
+func (l *loop) change(def *apiv1.Job) (put *apiv1.JobPut, result string, err error) {
+	if err := l.checkUpstream(def); err != nil {
+		return nil, "", err
+	}
+	var old *apiv1.Job
+	j := l.job(def.App, def.Name)
+	if j != nil {
+		old = j.Shared()
+	}
+	if def.Paused == nil { // whether a job is paused is for its operators
+		def.Paused = proto.Bool(old.GetPaused())
+	}
+	etag := job.Etag(def)
+	if def.Workflow == nil {
+		err = l.resolveModule(def)
+	} else if !proto.Equal(old.GetWorkflow(), def.Workflow) { // else it can be paused when a job of it is gone
+		err = l.checkNodes(def)
+	}
+	if err == nil {
+		err = l.checkCircle(def)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if j != nil && j.Etag == etag {
+		return nil, "unchanged", nil
+	}
+	if put, err = l.planPut(j, old, def); err != nil {
+		return nil, "", err
+	}
+	put.Job.Etag = etag
+	if j == nil {
+		return put, "created", nil
+	}
+	return put, "updated", nil
+}
+
+// put records a change; nil: there is none.
+func (l *loop) put(put *apiv1.JobPut) error {
+	if put == nil {
+		return nil
+	}
+	if err := l.refuse(); err != nil {
+		return err
+	}
+	l.record(l.app(put.Job.App).slots[job.SlotOf(put.Job.Name)], &apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: put}})
+	return nil
 }
 
 // planPut works out what a changed definition means for the schedule.
@@ -94,7 +118,7 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 	sameSchedule := j != nil && proto.Equal(old.Schedule, def.Schedule)
 	planned := int64(0)
 	if put.Renewed = !sameSchedule; sameSchedule {
-		planned = j.Planned
+		planned = j.PlannedBy(l.nowMs)
 	}
 	if at, once := plan.Once(); once && !at.After(l.now) {
 		if sameSchedule { // resumed after its time has passed
@@ -102,14 +126,42 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 		}
 		return nil, status.Errorf(codes.InvalidArgument, "job %s: schedule.at %s has passed: name a time to come, or leave the schedule out and trigger the job", def.Name, def.Schedule.At)
 	}
-	next, ok := plan.First(l.now)
+	next, ok, err := l.first(plan, def)
+	if err != nil {
+		return nil, err
+	}
 	if ok = ok && plan.Left(planned) > 0; !ok && def.Schedule != nil && !sameSchedule {
 		return nil, status.Errorf(codes.InvalidArgument, "job %s: %v", def.Name, job.ErrNoTime)
+	}
+	if _, delay := plan.AfterEnd(l.now); delay && j != nil && j.Scheduled(l.nowMs) > 0 {
+		return put, nil // it goes on when the run that is live has ended
 	}
 	if ok && !def.GetPaused() {
 		put.NextMs = next.UnixMilli()
 	}
 	return put, nil
+}
+
+// first returns the first planned time to come of a schedule that is set now. One that was given up ahead, skipped by
+// request or its run cancelled, is not planned again.
+func (l *loop) first(plan job.Plan, def *apiv1.Job) (time.Time, bool, error) {
+	next, ok := plan.First(l.now)
+	for ok && l.job(def.App, def.Name) != nil {
+		given := false
+		for _, salt := range []string{"", string(job.Skipped)} {
+			id := job.NewRunID(def.App, def.Name, next, salt)
+			_, stored, err := l.cfg.Store.Run(def.App, id)
+			if err != nil {
+				return next, false, err
+			}
+			given = given || stored || l.view.recent[runKey{def.App, id}] != nil
+		}
+		if !given {
+			break
+		}
+		next, ok = plan.Anchor(next).After(next)
+	}
+	return next, ok, nil
 }
 
 // resolveModule pins the digest of the module version that a definition names.
@@ -160,8 +212,9 @@ type trigger struct {
 
 	why   job.Trigger // "": by hand
 	cause job.RunID
-	parts []int32   // of a parent that is retried: only these
-	at    time.Time // the planned time that it makes up for; zero: now
+	parts []int32          // of a parent that is retried: only these
+	kept  []*apiv1.NodeRow // of a workflow that is retried: where it goes on
+	at    time.Time        // the planned time that it makes up for; zero: now
 }
 
 // runID is the id of the run of a trigger with a time of its own.
@@ -175,7 +228,7 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 		return id, false, noJob(t.app, t.name)
 	}
 	acc := &apiv1.Accepted{
-		Job: t.name, HasInput: t.hasInput, Input: t.input, TraceParent: t.traceParent, Trigger: string(t.why), Parts: t.parts,
+		Job: t.name, HasInput: t.hasInput, Input: t.input, TraceParent: t.traceParent, Trigger: string(t.why), Parts: t.parts, Kept: t.kept,
 	}
 	if t.cause != (job.RunID{}) {
 		acc.Cause = t.cause[:]
@@ -235,6 +288,9 @@ func (l *loop) cancel(r *job.Run, why string) error {
 // delayNext returns the next planned time of a job whose delay schedule goes on
 // when r ends now; 0 when nothing changes.
 func (l *loop) delayNext(r *job.Run) int64 {
+	if r.Owner().Policy.DelayAfter == 0 {
+		return 0
+	}
 	j := l.job(r.App, r.Job)
 	trigger := r.Trigger
 	if r.IsPart() { // its parent may end with it
@@ -280,10 +336,10 @@ func (l *loop) skipNext(app, name string) (*apiv1.Job, error) {
 	at := time.UnixMilli(j.NextMs)
 	p := &apiv1.Passed{Job: name, FirstMs: j.NextMs, LastMs: j.NextMs, Count: 1, State: string(job.Skipped), Code: "skip_next", Error: why}
 	next, ok := plan.AfterEnd(at)
-	if !ok && plan.Left(j.Planned+1) > 0 {
+	if !ok {
 		next, ok = plan.Anchor(at).After(at)
 	}
-	if ok {
+	if ok && plan.Left(j.Planned+1) > 0 {
 		p.NextMs = next.UnixMilli()
 	}
 	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Passed{Passed: p}})

@@ -43,8 +43,12 @@ func (h *host) serves(app string) bool {
 	return len(h.hello.Apps) == 0 || slices.Contains(h.hello.Apps, app)
 }
 
-// enqueue puts a run that may be sent in line.
+// enqueue puts a run that may be sent in line, or begins one of a workflow.
 func (l *loop) enqueue(r *job.Run) {
+	if r.Policy.Workflow {
+		l.begin(r)
+		return
+	}
 	a := l.apps[r.App]
 	if a.ready.len() == 0 {
 		l.order = append(l.order, a)
@@ -89,6 +93,10 @@ func (l *loop) dispatch() {
 					l.stick(r)
 					continue
 				}
+			}
+			if h = l.roomFor(r, h); h == nil {
+				l.stick(r)
+				continue
 			}
 			// A run may stand in line twice: the first entry has put it into running.
 			if l.assigned(r, h) || l.limited(r) {
@@ -182,7 +190,7 @@ func (l *loop) start(starts map[startKey]*apiv1.Started, order []startKey) {
 }
 
 func (l *loop) task(r *job.Run) *apiv1.Task {
-	d := r.Definition()
+	d := r.Shared()
 	t := &apiv1.Task{
 		Run: r.ID[:], App: r.App, Job: r.Job, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts(), Epoch: l.cfg.Epoch,
 		PlannedMs: r.PlannedMs, Module: d.Handler.Module, Digest: d.Digest, Handler: d.Handler.Name,
@@ -371,6 +379,9 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	f.Ends = append(f.Ends, end)
 	if h := l.hosts[r.Host]; h != nil {
 		delete(h.running, r.ID)
+	}
+	if t.Outcome != apiv1.Outcome_OUTCOME_LOST {
+		l.noteTime(r, time.Duration(t.DurationUs)*time.Microsecond)
 	}
 	if e.bytes += len(t.Output) + len(t.Error) + len(t.Trace); e.bytes >= maxEnds {
 		e.record()

@@ -29,30 +29,35 @@ func (l *loop) depends(j *job.Job) {
 	}
 }
 
-// follow starts what depends on the runs that have ended since the last call.
-// Its records go to the journal in the same unit as those of the ends: after a
-// crash both are there, or neither is.
+// follow starts what depends on the runs that have ended since the last call,
+// and moves the runs of workflows on. Its records go to the journal in the same
+// unit as those of the ends: after a crash both are there, or neither is.
 func (l *loop) follow() {
-	for len(l.followed) > 0 {
-		ended := l.followed
-		l.followed = nil
+	for len(l.followed)+len(l.moved) > 0 {
+		ended, moved := l.followed, l.moved
+		l.followed, l.moved = nil, nil
 		for _, up := range ended {
-			k := jobKey{up.App, up.Job}
-			of := l.dependents[k]
-			if len(of) == 0 {
-				continue
-			}
-			of = slices.DeleteFunc(of, func(j *job.Job) bool {
-				return !j.Current() || j.Dependency == nil || !slices.Contains(j.Dependency.Jobs, up.Job)
-			})
-			if l.dependents[k] = of; len(of) == 0 {
-				delete(l.dependents, k)
-			}
-			for _, j := range of {
+			for _, j := range l.dependOn(jobKey{up.App, up.Job}) {
 				l.followOne(j, up)
 			}
 		}
+		l.advance(ended, moved)
 	}
+}
+
+// dependOn returns the jobs that depend on a job now.
+func (l *loop) dependOn(up jobKey) []*job.Job {
+	of := l.dependents[up]
+	if len(of) == 0 {
+		return nil
+	}
+	of = slices.DeleteFunc(of, func(j *job.Job) bool {
+		return !j.Current() || j.Dependency == nil || !slices.Contains(j.Dependency.Jobs, up.name)
+	})
+	if l.dependents[up] = of; len(of) == 0 {
+		delete(l.dependents, up)
+	}
+	return of
 }
 
 func (l *loop) followOne(j *job.Job, up *job.Run) {
@@ -83,40 +88,51 @@ func (l *loop) followOne(j *job.Job, up *job.Run) {
 	}
 }
 
-// checkUpstream refuses a dependency on a job that is not there, and one that
-// leads back to the job itself: its runs would start each other for ever.
+// checkUpstream refuses a dependency on a job that is not there.
 func (l *loop) checkUpstream(def *apiv1.Job) error {
-	if def.Dependency == nil {
-		return nil
-	}
-	for _, up := range def.Dependency.Jobs {
+	for _, up := range def.GetDependency().GetJobs() {
 		if l.job(def.App, up) == nil {
 			return status.Errorf(codes.FailedPrecondition, "job %s: it depends on job %q, which app %s does not have: apply that one first", def.Name, up, def.App)
 		}
 	}
-	type step struct {
-		name string
-		path string
+	return nil
+}
+
+// checkCircle refuses a definition by which jobs would start each other for
+// ever: a job starts those that depend on it, and a workflow those of its nodes.
+func (l *loop) checkCircle(def *apiv1.Job) error {
+	if def.Workflow == nil && def.Dependency == nil {
+		return nil // it closes none: what depends on it was checked itself
 	}
+	type step struct{ name, path string }
+	var next []step
 	seen := map[string]bool{}
-	next := make([]step, 0, len(def.Dependency.Jobs))
-	for _, up := range def.Dependency.Jobs {
-		next = append(next, step{up, def.Name + " after " + up})
+	from := func(s step, nodes []string) {
+		for _, name := range nodes {
+			next = append(next, step{name, s.path + ", which runs " + name})
+		}
+		for _, j := range l.dependOn(jobKey{def.App, s.name}) {
+			if j.Name != def.Name { // of def the new dependency counts
+				next = append(next, step{j.Name, s.path + ", after which runs " + j.Name})
+			}
+		}
+		if slices.Contains(def.GetDependency().GetJobs(), s.name) {
+			next = append(next, step{def.Name, s.path + ", after which runs " + def.Name})
+		}
 	}
+	from(step{def.Name, def.Name}, job.NodeJobs(def))
 	for len(next) > 0 {
 		s := next[0]
 		next = next[1:]
 		if s.name == def.Name {
-			return status.Errorf(codes.InvalidArgument, "job %s: its dependency goes in a circle: %s", def.Name, s.path)
+			return status.Errorf(codes.InvalidArgument, "job %s: jobs would start each other in a circle: %s", def.Name, s.path)
 		}
 		if seen[s.name] {
 			continue
 		}
 		seen[s.name] = true
-		if j := l.job(def.App, s.name); j != nil && j.Dependency != nil {
-			for _, up := range j.Dependency.Jobs {
-				next = append(next, step{up, s.path + " after " + up})
-			}
+		if j := l.job(def.App, s.name); j != nil {
+			from(s, j.Nodes)
 		}
 	}
 	return nil

@@ -147,7 +147,11 @@ func (l *loop) putCalendar(c *apiv1.Calendar, compiled *job.Calendar) (*apiv1.Ca
 		if err != nil {
 			return nil, invalid(err)
 		}
-		if next, ok := plan.First(l.now); ok && !def.GetPaused() && plan.Left(j.Planned) > 0 {
+		next, ok, err := l.first(plan, def)
+		if err != nil {
+			return nil, err
+		}
+		if ok && !def.GetPaused() && plan.Left(j.PlannedBy(l.nowMs)) > 0 {
 			put.NextMs = next.UnixMilli()
 		}
 		l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: put}})

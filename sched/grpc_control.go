@@ -51,34 +51,32 @@ func (a *jobsAPI) BackfillJob(ctx context.Context, req *apiv1.BackfillJobRequest
 	if req.Limit > 0 {
 		limit = int(req.Limit)
 	}
-	type planned struct {
-		times []time.Time
-		more  bool
-	}
-	p, err := ask(ctx, a.s.loop, func(l *loop) (planned, error) {
+	times, err := ask(ctx, a.s.loop, func(l *loop) ([]time.Time, error) {
 		j := l.job(app, req.Name)
 		if j == nil {
-			return planned{}, noJob(app, req.Name)
+			return nil, noJob(app, req.Name)
 		}
 		plan, err := l.plan(j.Definition())
 		if err != nil {
-			return planned{}, invalid(err)
+			return nil, invalid(err)
 		}
 		if j.NextMs > 0 { // a fixed rate counts from the times that it has planned
 			plan = plan.Anchor(time.UnixMilli(j.NextMs))
 		}
-		times, more := plan.Between(from, until, limit)
-		return planned{times, more}, nil
+		// What has not passed is for the schedule itself, and so is what it has not decided about.
+		times, _ := plan.Between(from, earliest(until, l.now, j.NextMs), limit+1)
+		return times, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	resp := &apiv1.BackfillJobResponse{}
-	if p.more {
-		resp.NextFrom = timestamppb.New(p.times[len(p.times)-1].Add(time.Millisecond))
+	if len(times) > limit { // a planned time: a fixed rate that nothing anchors is counted on from it
+		resp.NextFrom = timestamppb.New(times[limit])
+		times = times[:limit]
 	}
 	var missing []time.Time
-	for _, at := range p.times {
+	for _, at := range times {
 		_, ended, err := a.s.cfg.Store.Run(app, job.NewRunID(app, req.Name, at, ""))
 		if err != nil {
 			return nil, err
@@ -98,6 +96,17 @@ func (a *jobsAPI) BackfillJob(ctx context.Context, req *apiv1.BackfillJobRequest
 		}
 	}
 	return resp, nil
+}
+
+// earliest returns the first of two times and the next planned one; 0: none.
+func earliest(a, b time.Time, nextMs int64) time.Time {
+	if b.Before(a) {
+		a = b
+	}
+	if next := time.UnixMilli(nextMs); nextMs > 0 && next.Before(a) {
+		a = next
+	}
+	return a
 }
 
 // backfill accepts the runs of some times.
@@ -272,6 +281,8 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 		return nil, status.Errorf(codes.FailedPrecondition, "run %s is %s: only a run that has ended can be retried", r.Id, r.State)
 	case r.Parent != "":
 		return nil, status.Errorf(codes.FailedPrecondition, "run %s is a part: retry its parent %s, which makes the parts that did not succeed anew", r.Id, r.Parent)
+	case r.Node != "":
+		return nil, status.Errorf(codes.FailedPrecondition, "run %s is node %s of run %s, a workflow: retry that one, which keeps what succeeded", r.Id, r.Node, r.Cause)
 	}
 	t := &trigger{
 		app: app, name: r.Job, why: job.ByRetry, cause: id, traceParent: traceParent(ctx),
@@ -279,6 +290,15 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 	}
 	if r.Parts > 0 && r.PartsFailed > 0 {
 		if t.parts, err = a.failedParts(ctx, app, id, r); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.Nodes) > 0 && r.State != string(job.Succeeded) {
+		if err := a.s.loop.caughtUp(ctx); err != nil {
+			return nil, err
+		}
+		left := keptBytes
+		if t.kept, err = a.kept(ctx, app, id[:], &left); err != nil {
 			return nil, err
 		}
 	}

@@ -379,7 +379,10 @@ func (l *loop) command(c *command) *apiv1.CommandResult {
 	case c.done:
 		return &apiv1.CommandResult{Result: "duplicate"}
 	case c.apply != nil:
-		_, result, err := l.applyJob(c.apply, false)
+		put, result, err := l.change(c.apply)
+		if err == nil {
+			err = l.put(put)
+		}
 		if err != nil {
 			return failed(err)
 		}
@@ -410,11 +413,13 @@ func failed(err error) *apiv1.CommandResult {
 func (s *Server) run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
 	m, err := ask(ctx, s.loop, func(l *loop) (*apiv1.Run, error) {
 		if r := l.liveRun(app, id); r != nil {
-			m := job.RunMessage(r.Row(), l.now)
-			m.Progress = l.progress[id]
-			return m, nil
+			return l.message(r), nil
 		}
-		if row := l.view.recent[runKey{app, id}]; row != nil {
+		if value := l.view.recent[runKey{app, id}]; value != nil {
+			row := &apiv1.RunRow{}
+			if err := proto.Unmarshal(value, row); err != nil {
+				return nil, err
+			}
 			return job.RunMessage(row, l.now), nil
 		}
 		return nil, nil

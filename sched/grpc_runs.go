@@ -251,7 +251,7 @@ func (a *runsAPI) liveRuns(ctx context.Context, app string, req *apiv1.ListRunsR
 
 // brief leaves out what a list does not show.
 func brief(r *apiv1.Run) *apiv1.Run {
-	r.Input, r.InputBytes, r.Output, r.OutputBytes, r.Trace = "", nil, "", nil, ""
+	r.Input, r.InputBytes, r.Output, r.OutputBytes, r.Trace, r.Nodes = "", nil, "", nil, "", nil
 	return r
 }
 

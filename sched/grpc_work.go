@@ -65,7 +65,7 @@ func (a *workerAPI) receive(stream apiv1.Worker_WorkServer, h *host, generation 
 			}
 		}
 		heard := up
-		if !a.s.loop.do(func(l *loop) { l.hear(h, generation, heard) }) {
+		if !a.s.loop.doFirst(func(l *loop) { l.hear(h, generation, heard) }) {
 			return errEnded
 		}
 		next, err := stream.Recv()

@@ -39,8 +39,9 @@ type loop struct {
 	cfg *Config
 	hub *hub
 
-	mu      sync.Mutex // guards inbox, own, flushed and dead
+	mu      sync.Mutex // guards inbox, heard, own, flushed and dead
 	inbox   []func(*loop)
+	heard   []func(*loop) // from hosts: they bring ends and credits, and go first
 	own     []func(*loop) // from the server's other goroutines: heard to the end
 	flushed []*stage
 	dead    bool          // inbox takes no more
@@ -63,18 +64,21 @@ type loop struct {
 	rate    decayingRate
 
 	metrics metrics
+	counted []*app // have counts for the metrics
 
 	stage    *stage
 	inflight []*stage // handed to the journal, oldest first
 	lastSeq  uint64   // the sequence of the last record that was applied
 	failure  error
 
-	lines map[jobKey]*line   // of jobs with an overlap policy that have runs under way
-	rates map[jobKey]*bucket // of jobs with a rate
-	stuck []*job.Run         // due, and no host may take them now
+	slow  map[jobKey]time.Duration // the mean time of jobs that take long
+	lines map[jobKey]*line         // of jobs with an overlap policy that have runs under way
+	rates map[jobKey]*bucket       // of jobs with a rate
+	stuck []*job.Run               // due, and no host may take them now
 	// stuckTimer means that the wheel holds a retryStuck.
 	stuckTimer bool
 	followed   []*job.Run // have ended in this turn: others may depend on them
+	moved      []*job.Run // of workflows, to be looked at in this turn
 	// dependents are the jobs that depend on a job. Entries may be stale: the
 	// state says what holds.
 	dependents map[jobKey][]*job.Job
@@ -94,11 +98,12 @@ type loop struct {
 
 // app is an app's share of a server.
 type app struct {
-	name  string
-	slots [job.Slots]*job.Slot
-	ready ready      // runs to dispatch; entries may be stale
-	live  acceptance // live runs in the order in which they were accepted
-	count apiv1.CountRow
+	name    string
+	slots   [job.Slots]*job.Slot
+	ready   ready      // runs to dispatch; entries may be stale
+	quickAt time.Time  // when a run that did not take long ended last
+	live    acceptance // live runs in the order in which they were accepted
+	count   apiv1.CountRow
 	// minutes holds the roll-ups of the last hour by the start of the minute in
 	// Unix minutes.
 	minutes map[int64]*apiv1.MinuteRow
@@ -124,7 +129,7 @@ func newLoop(cfg *Config, h *hub) (*loop, error) {
 		cfg: cfg, hub: h, metrics: m,
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 		apps: map[string]*app{}, plans: map[string]job.Plan{},
-		lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{},
+		slow: map[jobKey]time.Duration{}, lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{},
 		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{},
 		stage: &stage{}, hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{},
 	}
@@ -139,11 +144,16 @@ func (l *loop) setNow(t time.Time) {
 }
 
 // do puts f into the inbox. It reports false when the loop has ended.
-func (l *loop) do(f func(*loop)) bool {
+func (l *loop) do(f func(*loop)) bool { return l.enter(&l.inbox, f) }
+
+// doFirst is do for what hosts say.
+func (l *loop) doFirst(f func(*loop)) bool { return l.enter(&l.heard, f) }
+
+func (l *loop) enter(queue *[]func(*loop), f func(*loop)) bool {
 	l.mu.Lock()
 	dead := l.dead
 	if !dead {
-		l.inbox = append(l.inbox, f)
+		*queue = append(*queue, f)
 	}
 	l.mu.Unlock()
 	if !dead {
@@ -254,16 +264,7 @@ func (l *loop) run(ctx context.Context) error {
 func (l *loop) turn() error {
 	l.tick()
 	l.hearOwn()
-	l.mu.Lock()
-	inbox := l.inbox
-	l.inbox = nil
-	l.mu.Unlock()
-	for _, f := range inbox {
-		f(l)
-		if l.stage.bytes >= stageBytes {
-			l.submit()
-		}
-	}
+	l.listen()
 	l.wheel.Advance(l.nowMs, l.fire)
 	l.sweep()
 	l.arm()
@@ -278,8 +279,39 @@ func (l *loop) turn() error {
 	if l.failure != nil {
 		return l.failure
 	}
+	l.handOn()
 	l.checkpoint()
 	return nil
+}
+
+// turnTime is how long one turn takes in what callers ask for: then hosts are
+// served first, or a burst of producers would keep them waiting.
+const turnTime = 2 * time.Millisecond
+
+// listen runs what hosts said, and of what callers ask for as much as a turn has
+// time for.
+func (l *loop) listen() {
+	l.mu.Lock()
+	heard, inbox := l.heard, l.inbox
+	l.heard, l.inbox = nil, nil
+	l.mu.Unlock()
+	for _, f := range heard {
+		f(l)
+	}
+	start := time.Now()
+	for i, f := range inbox {
+		f(l)
+		if l.stage.bytes >= stageBytes {
+			l.submit()
+		}
+		if rest := inbox[i+1:]; len(rest) > 0 && time.Since(start) > turnTime {
+			l.mu.Lock()
+			l.inbox = append(rest, l.inbox...)
+			l.mu.Unlock()
+			l.wake()
+			return
+		}
+	}
 }
 
 // tick reads the clock. A wall clock that was set back would make the wheel,
@@ -440,7 +472,7 @@ func (l *loop) perform(e *job.Effect) {
 		if h := l.hosts[e.Run.Host]; h != nil {
 			h.out.cancel(e.Run.ID, e.Run.Attempt)
 		}
-	case job.RunEnded:
+	case job.RunEnded, job.RunRevoked:
 		l.leave(e.Run)
 	}
 	if e.Run != nil {
@@ -458,6 +490,9 @@ func (l *loop) account(fx []job.Effect) {
 			l.view.job(e.Job.Slot().App, e.Job.Name)
 		case job.ModuleAdded:
 			l.view.modules = append(l.view.modules, e.Module)
+		case job.AppChanged:
+			l.view.settings = append(l.view.settings, e.App)
+			delete(l.rates, jobKey{e.App.Name, ""}) // begin anew
 		case job.CalendarChanged:
 			l.view.calendar(jobKey{e.Calendar.App, e.Calendar.Name}, e.Calendar)
 			l.forgetCalendar(e.Calendar)
@@ -482,7 +517,7 @@ func (l *loop) accountRun(e *job.Effect) {
 		m.Accepted++
 		a.live.push(e.Run)
 		l.rate.add(l.now)
-		l.metrics.accepted.Add(context.Background(), 1, a.labels.trigger[e.Run.Trigger])
+		l.count(a, a.labels.trigger[e.Run.Trigger])
 		l.live++
 	case job.RunRevoked:
 		l.live--
@@ -500,15 +535,23 @@ func (l *loop) accountRun(e *job.Effect) {
 			a.count.Failed++
 		}
 		delete(l.progress, e.Run.ID)
-		l.view.ended(e.Run)
-		l.metrics.ended.Add(context.Background(), 1, a.labels.state[e.Run.State])
-		if e.Change == job.RunEnded && !e.Run.IsPart() {
+		row, err := e.Run.RowBytes()
+		if err != nil {
+			l.fail(fmt.Errorf("encode run: %w", err))
+		}
+		l.view.ended(e.Run, row)
+		l.count(a, a.labels.state[e.Run.State])
+		if !e.Run.IsPart() {
 			l.followed = append(l.followed, e.Run)
+		}
+	case job.RunStopping:
+		if e.Run.HasNodes() {
+			l.moved = append(l.moved, e.Run)
 		}
 	case job.RunStarted:
 		delete(l.progress, e.Run.ID)
 	}
-	l.view.run(e.Run.App, e.Run.ID)
+	l.view.run(e.Run)
 	l.view.app(a, e.AtMs)
 }
 
@@ -559,7 +602,7 @@ func (l *loop) slotOf(r *job.Run) *job.Slot { return l.apps[r.App].slots[r.ID.Sl
 // that the server ends.
 func (l *loop) finish() error {
 	l.mu.Lock()
-	l.dead, l.inbox = true, nil
+	l.dead, l.inbox, l.heard = true, nil, nil
 	l.mu.Unlock()
 	l.submit()
 	for l.hearJournal(); len(l.inflight) > 0; l.hearJournal() {

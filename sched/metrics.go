@@ -21,25 +21,63 @@ type metrics struct {
 }
 
 // labels are an app's attribute sets, made once: making one costs more than
-// counting.
+// counting. The counts are handed on once a turn.
 type labels struct {
 	app     metric.MeasurementOption
-	trigger map[job.Trigger]metric.MeasurementOption
-	state   map[job.State]metric.MeasurementOption
+	trigger map[job.Trigger]*tally
+	state   map[job.State]*tally
+	counted bool // the app is in loop.counted
+}
+
+// tally is a count that was not handed on yet.
+type tally struct {
+	of metric.MeasurementOption
+	n  int64
+}
+
+func (t *tally) handOn(c metric.Int64Counter) {
+	if t.n > 0 {
+		c.Add(context.Background(), t.n, t.of)
+		t.n = 0
+	}
+}
+
+// count adds one to a tally of an app.
+func (l *loop) count(a *app, t *tally) {
+	t.n++
+	if !a.labels.counted {
+		a.labels.counted = true
+		l.counted = append(l.counted, a)
+	}
+}
+
+// handOn tells the metrics what was counted in this turn.
+func (l *loop) handOn() {
+	for _, a := range l.counted {
+		a.labels.counted = false
+		for _, t := range a.labels.trigger {
+			t.handOn(l.metrics.accepted)
+		}
+		for _, t := range a.labels.state {
+			t.handOn(l.metrics.ended)
+		}
+	}
+	clear(l.counted)
+	l.counted = l.counted[:0]
 }
 
 func newLabels(app string) labels {
 	a := attribute.String("app", app)
 	l := labels{
 		app:     metric.WithAttributeSet(attribute.NewSet(a)),
-		trigger: map[job.Trigger]metric.MeasurementOption{},
-		state:   map[job.State]metric.MeasurementOption{},
+		trigger: map[job.Trigger]*tally{},
+		state:   map[job.State]*tally{},
 	}
-	for _, t := range []job.Trigger{job.BySchedule, job.ByHand} {
-		l.trigger[t] = metric.WithAttributeSet(attribute.NewSet(a, attribute.String("trigger", string(t))))
+	for _, t := range job.Triggers() {
+		l.trigger[t] = &tally{of: metric.WithAttributeSet(attribute.NewSet(a, attribute.String("trigger", string(t))))}
 	}
 	for _, s := range job.States() {
-		l.state[s] = metric.WithAttributeSet(attribute.NewSet(a, attribute.String("state", string(s))))
+		l.state[s] = &tally{of: metric.WithAttributeSet(attribute.NewSet(a, attribute.String("state", string(s))))}
 	}
 	return l
 }

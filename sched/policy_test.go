@@ -510,3 +510,73 @@ func TestCalendars(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowJobsLeaveRoom fills a host with runs that take a minute: what takes a
+// moment still starts at once.
+func TestSlowJobsLeaveRoom(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["slow"] = sleeping(time.Minute)
+		c.apply(&apiv1.Job{Name: "slow"})
+		c.apply(&apiv1.Job{Name: "quick"})
+		c.wait(c.trigger("slow", "")) // so it is known to be slow
+		c.wait(c.trigger("quick", ""))
+		var slow []string
+		for range 20 {
+			slow = append(slow, c.trigger("slow", ""))
+		}
+		time.Sleep(5 * time.Second)
+		if n := len(w.handlers.of("slow")); n != 4 { // the first one and three of four slots
+			t.Errorf("%d slow runs started, want 4", n)
+		}
+		before := time.Now()
+		c.wait(c.trigger("quick", ""))
+		if d := time.Since(before); d > 100*time.Millisecond {
+			t.Errorf("a quick run took %s beside slow ones", d)
+		}
+		x, err := c.runs.ExplainRun(t.Context(), &apiv1.ExplainRunRequest{Id: slow[19]})
+		if err != nil || len(x.Hosts) != 1 || x.Hosts[0].Able {
+			t.Errorf("explain: %v, %v", x, err)
+		}
+		for _, id := range slow { // where nobody is quick for a minute, all slots are theirs
+			c.wait(id)
+		}
+		if first, last := w.handlers.of("slow")[1].at, w.handlers.of("slow")[20].at; last.Sub(first) > 7*time.Minute {
+			t.Errorf("20 slow runs in 4 slots took %s", last.Sub(first))
+		}
+	})
+}
+
+func TestRateOfAnApp(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		apps := apiv1.NewAppsClient(c.conn)
+		if _, err := apps.PutApp(t.Context(), &apiv1.PutAppRequest{App: &apiv1.App{Name: "default", Rate: &apiv1.Rate{Max: 4, Per: "1s"}}}); err != nil {
+			t.Fatal(err)
+		}
+		c.apply(&apiv1.Job{Name: "a"})
+		c.apply(&apiv1.Job{Name: "b"})
+		var ids []string
+		for range 10 {
+			ids = append(ids, c.trigger("a", ""), c.trigger("b", ""))
+		}
+		w.stopServer() // what bounds an app is remembered
+		w.start()
+		c.reconnect(w)
+		apps = apiv1.NewAppsClient(c.conn)
+		for _, id := range ids {
+			c.wait(id)
+		}
+		calls := append(w.handlers.of("a"), w.handlers.of("b")...)
+		slices.SortFunc(calls, func(x, y call) int { return x.at.Compare(y.at) })
+		if d := calls[19].at.Sub(calls[0].at); len(calls) != 20 || d < 3*time.Second || d > 6*time.Second {
+			t.Errorf("%d starts of two jobs at 4 a second took %s", len(calls), d)
+		}
+		list, err := apps.ListApps(t.Context(), &apiv1.ListAppsRequest{})
+		if err != nil || len(list.Apps) != 1 || list.Apps[0].Jobs != 2 || list.Apps[0].Rate.GetMax() != 4 {
+			t.Errorf("apps: %v, %v", list, err)
+		}
+		_, err = apps.PutApp(t.Context(), &apiv1.PutAppRequest{App: &apiv1.App{Name: "default", Rate: &apiv1.Rate{}}})
+		if status.Code(err) != codes.InvalidArgument {
+			t.Errorf("a rate of nothing: %v", err)
+		}
+	})
+}

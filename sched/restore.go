@@ -33,8 +33,12 @@ func restore(cfg *Config, h *hub) (*loop, error) {
 			if err := proto.Unmarshal(value, row); err != nil {
 				return fmt.Errorf("run %s: %w", job.RunID(id), err)
 			}
-			l.view.stored[runKey{app, id}] = struct{}{}
-			return l.app(app).slots[job.RunID(id).Slot()].LoadRun(row)
+			s := l.app(app).slots[job.RunID(id).Slot()]
+			if err := s.LoadRun(row); err != nil {
+				return err
+			}
+			s.Runs[id].Mark |= isStored
+			return nil
 		},
 		Module: func(app, name, version string, value []byte) error {
 			m := &apiv1.Module{}
@@ -108,17 +112,18 @@ func (l *loop) replay() error {
 func (l *loop) resume() {
 	l.rate = decayingRate{} // what was replayed is not load
 	l.followed = nil        // what followed from it was replayed as well
+	l.moved = nil
 	var queued []*job.Run
 	for _, a := range l.apps {
 		for _, s := range a.slots {
 			for _, r := range s.Runs {
-				if inLine(r) && (r.Attempt > 0 || r.HasParts()) {
+				if inLine(r) && (r.Attempt > 0 || r.Delegates()) {
 					l.line(r).in[r.ID] = r
 				}
 				switch {
-				case r.State == job.Queued:
+				case l.due(r):
 					queued = append(queued, r)
-				case r.State == job.Running && !r.HasParts():
+				case r.State == job.Running && !r.Delegates():
 					l.expect(r)
 				}
 			}

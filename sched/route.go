@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -125,7 +126,7 @@ func (l *loop) memory(r *job.Run) *job.RouteState {
 
 // assigned reports whether r was given to a host in this turn already.
 func (l *loop) assigned(r *job.Run, h *host) bool {
-	if !choosy(r) {
+	if !choosy(r) && l.slow[jobKey{r.App, r.Job}] == 0 {
 		return h.running[r.ID] != nil
 	}
 	for _, h := range l.hosts {
@@ -199,6 +200,9 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 	case r.HasParts():
 		resp.Why = fmt.Sprintf("%d of its %d parts have ended", r.Fan.Succeeded+r.Fan.Failed, r.Fan.Parts)
 		return resp
+	case r.HasNodes():
+		resp.Why = explainNodes(r)
+		return resp
 	case r.State == job.Running:
 		resp.Why = fmt.Sprintf("attempt %d is on host %s", r.Attempt, r.Host)
 		return resp
@@ -208,14 +212,23 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 		resp.Why = "it waits for its next attempt"
 	case ln != nil && slices.Contains(ln.held, r):
 		resp.State, resp.Why = string(job.Queued), fmt.Sprintf("%d runs of the job are under way, and its overlap policy holds it behind them", len(ln.in))
+	case l.rates[jobKey{r.App, ""}] != nil && l.rates[jobKey{r.App, ""}].waiting > 0:
+		resp.State, resp.Why = string(job.Queued), "the jobs of the app start no more often than its rate allows"
 	case r.Policy.Rate > 0 && l.rates[jobKey{r.App, r.Job}] != nil && l.rates[jobKey{r.App, r.Job}].waiting > 0:
 		resp.State, resp.Why = string(job.Queued), fmt.Sprintf("the job starts at most %d times in %s", r.Policy.Rate, r.Policy.RatePer)
 	default:
 		resp.State = string(job.Queued)
 	}
+	if r.Policy.Workflow { // it needs no host
+		resp.Why = cmp.Or(resp.Why, "it begins as soon as the server has room")
+		return resp
+	}
 	ro := l.rosterOf(r.App)
 	able := 0
 	for i, why := range ro.why(r) {
+		if why == "" && l.keeps(ro.hosts[i], r) {
+			why = "keeps its last slots for quick jobs, and this one is slow"
+		}
 		resp.Hosts = append(resp.Hosts, &apiv1.HostVerdict{Host: ro.cands[i].ID, Name: ro.cands[i].Name, Able: why == "", Why: why})
 		if why == "" {
 			able++

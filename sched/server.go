@@ -40,7 +40,7 @@ type Config struct {
 
 	MaxLive         int           // runs that have not ended; default 1 000 000
 	HostLease       time.Duration // how long a host may be out of touch before its runs are sent elsewhere; default 10 s
-	CheckpointEvery time.Duration // the store follows the state at this distance; default 50 ms
+	CheckpointEvery time.Duration // the store follows the state at this distance; default 200 ms
 	SnapshotEvery   time.Duration // default 10 min
 	SnapshotBytes   int64         // or when the journal has grown by this; default 256 MiB
 
@@ -69,7 +69,7 @@ func (c *Config) defaults() error {
 	c.Epoch, c.Sync = cmp.Or(c.Epoch, 1), cmp.Or(c.Sync, "always")
 	c.MaxLive = cmp.Or(c.MaxLive, 1_000_000)
 	c.HostLease = cmp.Or(c.HostLease, 10*time.Second)
-	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 50*time.Millisecond)
+	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 200*time.Millisecond)
 	c.SnapshotEvery = cmp.Or(c.SnapshotEvery, 10*time.Minute)
 	c.SnapshotBytes = cmp.Or(c.SnapshotBytes, 256<<20)
 	if c.Meter == nil {
@@ -111,6 +111,7 @@ func New(cfg Config) (*Server, error) {
 // Register puts the server's gRPC services on r.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	apiv1.RegisterJobsServer(r, &jobsAPI{s: s})
+	apiv1.RegisterAppsServer(r, &appsAPI{s: s})
 	apiv1.RegisterCalendarsServer(r, &calendarsAPI{s: s})
 	apiv1.RegisterRunsServer(r, &runsAPI{s: s})
 	apiv1.RegisterModulesServer(r, &modulesAPI{s: s})

@@ -67,10 +67,12 @@ type Client struct {
 	servers  *servers
 	producer *producer
 
-	jobs    apiv1.JobsClient
-	runs    apiv1.RunsClient
-	modules apiv1.ModulesClient
-	cluster apiv1.ClusterClient
+	jobs      apiv1.JobsClient
+	runs      apiv1.RunsClient
+	calendars apiv1.CalendarsClient
+	apps      apiv1.AppsClient
+	modules   apiv1.ModulesClient
+	cluster   apiv1.ClusterClient
 }
 
 // Dial connects to the server at http://host:port or https://host:port and
@@ -90,12 +92,14 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
 	c := &Client{
-		retryFor: limits.retryFor,
-		servers:  servers,
-		jobs:     apiv1.NewJobsClient(servers),
-		runs:     apiv1.NewRunsClient(servers),
-		modules:  apiv1.NewModulesClient(servers),
-		cluster:  apiv1.NewClusterClient(servers),
+		retryFor:  limits.retryFor,
+		servers:   servers,
+		jobs:      apiv1.NewJobsClient(servers),
+		runs:      apiv1.NewRunsClient(servers),
+		calendars: apiv1.NewCalendarsClient(servers),
+		apps:      apiv1.NewAppsClient(servers),
+		modules:   apiv1.NewModulesClient(servers),
+		cluster:   apiv1.NewClusterClient(servers),
 	}
 	c.version, err = c.cluster.GetVersion(ctx, &apiv1.GetVersionRequest{})
 	if err != nil {

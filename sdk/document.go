@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,9 +23,10 @@ const (
 	maxDocuments = 64 << 20 // bytes of one source of documents
 	maxInputFile = 64 << 10 // bytes, as the API allows for an input
 
-	// Fields of a job from this number on are the server's: a document may hold
-	// them, because that is what `job get` prints, and they are not read.
-	firstServerField protoreflect.FieldNumber = 20
+	// Fields of a job or a calendar with these numbers are the server's: a
+	// document may hold them, because that is what `job get` prints, and they are
+	// not read. What a document holds inside has no such numbers.
+	firstServerField, lastServerField protoreflect.FieldNumber = 20, 29
 )
 
 // ReadJobs reads job documents: YAML with any number of documents, or JSON
@@ -38,32 +40,48 @@ const (
 // for [DefaultApp]. Fields that the server sets are ignored. Whether a job makes
 // sense is for the server to say.
 func ReadJobs(r io.Reader, dir string) ([]*Job, error) {
-	source, err := io.ReadAll(io.LimitReader(r, maxDocuments+1))
+	var jobs []*Job
+	err := readDocuments(r, func(n *yaml.Node) error {
+		job, err := readJob(n, dir)
+		jobs = append(jobs, job)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read jobs: %w", err)
 	}
+	return jobs, nil
+}
+
+// readDocuments calls read with each document of a source, and with each element
+// of those that are lists.
+func readDocuments(r io.Reader, read func(*yaml.Node) error) error {
+	source, err := io.ReadAll(io.LimitReader(r, maxDocuments+1))
+	if err != nil {
+		return err
+	}
 	if len(source) > maxDocuments {
-		return nil, fmt.Errorf("read jobs: more than %d MiB: split the file", maxDocuments>>20)
+		return fmt.Errorf("more than %d MiB: split the file", maxDocuments>>20)
 	}
 	documents, err := parse(source)
 	if err != nil {
-		return nil, fmt.Errorf("read jobs: %w", err)
+		return err
 	}
-	var jobs []*Job
 	for i, d := range documents {
 		nodes := []*yaml.Node{d}
 		if d.Kind == yaml.SequenceNode {
 			nodes = d.Content
 		}
 		for _, n := range nodes {
-			job, err := readJob(n, dir)
-			if err != nil {
-				return nil, fmt.Errorf("read jobs: document %d, %w", i+1, err)
+			if err := read(n); err != nil {
+				return fmt.Errorf("document %d, %w", i+1, err)
 			}
-			jobs = append(jobs, job)
 		}
 	}
-	return jobs, nil
+	return nil
+}
+
+func isServers(field protoreflect.FieldDescriptor) bool {
+	return field.Number() >= firstServerField && field.Number() <= lastServerField
 }
 
 // parse returns the root of each document that is not empty.
@@ -276,7 +294,7 @@ func readMessage(m protoreflect.Message, n *yaml.Node, path string) error {
 			return fmt.Errorf("line %d: %s stands here twice", key.Line, at)
 		}
 		seen[field.Number()] = true
-		if path == "" && field.Number() >= firstServerField || isNull(value) {
+		if isServers(field) || isNull(value) {
 			continue
 		}
 		if err := readField(m, field, value, at); err != nil {
@@ -340,7 +358,14 @@ func readList(elements protoreflect.List, field protoreflect.FieldDescriptor, n 
 		return fmt.Errorf("line %d: %s: want a list, found %s", n.Line, at, kindOf(n))
 	}
 	for i, e := range n.Content {
-		v, err := readText(field, resolve(e), fmt.Sprintf("%s[%d]", at, i))
+		at := fmt.Sprintf("%s[%d]", at, i)
+		if field.Kind() == protoreflect.MessageKind {
+			if err := readMessage(elements.AppendMutable().Message(), resolve(e), at); err != nil {
+				return err
+			}
+			continue
+		}
+		v, err := readText(field, resolve(e), at)
 		if err != nil {
 			return err
 		}
@@ -392,6 +417,24 @@ func readScalar(field protoreflect.FieldDescriptor, n *yaml.Node, at string) (pr
 			return wrong("a whole number")
 		}
 		return protoreflect.ValueOfInt32(int32(v)), nil
+	case protoreflect.Int64Kind:
+		v, err := strconv.ParseInt(n.Value, 10, 64)
+		if n.Kind != yaml.ScalarNode || err != nil {
+			return wrong("a whole number")
+		}
+		return protoreflect.ValueOfInt64(v), nil
+	case protoreflect.Uint64Kind:
+		v, err := strconv.ParseUint(n.Value, 10, 64)
+		if n.Kind != yaml.ScalarNode || err != nil {
+			return wrong("a whole number, 0 or more")
+		}
+		return protoreflect.ValueOfUint64(v), nil
+	case protoreflect.DoubleKind:
+		v, err := strconv.ParseFloat(n.Value, 64)
+		if n.Kind != yaml.ScalarNode || err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+			return wrong("a number")
+		}
+		return protoreflect.ValueOfFloat64(v), nil
 	}
 	return protoreflect.Value{}, fmt.Errorf("line %d: %s cannot be set in a document", n.Line, at)
 }
@@ -450,14 +493,15 @@ func suggestion(d protoreflect.MessageDescriptor, wrong string) string {
 	}
 	var names []string
 	for i := range d.Fields().Len() {
-		if field := d.Fields().Get(i); d.Name() != "Job" || field.Number() < firstServerField {
+		if field := d.Fields().Get(i); !isServers(field) {
 			names = append(names, string(field.Name()))
 		}
 	}
-	for _, name := range names {
-		if distance(strings.ToLower(wrong), name) <= 2 {
-			return fmt.Sprintf(": did you mean %q?", name)
-		}
+	nearest := slices.MinFunc(names, func(a, b string) int {
+		return distance(strings.ToLower(wrong), a) - distance(strings.ToLower(wrong), b)
+	})
+	if distance(strings.ToLower(wrong), nearest) <= 2 {
+		return fmt.Sprintf(": did you mean %q?", nearest)
 	}
 	slices.Sort(names)
 	return ": want one of " + strings.Join(names, ", ")

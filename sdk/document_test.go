@@ -49,6 +49,55 @@ labels: {team: money}
 				Paused: new(true), Labels: map[string]string{"team": "money"},
 			}},
 		},
+		"every policy": {
+			`name: totals
+schedule:
+  daily: {from: 09:00, until: "17:30", every: 15m, days: [mon, fri]}
+  zone: Europe/Berlin
+  from: 2026-01-01T00:00:00Z
+  until: "2027-01-01T00:00:00Z"
+  maxRuns: 9007199254740993
+  jitter: 5m
+  include: [workdays]
+  exclude: [holidays, audits]
+retry: {max: 3, jitter: 0.25}
+misfire: {policy: fire_all, max: 10, window: 6h, threshold: 1m}
+overlap: {policy: queue, limit: 5}
+deadline: 10m
+priority: -3
+rate: {max: 2, per: 1s}
+routing:
+  strategy: hash
+  key: input
+  hosts: [h1]
+  labels: [zone=eu, "gpu"]
+  max_hosts: 2
+  min_free_cpu: .5
+  max_memory_bytes: 18446744073709551615
+  min_free_slots: 1
+fanout: {mode: shards, shards: 8}
+dependency: {jobs: [a, b], on: end, need: any, pass_output: true}
+`,
+			[]*sdk.Job{{
+				Name: "totals",
+				Schedule: &sdk.Schedule{
+					Daily: &sdk.Daily{From: "09:00", Until: "17:30", Every: "15m", Days: []string{"mon", "fri"}},
+					Zone:  "Europe/Berlin", From: "2026-01-01T00:00:00Z", Until: "2027-01-01T00:00:00Z", MaxRuns: 9007199254740993,
+					Jitter: "5m", Include: []string{"workdays"}, Exclude: []string{"holidays", "audits"},
+				},
+				Retry:    &sdk.Retry{Max: 3, Jitter: 0.25},
+				Misfire:  &sdk.Misfire{Policy: "fire_all", Max: 10, Window: "6h", Threshold: "1m"},
+				Overlap:  &sdk.Overlap{Policy: "queue", Limit: 5},
+				Deadline: "10m", Priority: -3,
+				Rate: &sdk.Rate{Max: 2, Per: "1s"},
+				Routing: &sdk.Routing{
+					Strategy: "hash", Key: "input", Hosts: []string{"h1"}, Labels: []string{"zone=eu", "gpu"},
+					MaxHosts: 2, MinFreeCpu: 0.5, MaxMemoryBytes: 1<<64 - 1, MinFreeSlots: 1,
+				},
+				Fanout:     &sdk.Fanout{Mode: "shards", Shards: 8},
+				Dependency: &sdk.Dependency{Jobs: []string{"a", "b"}, On: "end", Need: "any", PassOutput: true},
+			}},
+		},
 		"dates and numbers stay as written": {
 			"name: 007\nschedule: {at: 2026-01-02T03:04:05Z}\ntimeout: 30\n",
 			[]*sdk.Job{{Name: "007", Schedule: &sdk.Schedule{At: "2026-01-02T03:04:05Z"}, Timeout: "30"}},
@@ -124,6 +173,8 @@ func TestReadJobsErrors(t *testing.T) {
 		"text wanted":          {"name: {a: b}\n", "line 1: name: want a text, found fields"},
 		"number wanted":        {"name: a\nretry: {max: many}\n", `line 2: retry.max: want a whole number, found "many"`},
 		"number too large":     {"retry: {max: 4294967296}\n", "retry.max: want a whole number"},
+		"no negative number":   {"routing: {max_memory_bytes: -1}\n", `routing.max_memory_bytes: want a whole number, 0 or more, found "-1"`},
+		"no number":            {"retry: {jitter: NaN}\n", `retry.jitter: want a number, found "NaN"`},
 		"boolean wanted":       {"paused: 1\n", `paused: want true or false, found "1"`},
 		"list wanted":          {"handler: {args: -v}\n", `handler.args: want a list, found "-v"`},
 		"fields wanted":        {"handler: totals@1\n", `line 1: handler: want fields, found "totals@1"`},
@@ -157,6 +208,7 @@ func FuzzReadJobs(f *testing.F) {
 	for _, seed := range []string{
 		"", "name: a\n---\nname: b\n", `{"name":"a"}[{"name":"b"}]`, "- &a {name: a, labels: {x: y}}\n- *a\n",
 		"name: a\nhandler: {module: m@1, args: [a, 'b c', \"\\t\"], env: {A: ''}}\nschedule: {cron: '* * * * *', zone: UTC}\nretry: {max: 1}\n",
+		"name: a\nschedule: {daily: {days: [mon]}, max_runs: 3, include: [c]}\nrouting: {min_free_cpu: 1e-3, max_memory_bytes: 1}\nretry: {jitter: -0}\n",
 		"input: |\n  two\n  lines\n", "input: !!binary /wA=\n", "input: \"\\u0085\\u2028 \\n x\"\n", "a: *a", "&a [*a]", "paused: true\n", "{", "\xff",
 	} {
 		f.Add([]byte(seed))
@@ -228,4 +280,68 @@ func write(t *testing.T, dir, name, content string) {
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestCalendarDocuments(t *testing.T) {
+	source := `name: holidays
+dates: [2026-12-25, "2026-12-24/2026-12-26"]
+days: [sat, sun]
+updated_at: 2026-01-01T00:00:00Z
+---
+[{"name": "audits", "yearly": ["03-31"], "ics": "BEGIN:VCALENDAR\r\n"}]
+`
+	want := []*sdk.Calendar{
+		{Name: "holidays", Dates: []string{"2026-12-25", "2026-12-24/2026-12-26"}, Days: []string{"sat", "sun"}},
+		{Name: "audits", Yearly: []string{"03-31"}, Ics: "BEGIN:VCALENDAR\r\n"},
+	}
+	got, err := sdk.ReadCalendars(strings.NewReader(source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("calendars (-want +got):\n%s", diff)
+	}
+	var written bytes.Buffer
+	if err := sdk.WriteCalendars(&written, got...); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = sdk.ReadCalendars(&written); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("calendars that were written (-want +got):\n%s", diff)
+	}
+	for source, want := range map[string]string{
+		"just text\n":              `read calendars: document 1, line 1: want a calendar with fields, found "just text"`,
+		"name: a\ndate: [1]\n":     `line 2: unknown field "date": did you mean "dates"?`,
+		"name: a\nholidays: [1]\n": `unknown field "holidays": want one of app, dates, days, description, ics, name, yearly`,
+	} {
+		if _, err := sdk.ReadCalendars(strings.NewReader(source)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", source, err, want)
+		}
+	}
+}
+
+// FuzzReadCalendars is [FuzzReadJobs] for calendars.
+func FuzzReadCalendars(f *testing.F) {
+	for _, seed := range []string{"", "name: a\ndates: [2026-12-25]\n---\nname: b\ndays: [sat]\n", `{"name":"a","ics":"BEGIN:VCALENDAR\r\n"}`, "- &a {name: a}\n- *a\n", "a: *a", "\xff"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, source []byte) {
+		calendars, err := sdk.ReadCalendars(bytes.NewReader(source))
+		if err != nil {
+			return
+		}
+		var written bytes.Buffer
+		if err := sdk.WriteCalendars(&written, calendars...); err != nil {
+			t.Fatal(err)
+		}
+		again, err := sdk.ReadCalendars(bytes.NewReader(written.Bytes()))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, written.Bytes())
+		}
+		if diff := cmp.Diff(calendars, again, protocmp.Transform()); diff != "" {
+			t.Errorf("what was written reads back otherwise (-want +got):\n%s\n%s", diff, written.Bytes())
+		}
+	})
 }

@@ -6,9 +6,11 @@ import (
 	"crypto/rand"
 	"fmt"
 	"iter"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -139,6 +141,139 @@ func (c *Client) Pause(ctx context.Context, app, name string) (*Job, error) {
 func (c *Client) Resume(ctx context.Context, app, name string) (*Job, error) {
 	job, err := c.jobs.ResumeJob(ctx, &apiv1.ResumeJobRequest{App: appOf(app), Name: name})
 	return job, c.callError(ctx, "resume job "+name, err)
+}
+
+// SkipNext gives up the next planned time of the job's schedule and returns the
+// job with the one after it. The time that is given up becomes a run that was
+// skipped. It fails with [ErrPrecondition] if nothing is planned.
+func (c *Client) SkipNext(ctx context.Context, app, name string) (*Job, error) {
+	job, err := c.jobs.SkipNext(ctx, &apiv1.SkipNextRequest{App: appOf(app), Name: name})
+	return job, c.callError(ctx, "skip the next run of job "+name, err)
+}
+
+// Backfill asks for the runs of a range of planned times, also in the past.
+type Backfill struct {
+	App    string // default [DefaultApp]
+	Job    string
+	From   time.Time // the first time
+	Until  time.Time // before this one
+	Limit  int       // look at so many planned times at most; default: all
+	DryRun bool      // only say which times
+
+	// Progress is told after each of the calls that this takes. Default: nobody is.
+	Progress func(Backfilled)
+}
+
+// Backfilled is what became of a [Backfill].
+type Backfilled struct {
+	Accepted int64       // runs that are new; of a dry run: that would be
+	Existing int64       // times that had a run already
+	Times    []time.Time // the first 100 of the new runs
+	Next     time.Time   // From of the call that goes on; zero: all is done
+}
+
+// backfillStep is how many planned times one call looks at. The API allows
+// 10 000; fewer let a progress bar move.
+const backfillStep = 1000
+
+// Backfill makes a run for each time that the job's schedule plans in a range. A
+// time that has a run already gets no second one: doing it again, or going on
+// after an error from [Backfilled.Next], is safe. With an error comes what was
+// done before it.
+func (c *Client) Backfill(ctx context.Context, b Backfill) (Backfilled, error) {
+	const shown = 100
+	done := Backfilled{Next: b.From}
+	for left := b.Limit; ; {
+		step := backfillStep
+		if b.Limit > 0 {
+			step = min(left, backfillStep)
+		}
+		r, err := c.jobs.BackfillJob(ctx, &apiv1.BackfillJobRequest{
+			App: appOf(b.App), Name: b.Job, From: timestamppb.New(done.Next), Until: timestamppb.New(b.Until),
+			Limit: int32(step), DryRun: b.DryRun,
+		})
+		if err != nil {
+			return done, c.callError(ctx, "backfill job "+b.Job, err)
+		}
+		done.Accepted += int64(r.GetAccepted())
+		done.Existing += int64(r.GetExisting())
+		for _, t := range r.GetTimes()[:min(len(r.GetTimes()), shown-len(done.Times))] {
+			done.Times = append(done.Times, t.AsTime())
+		}
+		done.Next = time.Time{}
+		if r.GetNextFrom() != nil {
+			done.Next = r.GetNextFrom().AsTime()
+		}
+		if b.Progress != nil {
+			b.Progress(done)
+		}
+		if left -= step; done.Next.IsZero() || b.Limit > 0 && left <= 0 {
+			return done, nil
+		}
+	}
+}
+
+// The actions of a [Bulk]. The texts are part of the API.
+const (
+	BulkPause   = "pause"
+	BulkResume  = "resume"
+	BulkTrigger = "trigger"
+	BulkDelete  = "delete"
+)
+
+// Bulk asks for one action on many jobs: those that Prefix, Names and Labels,
+// as far as they are given, all select.
+type Bulk struct {
+	App    string // default [DefaultApp]
+	Action string // one of the actions above
+	Prefix string // of the name
+	Names  []string
+	Labels map[string]string // all of these
+	All    bool              // needed when nothing selects
+	DryRun bool              // only count
+
+	// Progress is told after each of the calls that this takes. Default: nobody is.
+	Progress func(Bulked)
+}
+
+// Bulked is what became of a [Bulk].
+type Bulked struct {
+	Matched  int64    // jobs that were selected
+	Changed  int64    // jobs to which it was done
+	Failures []string // "name: why", at most 100 of each call
+}
+
+// bulkNames is how many names one call takes.
+const bulkNames = 1000
+
+// Bulk does the same to many jobs. Whether there was a job that refused is in
+// [Bulked.Failures], not in the error. With an error comes what was done before
+// it; doing it again is harmless but for [BulkTrigger], which then starts
+// further runs.
+func (c *Client) Bulk(ctx context.Context, b Bulk) (Bulked, error) {
+	var done Bulked
+	request := &apiv1.BulkJobsRequest{
+		App: appOf(b.App), Action: b.Action, Prefix: b.Prefix, Labels: b.Labels, All: b.All, DryRun: b.DryRun,
+	}
+	for start := 0; start == 0 || start < len(b.Names); start += bulkNames {
+		request.Names, request.PageToken = b.Names[start:min(start+bulkNames, len(b.Names))], ""
+		for {
+			r, err := c.jobs.BulkJobs(ctx, request)
+			if err != nil {
+				return done, c.callError(ctx, b.Action+" jobs", err)
+			}
+			done.Matched += int64(r.GetMatched())
+			done.Changed += int64(r.GetChanged())
+			done.Failures = append(done.Failures, r.GetFailures()...)
+			if b.Progress != nil {
+				b.Progress(done)
+			}
+			if request.PageToken = r.GetNextPageToken(); request.PageToken == "" {
+				break
+			}
+		}
+	}
+	return done, nil
 }
 
 func applyCommand(job *Job) (app string, _ *apiv1.Command) {

@@ -48,6 +48,22 @@ func (c *Client) Cancel(ctx context.Context, app, id string) (*Run, error) {
 	return run, c.callError(ctx, "cancel run "+id, err)
 }
 
+// RetryRun makes a new run of one that has ended, with its input, and returns
+// the new one. Of a run with parts that did not succeed it makes only these
+// anew. It fails with [ErrPrecondition] if the run has not ended or is itself a
+// part. Each call makes another run.
+func (c *Client) RetryRun(ctx context.Context, app, id string) (*Run, error) {
+	run, err := c.runs.RetryRun(ctx, &apiv1.RetryRunRequest{App: appOf(app), Id: id})
+	return run, c.callError(ctx, "retry run "+id, err)
+}
+
+// ExplainRun says why a run is where it is and, while it waits for a host, of
+// each host why it may or may not take it.
+func (c *Client) ExplainRun(ctx context.Context, app, id string) (*Explanation, error) {
+	why, err := c.runs.ExplainRun(ctx, &apiv1.ExplainRunRequest{App: appOf(app), Id: id})
+	return why, c.callError(ctx, "explain run "+id, err)
+}
+
 // Watch returns a run now and at each change; the last one is terminal. It
 // outlives lost connections and ends after the first error.
 func (c *Client) Watch(ctx context.Context, app, id string) iter.Seq2[*Run, error] {

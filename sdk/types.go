@@ -4,19 +4,36 @@ import apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 
 // The nouns of the API. Their fields are documented in the messages of api/v1.
 type (
-	Job      = apiv1.Job
-	Handler  = apiv1.Handler
-	Schedule = apiv1.Schedule
-	Retry    = apiv1.Retry
-	JobStats = apiv1.JobStats
-	Run      = apiv1.Run
-	Attempt  = apiv1.Attempt
-	Progress = apiv1.Progress
-	LogLine  = apiv1.LogLine
-	Module   = apiv1.Module
-	Host     = apiv1.Host
-	Overview = apiv1.Overview
-	Version  = apiv1.Version
+	App        = apiv1.App
+	Job        = apiv1.Job
+	Handler    = apiv1.Handler
+	Schedule   = apiv1.Schedule
+	Daily      = apiv1.Daily
+	Retry      = apiv1.Retry
+	Misfire    = apiv1.Misfire
+	Overlap    = apiv1.Overlap
+	Rate       = apiv1.Rate
+	Routing    = apiv1.Routing
+	Fanout     = apiv1.Fanout
+	Dependency = apiv1.Dependency
+	Workflow   = apiv1.Workflow
+	Node       = apiv1.Node
+	NodeState  = apiv1.NodeState
+	JobStats   = apiv1.JobStats
+	Calendar   = apiv1.Calendar
+	Run        = apiv1.Run
+	Attempt    = apiv1.Attempt
+	Progress   = apiv1.Progress
+	LogLine    = apiv1.LogLine
+	Module     = apiv1.Module
+	Host       = apiv1.Host
+	Overview   = apiv1.Overview
+	Version    = apiv1.Version
+
+	// Explanation is what [Client.ExplainRun] returns.
+	Explanation = apiv1.ExplainRunResponse
+	// HostVerdict is what an [Explanation] says of one host.
+	HostVerdict = apiv1.HostVerdict
 )
 
 // DefaultApp is the app that is meant where none is named.

@@ -17,14 +17,18 @@ import (
 // server sets is left out, so that the documents can be kept, compared and
 // applied elsewhere.
 func WriteJobs(w io.Writer, jobs ...*Job) error {
-	if len(jobs) == 0 {
+	return writeDocuments(w, jobs, func(j *Job) string { return "job " + j.GetName() })
+}
+
+func writeDocuments[T protoreflect.ProtoMessage](w io.Writer, messages []T, name func(T) string) error {
+	if len(messages) == 0 {
 		return nil // the encoder cannot close a stream that it never began
 	}
 	encoder := yaml.NewEncoder(w)
 	encoder.SetIndent(2)
-	for _, job := range jobs {
-		if err := encoder.Encode(definition(job.ProtoReflect())); err != nil {
-			return fmt.Errorf("write job %s: %w", job.GetName(), err)
+	for _, m := range messages {
+		if err := encoder.Encode(definition(m.ProtoReflect())); err != nil {
+			return fmt.Errorf("write %s: %w", name(m), err)
 		}
 	}
 	return encoder.Close()
@@ -37,7 +41,7 @@ func definition(m protoreflect.Message) *yaml.Node {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
-		if !m.Has(field) || m.Descriptor().Name() == "Job" && field.Number() >= firstServerField {
+		if !m.Has(field) || isServers(field) {
 			continue
 		}
 		n.Content = append(n.Content, text(string(field.Name())), element(field, m.Get(field)))
@@ -61,7 +65,12 @@ func element(field protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Nod
 	case field.IsList():
 		n := &yaml.Node{Kind: yaml.SequenceNode}
 		for i := range v.List().Len() {
-			n.Content = append(n.Content, text(v.List().Get(i).String()))
+			e := v.List().Get(i)
+			if field.Kind() == protoreflect.MessageKind {
+				n.Content = append(n.Content, definition(e.Message()))
+			} else {
+				n.Content = append(n.Content, text(e.String()))
+			}
 		}
 		return n
 	}

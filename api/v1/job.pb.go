@@ -31,18 +31,18 @@ type Job struct {
 	App         string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"` // default "default"
 	Name        string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Description string                 `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
-	Handler     *Handler               `protobuf:"bytes,4,opt,name=handler,proto3" json:"handler,omitempty"`
+	Handler     *Handler               `protobuf:"bytes,4,opt,name=handler,proto3" json:"handler,omitempty"`                         // what runs; or else workflow
 	Schedule    *Schedule              `protobuf:"bytes,5,opt,name=schedule,proto3" json:"schedule,omitempty"`                       // none: the job runs only when it is triggered
 	Input       string                 `protobuf:"bytes,6,opt,name=input,proto3" json:"input,omitempty"`                             // text; at most 64 KiB together with input_bytes
 	InputBytes  []byte                 `protobuf:"bytes,7,opt,name=input_bytes,json=inputBytes,proto3" json:"input_bytes,omitempty"` // when the input is not valid UTF-8
-	Timeout     string                 `protobuf:"bytes,8,opt,name=timeout,proto3" json:"timeout,omitempty"`                         // of one attempt, as "30s" or "1m30s"; "" or "0s": the server's default of 1h
+	Timeout     string                 `protobuf:"bytes,8,opt,name=timeout,proto3" json:"timeout,omitempty"`                         // of one attempt, as "30s" or "1m30s"; "" or "0s": the server's default of 1h; of a workflow: of the whole run, default none
 	Retry       *Retry                 `protobuf:"bytes,9,opt,name=retry,proto3" json:"retry,omitempty"`
 	Paused      *bool                  `protobuf:"varint,10,opt,name=paused,proto3,oneof" json:"paused,omitempty"` // a paused job is not fired by its schedule; triggering it still works. Unset when applied: left as it is
 	Labels      map[string]string      `protobuf:"bytes,11,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Misfire     *Misfire               `protobuf:"bytes,12,opt,name=misfire,proto3" json:"misfire,omitempty"`       // planned times that passed while nobody could fire them
 	Overlap     *Overlap               `protobuf:"bytes,13,opt,name=overlap,proto3" json:"overlap,omitempty"`       // a run that is due while another one of the job is live
 	Deadline    string                 `protobuf:"bytes,14,opt,name=deadline,proto3" json:"deadline,omitempty"`     // the longest wait from the planned time to the start, as "10m"; a run that waits longer is missed. "": none
-	Priority    int32                  `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`    // -10 to 10, default 0: of the runs of an app that wait, higher ones start first
+	Priority    int32                  `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`    // -10 to 10, default 0: of the runs of an app that wait, higher ones start first; of a workflow: of its nodes whose jobs have none
 	Rate        *Rate                  `protobuf:"bytes,16,opt,name=rate,proto3" json:"rate,omitempty"`             // of starts
 	Routing     *Routing               `protobuf:"bytes,17,opt,name=routing,proto3" json:"routing,omitempty"`       // which host
 	Fanout      *Fanout                `protobuf:"bytes,18,opt,name=fanout,proto3" json:"fanout,omitempty"`         // one run on many hosts, or in many parts
@@ -55,6 +55,7 @@ type Job struct {
 	NextAt        *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"` // the next planned time, if there is one
 	Digest        string                 `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`               // of the module version that the job refers to
 	Stats         *JobStats              `protobuf:"bytes,26,opt,name=stats,proto3" json:"stats,omitempty"`
+	Workflow      *Workflow              `protobuf:"bytes,30,opt,name=workflow,proto3" json:"workflow,omitempty"` // instead of handler: other jobs, which run in order
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -267,6 +268,13 @@ func (x *Job) GetDigest() string {
 func (x *Job) GetStats() *JobStats {
 	if x != nil {
 		return x.Stats
+	}
+	return nil
+}
+
+func (x *Job) GetWorkflow() *Workflow {
+	if x != nil {
+		return x.Workflow
 	}
 	return nil
 }
@@ -967,6 +975,241 @@ func (x *Dependency) GetPassOutput() bool {
 	return false
 }
 
+// Workflow makes a run of the job a run of other jobs of the app, each as soon as the ones that it comes after have ended.
+// The run has succeeded when no node failed. Its output is a JSON object with the outputs of the nodes that no other comes
+// after. docs/workflows.md tells the whole story.
+type Workflow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"` // 1 to 1000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Workflow) Reset() {
+	*x = Workflow{}
+	mi := &file_v1_job_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Workflow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Workflow) ProtoMessage() {}
+
+func (x *Workflow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
+func (*Workflow) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Workflow) GetNodes() []*Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// Node is one run of a job in a run of the workflow.
+type Node struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // unique in the workflow: letters, digits, '_' and '-', at most 64
+	Job   string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`     // of the app; may be a workflow itself
+	After []string               `protobuf:"bytes,3,rep,name=after,proto3" json:"after,omitempty"` // the nodes that must have ended before; none: it starts at once
+	// success (default): of those before none failed and one succeeded at least; failure: one failed; end: always; or a
+	// condition on what ran before: nodes.check.output.total > 100 and nodes.check.state == "succeeded"
+	When          string `protobuf:"bytes,4,opt,name=when,proto3" json:"when,omitempty"`
+	Input         string `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"`        // text with ${input}, ${nodes.check.output}, ${nodes.check.output.total}; "": the job's own input
+	Optional      bool   `protobuf:"varint,6,opt,name=optional,proto3" json:"optional,omitempty"` // its failure fails neither the workflow nor the nodes after it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Node) Reset() {
+	*x = Node{}
+	mi := &file_v1_job_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Node) ProtoMessage() {}
+
+func (x *Node) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Node.ProtoReflect.Descriptor instead.
+func (*Node) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Node) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Node) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Node) GetAfter() []string {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *Node) GetWhen() string {
+	if x != nil {
+		return x.When
+	}
+	return ""
+}
+
+func (x *Node) GetInput() string {
+	if x != nil {
+		return x.Input
+	}
+	return ""
+}
+
+func (x *Node) GetOptional() bool {
+	if x != nil {
+		return x.Optional
+	}
+	return false
+}
+
+// NodeState is where a run of a workflow stands with one of its nodes.
+type NodeState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // pending, or a state of its run: queued running waiting | succeeded failed timed_out stopped cancelled skipped missed
+	Run           string                 `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`     // "": it has none
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	Kept          bool                   `protobuf:"varint,8,opt,name=kept,proto3" json:"kept,omitempty"` // taken over from the run that this one goes on with
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeState) Reset() {
+	*x = NodeState{}
+	mi := &file_v1_job_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeState) ProtoMessage() {}
+
+func (x *NodeState) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
+func (*NodeState) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *NodeState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NodeState) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *NodeState) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *NodeState) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
+func (x *NodeState) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *NodeState) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *NodeState) GetFinishedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FinishedAt
+	}
+	return nil
+}
+
+func (x *NodeState) GetKept() bool {
+	if x != nil {
+		return x.Kept
+	}
+	return false
+}
+
 // Retry says what happens after a failed attempt.
 type Retry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -981,7 +1224,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_v1_job_proto_msgTypes[10]
+	mi := &file_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1236,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[10]
+	mi := &file_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1249,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Retry) GetMax() int32 {
@@ -1059,7 +1302,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1314,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1327,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *JobStats) GetLive() int64 {
@@ -1136,7 +1379,7 @@ type Run struct {
 	App             string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
 	Job             string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
 	State           string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`     // armed queued running waiting | succeeded failed timed_out stopped cancelled skipped missed
-	Trigger         string                 `protobuf:"bytes,5,opt,name=trigger,proto3" json:"trigger,omitempty"` // schedule manual backfill dependency retry fanout
+	Trigger         string                 `protobuf:"bytes,5,opt,name=trigger,proto3" json:"trigger,omitempty"` // schedule manual backfill dependency retry fanout workflow
 	PlannedAt       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=planned_at,json=plannedAt,proto3" json:"planned_at,omitempty"`
 	AcceptedAt      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=accepted_at,json=acceptedAt,proto3" json:"accepted_at,omitempty"`
 	StartedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"` // of the first attempt
@@ -1166,14 +1409,16 @@ type Run struct {
 	Parts           int32                  `protobuf:"varint,32,opt,name=parts,proto3" json:"parts,omitempty"`   // how many there are; of a parent as well
 	PartsSucceeded  int32                  `protobuf:"varint,33,opt,name=parts_succeeded,json=partsSucceeded,proto3" json:"parts_succeeded,omitempty"`
 	PartsFailed     int32                  `protobuf:"varint,34,opt,name=parts_failed,json=partsFailed,proto3" json:"parts_failed,omitempty"` // ended otherwise
-	Cause           string                 `protobuf:"bytes,35,opt,name=cause,proto3" json:"cause,omitempty"`                                 // the run that this one retries or follows
+	Cause           string                 `protobuf:"bytes,35,opt,name=cause,proto3" json:"cause,omitempty"`                                 // the run that this one retries or follows, or whose node it is
+	Node            string                 `protobuf:"bytes,36,opt,name=node,proto3" json:"node,omitempty"`                                   // of a run of a workflow, the cause: the node that this run is
+	Nodes           []*NodeState           `protobuf:"bytes,37,rep,name=nodes,proto3" json:"nodes,omitempty"`                                 // of a run of a workflow
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1430,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1443,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Run) GetId() string {
@@ -1446,6 +1691,20 @@ func (x *Run) GetCause() string {
 	return ""
 }
 
+func (x *Run) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Run) GetNodes() []*NodeState {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
 // Attempt is one try of a run on one host.
 type Attempt struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1463,7 +1722,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1734,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1747,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -1558,7 +1817,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1829,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1842,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Progress) GetDone() int64 {
@@ -1620,7 +1879,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1632,7 +1891,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1645,7 +1904,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LogLine) GetOffset() int64 {
@@ -1693,7 +1952,7 @@ type ApplyJobRequest struct {
 
 func (x *ApplyJobRequest) Reset() {
 	*x = ApplyJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1964,7 @@ func (x *ApplyJobRequest) String() string {
 func (*ApplyJobRequest) ProtoMessage() {}
 
 func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1977,7 @@ func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobRequest.ProtoReflect.Descriptor instead.
 func (*ApplyJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ApplyJobRequest) GetJob() *Job {
@@ -1745,7 +2004,7 @@ type ApplyJobResponse struct {
 
 func (x *ApplyJobResponse) Reset() {
 	*x = ApplyJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +2016,7 @@ func (x *ApplyJobResponse) String() string {
 func (*ApplyJobResponse) ProtoMessage() {}
 
 func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +2029,7 @@ func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobResponse.ProtoReflect.Descriptor instead.
 func (*ApplyJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ApplyJobResponse) GetJob() *Job {
@@ -1797,7 +2056,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +2068,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +2081,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetJobRequest) GetApp() string {
@@ -1851,7 +2110,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +2122,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +2135,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListJobsRequest) GetApp() string {
@@ -1917,7 +2176,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2188,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2201,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -1969,7 +2228,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1981,7 +2240,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1994,7 +2253,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeleteJobRequest) GetApp() string {
@@ -2019,7 +2278,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2290,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2303,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 type PauseJobRequest struct {
@@ -2057,7 +2316,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2069,7 +2328,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2082,7 +2341,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PauseJobRequest) GetApp() string {
@@ -2109,7 +2368,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2121,7 +2380,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2134,7 +2393,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResumeJobRequest) GetApp() string {
@@ -2164,7 +2423,7 @@ type TriggerJobRequest struct {
 
 func (x *TriggerJobRequest) Reset() {
 	*x = TriggerJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2435,7 @@ func (x *TriggerJobRequest) String() string {
 func (*TriggerJobRequest) ProtoMessage() {}
 
 func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2448,7 @@ func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerJobRequest.ProtoReflect.Descriptor instead.
 func (*TriggerJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TriggerJobRequest) GetApp() string {
@@ -2237,7 +2496,7 @@ type SkipNextRequest struct {
 
 func (x *SkipNextRequest) Reset() {
 	*x = SkipNextRequest{}
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2249,7 +2508,7 @@ func (x *SkipNextRequest) String() string {
 func (*SkipNextRequest) ProtoMessage() {}
 
 func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2262,7 +2521,7 @@ func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipNextRequest.ProtoReflect.Descriptor instead.
 func (*SkipNextRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SkipNextRequest) GetApp() string {
@@ -2293,7 +2552,7 @@ type BackfillJobRequest struct {
 
 func (x *BackfillJobRequest) Reset() {
 	*x = BackfillJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2305,7 +2564,7 @@ func (x *BackfillJobRequest) String() string {
 func (*BackfillJobRequest) ProtoMessage() {}
 
 func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2318,7 +2577,7 @@ func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobRequest.ProtoReflect.Descriptor instead.
 func (*BackfillJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BackfillJobRequest) GetApp() string {
@@ -2375,7 +2634,7 @@ type BackfillJobResponse struct {
 
 func (x *BackfillJobResponse) Reset() {
 	*x = BackfillJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2387,7 +2646,7 @@ func (x *BackfillJobResponse) String() string {
 func (*BackfillJobResponse) ProtoMessage() {}
 
 func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2400,7 +2659,7 @@ func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobResponse.ProtoReflect.Descriptor instead.
 func (*BackfillJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BackfillJobResponse) GetAccepted() int32 {
@@ -2447,7 +2706,7 @@ type BulkJobsRequest struct {
 
 func (x *BulkJobsRequest) Reset() {
 	*x = BulkJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2718,7 @@ func (x *BulkJobsRequest) String() string {
 func (*BulkJobsRequest) ProtoMessage() {}
 
 func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2731,7 @@ func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsRequest.ProtoReflect.Descriptor instead.
 func (*BulkJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BulkJobsRequest) GetApp() string {
@@ -2543,7 +2802,7 @@ type BulkJobsResponse struct {
 
 func (x *BulkJobsResponse) Reset() {
 	*x = BulkJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2555,7 +2814,7 @@ func (x *BulkJobsResponse) String() string {
 func (*BulkJobsResponse) ProtoMessage() {}
 
 func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2568,7 +2827,7 @@ func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsResponse.ProtoReflect.Descriptor instead.
 func (*BulkJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BulkJobsResponse) GetMatched() int32 {
@@ -2615,7 +2874,7 @@ type Calendar struct {
 
 func (x *Calendar) Reset() {
 	*x = Calendar{}
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2886,7 @@ func (x *Calendar) String() string {
 func (*Calendar) ProtoMessage() {}
 
 func (x *Calendar) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2899,7 @@ func (x *Calendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
 func (*Calendar) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Calendar) GetApp() string {
@@ -2708,7 +2967,7 @@ type PutCalendarRequest struct {
 
 func (x *PutCalendarRequest) Reset() {
 	*x = PutCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +2979,7 @@ func (x *PutCalendarRequest) String() string {
 func (*PutCalendarRequest) ProtoMessage() {}
 
 func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +2992,7 @@ func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutCalendarRequest.ProtoReflect.Descriptor instead.
 func (*PutCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PutCalendarRequest) GetCalendar() *Calendar {
@@ -2753,7 +3012,7 @@ type GetCalendarRequest struct {
 
 func (x *GetCalendarRequest) Reset() {
 	*x = GetCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +3024,7 @@ func (x *GetCalendarRequest) String() string {
 func (*GetCalendarRequest) ProtoMessage() {}
 
 func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +3037,7 @@ func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCalendarRequest.ProtoReflect.Descriptor instead.
 func (*GetCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetCalendarRequest) GetApp() string {
@@ -2804,7 +3063,7 @@ type ListCalendarsRequest struct {
 
 func (x *ListCalendarsRequest) Reset() {
 	*x = ListCalendarsRequest{}
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +3075,7 @@ func (x *ListCalendarsRequest) String() string {
 func (*ListCalendarsRequest) ProtoMessage() {}
 
 func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +3088,7 @@ func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsRequest.ProtoReflect.Descriptor instead.
 func (*ListCalendarsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListCalendarsRequest) GetApp() string {
@@ -2848,7 +3107,7 @@ type ListCalendarsResponse struct {
 
 func (x *ListCalendarsResponse) Reset() {
 	*x = ListCalendarsResponse{}
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2860,7 +3119,7 @@ func (x *ListCalendarsResponse) String() string {
 func (*ListCalendarsResponse) ProtoMessage() {}
 
 func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2873,7 +3132,7 @@ func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsResponse.ProtoReflect.Descriptor instead.
 func (*ListCalendarsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListCalendarsResponse) GetCalendars() []*Calendar {
@@ -2893,7 +3152,7 @@ type DeleteCalendarRequest struct {
 
 func (x *DeleteCalendarRequest) Reset() {
 	*x = DeleteCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +3164,7 @@ func (x *DeleteCalendarRequest) String() string {
 func (*DeleteCalendarRequest) ProtoMessage() {}
 
 func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +3177,7 @@ func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DeleteCalendarRequest) GetApp() string {
@@ -2943,7 +3202,7 @@ type DeleteCalendarResponse struct {
 
 func (x *DeleteCalendarResponse) Reset() {
 	*x = DeleteCalendarResponse{}
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3214,7 @@ func (x *DeleteCalendarResponse) String() string {
 func (*DeleteCalendarResponse) ProtoMessage() {}
 
 func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3227,7 @@ func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 type GetRunRequest struct {
@@ -2981,7 +3240,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2993,7 +3252,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3006,7 +3265,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetRunRequest) GetApp() string {
@@ -3037,7 +3296,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3049,7 +3308,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3062,7 +3321,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListRunsRequest) GetApp() string {
@@ -3109,7 +3368,7 @@ func (x *ListRunsRequest) GetPageToken() string {
 
 type ListRunsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Runs          []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"` // without input, output and trace: get one run for these
+	Runs          []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"` // without input, output, trace and nodes: get one run for these
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3117,7 +3376,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3129,7 +3388,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3142,7 +3401,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -3169,7 +3428,7 @@ type CancelRunRequest struct {
 
 func (x *CancelRunRequest) Reset() {
 	*x = CancelRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3181,7 +3440,7 @@ func (x *CancelRunRequest) String() string {
 func (*CancelRunRequest) ProtoMessage() {}
 
 func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3194,7 +3453,7 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
 func (*CancelRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CancelRunRequest) GetApp() string {
@@ -3221,7 +3480,7 @@ type RetryRunRequest struct {
 
 func (x *RetryRunRequest) Reset() {
 	*x = RetryRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3233,7 +3492,7 @@ func (x *RetryRunRequest) String() string {
 func (*RetryRunRequest) ProtoMessage() {}
 
 func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3246,7 +3505,7 @@ func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
 func (*RetryRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RetryRunRequest) GetApp() string {
@@ -3273,7 +3532,7 @@ type ExplainRunRequest struct {
 
 func (x *ExplainRunRequest) Reset() {
 	*x = ExplainRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3285,7 +3544,7 @@ func (x *ExplainRunRequest) String() string {
 func (*ExplainRunRequest) ProtoMessage() {}
 
 func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3298,7 +3557,7 @@ func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ExplainRunRequest) GetApp() string {
@@ -3326,7 +3585,7 @@ type ExplainRunResponse struct {
 
 func (x *ExplainRunResponse) Reset() {
 	*x = ExplainRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3338,7 +3597,7 @@ func (x *ExplainRunResponse) String() string {
 func (*ExplainRunResponse) ProtoMessage() {}
 
 func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3351,7 +3610,7 @@ func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ExplainRunResponse) GetState() string {
@@ -3387,7 +3646,7 @@ type HostVerdict struct {
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3399,7 +3658,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3412,7 +3671,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -3453,7 +3712,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3465,7 +3724,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3478,7 +3737,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -3507,7 +3766,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3519,7 +3778,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3532,7 +3791,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -3567,7 +3826,7 @@ var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\xc4\b\n" +
+	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\xf8\b\n" +
 	"\x03Job\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -3600,7 +3859,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"updated_at\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x123\n" +
 	"\anext_at\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\x06nextAt\x12\x16\n" +
 	"\x06digest\x18\x19 \x01(\tR\x06digest\x12,\n" +
-	"\x05stats\x18\x1a \x01(\v2\x16.wheelwork.v1.JobStatsR\x05stats\x1a9\n" +
+	"\x05stats\x18\x1a \x01(\v2\x16.wheelwork.v1.JobStatsR\x05stats\x122\n" +
+	"\bworkflow\x18\x1e \x01(\v2\x16.wheelwork.v1.WorkflowR\bworkflow\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\t\n" +
@@ -3665,7 +3925,27 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x02on\x18\x02 \x01(\tR\x02on\x12\x12\n" +
 	"\x04need\x18\x03 \x01(\tR\x04need\x12\x1f\n" +
 	"\vpass_output\x18\x04 \x01(\bR\n" +
-	"passOutput\"w\n" +
+	"passOutput\"4\n" +
+	"\bWorkflow\x12(\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x12.wheelwork.v1.NodeR\x05nodes\"\x88\x01\n" +
+	"\x04Node\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
+	"\x05after\x18\x03 \x03(\tR\x05after\x12\x12\n" +
+	"\x04when\x18\x04 \x01(\tR\x04when\x12\x14\n" +
+	"\x05input\x18\x05 \x01(\tR\x05input\x12\x1a\n" +
+	"\boptional\x18\x06 \x01(\bR\boptional\"\xfb\x01\n" +
+	"\tNodeState\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x10\n" +
+	"\x03run\x18\x04 \x01(\tR\x03run\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x129\n" +
+	"\n" +
+	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
+	"\vfinished_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"finishedAt\x12\x12\n" +
+	"\x04kept\x18\b \x01(\bR\x04kept\"w\n" +
 	"\x05Retry\x12\x10\n" +
 	"\x03max\x18\x01 \x01(\x05R\x03max\x12\x18\n" +
 	"\abackoff\x18\x02 \x01(\tR\abackoff\x12\x14\n" +
@@ -3679,7 +3959,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"last_state\x18\x04 \x01(\tR\tlastState\x12\x19\n" +
 	"\blast_run\x18\x05 \x01(\tR\alastRun\x12D\n" +
-	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\xfe\b\n" +
+	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\xc1\t\n" +
 	"\x03Run\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -3721,7 +4001,9 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x05parts\x18  \x01(\x05R\x05parts\x12'\n" +
 	"\x0fparts_succeeded\x18! \x01(\x05R\x0epartsSucceeded\x12!\n" +
 	"\fparts_failed\x18\" \x01(\x05R\vpartsFailed\x12\x14\n" +
-	"\x05cause\x18# \x01(\tR\x05cause\"\xb2\x02\n" +
+	"\x05cause\x18# \x01(\tR\x05cause\x12\x12\n" +
+	"\x04node\x18$ \x01(\tR\x04node\x12-\n" +
+	"\x05nodes\x18% \x03(\v2\x17.wheelwork.v1.NodeStateR\x05nodes\"\xb2\x02\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12?\n" +
@@ -3920,7 +4202,7 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*Handler)(nil),                // 1: wheelwork.v1.Handler
@@ -3932,138 +4214,146 @@ var file_v1_job_proto_goTypes = []any{
 	(*Routing)(nil),                // 7: wheelwork.v1.Routing
 	(*Fanout)(nil),                 // 8: wheelwork.v1.Fanout
 	(*Dependency)(nil),             // 9: wheelwork.v1.Dependency
-	(*Retry)(nil),                  // 10: wheelwork.v1.Retry
-	(*JobStats)(nil),               // 11: wheelwork.v1.JobStats
-	(*Run)(nil),                    // 12: wheelwork.v1.Run
-	(*Attempt)(nil),                // 13: wheelwork.v1.Attempt
-	(*Progress)(nil),               // 14: wheelwork.v1.Progress
-	(*LogLine)(nil),                // 15: wheelwork.v1.LogLine
-	(*ApplyJobRequest)(nil),        // 16: wheelwork.v1.ApplyJobRequest
-	(*ApplyJobResponse)(nil),       // 17: wheelwork.v1.ApplyJobResponse
-	(*GetJobRequest)(nil),          // 18: wheelwork.v1.GetJobRequest
-	(*ListJobsRequest)(nil),        // 19: wheelwork.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),       // 20: wheelwork.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),       // 21: wheelwork.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),      // 22: wheelwork.v1.DeleteJobResponse
-	(*PauseJobRequest)(nil),        // 23: wheelwork.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),       // 24: wheelwork.v1.ResumeJobRequest
-	(*TriggerJobRequest)(nil),      // 25: wheelwork.v1.TriggerJobRequest
-	(*SkipNextRequest)(nil),        // 26: wheelwork.v1.SkipNextRequest
-	(*BackfillJobRequest)(nil),     // 27: wheelwork.v1.BackfillJobRequest
-	(*BackfillJobResponse)(nil),    // 28: wheelwork.v1.BackfillJobResponse
-	(*BulkJobsRequest)(nil),        // 29: wheelwork.v1.BulkJobsRequest
-	(*BulkJobsResponse)(nil),       // 30: wheelwork.v1.BulkJobsResponse
-	(*Calendar)(nil),               // 31: wheelwork.v1.Calendar
-	(*PutCalendarRequest)(nil),     // 32: wheelwork.v1.PutCalendarRequest
-	(*GetCalendarRequest)(nil),     // 33: wheelwork.v1.GetCalendarRequest
-	(*ListCalendarsRequest)(nil),   // 34: wheelwork.v1.ListCalendarsRequest
-	(*ListCalendarsResponse)(nil),  // 35: wheelwork.v1.ListCalendarsResponse
-	(*DeleteCalendarRequest)(nil),  // 36: wheelwork.v1.DeleteCalendarRequest
-	(*DeleteCalendarResponse)(nil), // 37: wheelwork.v1.DeleteCalendarResponse
-	(*GetRunRequest)(nil),          // 38: wheelwork.v1.GetRunRequest
-	(*ListRunsRequest)(nil),        // 39: wheelwork.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),       // 40: wheelwork.v1.ListRunsResponse
-	(*CancelRunRequest)(nil),       // 41: wheelwork.v1.CancelRunRequest
-	(*RetryRunRequest)(nil),        // 42: wheelwork.v1.RetryRunRequest
-	(*ExplainRunRequest)(nil),      // 43: wheelwork.v1.ExplainRunRequest
-	(*ExplainRunResponse)(nil),     // 44: wheelwork.v1.ExplainRunResponse
-	(*HostVerdict)(nil),            // 45: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 46: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 47: wheelwork.v1.ReadLogRequest
-	nil,                            // 48: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 49: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 50: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),  // 51: google.protobuf.Timestamp
+	(*Workflow)(nil),               // 10: wheelwork.v1.Workflow
+	(*Node)(nil),                   // 11: wheelwork.v1.Node
+	(*NodeState)(nil),              // 12: wheelwork.v1.NodeState
+	(*Retry)(nil),                  // 13: wheelwork.v1.Retry
+	(*JobStats)(nil),               // 14: wheelwork.v1.JobStats
+	(*Run)(nil),                    // 15: wheelwork.v1.Run
+	(*Attempt)(nil),                // 16: wheelwork.v1.Attempt
+	(*Progress)(nil),               // 17: wheelwork.v1.Progress
+	(*LogLine)(nil),                // 18: wheelwork.v1.LogLine
+	(*ApplyJobRequest)(nil),        // 19: wheelwork.v1.ApplyJobRequest
+	(*ApplyJobResponse)(nil),       // 20: wheelwork.v1.ApplyJobResponse
+	(*GetJobRequest)(nil),          // 21: wheelwork.v1.GetJobRequest
+	(*ListJobsRequest)(nil),        // 22: wheelwork.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 23: wheelwork.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),       // 24: wheelwork.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),      // 25: wheelwork.v1.DeleteJobResponse
+	(*PauseJobRequest)(nil),        // 26: wheelwork.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),       // 27: wheelwork.v1.ResumeJobRequest
+	(*TriggerJobRequest)(nil),      // 28: wheelwork.v1.TriggerJobRequest
+	(*SkipNextRequest)(nil),        // 29: wheelwork.v1.SkipNextRequest
+	(*BackfillJobRequest)(nil),     // 30: wheelwork.v1.BackfillJobRequest
+	(*BackfillJobResponse)(nil),    // 31: wheelwork.v1.BackfillJobResponse
+	(*BulkJobsRequest)(nil),        // 32: wheelwork.v1.BulkJobsRequest
+	(*BulkJobsResponse)(nil),       // 33: wheelwork.v1.BulkJobsResponse
+	(*Calendar)(nil),               // 34: wheelwork.v1.Calendar
+	(*PutCalendarRequest)(nil),     // 35: wheelwork.v1.PutCalendarRequest
+	(*GetCalendarRequest)(nil),     // 36: wheelwork.v1.GetCalendarRequest
+	(*ListCalendarsRequest)(nil),   // 37: wheelwork.v1.ListCalendarsRequest
+	(*ListCalendarsResponse)(nil),  // 38: wheelwork.v1.ListCalendarsResponse
+	(*DeleteCalendarRequest)(nil),  // 39: wheelwork.v1.DeleteCalendarRequest
+	(*DeleteCalendarResponse)(nil), // 40: wheelwork.v1.DeleteCalendarResponse
+	(*GetRunRequest)(nil),          // 41: wheelwork.v1.GetRunRequest
+	(*ListRunsRequest)(nil),        // 42: wheelwork.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),       // 43: wheelwork.v1.ListRunsResponse
+	(*CancelRunRequest)(nil),       // 44: wheelwork.v1.CancelRunRequest
+	(*RetryRunRequest)(nil),        // 45: wheelwork.v1.RetryRunRequest
+	(*ExplainRunRequest)(nil),      // 46: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 47: wheelwork.v1.ExplainRunResponse
+	(*HostVerdict)(nil),            // 48: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 49: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 50: wheelwork.v1.ReadLogRequest
+	nil,                            // 51: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 52: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 53: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),  // 54: google.protobuf.Timestamp
 }
 var file_v1_job_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
 	2,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
-	10, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	48, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	13, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
+	51, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
 	4,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
 	5,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
 	6,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
 	7,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
 	8,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
 	9,  // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	51, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	51, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	51, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
-	11, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
-	49, // 14: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	3,  // 15: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
-	51, // 16: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	51, // 17: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	51, // 18: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	51, // 19: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	51, // 20: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
-	14, // 21: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
-	13, // 22: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	51, // 23: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
-	51, // 24: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	51, // 25: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	51, // 26: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	51, // 27: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
-	0,  // 28: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 29: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	0,  // 30: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	51, // 31: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	51, // 32: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	51, // 33: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	51, // 34: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	50, // 35: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	51, // 36: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	31, // 37: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	31, // 38: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	12, // 39: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	45, // 40: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	16, // 41: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	18, // 42: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	19, // 43: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	21, // 44: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	23, // 45: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	24, // 46: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	25, // 47: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	26, // 48: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	27, // 49: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	29, // 50: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	32, // 51: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	33, // 52: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	34, // 53: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	36, // 54: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	38, // 55: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	39, // 56: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	41, // 57: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	42, // 58: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	43, // 59: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	46, // 60: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	47, // 61: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	17, // 62: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 63: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	20, // 64: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	22, // 65: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 66: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 67: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	12, // 68: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 69: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	28, // 70: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	30, // 71: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	31, // 72: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	31, // 73: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	35, // 74: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	37, // 75: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	12, // 76: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	40, // 77: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	12, // 78: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	12, // 79: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	44, // 80: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	12, // 81: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	15, // 82: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	62, // [62:83] is the sub-list for method output_type
-	41, // [41:62] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	54, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	54, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	54, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	14, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
+	10, // 14: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
+	52, // 15: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	3,  // 16: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
+	11, // 17: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
+	54, // 18: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	54, // 19: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	54, // 20: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	54, // 21: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	54, // 22: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	54, // 23: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	54, // 24: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	17, // 25: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
+	16, // 26: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
+	54, // 27: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	12, // 28: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
+	54, // 29: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	54, // 30: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	54, // 31: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	54, // 32: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	0,  // 33: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
+	0,  // 34: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	0,  // 35: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	54, // 36: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	54, // 37: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	54, // 38: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	54, // 39: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	53, // 40: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	54, // 41: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	34, // 42: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	34, // 43: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	15, // 44: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	48, // 45: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	19, // 46: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	21, // 47: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	22, // 48: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	24, // 49: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	26, // 50: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	27, // 51: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	28, // 52: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	29, // 53: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	30, // 54: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	32, // 55: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	35, // 56: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	36, // 57: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	37, // 58: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	39, // 59: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	41, // 60: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	42, // 61: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	44, // 62: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	45, // 63: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	46, // 64: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	49, // 65: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	50, // 66: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	20, // 67: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 68: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	23, // 69: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	25, // 70: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 71: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 72: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	15, // 73: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 74: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	31, // 75: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	33, // 76: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	34, // 77: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	34, // 78: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	38, // 79: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	40, // 80: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	15, // 81: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	43, // 82: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	15, // 83: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	15, // 84: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	47, // 85: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	15, // 86: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	18, // 87: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	67, // [67:88] is the sub-list for method output_type
+	46, // [46:67] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -4073,14 +4363,14 @@ func file_v1_job_proto_init() {
 	}
 	file_v1_options_proto_init()
 	file_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[25].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   51,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -726,7 +726,7 @@ type RunsClient interface {
 	// CancelRun ends a run: before its start it becomes cancelled at once, while it runs it becomes stopped when the host has confirmed.
 	CancelRun(ctx context.Context, in *CancelRunRequest, opts ...grpc.CallOption) (*Run, error)
 	// RetryRun makes a new run of one that has ended, with its definition's name and its input. Of a parent with parts that did
-	// not succeed it makes only these anew.
+	// not succeed it makes only these anew. Of a workflow that did not succeed it goes on: what succeeded is kept.
 	RetryRun(ctx context.Context, in *RetryRunRequest, opts ...grpc.CallOption) (*Run, error)
 	// ExplainRun says why a run is where it is: for each host why it may or may not take it.
 	ExplainRun(ctx context.Context, in *ExplainRunRequest, opts ...grpc.CallOption) (*ExplainRunResponse, error)
@@ -844,7 +844,7 @@ type RunsServer interface {
 	// CancelRun ends a run: before its start it becomes cancelled at once, while it runs it becomes stopped when the host has confirmed.
 	CancelRun(context.Context, *CancelRunRequest) (*Run, error)
 	// RetryRun makes a new run of one that has ended, with its definition's name and its input. Of a parent with parts that did
-	// not succeed it makes only these anew.
+	// not succeed it makes only these anew. Of a workflow that did not succeed it goes on: what succeeded is kept.
 	RetryRun(context.Context, *RetryRunRequest) (*Run, error)
 	// ExplainRun says why a run is where it is: for each host why it may or may not take it.
 	ExplainRun(context.Context, *ExplainRunRequest) (*ExplainRunResponse, error)

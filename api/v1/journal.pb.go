@@ -44,6 +44,8 @@ type Record struct {
 	//	*Record_Met
 	//	*Record_CalendarPut
 	//	*Record_CalendarDelete
+	//	*Record_Advanced
+	//	*Record_AppPut
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -228,6 +230,24 @@ func (x *Record) GetCalendarDelete() *CalendarDelete {
 	return nil
 }
 
+func (x *Record) GetAdvanced() *Advanced {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_Advanced); ok {
+			return x.Advanced
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetAppPut() *AppPut {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_AppPut); ok {
+			return x.AppPut
+		}
+	}
+	return nil
+}
+
 type isRecord_Kind interface {
 	isRecord_Kind()
 }
@@ -292,6 +312,14 @@ type Record_CalendarDelete struct {
 	CalendarDelete *CalendarDelete `protobuf:"bytes,16,opt,name=calendar_delete,json=calendarDelete,proto3,oneof"`
 }
 
+type Record_Advanced struct {
+	Advanced *Advanced `protobuf:"bytes,17,opt,name=advanced,proto3,oneof"`
+}
+
+type Record_AppPut struct {
+	AppPut *AppPut `protobuf:"bytes,18,opt,name=app_put,json=appPut,proto3,oneof"`
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -321,6 +349,10 @@ func (*Record_Met) isRecord_Kind() {}
 func (*Record_CalendarPut) isRecord_Kind() {}
 
 func (*Record_CalendarDelete) isRecord_Kind() {}
+
+func (*Record_Advanced) isRecord_Kind() {}
+
+func (*Record_AppPut) isRecord_Kind() {}
 
 // JobPut is the whole definition after a change.
 type JobPut struct {
@@ -739,6 +771,248 @@ func (x *Fanned) GetOnly() []int32 {
 	return nil
 }
 
+// Advanced moves a run of a workflow on. The first one begins it.
+type Advanced struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Nodes         []*NodeRow             `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"` // those that change
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // the run ends so; "": it goes on
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	Code          string                 `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`
+	Output        []byte                 `protobuf:"bytes,6,opt,name=output,proto3" json:"output,omitempty"`
+	JobNextMs     int64                  `protobuf:"varint,7,opt,name=job_next_ms,json=jobNextMs,proto3" json:"job_next_ms,omitempty"` // as in Finished, when it ends
+	GoOn          []string               `protobuf:"bytes,8,rep,name=go_on,json=goOn,proto3" json:"go_on,omitempty"`                   // when it begins: the nodes that go on where the run that it retries ended
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Advanced) Reset() {
+	*x = Advanced{}
+	mi := &file_v1_journal_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Advanced) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Advanced) ProtoMessage() {}
+
+func (x *Advanced) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Advanced.ProtoReflect.Descriptor instead.
+func (*Advanced) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Advanced) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *Advanced) GetNodes() []*NodeRow {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *Advanced) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Advanced) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Advanced) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *Advanced) GetOutput() []byte {
+	if x != nil {
+		return x.Output
+	}
+	return nil
+}
+
+func (x *Advanced) GetJobNextMs() int64 {
+	if x != nil {
+		return x.JobNextMs
+	}
+	return 0
+}
+
+func (x *Advanced) GetGoOn() []string {
+	if x != nil {
+		return x.GoOn
+	}
+	return nil
+}
+
+// NodeRow is what a run of a workflow knows of one node.
+type NodeRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // pending, running, or a terminal state of a run
+	Run           []byte                 `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`     // empty: none
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // shortened
+	Code          string                 `protobuf:"bytes,6,opt,name=code,proto3" json:"code,omitempty"`
+	Output        []byte                 `protobuf:"bytes,7,opt,name=output,proto3" json:"output,omitempty"`                         // only when another node or the output of the workflow needs it
+	LostBytes     int64                  `protobuf:"varint,8,opt,name=lost_bytes,json=lostBytes,proto3" json:"lost_bytes,omitempty"` // the size of an output that is not kept: too large, or nobody needs it
+	StartedMs     int64                  `protobuf:"varint,9,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
+	FinishedMs    int64                  `protobuf:"varint,10,opt,name=finished_ms,json=finishedMs,proto3" json:"finished_ms,omitempty"`
+	Kept          bool                   `protobuf:"varint,11,opt,name=kept,proto3" json:"kept,omitempty"`  // taken over from the run that this one goes on with
+	Form          uint64                 `protobuf:"fixed64,12,opt,name=form,proto3" json:"form,omitempty"` // a hash of what it was to run
+	Nodes         []*NodeRow             `protobuf:"bytes,13,rep,name=nodes,proto3" json:"nodes,omitempty"` // only in Accepted.kept, of a nested workflow: what it keeps
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeRow) Reset() {
+	*x = NodeRow{}
+	mi := &file_v1_journal_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeRow) ProtoMessage() {}
+
+func (x *NodeRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeRow.ProtoReflect.Descriptor instead.
+func (*NodeRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *NodeRow) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NodeRow) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *NodeRow) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *NodeRow) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *NodeRow) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *NodeRow) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *NodeRow) GetOutput() []byte {
+	if x != nil {
+		return x.Output
+	}
+	return nil
+}
+
+func (x *NodeRow) GetLostBytes() int64 {
+	if x != nil {
+		return x.LostBytes
+	}
+	return 0
+}
+
+func (x *NodeRow) GetStartedMs() int64 {
+	if x != nil {
+		return x.StartedMs
+	}
+	return 0
+}
+
+func (x *NodeRow) GetFinishedMs() int64 {
+	if x != nil {
+		return x.FinishedMs
+	}
+	return 0
+}
+
+func (x *NodeRow) GetKept() bool {
+	if x != nil {
+		return x.Kept
+	}
+	return false
+}
+
+func (x *NodeRow) GetForm() uint64 {
+	if x != nil {
+		return x.Form
+	}
+	return 0
+}
+
+func (x *NodeRow) GetNodes() []*NodeRow {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
 // Met says that a run of another job counts for a dependency that is not complete yet.
 type Met struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -750,7 +1024,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +1036,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +1049,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{8}
+	return file_v1_journal_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Met) GetJob() string {
@@ -801,7 +1075,7 @@ type CalendarPut struct {
 
 func (x *CalendarPut) Reset() {
 	*x = CalendarPut{}
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +1087,7 @@ func (x *CalendarPut) String() string {
 func (*CalendarPut) ProtoMessage() {}
 
 func (x *CalendarPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,12 +1100,56 @@ func (x *CalendarPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
 func (*CalendarPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{9}
+	return file_v1_journal_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CalendarPut) GetCalendar() *Calendar {
 	if x != nil {
 		return x.Calendar
+	}
+	return nil
+}
+
+type AppPut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppPut) Reset() {
+	*x = AppPut{}
+	mi := &file_v1_journal_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppPut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppPut) ProtoMessage() {}
+
+func (x *AppPut) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppPut.ProtoReflect.Descriptor instead.
+func (*AppPut) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *AppPut) GetApp() *App {
+	if x != nil {
+		return x.App
 	}
 	return nil
 }
@@ -845,7 +1163,7 @@ type CalendarDelete struct {
 
 func (x *CalendarDelete) Reset() {
 	*x = CalendarDelete{}
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +1175,7 @@ func (x *CalendarDelete) String() string {
 func (*CalendarDelete) ProtoMessage() {}
 
 func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +1188,7 @@ func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
 func (*CalendarDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{10}
+	return file_v1_journal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CalendarDelete) GetName() string {
@@ -893,13 +1211,16 @@ type Accepted struct {
 	Cause         []byte                 `protobuf:"bytes,8,opt,name=cause,proto3" json:"cause,omitempty"`          // the run that this one retries or follows
 	Completes     bool                   `protobuf:"varint,9,opt,name=completes,proto3" json:"completes,omitempty"` // the job's dependency: what was met is used up
 	Parts         []int32                `protobuf:"varint,10,rep,packed,name=parts,proto3" json:"parts,omitempty"` // of a retried parent: make only these parts
+	Node          string                 `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`           // of the run cause, a workflow's: the node that this run is
+	Priority      int32                  `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`  // unless the job has one; 0: none
+	Kept          []*NodeRow             `protobuf:"bytes,13,rep,name=kept,proto3" json:"kept,omitempty"`           // of a retried workflow: the nodes that it may keep, and nested ones that go on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +1232,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +1245,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{11}
+	return file_v1_journal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -997,6 +1318,27 @@ func (x *Accepted) GetParts() []int32 {
 	return nil
 }
 
+func (x *Accepted) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Accepted) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Accepted) GetKept() []*NodeRow {
+	if x != nil {
+		return x.Kept
+	}
+	return nil
+}
+
 // Started says which runs were sent to a host. It is not synced for: losing it
 // means that the run is sent again.
 type Started struct {
@@ -1010,7 +1352,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1364,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1377,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{12}
+	return file_v1_journal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Started) GetHost() string {
@@ -1069,7 +1411,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1423,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1436,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{13}
+	return file_v1_journal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -1115,7 +1457,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1469,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1482,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{14}
+	return file_v1_journal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -1176,7 +1518,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1530,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1543,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{15}
+	return file_v1_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Adopted) GetHost() string {
@@ -1268,13 +1610,15 @@ type RunRow struct {
 	Cause           []byte                 `protobuf:"bytes,38,opt,name=cause,proto3" json:"cause,omitempty"`
 	CancelWhy       string                 `protobuf:"bytes,40,opt,name=cancel_why,json=cancelWhy,proto3" json:"cancel_why,omitempty"`
 	Only            []int32                `protobuf:"varint,39,rep,packed,name=only,proto3" json:"only,omitempty"` // of a parent that was not fanned out yet: the parts to make
+	Node            string                 `protobuf:"bytes,41,opt,name=node,proto3" json:"node,omitempty"`         // of the run cause, a workflow's: the node that this run is
+	Nodes           []*NodeRow             `protobuf:"bytes,42,rep,name=nodes,proto3" json:"nodes,omitempty"`       // of a run of a workflow; before it begins: those that it may keep
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1630,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1643,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+	return file_v1_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -1582,6 +1926,20 @@ func (x *RunRow) GetOnly() []int32 {
 	return nil
 }
 
+func (x *RunRow) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RunRow) GetNodes() []*NodeRow {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
 type AttemptRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -1598,7 +1956,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1610,7 +1968,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1623,7 +1981,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{17}
+	return file_v1_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -1703,7 +2061,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +2073,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +2086,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{18}
+	return file_v1_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -1826,7 +2184,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +2196,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +2209,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{19}
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -1880,7 +2238,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1892,7 +2250,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +2263,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -1939,7 +2297,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2309,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2322,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{21}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -1986,7 +2344,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2356,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2369,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -2047,7 +2405,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2417,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2430,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -2106,7 +2464,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2476,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2489,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -2154,7 +2512,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2524,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2588,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2600,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2661,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2315,7 +2673,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2328,7 +2686,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{12, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{15, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -2366,7 +2724,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2736,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2749,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{13, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{16, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -2496,7 +2854,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2508,7 +2866,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2521,7 +2879,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -2556,7 +2914,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2926,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2939,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{21, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -2609,7 +2967,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\rv1/work.proto\"\xd2\x06\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\rv1/work.proto\"\xb9\a\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -2629,7 +2987,9 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x06fanned\x18\r \x01(\v2\x14.wheelwork.v1.FannedH\x00R\x06fanned\x12%\n" +
 	"\x03met\x18\x0e \x01(\v2\x11.wheelwork.v1.MetH\x00R\x03met\x12>\n" +
 	"\fcalendar_put\x18\x0f \x01(\v2\x19.wheelwork.v1.CalendarPutH\x00R\vcalendarPut\x12G\n" +
-	"\x0fcalendar_delete\x18\x10 \x01(\v2\x1c.wheelwork.v1.CalendarDeleteH\x00R\x0ecalendarDeleteB\x06\n" +
+	"\x0fcalendar_delete\x18\x10 \x01(\v2\x1c.wheelwork.v1.CalendarDeleteH\x00R\x0ecalendarDelete\x124\n" +
+	"\badvanced\x18\x11 \x01(\v2\x16.wheelwork.v1.AdvancedH\x00R\badvanced\x12/\n" +
+	"\aapp_put\x18\x12 \x01(\v2\x14.wheelwork.v1.AppPutH\x00R\x06appPutB\x06\n" +
 	"\x04kind\"\x82\x01\n" +
 	"\x06JobPut\x12#\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x17\n" +
@@ -2670,14 +3030,43 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x14\n" +
 	"\x05parts\x18\x02 \x01(\x05R\x05parts\x12\x14\n" +
 	"\x05hosts\x18\x03 \x03(\tR\x05hosts\x12\x12\n" +
-	"\x04only\x18\x04 \x03(\x05R\x04only\"3\n" +
+	"\x04only\x18\x04 \x03(\x05R\x04only\"\xd6\x01\n" +
+	"\bAdvanced\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\fR\x03run\x12+\n" +
+	"\x05nodes\x18\x02 \x03(\v2\x15.wheelwork.v1.NodeRowR\x05nodes\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x12\n" +
+	"\x04code\x18\x05 \x01(\tR\x04code\x12\x16\n" +
+	"\x06output\x18\x06 \x01(\fR\x06output\x12\x1e\n" +
+	"\vjob_next_ms\x18\a \x01(\x03R\tjobNextMs\x12\x13\n" +
+	"\x05go_on\x18\b \x03(\tR\x04goOn\"\xcd\x02\n" +
+	"\aNodeRow\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x10\n" +
+	"\x03run\x18\x04 \x01(\fR\x03run\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12\x12\n" +
+	"\x04code\x18\x06 \x01(\tR\x04code\x12\x16\n" +
+	"\x06output\x18\a \x01(\fR\x06output\x12\x1d\n" +
+	"\n" +
+	"lost_bytes\x18\b \x01(\x03R\tlostBytes\x12\x1d\n" +
+	"\n" +
+	"started_ms\x18\t \x01(\x03R\tstartedMs\x12\x1f\n" +
+	"\vfinished_ms\x18\n" +
+	" \x01(\x03R\n" +
+	"finishedMs\x12\x12\n" +
+	"\x04kept\x18\v \x01(\bR\x04kept\x12\x12\n" +
+	"\x04form\x18\f \x01(\x06R\x04form\x12+\n" +
+	"\x05nodes\x18\r \x03(\v2\x15.wheelwork.v1.NodeRowR\x05nodes\"3\n" +
 	"\x03Met\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bupstream\x18\x02 \x01(\tR\bupstream\"A\n" +
 	"\vCalendarPut\x122\n" +
-	"\bcalendar\x18\x01 \x01(\v2\x16.wheelwork.v1.CalendarR\bcalendar\"$\n" +
+	"\bcalendar\x18\x01 \x01(\v2\x16.wheelwork.v1.CalendarR\bcalendar\"-\n" +
+	"\x06AppPut\x12#\n" +
+	"\x03app\x18\x01 \x01(\v2\x11.wheelwork.v1.AppR\x03app\"$\n" +
 	"\x0eCalendarDelete\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x83\x02\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xde\x02\n" +
 	"\bAccepted\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x1b\n" +
@@ -2689,7 +3078,10 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x05cause\x18\b \x01(\fR\x05cause\x12\x1c\n" +
 	"\tcompletes\x18\t \x01(\bR\tcompletes\x12\x14\n" +
 	"\x05parts\x18\n" +
-	" \x03(\x05R\x05parts\"\x99\x01\n" +
+	" \x03(\x05R\x05parts\x12\x12\n" +
+	"\x04node\x18\v \x01(\tR\x04node\x12\x1a\n" +
+	"\bpriority\x18\f \x01(\x05R\bpriority\x12)\n" +
+	"\x04kept\x18\r \x03(\v2\x15.wheelwork.v1.NodeRowR\x04kept\"\x99\x01\n" +
 	"\aStarted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
@@ -2723,7 +3115,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aAdopted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
-	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xc8\b\n" +
+	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\x89\t\n" +
 	"\x06RunRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -2773,7 +3165,9 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x05cause\x18& \x01(\fR\x05cause\x12\x1d\n" +
 	"\n" +
 	"cancel_why\x18( \x01(\tR\tcancelWhy\x12\x12\n" +
-	"\x04only\x18' \x03(\x05R\x04only\"\xf8\x01\n" +
+	"\x04only\x18' \x03(\x05R\x04only\x12\x12\n" +
+	"\x04node\x18) \x01(\tR\x04node\x12+\n" +
+	"\x05nodes\x18* \x03(\v2\x15.wheelwork.v1.NodeRowR\x05nodes\"\xf8\x01\n" +
 	"\n" +
 	"AttemptRow\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
@@ -2843,7 +3237,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 	return file_v1_journal_proto_rawDescData
 }
 
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_v1_journal_proto_goTypes = []any{
 	(*Record)(nil),          // 0: wheelwork.v1.Record
 	(*JobPut)(nil),          // 1: wheelwork.v1.JobPut
@@ -2853,73 +3247,84 @@ var file_v1_journal_proto_goTypes = []any{
 	(*Passed)(nil),          // 5: wheelwork.v1.Passed
 	(*Ended)(nil),           // 6: wheelwork.v1.Ended
 	(*Fanned)(nil),          // 7: wheelwork.v1.Fanned
-	(*Met)(nil),             // 8: wheelwork.v1.Met
-	(*CalendarPut)(nil),     // 9: wheelwork.v1.CalendarPut
-	(*CalendarDelete)(nil),  // 10: wheelwork.v1.CalendarDelete
-	(*Accepted)(nil),        // 11: wheelwork.v1.Accepted
-	(*Started)(nil),         // 12: wheelwork.v1.Started
-	(*Finished)(nil),        // 13: wheelwork.v1.Finished
-	(*CancelRequested)(nil), // 14: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),         // 15: wheelwork.v1.Adopted
-	(*RunRow)(nil),          // 16: wheelwork.v1.RunRow
-	(*AttemptRow)(nil),      // 17: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),          // 18: wheelwork.v1.JobRow
-	(*Ingress)(nil),         // 19: wheelwork.v1.Ingress
-	(*RouteRow)(nil),        // 20: wheelwork.v1.RouteRow
-	(*KeyRow)(nil),          // 21: wheelwork.v1.KeyRow
-	(*CountRow)(nil),        // 22: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),       // 23: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),          // 24: wheelwork.v1.LogRow
-	(*Armed_Run)(nil),       // 25: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),       // 26: wheelwork.v1.Ended.Run
-	(*Started_Run)(nil),     // 27: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),    // 28: wheelwork.v1.Finished.End
-	(*RouteRow_Use)(nil),    // 29: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),      // 30: wheelwork.v1.KeyRow.Key
-	(*Job)(nil),             // 31: wheelwork.v1.Job
-	(*Module)(nil),          // 32: wheelwork.v1.Module
-	(*Calendar)(nil),        // 33: wheelwork.v1.Calendar
-	(Outcome)(0),            // 34: wheelwork.v1.Outcome
-	(*Command)(nil),         // 35: wheelwork.v1.Command
-	(*LogLine)(nil),         // 36: wheelwork.v1.LogLine
+	(*Advanced)(nil),        // 8: wheelwork.v1.Advanced
+	(*NodeRow)(nil),         // 9: wheelwork.v1.NodeRow
+	(*Met)(nil),             // 10: wheelwork.v1.Met
+	(*CalendarPut)(nil),     // 11: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),          // 12: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),  // 13: wheelwork.v1.CalendarDelete
+	(*Accepted)(nil),        // 14: wheelwork.v1.Accepted
+	(*Started)(nil),         // 15: wheelwork.v1.Started
+	(*Finished)(nil),        // 16: wheelwork.v1.Finished
+	(*CancelRequested)(nil), // 17: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),         // 18: wheelwork.v1.Adopted
+	(*RunRow)(nil),          // 19: wheelwork.v1.RunRow
+	(*AttemptRow)(nil),      // 20: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),          // 21: wheelwork.v1.JobRow
+	(*Ingress)(nil),         // 22: wheelwork.v1.Ingress
+	(*RouteRow)(nil),        // 23: wheelwork.v1.RouteRow
+	(*KeyRow)(nil),          // 24: wheelwork.v1.KeyRow
+	(*CountRow)(nil),        // 25: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),       // 26: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),          // 27: wheelwork.v1.LogRow
+	(*Armed_Run)(nil),       // 28: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),       // 29: wheelwork.v1.Ended.Run
+	(*Started_Run)(nil),     // 30: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),    // 31: wheelwork.v1.Finished.End
+	(*RouteRow_Use)(nil),    // 32: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),      // 33: wheelwork.v1.KeyRow.Key
+	(*Job)(nil),             // 34: wheelwork.v1.Job
+	(*Module)(nil),          // 35: wheelwork.v1.Module
+	(*Calendar)(nil),        // 36: wheelwork.v1.Calendar
+	(*App)(nil),             // 37: wheelwork.v1.App
+	(Outcome)(0),            // 38: wheelwork.v1.Outcome
+	(*Command)(nil),         // 39: wheelwork.v1.Command
+	(*LogLine)(nil),         // 40: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	2,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
 	3,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
 	4,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	11, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	12, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	13, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	14, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	15, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	14, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	15, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	16, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	17, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	18, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
 	5,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
 	6,  // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
 	7,  // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	8,  // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	9,  // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	10, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	31, // 15: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	32, // 16: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	25, // 17: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	26, // 18: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	33, // 19: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	27, // 20: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	28, // 21: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	27, // 22: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	17, // 23: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	34, // 24: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	20, // 25: wheelwork.v1.JobRow.route:type_name -> wheelwork.v1.RouteRow
-	35, // 26: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	29, // 27: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	30, // 28: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	36, // 29: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	34, // 30: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	10, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	11, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	13, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	8,  // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	12, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	34, // 17: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	35, // 18: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	28, // 19: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	29, // 20: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	9,  // 21: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	9,  // 22: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	36, // 23: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	37, // 24: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	9,  // 25: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	30, // 26: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	31, // 27: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	30, // 28: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	20, // 29: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	9,  // 30: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	38, // 31: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	23, // 32: wheelwork.v1.JobRow.route:type_name -> wheelwork.v1.RouteRow
+	39, // 33: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	32, // 34: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	33, // 35: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	40, // 36: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	38, // 37: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -2927,6 +3332,7 @@ func file_v1_journal_proto_init() {
 	if File_v1_journal_proto != nil {
 		return
 	}
+	file_v1_app_proto_init()
 	file_v1_job_proto_init()
 	file_v1_module_proto_init()
 	file_v1_produce_proto_init()
@@ -2947,6 +3353,8 @@ func file_v1_journal_proto_init() {
 		(*Record_Met)(nil),
 		(*Record_CalendarPut)(nil),
 		(*Record_CalendarDelete)(nil),
+		(*Record_Advanced)(nil),
+		(*Record_AppPut)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2954,7 +3362,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

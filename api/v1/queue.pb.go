@@ -636,7 +636,7 @@ func (x *Message) GetText() string {
 type PeekMessagesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Log           string                 `protobuf:"bytes,1,opt,name=log,proto3" json:"log,omitempty"`      // journal or ingress (default)
-	Topic         string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`  // of the ingress; "": its log's records as they are
+	Topic         string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`  // of the ingress; default commands
 	From          uint64                 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`   // the first sequence; 0: the oldest there is
 	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"` // default 20, at most 1000
 	unknownFields protoimpl.UnknownFields
@@ -947,7 +947,7 @@ type LogDamage struct {
 	Offset        int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	First         uint64                 `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"` // the sequences affected
 	Last          uint64                 `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
-	Kind          string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"` // torn or rot
+	Kind          string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"` // rot, torn (no damage) or unfinished
 	Why           string                 `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1032,7 +1032,7 @@ type DeadLetter struct {
 	Topic         string                 `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
 	Group         string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
 	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
-	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"` // permanent attempts expired
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"` // permanent attempts
 	Attempts      int32                  `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	Origin        string                 `protobuf:"bytes,7,opt,name=origin,proto3" json:"origin,omitempty"` // who published it
 	PublishedAt   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
@@ -1043,7 +1043,6 @@ type DeadLetter struct {
 	LastErrorAt   *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=last_error_at,json=lastErrorAt,proto3" json:"last_error_at,omitempty"`
 	Body          []byte                 `protobuf:"bytes,14,opt,name=body,proto3" json:"body,omitempty"`
 	Text          string                 `protobuf:"bytes,15,opt,name=text,proto3" json:"text,omitempty"` // the body as JSON, where it is a command
-	Edited        bool                   `protobuf:"varint,16,opt,name=edited,proto3" json:"edited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1183,13 +1182,6 @@ func (x *DeadLetter) GetText() string {
 	return ""
 }
 
-func (x *DeadLetter) GetEdited() bool {
-	if x != nil {
-		return x.Edited
-	}
-	return false
-}
-
 // DeadLetterFilter selects dead letters; all that is set must match.
 type DeadLetterFilter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1197,7 +1189,7 @@ type DeadLetterFilter struct {
 	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // a part of the last error
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // a part of the first or last error
 	Since         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"` // dead at or after
 	Until         *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"` // dead before
 	unknownFields protoimpl.UnknownFields
@@ -1803,7 +1795,7 @@ const file_v1_queue_proto_rawDesc = "" +
 	"\x05first\x18\x03 \x01(\x04R\x05first\x12\x12\n" +
 	"\x04last\x18\x04 \x01(\x04R\x04last\x12\x12\n" +
 	"\x04kind\x18\x05 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03why\x18\x06 \x01(\tR\x03why\"\x9c\x04\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\"\x84\x04\n" +
 	"\n" +
 	"DeadLetter\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -1823,8 +1815,7 @@ const file_v1_queue_proto_rawDesc = "" +
 	"last_error\x18\f \x01(\tR\tlastError\x12>\n" +
 	"\rlast_error_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\vlastErrorAt\x12\x12\n" +
 	"\x04body\x18\x0e \x01(\fR\x04body\x12\x12\n" +
-	"\x04text\x18\x0f \x01(\tR\x04text\x12\x16\n" +
-	"\x06edited\x18\x10 \x01(\bR\x06edited\"\xe2\x01\n" +
+	"\x04text\x18\x0f \x01(\tR\x04text\"\xe2\x01\n" +
 	"\x10DeadLetterFilter\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x10\n" +

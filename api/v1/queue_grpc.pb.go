@@ -45,7 +45,7 @@ type QueuesClient interface {
 	TailMessages(ctx context.Context, in *TailMessagesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Message], error)
 	// VerifyLog reads a whole log of the server and checks it, beside its work. It sends its progress, and the findings last.
 	VerifyLog(ctx context.Context, in *VerifyLogRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyLogResponse], error)
-	// ListDeadLetters returns dead letters, the newest first.
+	// ListDeadLetters returns dead letters, the oldest first.
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
 	GetDeadLetter(ctx context.Context, in *GetDeadLetterRequest, opts ...grpc.CallOption) (*DeadLetter, error)
 	// EditDeadLetter replaces the body of a dead letter, so that it can be replayed.
@@ -187,7 +187,7 @@ type QueuesServer interface {
 	TailMessages(*TailMessagesRequest, grpc.ServerStreamingServer[Message]) error
 	// VerifyLog reads a whole log of the server and checks it, beside its work. It sends its progress, and the findings last.
 	VerifyLog(*VerifyLogRequest, grpc.ServerStreamingServer[VerifyLogResponse]) error
-	// ListDeadLetters returns dead letters, the newest first.
+	// ListDeadLetters returns dead letters, the oldest first.
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
 	GetDeadLetter(context.Context, *GetDeadLetterRequest) (*DeadLetter, error)
 	// EditDeadLetter replaces the body of a dead letter, so that it can be replayed.

@@ -1,14 +1,20 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -24,7 +30,7 @@ func TestDev(t *testing.T) {
 	if fromFile := readReady(t, filepath.Join(dir, "ready")); fromFile != ready {
 		t.Errorf("the ready file says %+v, standard output %+v", fromFile, ready)
 	}
-	totals := buildWASI(t, "../../examples/totals")
+	totals, shard := buildWASI(t, "../../examples/totals"), buildWASI(t, "testdata/shard")
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/dev",
 		RequireExplicitExec: true,
@@ -35,9 +41,13 @@ func TestDev(t *testing.T) {
 			e.Setenv("TZ", "UTC")
 			e.Setenv("DATA", filepath.Join(dir, "data"))
 			e.Setenv("TOTALS", totals)
-			return os.WriteFile(filepath.Join(e.WorkDir, "greet.wasm"), greet.Module, 0o600)
+			e.Setenv("SHARD", shard)
+			return errors.Join(
+				os.WriteFile(filepath.Join(e.WorkDir, "greet.wasm"), greet.Module, 0o600),
+				os.WriteFile(filepath.Join(e.WorkDir, "docs.yaml"), examplesOf(t, "../../docs/jobs.md"), 0o600),
+			)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"logs": followLog},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"logs": followLog, "field": readField, "await": awaitRuns},
 	})
 }
 
@@ -49,6 +59,52 @@ func followLog(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("%s: %v", args[0], err)
 	}
 	ts.Check(ts.Exec("wheelwork", "run", "logs", run.ID, "--follow", "--timeout", "30s"))
+}
+
+// examplesOf returns the YAML documents that a page shows.
+func examplesOf(t *testing.T, page string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documents []string
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
+		documents = append(documents, string(m[1]))
+	}
+	if len(documents) < 5 {
+		t.Fatalf("%s shows %d documents: %q", page, len(documents), documents)
+	}
+	return []byte(strings.Join(documents, "---\n"))
+}
+
+// readField is the script command "field NAME FIELD FILE": it sets a variable to
+// a field of the JSON object that a file holds.
+func readField(ts *testscript.TestScript, _ bool, args []string) {
+	var object map[string]any
+	if err := json.Unmarshal([]byte(ts.ReadFile(args[2])), &object); err != nil {
+		ts.Fatalf("%s: %v", args[2], err)
+	}
+	ts.Setenv(args[0], fmt.Sprint(object[args[1]]))
+}
+
+// awaitRuns is the script command "await N STATE JOB": it asks until a job has so
+// many runs in a state, and fails when that takes half a minute.
+func awaitRuns(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	var out, errOut strings.Builder
+	for began := time.Now(); time.Since(began) < 30*time.Second; {
+		out.Reset()
+		command := []string{"run", "list", "--job", args[2], "--state", args[1], "-o", "jsonl", "--limit", "0"}
+		if code := run(context.Background(), command, strings.NewReader(""), &out, &errOut, ts.Getenv); code != exitOK {
+			ts.Fatalf("exit code %d: %s", code, errOut.String())
+		}
+		if strings.Count(out.String(), "\n") == want {
+			return
+		}
+	}
+	ts.Fatalf("job %s has no %d runs in state %s:\n%s", args[2], want, args[1], out.String())
 }
 
 // startDev starts the process and returns when it is ready. The end of the test

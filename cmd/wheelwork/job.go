@@ -20,7 +20,8 @@ import (
 
 func (c *cli) jobCommand() *cobra.Command {
 	return group("job", "Define, change and trigger jobs",
-		c.jobApply(), c.jobGet(), c.jobList(), c.jobDelete(), c.jobPause(), c.jobResume(), c.jobTrigger(), c.jobExport())
+		c.jobApply(), c.jobGet(), c.jobList(), c.jobDelete(), c.jobPause(), c.jobResume(), c.jobTrigger(),
+		c.jobSkipNext(), c.jobBackfill(), c.jobBulk(), c.jobExport())
 }
 
 func (c *cli) jobApply() *cobra.Command {
@@ -199,7 +200,8 @@ func (c *cli) jobGet() *cobra.Command {
 
 func (c *cli) printJob(job *sdk.Job) error {
 	columns := []string{
-		"name", "app", "description", "module", "handler", "args", "schedule", "next at", "paused",
+		"name", "app", "description", "module", "handler", "args", "workflow", "schedule", "next at", "paused",
+		"depends on", "misfire", "overlap", "deadline", "priority", "rate", "routing", "fan-out",
 		"timeout", "retries", "input", "live runs", "succeeded", "failed", "last run", "revision", "updated at", "digest",
 	}
 	stats := job.GetStats()
@@ -211,9 +213,18 @@ func (c *cli) printJob(job *sdk.Job) error {
 			{job.GetHandler().GetModule(), none},
 			{job.GetHandler().GetName(), none},
 			{strings.Join(job.GetHandler().GetArgs(), " "), none},
+			{workflowText(job.GetWorkflow()), none},
 			{scheduleText(job), none},
 			{moment(job.GetNextAt()), none},
 			{pausedText(job), yellow},
+			{dependencyText(job.GetDependency()), none},
+			{misfireText(job.GetMisfire()), none},
+			{overlapText(job.GetOverlap()), none},
+			{job.GetDeadline(), none},
+			{priorityText(job.GetPriority()), none},
+			{rateText(job.GetRate()), none},
+			{routingText(job.GetRouting()), none},
+			{fanoutText(job.GetFanout()), none},
 			{job.GetTimeout(), none},
 			{retryText(job.GetRetry()), none},
 			{inputText(job.GetInput(), job.GetInputBytes()), none},
@@ -239,33 +250,11 @@ func jobRecord(job *sdk.Job, row func() []cell) record {
 	return r
 }
 
-func scheduleText(job *sdk.Job) string {
-	s := job.GetSchedule()
-	switch {
-	case s.GetCron() != "":
-		return s.GetCron() + " " + cmp.Or(s.GetZone(), "UTC")
-	case s.GetEvery() != "":
-		return "every " + s.GetEvery()
-	case s.GetDelay() != "":
-		return s.GetDelay() + " after the end of the last run"
-	case s.GetAt() != "":
-		return "at " + s.GetAt()
-	}
-	return "manual"
-}
-
 func pausedText(job *sdk.Job) string {
 	if job.GetPaused() {
 		return "paused"
 	}
 	return ""
-}
-
-func retryText(r *sdk.Retry) string {
-	if r.GetMax() == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d, %s from %s to %s", r.GetMax(), cmp.Or(r.GetBackoff(), "exponential"), cmp.Or(r.GetFirst(), "1s"), cmp.Or(r.GetLimit(), "1m"))
 }
 
 // inputText shows text as it is and says how many bytes there are otherwise.

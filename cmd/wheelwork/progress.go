@@ -53,6 +53,9 @@ func (c *cli) follow(run *sdk.Run) {
 		return
 	}
 	line := fmt.Sprintf("%s %s, attempt %d of %d", run.GetId(), run.GetState(), run.GetAttempt(), run.GetMaxAttempts())
+	if run.GetParts() > 0 && run.GetParent() == "" {
+		line = fmt.Sprintf("%s %s, %d of %d parts have ended", run.GetId(), run.GetState(), run.GetPartsSucceeded()+run.GetPartsFailed(), run.GetParts())
+	}
 	if p := run.GetProgress(); p != nil {
 		line += fmt.Sprintf(", %d", p.GetDone())
 		if p.GetTotal() > 0 {

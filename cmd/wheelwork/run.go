@@ -14,8 +14,8 @@ import (
 )
 
 func (c *cli) runCommand() *cobra.Command {
-	return group("run", "Look at runs, read their logs, cancel them",
-		c.runList(), c.runGet(), c.runLogs(), c.runWait(), c.runCancel())
+	return group("run", "Look at runs, read their logs, cancel and retry them",
+		c.runList(), c.runGet(), c.runLogs(), c.runWait(), c.runCancel(), c.runRetry(), c.runExplain())
 }
 
 func (c *cli) runList() *cobra.Command {
@@ -86,8 +86,8 @@ func (c *cli) runGet() *cobra.Command {
 
 func (c *cli) printRun(run *sdk.Run) error {
 	columns := []string{
-		"id", "app", "job", "state", "trigger", "planned at", "started at", "finished at", "took", "attempt", "next attempt",
-		"host", "module", "handler", "digest", "progress", "error", "code", "trace", "attempts", "input", "output",
+		"id", "app", "job", "state", "trigger", "cause", "node", "part of", "parts", "covers", "planned at", "started at", "finished at", "took", "attempt", "next attempt",
+		"host", "module", "handler", "digest", "progress", "error", "code", "trace", "attempts", "nodes", "input", "output",
 	}
 	return c.printOne(columns, message(run, func() []cell {
 		tint := stateTint(run.GetState())
@@ -97,6 +97,11 @@ func (c *cli) printRun(run *sdk.Run) error {
 			{run.GetJob(), none},
 			{run.GetState(), tint},
 			{run.GetTrigger(), none},
+			{run.GetCause(), none},
+			{run.GetNode(), none},
+			{partText(run), none},
+			{partsText(run), none},
+			{coversText(run.GetCovers()), none},
 			{moment(run.GetPlannedAt()), none},
 			{moment(run.GetStartedAt()), none},
 			{moment(run.GetFinishedAt()), none},
@@ -112,10 +117,35 @@ func (c *cli) printRun(run *sdk.Run) error {
 			{run.GetCode(), none},
 			{run.GetTrace(), none},
 			{attemptsText(run.GetAttempts()), none},
+			{nodesText(run.GetNodes()), none},
 			{inputText(run.GetInput(), run.GetInputBytes()), none},
 			{inputText(run.GetOutput(), run.GetOutputBytes()), none},
 		}
 	}))
+}
+
+// partText says of which run this one is a part.
+func partText(run *sdk.Run) string {
+	if run.GetParent() == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s, number %d of 0 to %d", run.GetParent(), run.GetPart(), run.GetParts()-1)
+}
+
+// partsText says how the parts of a run stand.
+func partsText(run *sdk.Run) string {
+	if run.GetParts() == 0 || run.GetParent() != "" {
+		return ""
+	}
+	return fmt.Sprintf("%d: %d succeeded, %d did not, %d are live", run.GetParts(), run.GetPartsSucceeded(), run.GetPartsFailed(),
+		run.GetParts()-run.GetPartsSucceeded()-run.GetPartsFailed())
+}
+
+func coversText(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d more planned times that passed", n)
 }
 
 func progressText(p *sdk.Progress) string {
@@ -270,4 +300,66 @@ func (c *cli) runCancel() *cobra.Command {
 			return c.printRun(run)
 		}),
 	}
+}
+
+func (c *cli) runRetry() *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "retry ID",
+		Short: "Run again what has ended, with the same input",
+		Long: `Run again what has ended, with the same input and the definition that the job
+has now. Of a run with parts that did not succeed only these are made anew.
+With --wait the exit code is 1 unless the new run succeeded.`,
+		Example: `  wheelwork run retry 01K9… --wait
+  wheelwork run list --state unsuccessful -o jsonl | jq -r .id | xargs -n1 wheelwork run retry`,
+		Args: arguments("ID"),
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end of the new run")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		connected := c.call
+		if wait {
+			connected = c.wait
+		}
+		return connected(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			run, err := client.RetryRun(ctx, c.app, args[0])
+			switch {
+			case err != nil:
+				return err
+			case wait:
+				return c.await(ctx, client, run.GetId())
+			}
+			return c.printRun(run)
+		})(cmd, args)
+	}
+	return cmd
+}
+
+func (c *cli) runExplain() *cobra.Command {
+	return &cobra.Command{
+		Use:     "explain ID",
+		Short:   "Say why a run is where it is, and of each host why it may or may not take it",
+		Example: `  wheelwork run explain 01K9…`,
+		Args:    arguments("ID"),
+		RunE: c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			why, err := client.ExplainRun(ctx, c.app, args[0])
+			if err != nil {
+				return err
+			}
+			return c.printOne([]string{"state", "why", "hosts"}, message(why, func() []cell {
+				return []cell{{why.GetState(), stateTint(why.GetState())}, {why.GetWhy(), none}, {verdictsText(why.GetHosts()), none}}
+			}))
+		}),
+	}
+}
+
+func verdictsText(hosts []*sdk.HostVerdict) string {
+	var lines []string
+	for _, h := range hosts {
+		name := h.GetHost()
+		if h.GetName() != "" && h.GetName() != name {
+			name += " (" + h.GetName() + ")"
+		}
+		lines = append(lines, name+": "+cmp.Or(h.GetWhy(), "may take it"))
+	}
+	return strings.Join(lines, "\n")
 }

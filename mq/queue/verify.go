@@ -19,3 +19,6 @@ func (q *Queue) VerifyLog(progress mq.Progress) (mq.Report, error) {
 		return progress(done, total)
 	})
 }
+
+// Err returns the failure that made the queue's log read-only, or nil.
+func (q *Queue) Err() error { return q.log.Err() }

@@ -46,6 +46,7 @@ type Config struct {
 type Server struct {
 	apiv1.UnimplementedJobsServer
 	apiv1.UnimplementedRunsServer
+	apiv1.UnimplementedCalendarsServer
 	apiv1.UnimplementedModulesServer
 	apiv1.UnimplementedClusterServer
 	apiv1.UnimplementedProducerServer
@@ -62,7 +63,8 @@ type Server struct {
 	runs    []*run                // oldest first
 	keys    map[string]*run       // by app/job/idempotency key
 	modules []*apiv1.Module
-	changed chan struct{} // closed and replaced at each change of a run
+	dates   map[string]*apiv1.Calendar // by app/name
+	changed chan struct{}              // closed and replaced at each change of a run
 }
 
 // run is a run with what its watchers need.
@@ -89,6 +91,7 @@ func NewServer(conf Config) *Server {
 		conns:   make(map[net.Conn]struct{}),
 		jobs:    make(map[string]*apiv1.Job),
 		keys:    make(map[string]*run),
+		dates:   make(map[string]*apiv1.Calendar),
 		changed: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -108,6 +111,7 @@ func NewServer(conf Config) *Server {
 	)
 	apiv1.RegisterJobsServer(s.grpc, s)
 	apiv1.RegisterRunsServer(s.grpc, s)
+	apiv1.RegisterCalendarsServer(s.grpc, s)
 	apiv1.RegisterModulesServer(s.grpc, s)
 	apiv1.RegisterClusterServer(s.grpc, s)
 	apiv1.RegisterProducerServer(s.grpc, s)
@@ -299,6 +303,13 @@ func (s *Server) triggerLocked(r *apiv1.TriggerJobRequest) (_ *run, result strin
 	if r.Input != nil {
 		input = r.GetInput()
 	}
+	run := s.startLocked(job, input)
+	s.keys[key] = run
+	return run, "accepted", nil
+}
+
+// startLocked starts a run of a job.
+func (s *Server) startLocked(job *apiv1.Job, input string) *run {
 	now := timestamppb.Now()
 	ctx, cancel := context.WithCancel(s.ctx)
 	run := &run{cancel: cancel, Run: &apiv1.Run{
@@ -307,9 +318,8 @@ func (s *Server) triggerLocked(r *apiv1.TriggerJobRequest) (_ *run, result strin
 		Host: "sdktest", Module: job.GetHandler().GetModule(), Handler: cmp.Or(job.GetHandler().GetName(), "main"), Input: input,
 	}}
 	s.runs = append(s.runs, run)
-	s.keys[key] = run
-	s.work.Go(func() { s.handle(ctx, run) })
-	return run, "accepted", nil
+	s.work.Go(func() { s.handle(ctx, run) }) // which begins with the lock
+	return run
 }
 
 func (s *Server) handle(ctx context.Context, run *run) {

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+func (c *cli) calendarCommand() *cobra.Command {
+	return group("calendar", "Keep sets of dates that schedules include or exclude",
+		c.calendarPut(), c.calendarGet(), c.calendarList(), c.calendarDelete())
+}
+
+func (c *cli) calendarPut() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "put FILE",
+		Short: "Create or replace calendars from YAML, JSON or iCalendar",
+		Long: `Create or replace the calendars of a file: documents in YAML or JSON, or an
+iCalendar file (.ics), whose all-day events become dates. "-" reads standard
+input. The jobs that name a calendar are planned anew.`,
+		Example: `  wheelwork calendar put holidays.yaml
+  wheelwork calendar put ferien.ics --name holidays
+  echo '{"name":"weekend","days":["sat","sun"]}' | wheelwork calendar put -`,
+		Args: arguments("FILE"),
+	}
+	cmd.Flags().StringVar(&name, "name", "", "name of the calendar (default the document's, or that of the .ics file)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		calendars, err := c.readCalendars(args[0], name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		for _, calendar := range calendars {
+			if calendar.GetApp() == "" {
+				calendar.App = c.app
+			}
+			if cmd.Flags().Changed("app") && calendar.GetApp() != c.app {
+				return fmt.Errorf("calendar %s belongs to app %s, but --app says %s: change one of them", calendar.GetName(), calendar.GetApp(), c.app)
+			}
+		}
+		return c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			return c.printCalendars(func(yield func(*sdk.Calendar, error) bool) {
+				for _, calendar := range calendars {
+					if kept, err := client.PutCalendar(ctx, calendar); !yield(kept, err) || err != nil {
+						return
+					}
+				}
+			})
+		})(cmd, args)
+	}
+	return cmd
+}
+
+// maxCalendarFile bounds what is read, in bytes: the API takes 1 MiB of iCalendar.
+const maxCalendarFile = 8 << 20
+
+// readCalendars reads the calendars of a file. name replaces the name of the
+// only one.
+func (c *cli) readCalendars(file, name string) ([]*sdk.Calendar, error) {
+	source, err := c.readBounded(file, maxCalendarFile)
+	if err != nil {
+		return nil, err
+	}
+	var calendars []*sdk.Calendar
+	if ics := bytes.TrimPrefix(bytes.TrimSpace(source), []byte("\ufeff")); len(ics) >= 6 && bytes.EqualFold(ics[:6], []byte("BEGIN:")) {
+		calendars = []*sdk.Calendar{{Ics: string(source)}}
+		if file != "-" {
+			calendars[0].Name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+		}
+	} else if calendars, err = sdk.ReadCalendars(bytes.NewReader(source)); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(calendars) == 0:
+		return nil, fmt.Errorf("there is no calendar in it")
+	case name != "" && len(calendars) > 1:
+		return nil, fmt.Errorf("there are %d calendars in it: --name is for one", len(calendars))
+	case name != "":
+		calendars[0].Name = name
+	}
+	for _, calendar := range calendars {
+		if calendar.GetName() == "" {
+			return nil, fmt.Errorf("a calendar has no name: give one with --name")
+		}
+	}
+	return calendars, nil
+}
+
+// readBounded reads a file, or standard input for -.
+func (c *cli) readBounded(file string, most int64) ([]byte, error) {
+	r := c.in
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close() //nolint:errcheck // only read
+		r = f
+	}
+	source, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(source)) > most {
+		err = fmt.Errorf("it is larger than %s", bytesText(most))
+	}
+	return source, err
+}
+
+// calendarRecord is the record of a calendar: its YAML is the document that
+// defines it.
+func calendarRecord(calendar *sdk.Calendar, row func() []cell) record {
+	r := message(calendar, row)
+	r.yaml = func() ([]byte, error) {
+		var b bytes.Buffer
+		err := sdk.WriteCalendars(&b, calendar)
+		return b.Bytes(), err
+	}
+	return r
+}
+
+func (c *cli) printCalendars(calendars func(yield func(*sdk.Calendar, error) bool)) error {
+	columns := []string{"name", "dates", "yearly", "days", "updated at", "description"}
+	return c.printAll(columns, records(calendars, func(calendar *sdk.Calendar) record {
+		return calendarRecord(calendar, func() []cell {
+			return []cell{
+				{calendar.GetName(), none},
+				{datesText(calendar.GetDates()), none},
+				{strings.Join(calendar.GetYearly(), " "), none},
+				{strings.Join(calendar.GetDays(), " "), none},
+				{moment(calendar.GetUpdatedAt()), none},
+				{calendar.GetDescription(), none},
+			}
+		})
+	}))
+}
+
+// datesText is the dates of a calendar as far as a line has room for them: the
+// next ones of many.
+func datesText(dates []string) string {
+	const shown = 3
+	today := time.Now().UTC().Format(time.DateOnly)
+	next := slices.IndexFunc(dates, func(d string) bool { return d[max(0, len(d)-len(today)):] >= today })
+	switch {
+	case len(dates) <= shown:
+		return strings.Join(dates, " ")
+	case next < 0:
+		return fmt.Sprintf("%d, all passed", len(dates))
+	}
+	return fmt.Sprintf("%s … (%d)", strings.Join(dates[next:min(next+shown, len(dates))], " "), len(dates))
+}
+
+func (c *cli) calendarGet() *cobra.Command {
+	return &cobra.Command{
+		Use:               "get CALENDAR",
+		Short:             "Show a calendar with all its dates; -o yaml prints a document that can be put",
+		Example:           `  wheelwork calendar get holidays -o yaml > holidays.yaml`,
+		Args:              arguments("CALENDAR"),
+		ValidArgsFunction: c.completeCalendars,
+		RunE: c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			calendar, err := client.Calendar(ctx, c.app, args[0])
+			if err != nil {
+				return err
+			}
+			columns := []string{"name", "app", "description", "dates", "yearly", "days", "updated at"}
+			return c.printOne(columns, calendarRecord(calendar, func() []cell {
+				return []cell{
+					{calendar.GetName(), none},
+					{calendar.GetApp(), none},
+					{calendar.GetDescription(), none},
+					{strings.Join(calendar.GetDates(), "\n"), none},
+					{strings.Join(calendar.GetYearly(), "\n"), none},
+					{strings.Join(calendar.GetDays(), " "), none},
+					{moment(calendar.GetUpdatedAt()), none},
+				}
+			}))
+		}),
+	}
+}
+
+func (c *cli) calendarList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the calendars of an app",
+		Args:  arguments(),
+		RunE: c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			calendars, err := client.Calendars(ctx, c.app)
+			if err != nil {
+				return err
+			}
+			return c.printCalendars(func(yield func(*sdk.Calendar, error) bool) {
+				for _, calendar := range calendars {
+					if !yield(calendar, nil) {
+						return
+					}
+				}
+			})
+		}),
+	}
+}
+
+func (c *cli) calendarDelete() *cobra.Command {
+	return &cobra.Command{
+		Use:               "delete CALENDAR",
+		Short:             "Delete a calendar that no job names",
+		Args:              arguments("CALENDAR"),
+		ValidArgsFunction: c.completeCalendars,
+		RunE: c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			if err := client.DeleteCalendar(ctx, c.app, args[0]); err != nil {
+				return err
+			}
+			c.note("calendar %s: deleted", args[0])
+			return nil
+		}),
+	}
+}
+
+// completeCalendars offers the names of calendars to the shell.
+func (c *cli) completeCalendars(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if len(args) == 0 {
+		c.timeout = time.Second
+		if c.token == "" {
+			c.token = c.getenv("WHEELWORK_TOKEN")
+		}
+		_ = c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			calendars, err := client.Calendars(ctx, c.app)
+			for _, calendar := range calendars {
+				if strings.HasPrefix(calendar.GetName(), prefix) {
+					names = append(names, calendar.GetName())
+				}
+			}
+			return err
+		})(cmd, args) // a shell has nowhere to show an error
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

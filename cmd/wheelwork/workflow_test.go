@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// TestWorkflowDocument holds the example of the documentation to what the
+// server accepts.
+func TestWorkflowDocument(t *testing.T) {
+	page, err := os.ReadFile("../../docs/workflows.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	document, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("the page has no example")
+	}
+	jobs, err := sdk.ReadJobs(strings.NewReader(document), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range jobs {
+		if err := job.Validate(j); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(jobs) != 2 || len(jobs[1].GetWorkflow().GetNodes()) != 5 {
+		t.Errorf("the example has %d jobs", len(jobs))
+	}
+}
+
+func TestNodesText(t *testing.T) {
+	nodes := []*sdk.NodeState{
+		{Name: "a", State: "succeeded", Run: "R1", Kept: true},
+		{Name: "long", State: "pending"},
+		{Name: "c", State: "failed", Run: "R2", Error: "no"},
+	}
+	if got, want := nodesText(nodes), "a     succeeded  R1 (kept)\nlong  pending\nc     failed     R2 no"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	w := &sdk.Workflow{Nodes: []*sdk.Node{{Name: "a", Job: "x"}, {Name: "b", Job: "y", After: []string{"a"}, When: "end", Optional: true}}}
+	if got, want := workflowText(w), "a: x\nb: y after a when end, optional"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

@@ -1,0 +1,185 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// deadFilter is the filter of the list, as it stands in the address.
+type deadFilter struct{ Key, Reason, Error string }
+
+func readDeadFilter(q url.Values) deadFilter {
+	return deadFilter{Key: q.Get("key"), Reason: q.Get("reason"), Error: q.Get("error")}
+}
+
+// Set reports whether the list may hide dead letters.
+func (f deadFilter) Set() bool { return f != deadFilter{} }
+
+// Link is an address with the filter, and with pairs of further parameters.
+func (f deadFilter) Link(address string, pairs ...string) string {
+	return withQuery(address, append([]string{"key", f.Key, "reason", f.Reason, "error", f.Error}, pairs...)...)
+}
+
+func (f deadFilter) request() *apiv1.DeadLetterFilter {
+	if !f.Set() {
+		return nil
+	}
+	return &apiv1.DeadLetterFilter{Key: f.Key, Reason: f.Reason, Error: f.Error}
+}
+
+type deadListView struct {
+	deadFilter
+	Letters []*apiv1.DeadLetter
+	Next    string // token of the next page
+	Paged   bool   // this is not the first page
+	notice
+}
+
+// Reasons are the choices of the filter.
+func (deadListView) Reasons() []string { return []string{"permanent", "attempts"} }
+
+// notice says what was just done to how many dead letters.
+type notice struct {
+	Done  string // replayed or dropped; "": nothing
+	Count int64
+}
+
+// readNotice takes only what a redirect of this console can have written.
+func readNotice(q url.Values) notice {
+	n, err := strconv.ParseInt(q.Get("count"), 10, 64)
+	done := q.Get("done")
+	if err != nil || n < 0 || done != "replayed" && done != "dropped" {
+		return notice{}
+	}
+	return notice{done, n}
+}
+
+func (c *console) deadPage(v *visit) error {
+	q := v.r.URL.Query()
+	view := deadListView{deadFilter: readDeadFilter(q), Paged: q.Get("page") != "", notice: readNotice(q)}
+	answer, err := c.queues.ListDeadLetters(v.ctx, &apiv1.ListDeadLettersRequest{
+		Filter: view.request(), PageToken: q.Get("page"), PageSize: pageSize,
+	})
+	if err != nil {
+		return err
+	}
+	view.Letters, view.Next = answer.Letters, answer.NextPageToken
+	return c.show(v, "deadletters", "deadletters", view)
+}
+
+type deadView struct {
+	*apiv1.DeadLetter
+	Shown    payload
+	Form     string // the body to edit, or what was typed; "": it cannot be edited here
+	Error    string // why an edit was refused
+	Replaced bool
+}
+
+// maxEdited is the longest body that a page offers for editing: its form is
+// smaller than maxForm whatever the letters are.
+const maxEdited = maxForm / 4
+
+func (c *console) deadLetterPage(v *visit) error {
+	return c.showDead(v, http.StatusOK, "", "", v.r.URL.Query().Get("done") == "edited")
+}
+
+// showDead shows a dead letter, after a refused edit with what was typed.
+func (c *console) showDead(v *visit, code int, typed, refused string, replaced bool) error {
+	d, err := c.queues.GetDeadLetter(v.ctx, &apiv1.GetDeadLetterRequest{Id: v.r.PathValue("id")})
+	if err != nil {
+		return err
+	}
+	view := deadView{DeadLetter: d, Shown: newPayload("", d.Body), Form: typed, Error: refused, Replaced: replaced}
+	if d.Text != "" {
+		view.Shown = newPayload(d.Text, nil)
+		var b bytes.Buffer
+		if typed == "" && json.Indent(&b, []byte(d.Text), "", "  ") == nil && b.Len() <= maxEdited {
+			view.Form = b.String()
+		}
+	}
+	return c.showStatus(v, code, "deadletter", "deadletters", view)
+}
+
+// editDead replaces the body. What is refused is shown again, with the reason.
+func (c *console) editDead(v *visit) error {
+	if err := v.parseForm(); err != nil {
+		return err
+	}
+	id, text := v.r.PathValue("id"), v.r.PostForm.Get("text")
+	_, err := c.queues.EditDeadLetter(v.ctx, &apiv1.EditDeadLetterRequest{Id: id, Text: text})
+	if status.Code(err) == codes.InvalidArgument {
+		return c.showDead(v, http.StatusUnprocessableEntity, text, status.Convert(err).Message(), false)
+	}
+	if err != nil {
+		return err
+	}
+	v.redirect(withQuery(href("dead-letters", id), "done", "edited"))
+	return nil
+}
+
+// chosenDead are the dead letters that an address names: one, those of its
+// filter, or all.
+func chosenDead(v *visit) (ids []string, f deadFilter, all bool) {
+	if id := v.r.PathValue("id"); id != "" {
+		return []string{id}, deadFilter{}, false
+	}
+	f = readDeadFilter(v.r.URL.Query())
+	return nil, f, !f.Set()
+}
+
+func (c *console) replayDead(v *visit) error {
+	ids, f, all := chosenDead(v)
+	answer, err := c.queues.ReplayDeadLetters(v.ctx, &apiv1.ReplayDeadLettersRequest{Ids: ids, Filter: f.request(), All: all})
+	if err != nil {
+		return err
+	}
+	v.toDeadLetters(f, notice{"replayed", answer.Count})
+	return nil
+}
+
+func (v *visit) toDeadLetters(f deadFilter, n notice) {
+	v.redirect(f.Link("/dead-letters", "done", n.Done, "count", strconv.FormatInt(n.Count, 10)))
+}
+
+func (c *console) dropDeadPage(v *visit) error {
+	ids, f, all := chosenDead(v)
+	view := confirmView{Question: "drop.question.filter", Effect: "drop.effect", Button: "drop.button", Back: f.Link("/dead-letters")}
+	switch {
+	case len(ids) > 0:
+		d, err := c.queues.GetDeadLetter(v.ctx, &apiv1.GetDeadLetterRequest{Id: ids[0]})
+		if err != nil {
+			return err
+		}
+		view.Question, view.Subject, view.Back = "drop.question.one", d.Id, href("dead-letters", d.Id)
+	case all:
+		answer, err := c.queues.GetQueues(v.ctx, &apiv1.GetQueuesRequest{})
+		if err != nil {
+			return err
+		}
+		view.Question, view.Subject = "drop.question.all", count(answer.DeadLetters)
+	default:
+		view.Subject = f.Link("")[1:] // as in the address
+		if text, err := url.QueryUnescape(view.Subject); err == nil {
+			view.Subject = text
+		}
+	}
+	return c.show(v, "confirm", "deadletters", view)
+}
+
+func (c *console) dropDead(v *visit) error {
+	ids, f, all := chosenDead(v)
+	answer, err := c.queues.DropDeadLetters(v.ctx, &apiv1.DropDeadLettersRequest{Ids: ids, Filter: f.request(), All: all})
+	if err != nil {
+		return err
+	}
+	v.toDeadLetters(f, notice{"dropped", answer.Count})
+	return nil
+}

@@ -1,0 +1,107 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+const queuedRun = "01QUED0000000000000000000D"
+
+var parentPlanned = time.Date(2026, 3, 8, 6, 0, 0, 0, time.UTC)
+
+func parentID() job.RunID { return job.NewRunID("default", "policed", parentPlanned, "parent") }
+
+// parentRun and partRun are the ids of a run with 60 parts and of its parts.
+func parentRun() string { return parentID().String() }
+
+func partRun(n int32) string {
+	return job.PartID("default", "policed", parentPlanned, parentID(), n).String()
+}
+
+// populatePolicies adds a job with every policy, a run with parts, and a run that waits.
+func (f *fakeAPI) populatePolicies(ts func(time.Duration) *timestamppb.Timestamp) {
+	f.jobs = append(f.jobs, &apiv1.Job{
+		App: "default", Name: "policed", Handler: &apiv1.Handler{Module: "totals@1"}, NextAt: timestamppb.New(time.Date(2040, 1, 2, 9, 0, 0, 0, time.UTC)),
+		Schedule: &apiv1.Schedule{
+			Daily: &apiv1.Daily{From: "09:00", Until: "17:00", Every: "30m", Days: []string{"mon", "tue"}}, MaxRuns: 100, Exclude: []string{"holidays"},
+		},
+		Misfire: &apiv1.Misfire{Policy: "fire_all", Max: 5, Window: "6h", Threshold: "1m"}, Overlap: &apiv1.Overlap{Policy: "queue", Limit: 3},
+		Deadline: "10m", Priority: -2, Rate: &apiv1.Rate{Max: 2}, Fanout: &apiv1.Fanout{Mode: "shards", Shards: 12},
+		Routing: &apiv1.Routing{
+			Strategy: "hash", Key: "input", Hosts: []string{"h1"}, Labels: []string{"gpu", "zone=a"}, MaxHosts: 2, MinFreeCpu: 0.25, MaxMemoryBytes: 1 << 30, MinFreeSlots: 1,
+		},
+		Dependency: &apiv1.Dependency{Jobs: []string{"totals", "sweep"}, On: "end", Need: "any", PassOutput: true},
+	})
+	f.runs = append(f.runs, &apiv1.Run{
+		Id: parentRun(), App: "default", Job: "policed", State: "stopped", Trigger: "manual", Error: "part 7 was stopped", PlannedAt: timestamppb.New(parentPlanned),
+		AcceptedAt: ts(time.Minute), FinishedAt: ts(0), Parts: 60, PartsSucceeded: 12, PartsFailed: 48,
+	})
+	for n := range int32(60) {
+		f.runs = append(f.runs, &apiv1.Run{
+			Id: partRun(n), App: "default", Job: "policed", State: "stopped", Trigger: "fanout", Error: "part " + evil, Host: "host-a", Parent: parentRun(), Part: n, Parts: 60,
+			PlannedAt: timestamppb.New(parentPlanned), AcceptedAt: ts(time.Minute), StartedAt: ts(time.Minute), FinishedAt: ts(0),
+		})
+	}
+	f.runs = append(f.runs, &apiv1.Run{
+		Id: queuedRun, App: "default", Job: "policed", State: "queued", Trigger: "dependency", Cause: doneRun, Covers: 7, PlannedAt: ts(time.Minute), AcceptedAt: ts(time.Minute),
+	})
+}
+
+func (f *fakeAPI) SkipNext(ctx context.Context, r *apiv1.SkipNextRequest) (*apiv1.Job, error) {
+	f.change(func() { f.skipped++ })
+	return f.GetJob(ctx, &apiv1.GetJobRequest{App: r.App, Name: r.Name})
+}
+
+// BackfillJob plans every hour; the first hour has a run. One call does not reach the end.
+func (f *fakeAPI) BackfillJob(_ context.Context, r *apiv1.BackfillJobRequest) (*apiv1.BackfillJobResponse, error) {
+	if !r.Until.AsTime().After(r.From.AsTime()) {
+		return nil, status.Error(codes.InvalidArgument, "until must be after from")
+	}
+	answer := &apiv1.BackfillJobResponse{Existing: 1, Accepted: 3, NextFrom: timestamppb.New(r.Until.AsTime().Add(-30 * time.Minute))}
+	for i := range answer.Accepted {
+		answer.Times = append(answer.Times, timestamppb.New(r.From.AsTime().Add(time.Duration(i)*time.Hour)))
+	}
+	if !r.DryRun {
+		f.change(func() { f.backfilled += int(answer.Accepted) })
+	}
+	return answer, nil
+}
+
+func (f *fakeAPI) RetryRun(ctx context.Context, r *apiv1.RetryRunRequest) (*apiv1.Run, error) {
+	old, err := f.GetRun(ctx, &apiv1.GetRunRequest{Id: r.Id})
+	if err != nil {
+		return nil, err
+	}
+	if old.FinishedAt == nil {
+		return nil, status.Error(codes.FailedPrecondition, "only a run that has ended can be retried")
+	}
+	run := &apiv1.Run{App: old.App, Job: old.Job, State: "running", Trigger: "retry", Cause: old.Id, PlannedAt: timestamppb.Now()}
+	f.change(func() {
+		run.Id = fmt.Sprintf("01RETR%020d", len(f.runs))
+		f.runs = append([]*apiv1.Run{run}, f.runs...)
+	})
+	return proto.CloneOf(run), nil
+}
+
+func (f *fakeAPI) ExplainRun(_ context.Context, r *apiv1.ExplainRunRequest) (*apiv1.ExplainRunResponse, error) {
+	return &apiv1.ExplainRunResponse{State: "queued", Why: "no host may take it " + evil, Hosts: []*apiv1.HostVerdict{
+		{Host: "host-a", Name: "node-1", Why: "it lacks the label gpu " + evil},
+		{Host: "host-b", Able: true},
+	}}, nil
+}
+
+func (f *fakeAPI) GetCalendar(_ context.Context, r *apiv1.GetCalendarRequest) (*apiv1.Calendar, error) {
+	if r.Name != "holidays" {
+		return nil, status.Errorf(codes.NotFound, "there is no calendar %q", r.Name)
+	}
+	return &apiv1.Calendar{App: r.App, Name: r.Name, Yearly: []string{"01-01"}}, nil
+}

@@ -1,0 +1,552 @@
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// This file is the small language of workflows: references to what ran before,
+// conditions on them, and texts with references in them.
+//
+//	condition  = both { "or" both }
+//	both       = term { "and" term }
+//	term       = "not" term | "(" condition ")" | value [ compare value ]
+//	compare    = "==" | "!=" | "<" | "<=" | ">" | ">="
+//	value      = reference | number | text | "true" | "false" | "null"
+//	reference  = "input" path | "nodes" "." name "." ( "state" | "output" path )
+//	path       = { "." ( field | index ) }
+//
+// A value is a text, a number (json.Number, which keeps its digits), a boolean,
+// nil for what is not there, or a list or an object out of JSON.
+
+// Limits of the language.
+const (
+	maxCondition = 4 << 10 // bytes
+	maxNesting   = 50
+)
+
+// reference names a value that is known when the nodes before have ended.
+type reference struct {
+	name  string // of the node; "": the input of the workflow
+	node  int    // its index, once it is bound
+	state bool   // its state; else its output
+	path  []string
+}
+
+func (r *reference) String() string {
+	s := "input"
+	switch {
+	case r.state:
+		return "nodes." + r.name + ".state"
+	case r.name != "":
+		s = "nodes." + r.name + ".output"
+	}
+	if len(r.path) == 0 {
+		return s
+	}
+	return s + "." + strings.Join(r.path, ".")
+}
+
+func parseReference(text string) (*reference, error) {
+	parts := strings.Split(text, ".")
+	for _, p := range parts {
+		if p == "" {
+			return nil, fmt.Errorf("%q has an empty part", text)
+		}
+	}
+	switch {
+	case parts[0] == "input":
+		return &reference{node: -1, path: parts[1:]}, nil
+	case parts[0] == "nodes" && len(parts) == 3 && parts[2] == "state":
+		return &reference{name: parts[1], state: true}, nil
+	case parts[0] == "nodes" && len(parts) >= 3 && parts[2] == "output":
+		return &reference{name: parts[1], path: parts[3:]}, nil
+	}
+	return nil, fmt.Errorf("%q is no reference: write input, nodes.NAME.output or nodes.NAME.state, the first two with .field behind it for a field of JSON", text)
+}
+
+// condition is one operation of a condition, or a value.
+type condition struct {
+	op          string // "": a value
+	left, right *condition
+	ref         *reference // nil: the value is lit
+	lit         any
+}
+
+// parser reads a condition. Its tokens are one ahead.
+type parser struct {
+	text  string
+	rest  string
+	token string // the text of the next token; "": the end
+	kind  byte   // of the next token: 'w' word, 's' text, 'o' operator, 0 the end
+	depth int
+	refs  []*reference
+}
+
+// parseCondition reads a condition and the references in it.
+func parseCondition(text string) (*condition, []*reference, error) {
+	if len(text) > maxCondition {
+		return nil, nil, fmt.Errorf("the condition has %d bytes, the limit is %d", len(text), maxCondition)
+	}
+	p := &parser{text: text, rest: text}
+	if err := p.next(); err != nil {
+		return nil, nil, err
+	}
+	c, err := p.or()
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.kind != 0 {
+		return nil, nil, p.wrong("and, or, or the end")
+	}
+	return c, p.refs, nil
+}
+
+func (p *parser) wrong(want string) error {
+	found := strconv.Quote(p.token)
+	if p.kind == 0 {
+		found = "the end"
+	}
+	return fmt.Errorf("%q: want %s, found %s", p.text, want, found)
+}
+
+func isWord(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c == '_' || c == '-' || c == '.'
+}
+
+// next reads one token.
+func (p *parser) next() error {
+	s := strings.TrimLeft(p.rest, " \t\r\n")
+	if s == "" {
+		p.rest, p.token, p.kind = "", "", 0
+		return nil
+	}
+	n := 1
+	switch c := s[0]; {
+	case isWord(c):
+		for n < len(s) && isWord(s[n]) {
+			n++
+		}
+		p.token, p.kind = s[:n], 'w'
+	case c == '"':
+		text, err := strconv.QuotedPrefix(s)
+		if err != nil {
+			return fmt.Errorf("%q: the text that begins with %.20q does not end", p.text, s)
+		}
+		if p.token, err = strconv.Unquote(text); err != nil {
+			return fmt.Errorf("%q: %s is not a text", p.text, text)
+		}
+		n, p.kind = len(text), 's'
+	case c == '\'':
+		end := strings.IndexByte(s[1:], '\'')
+		if end < 0 {
+			return fmt.Errorf("%q: the text that begins with %.20q does not end", p.text, s)
+		}
+		n, p.token, p.kind = end+2, s[1:end+1], 's'
+	case c == '(' || c == ')':
+		p.token, p.kind = s[:1], 'o'
+	case strings.IndexByte("=!<>", c) >= 0:
+		if len(s) > 1 && s[1] == '=' {
+			n = 2
+		}
+		if p.token, p.kind = s[:n], 'o'; p.token == "=" || p.token == "!" {
+			return fmt.Errorf("%q: %q is no operator: use == != < <= > >= and or not", p.text, p.token)
+		}
+	default:
+		return fmt.Errorf("%q: %.1q has no meaning here", p.text, s)
+	}
+	p.rest = s[n:]
+	return nil
+}
+
+// takes reads the token if it is the one given.
+func (p *parser) takes(kind byte, token string) (bool, error) {
+	if p.kind != kind || p.token != token {
+		return false, nil
+	}
+	return true, p.next()
+}
+
+func (p *parser) or() (*condition, error)  { return p.chain("or", p.and) }
+func (p *parser) and() (*condition, error) { return p.chain("and", p.term) }
+
+func (p *parser) chain(word string, operand func() (*condition, error)) (*condition, error) {
+	left, err := operand()
+	for err == nil {
+		var more bool
+		if more, err = p.takes('w', word); err != nil || !more {
+			break
+		}
+		var right *condition
+		if right, err = operand(); err == nil {
+			left = &condition{op: word, left: left, right: right}
+		}
+	}
+	return left, err
+}
+
+func (p *parser) term() (*condition, error) {
+	if p.depth++; p.depth > maxNesting {
+		return nil, fmt.Errorf("%q is nested more than %d deep", p.text, maxNesting)
+	}
+	defer func() { p.depth-- }()
+	if ok, err := p.takes('w', "not"); ok || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		c, err := p.term()
+		return &condition{op: "not", left: c}, err
+	}
+	if ok, err := p.takes('o', "("); ok || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		c, err := p.or()
+		if err != nil {
+			return nil, err
+		}
+		if p.kind != 'o' || p.token != ")" {
+			return nil, p.wrong("a closing bracket")
+		}
+		return c, p.next()
+	}
+	left, err := p.value()
+	if err != nil || p.kind != 'o' || p.token == ")" {
+		return left, err
+	}
+	if p.token == "(" {
+		return nil, p.wrong("an operator")
+	}
+	c := &condition{op: p.token, left: left}
+	if err := p.next(); err != nil {
+		return nil, err
+	}
+	c.right, err = p.value()
+	return c, err
+}
+
+func (p *parser) value() (*condition, error) {
+	c := &condition{}
+	switch {
+	case p.kind == 's':
+		c.lit = p.token
+	case p.kind != 'w' || p.token == "and" || p.token == "or" || p.token == "not":
+		return nil, p.wrong("a value")
+	case p.token == "true", p.token == "false":
+		c.lit = p.token == "true"
+	case p.token == "null":
+	case p.token[0] == '-' || p.token[0] >= '0' && p.token[0] <= '9':
+		if _, ok := number(json.Number(p.token)); !ok {
+			return nil, p.wrong("a number")
+		}
+		c.lit = json.Number(p.token)
+	default:
+		ref, err := parseReference(p.token)
+		if err != nil {
+			return nil, err
+		}
+		c.ref = ref
+		p.refs = append(p.refs, ref)
+	}
+	return c, p.next()
+}
+
+// scope is what references stand for.
+type scope struct {
+	graph  *Graph
+	states []State  // of the nodes
+	output [][]byte // of the nodes
+	lost   []int64  // sizes of outputs that were too large
+	input  []byte
+	parsed map[int]any // JSON, by node; -1: the input
+}
+
+// errMissing says that there is no value.
+type errMissing struct{ error }
+
+// errLost says that there was a value, which was too large to keep.
+var errLost = errors.New("the output was too large to keep")
+
+// value returns what a reference stands for. An errMissing says that it stands
+// for nothing.
+func (s *scope) value(r *reference) (any, error) {
+	if r.state {
+		return string(s.states[r.node]), nil
+	}
+	raw, of := s.input, "the input"
+	if r.node >= 0 {
+		raw, of = s.output[r.node], "the output of node "+r.name
+		if n := s.lost[r.node]; n > 0 {
+			return nil, fmt.Errorf("%w: that of node %s has %d bytes, the limit is %d (64 KiB) for a node and %d for all", errLost, r.name, n, MaxNodeOutput, MaxNodesOutput)
+		}
+		if s.states[r.node] != Succeeded {
+			return nil, errMissing{fmt.Errorf("node %s has no output: it is %s", r.name, s.states[r.node])}
+		}
+	}
+	if len(r.path) == 0 {
+		return string(raw), nil
+	}
+	v, ok := s.parsed[r.node]
+	if !ok {
+		d := json.NewDecoder(bytes.NewReader(raw))
+		d.UseNumber()
+		if err := d.Decode(&v); err != nil || len(bytes.TrimSpace(raw[d.InputOffset():])) > 0 {
+			return nil, fmt.Errorf("%s is not JSON: %s has no meaning", of, r)
+		}
+		s.parsed[r.node] = v
+	}
+	for _, field := range r.path {
+		switch in := v.(type) {
+		case map[string]any:
+			v, ok = in[field]
+		case []any:
+			i, err := strconv.Atoi(field)
+			if ok = err == nil && i >= 0 && i < len(in); ok {
+				v = in[i]
+			}
+		default:
+			ok = false
+		}
+		if !ok {
+			return nil, errMissing{fmt.Errorf("%s has no %s", of, strings.Join(r.path, "."))}
+		}
+	}
+	return v, nil
+}
+
+// number reads a value as a number: a text that is one counts as well.
+func number(v any) (float64, bool) {
+	var text string
+	switch v := v.(type) {
+	case json.Number:
+		text = v.String()
+	case string:
+		text = strings.TrimSpace(v)
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	return f, err == nil && !math.IsInf(f, 0) && !math.IsNaN(f)
+}
+
+// truth reads a value as a boolean: the texts true and false count as well.
+func truth(v any) (value, ok bool) {
+	switch v := v.(type) {
+	case bool:
+		return v, true
+	case string:
+		switch strings.TrimSpace(v) {
+		case "true":
+			return true, true
+		case "false":
+			return false, true
+		}
+	}
+	return false, false
+}
+
+// eval returns the value of a condition. It fails when an operator does not fit its values.
+func (c *condition) eval(s *scope) (any, error) {
+	switch c.op {
+	case "":
+		if c.ref == nil {
+			return c.lit, nil
+		}
+		v, err := s.value(c.ref)
+		if errors.As(err, &errMissing{}) {
+			return nil, nil
+		}
+		return v, err
+	case "not":
+		v, err := c.left.holds(s)
+		return !v, err
+	case "and", "or":
+		v, err := c.left.holds(s)
+		if err != nil || v == (c.op == "or") {
+			return v, err
+		}
+		return c.right.holds(s)
+	}
+	left, err := c.left.eval(s)
+	if err != nil {
+		return nil, err
+	}
+	right, err := c.right.eval(s)
+	if err != nil {
+		return nil, err
+	}
+	switch c.op {
+	case "==":
+		return equal(left, right), nil
+	case "!=":
+		return !equal(left, right), nil
+	}
+	x, ok := number(left)
+	if !ok {
+		return nil, fmt.Errorf("%s compares numbers, and %s is %s", c.op, c.left, quoted(left))
+	}
+	y, ok := number(right)
+	if !ok {
+		return nil, fmt.Errorf("%s compares numbers, and %s is %s", c.op, c.right, quoted(right))
+	}
+	switch c.op {
+	case "<":
+		return x < y, nil
+	case "<=":
+		return x <= y, nil
+	case ">":
+		return x > y, nil
+	}
+	return x >= y, nil
+}
+
+// holds evaluates a condition that must be true or false.
+func (c *condition) holds(s *scope) (bool, error) {
+	v, err := c.eval(s)
+	if err != nil {
+		return false, err
+	}
+	b, ok := truth(v)
+	if !ok {
+		return false, fmt.Errorf("%s is %s, which is neither true nor false", c, quoted(v))
+	}
+	return b, nil
+}
+
+func equal(a, b any) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	_, n1 := a.(json.Number)
+	_, n2 := b.(json.Number)
+	if n1 || n2 {
+		x, ok1 := number(a)
+		y, ok2 := number(b)
+		return ok1 && ok2 && x == y
+	}
+	_, b1 := a.(bool)
+	_, b2 := b.(bool)
+	if b1 || b2 {
+		x, ok1 := truth(a)
+		y, ok2 := truth(b)
+		return ok1 && ok2 && x == y
+	}
+	return strings.TrimSpace(plain(a)) == strings.TrimSpace(plain(b))
+}
+
+// String names a value for a message; an operation is not spelled out.
+func (c *condition) String() string {
+	switch {
+	case c.op != "":
+		return "a part of it"
+	case c.ref != nil:
+		return c.ref.String()
+	}
+	return quoted(c.lit)
+}
+
+// quoted is a value in a message.
+func quoted(v any) string {
+	if v == nil {
+		return "missing"
+	}
+	return fmt.Sprintf("%.60s", inJSON(v))
+}
+
+// inJSON writes a value as JSON.
+func inJSON(v any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return "null" // what was read as JSON can be written as JSON
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// plain writes a value as it stands in a text: a text without quotes, all else as JSON.
+func plain(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	return inJSON(v)
+}
+
+// template is a text with references.
+type template []piece
+
+// piece is a text, or a reference.
+type piece struct {
+	text string
+	ref  *reference
+	json bool // written as JSON
+}
+
+// parseTemplate reads a text with references: ${REFERENCE} stands for the value, ${json(REFERENCE)} for the value as JSON,
+// and $${ for ${.
+func parseTemplate(text string) (template, []*reference, error) {
+	var t template
+	var refs []*reference
+	for text != "" {
+		i := strings.Index(text, "${")
+		if i < 0 {
+			return append(t, piece{text: text}), refs, nil
+		}
+		if i > 0 && text[i-1] == '$' {
+			t = append(t, piece{text: text[:i-1] + "${"})
+			text = text[i+2:]
+			continue
+		}
+		if i > 0 {
+			t = append(t, piece{text: text[:i]})
+		}
+		end := strings.IndexByte(text[i:], '}')
+		if end < 0 {
+			return nil, nil, fmt.Errorf("%.40q has no closing bracket: write $${ for a ${ that is no reference", text[i:])
+		}
+		inner := strings.TrimSpace(text[i+2 : i+end])
+		p := piece{}
+		if rest, ok := strings.CutPrefix(inner, "json("); ok && strings.HasSuffix(rest, ")") {
+			inner, p.json = strings.TrimSpace(strings.TrimSuffix(rest, ")")), true
+		}
+		ref, err := parseReference(inner)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w; write $${ for a ${ that is no reference", err)
+		}
+		p.ref = ref
+		t, refs = append(t, p), append(refs, ref)
+		text = text[i+end+1:]
+	}
+	return t, refs, nil
+}
+
+// fill returns the text with the values. A whole output that is not there is empty; a field that is not there is an error.
+func (t template) fill(s *scope) ([]byte, error) {
+	var b []byte
+	for _, p := range t {
+		if p.ref == nil {
+			b = append(b, p.text...)
+			continue
+		}
+		v, err := s.value(p.ref)
+		missing := errors.As(err, &errMissing{}) && len(p.ref.path) == 0
+		switch {
+		case missing && p.json:
+			b = append(b, "null"...)
+		case missing:
+		case err != nil:
+			return nil, err
+		case p.json:
+			b = append(b, inJSON(v)...)
+		default:
+			b = append(b, plain(v)...)
+		}
+		if len(b) > MaxInput {
+			return nil, CheckInput(len(b))
+		}
+	}
+	return b, nil
+}

@@ -1,0 +1,566 @@
+package job
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// Limits of a workflow.
+const (
+	MaxNodes       = 1000
+	MaxLinks       = 10_000   // entries of after, in all
+	MaxWorkflow    = 1 << 20  // bytes of a workflow
+	MaxNodeOutput  = 64 << 10 // bytes of a node's output that a run of a workflow keeps
+	MaxNodesOutput = 1 << 20  // bytes of all outputs that it keeps
+	maxNodeError   = 512      // bytes of a node's error that it keeps
+)
+
+// Pending is the state of a node that waits for those before it. All its other
+// states are states of runs.
+const Pending State = "pending"
+
+// The codes of nodes that ended without a run.
+const (
+	CodeNoJob = "no_job"       // its job is not there any more
+	CodeWhen  = "when"         // its condition has no answer; of a skipped one: it does not hold
+	CodeInput = "input"        // its input cannot be made
+	CodeLost  = "output_limit" // an output that it needs was too large to keep
+)
+
+// Graph is a workflow, read and checked. It is not written to after it was made.
+type Graph struct {
+	nodes []node
+	index map[string]int
+	order []int // of nodes; each stands behind those that it comes after
+}
+
+type node struct {
+	name, job string
+	after     []int
+	when      string // success failure end; "": cond
+	cond      *condition
+	onSuccess bool     // cond is asked only when success holds
+	input     template // nil: the input of the job
+	optional  bool
+	last      bool // no other comes after it: its output is part of the workflow's
+	needed    bool // its output is
+	form      uint64
+}
+
+var nodeForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
+
+// NewGraph reads a workflow. An error says which node is wrong and what to do.
+func NewGraph(w *apiv1.Workflow) (*Graph, error) {
+	switch n := len(w.GetNodes()); {
+	case n == 0 || n > MaxNodes:
+		return nil, fmt.Errorf("workflow.nodes has %d nodes, it must have 1 to %d", n, MaxNodes)
+	case proto.Size(w) > MaxWorkflow:
+		return nil, fmt.Errorf("workflow is %d bytes, the limit is %d (1 MiB)", proto.Size(w), MaxWorkflow)
+	}
+	g := &Graph{nodes: make([]node, len(w.Nodes)), index: make(map[string]int, len(w.Nodes))}
+	for i, n := range w.Nodes {
+		if !nodeForm.MatchString(n.GetName()) {
+			return nil, fmt.Errorf("workflow.nodes[%d]: %q is not the name of a node: use letters, digits, '_' and '-', at most 64, and do not begin with '-'", i, n.GetName())
+		}
+		if _, ok := g.index[n.Name]; ok {
+			return nil, fmt.Errorf("workflow.nodes: %q is there twice", n.Name)
+		}
+		g.index[n.Name] = i
+	}
+	if err := g.link(w); err != nil {
+		return nil, err
+	}
+	before := g.ancestors()
+	for i, n := range w.Nodes {
+		refs, err := g.nodes[i].read(n)
+		if err == nil {
+			err = g.bind(i, refs, before)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("node %s: %w", n.Name, err)
+		}
+	}
+	return g, nil
+}
+
+// link reads what comes after what, and finds the order.
+func (g *Graph) link(w *apiv1.Workflow) error {
+	links := 0
+	followers := make([][]int, len(w.Nodes))
+	missing := make([]int, len(w.Nodes)) // nodes before it that are not in order yet
+	for i, n := range w.Nodes {
+		for k, name := range n.After {
+			at, ok := g.index[name]
+			switch {
+			case !ok:
+				return fmt.Errorf("node %s: it comes after %q, which the workflow does not have", n.Name, name)
+			case slices.Contains(n.After[:k], name):
+				return fmt.Errorf("node %s: after names %q twice", n.Name, name)
+			}
+			g.nodes[i].after = append(g.nodes[i].after, at)
+			followers[at] = append(followers[at], i)
+			if links++; links > MaxLinks {
+				return fmt.Errorf("the nodes of the workflow name more than %d others in after", MaxLinks)
+			}
+		}
+		missing[i] = len(n.After)
+	}
+	for i, n := range missing {
+		if n == 0 {
+			g.order = append(g.order, i)
+		}
+		g.nodes[i].last = len(followers[i]) == 0
+	}
+	for k := 0; k < len(g.order); k++ {
+		for _, f := range followers[g.order[k]] {
+			if missing[f]--; missing[f] == 0 {
+				g.order = append(g.order, f)
+			}
+		}
+	}
+	if len(g.order) < len(w.Nodes) {
+		return g.circle(w, missing)
+	}
+	return nil
+}
+
+// circle names the nodes that come after each other. All that missing counts
+// lead to one.
+func (g *Graph) circle(w *apiv1.Workflow, missing []int) error {
+	at := slices.IndexFunc(missing, func(n int) bool { return n > 0 })
+	var path []int
+	for !slices.Contains(path, at) {
+		path = append(path, at)
+		next := slices.IndexFunc(g.nodes[at].after, func(i int) bool { return missing[i] > 0 })
+		at = g.nodes[at].after[next]
+	}
+	path = append(path[slices.Index(path, at):], at)
+	names := make([]string, len(path))
+	for i, k := range path {
+		names[i] = w.Nodes[k].Name
+	}
+	return fmt.Errorf("workflow: its nodes go in a circle: %s", strings.Join(names, " after "))
+}
+
+// nodeSet is a set of nodes.
+type nodeSet []uint64
+
+func (b nodeSet) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
+
+// ancestors returns for each node those that have ended when it starts.
+func (g *Graph) ancestors() []nodeSet {
+	words := (len(g.nodes) + 63) / 64
+	before := make([]nodeSet, len(g.nodes))
+	for _, i := range g.order {
+		before[i] = make(nodeSet, words)
+		for _, a := range g.nodes[i].after {
+			before[i][a/64] |= 1 << (a % 64)
+			for k, w := range before[a] {
+				before[i][k] |= w
+			}
+		}
+	}
+	return before
+}
+
+// read reads what a node says beside after. The references are not bound yet.
+func (n *node) read(m *apiv1.Node) (refs []*reference, err error) {
+	if err := CheckName("job", m.Job); err != nil {
+		return nil, err
+	}
+	n.name, n.job, n.optional = m.Name, m.Job, m.Optional
+	switch m.When {
+	case "":
+		n.when = "success"
+	case "success", "failure", "end":
+		n.when = m.When
+	default:
+		if n.cond, refs, err = parseCondition(m.When); err != nil {
+			return nil, fmt.Errorf("when is neither success, failure, end nor a condition: %w", err)
+		}
+		n.onSuccess = !slices.ContainsFunc(refs, func(r *reference) bool { return r.state })
+	}
+	if n.when == "failure" && len(m.After) == 0 {
+		return nil, fmt.Errorf("when is failure, and it comes after no node that could fail: fill in after")
+	}
+	if err := CheckInput(len(m.Input)); err != nil {
+		return nil, err
+	}
+	if m.Input != "" {
+		var more []*reference
+		if n.input, more, err = parseTemplate(m.Input); err != nil {
+			return nil, fmt.Errorf("input: %w", err)
+		}
+		refs = append(refs, more...)
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s\x00%s", m.Job, m.Input)
+	n.form = h.Sum64()
+	n.needed = n.needed || n.last
+	return refs, nil
+}
+
+// bind finds the nodes of references, which must have ended when node i starts.
+func (g *Graph) bind(i int, refs []*reference, before []nodeSet) error {
+	for _, r := range refs {
+		if r.name == "" {
+			continue
+		}
+		at, ok := g.index[r.name]
+		switch {
+		case !ok:
+			return fmt.Errorf("%s: the workflow has no node %q", r, r.name)
+		case !before[i].has(at):
+			return fmt.Errorf("%s: node %s may not have ended when this one starts: name it in after", r, r.name)
+		}
+		r.node = at
+		g.nodes[at].needed = g.nodes[at].needed || !r.state
+	}
+	return nil
+}
+
+// NodeJobs returns the jobs of a workflow's nodes, each once.
+func NodeJobs(d *apiv1.Job) []string {
+	var jobs []string
+	seen := map[string]bool{}
+	for _, n := range d.GetWorkflow().GetNodes() {
+		if !seen[n.GetJob()] {
+			seen[n.GetJob()] = true
+			jobs = append(jobs, n.GetJob())
+		}
+	}
+	return jobs
+}
+
+// failed reports whether a node that ended counts as a failure: it did not
+// succeed, and it was not left out on purpose.
+func failed(r *apiv1.NodeRow) bool {
+	switch State(r.State) {
+	case Succeeded, Pending, Running:
+		return false
+	case Skipped:
+		return len(r.Run) > 0 // its run was skipped by a policy of its job
+	}
+	return true
+}
+
+func ended(r *apiv1.NodeRow) bool { return State(r.State).Terminal() }
+
+// Move is what becomes of a pending node.
+type Move struct {
+	Node        int   // its index
+	State       State // Running: its run starts now; else terminal, without a run
+	HasInput    bool  // of its run; false: the input of its job
+	Input       []byte
+	Error, Code string
+}
+
+// Next decides what follows for the pending nodes when the nodes stand as rows say. hasJob reports whether a job is there.
+// The rows are in the order of the definition.
+func (g *Graph) Next(rows []*apiv1.NodeRow, input []byte, hasJob func(name string) bool) []Move {
+	s := &scope{
+		graph: g, input: input, parsed: map[int]any{},
+		states: make([]State, len(rows)), output: make([][]byte, len(rows)), lost: make([]int64, len(rows)),
+	}
+	bad := make([]bool, len(rows))
+	for i, r := range rows {
+		s.states[i], s.output[i], s.lost[i], bad[i] = State(r.State), r.Output, r.LostBytes, failed(r)
+	}
+	var moves []Move
+	for _, i := range g.order {
+		n := &g.nodes[i]
+		if s.states[i] != Pending || slices.ContainsFunc(n.after, func(a int) bool { return !s.states[a].Terminal() }) {
+			continue
+		}
+		m := g.decide(i, s, bad, hasJob)
+		s.states[i], bad[i] = m.State, m.State == Failed
+		moves = append(moves, m)
+	}
+	return moves
+}
+
+// decide says what becomes of a node when all before it have ended.
+func (g *Graph) decide(i int, s *scope, bad []bool, hasJob func(string) bool) Move {
+	n, m := &g.nodes[i], Move{Node: i, State: Running}
+	fail := func(code string, err error) Move {
+		if errors.Is(err, errLost) {
+			code = CodeLost
+		}
+		m.State, m.Error, m.Code = Failed, err.Error(), code
+		return m
+	}
+	run, err := n.wanted(g, s, bad)
+	switch {
+	case err != nil:
+		return fail(CodeWhen, fmt.Errorf("when: %w", err))
+	case !run && n.when == "failure":
+		m.State, m.Error, m.Code = Skipped, "no node before it failed", CodeWhen
+		return m
+	case !run && n.cond == nil:
+		m.State, m.Error, m.Code = Skipped, "a node before it failed, or none succeeded", CodeWhen
+		return m
+	case !run:
+		m.State, m.Error, m.Code = Skipped, "its condition does not hold", CodeWhen
+		return m
+	case !hasJob(n.job):
+		return fail(CodeNoJob, fmt.Errorf("there is no job %s any more", n.job))
+	case n.input == nil:
+		return m
+	}
+	input, err := n.input.fill(s)
+	if err != nil {
+		return fail(CodeInput, fmt.Errorf("input: %w", err))
+	}
+	m.HasInput, m.Input = true, input
+	return m
+}
+
+// wanted reports whether a node runs now that all before it have ended.
+func (n *node) wanted(g *Graph, s *scope, bad []bool) (bool, error) {
+	anyFailed, broken, some := false, false, len(n.after) == 0
+	for _, a := range n.after {
+		anyFailed = anyFailed || bad[a]
+		broken = broken || bad[a] && !g.nodes[a].optional
+		some = some || s.states[a] == Succeeded || bad[a] && g.nodes[a].optional
+	}
+	success := some && !broken
+	switch {
+	case n.when == "end":
+		return true, nil
+	case n.when == "failure":
+		return anyFailed, nil
+	case n.cond == nil, n.onSuccess && !success:
+		return success, nil
+	}
+	return n.cond.holds(s)
+}
+
+// Result says how a workflow ends whose nodes have all ended: its state, what went wrong, and its output. cancelled says
+// that it was asked to end.
+func (g *Graph) Result(rows []*apiv1.NodeRow, cancelled bool) (to State, why, code string, output []byte) {
+	to = Succeeded
+	var first *apiv1.NodeRow
+	for i, r := range rows {
+		if s := State(r.State); cancelled && (s == Stopped || s == Cancelled) {
+			return Stopped, "", "", g.output(rows)
+		}
+		if failed(r) && !g.nodes[i].optional && (first == nil || r.FinishedMs < first.FinishedMs) {
+			first = r
+		}
+	}
+	if first != nil {
+		to = Failed
+		why, code = fmt.Sprintf("node %s is %s", first.Name, first.State), first.Code
+		if first.Error != "" {
+			why += ": " + first.Error
+		}
+	}
+	return to, why, code, g.output(rows)
+}
+
+// output is the JSON object of the outputs of the last nodes. One that is not
+// text is left out, and so is what would make it too large.
+func (g *Graph) output(rows []*apiv1.NodeRow) []byte {
+	b := []byte{'{'}
+	for i, r := range rows {
+		if !g.nodes[i].last || State(r.State) != Succeeded || r.LostBytes > 0 || !utf8.Valid(r.Output) {
+			continue
+		}
+		value := strings.TrimSpace(string(r.Output))
+		if !json.Valid([]byte(value)) {
+			value = inJSON(string(r.Output))
+		}
+		entry := inJSON(r.Name) + ":" + value
+		if len(b)+len(entry)+2 > MaxNodesOutput {
+			continue
+		}
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(b, entry...)
+	}
+	return append(b, '}')
+}
+
+// Keep returns the names of the nodes that go on in a run where rows of another one ended. Their input is what it was: they
+// run the same as then and come after no node that runs again. The result of one that succeeded is kept; one of a nested
+// workflow keeps what that one may keep.
+func (g *Graph) Keep(rows []*apiv1.NodeRow) []string {
+	before := map[string]*apiv1.NodeRow{}
+	for _, r := range rows {
+		before[r.GetName()] = r
+	}
+	kept := make([]bool, len(g.nodes))
+	var names []string
+	for _, i := range g.order {
+		n := &g.nodes[i]
+		r := before[n.name]
+		if r == nil || r.Form != n.form || slices.ContainsFunc(n.after, func(a int) bool { return !kept[a] }) {
+			continue
+		}
+		kept[i] = State(r.State) == Succeeded && !(n.needed && r.LostBytes > 0)
+		if kept[i] || len(r.Nodes) > 0 {
+			names = append(names, n.name)
+		}
+	}
+	return names
+}
+
+// Nodes is where a run of a workflow stands with its nodes.
+type Nodes struct {
+	// Rows are the nodes in the order of the definition, nil before the run has
+	// begun. A row is not written to: a change puts another one in its place.
+	Rows []*apiv1.NodeRow
+	// Kept are of a run that goes on where another one ended: what it may keep.
+	// Invariant: nil once it has begun.
+	Kept []*apiv1.NodeRow
+
+	graph *Graph
+}
+
+// HasNodes reports whether the run is of a workflow and has begun: its nodes
+// run, and it does not.
+func (r *Run) HasNodes() bool { return r.Nodes != nil && len(r.Nodes.Rows) > 0 }
+
+// Graph returns the workflow of a run. It fails when the definition was
+// accepted by a version with another language.
+func (r *Run) Graph() (*Graph, error) {
+	if r.Nodes != nil && r.Nodes.graph != nil {
+		return r.Nodes.graph, nil
+	}
+	g, err := NewGraph(r.Shared().GetWorkflow())
+	if err == nil && r.HasNodes() { // before, the definition may change
+		r.Nodes.graph = g
+	}
+	return g, err
+}
+
+// Given returns the input of a run: its own, or that of its definition.
+func (r *Run) Given() []byte {
+	if r.HasInput {
+		return r.Input
+	}
+	return Input(r.Shared())
+}
+
+// BeginNodes returns the nodes of a run that begins, some of which go on: see [Graph.Keep].
+func (r *Run) BeginNodes(goOn []string) []*apiv1.NodeRow {
+	kept := map[string]*apiv1.NodeRow{}
+	if r.Nodes != nil {
+		for _, k := range r.Nodes.Kept {
+			kept[k.Name] = k
+		}
+	}
+	var rows []*apiv1.NodeRow
+	for _, n := range r.Shared().GetWorkflow().GetNodes() {
+		k := kept[n.Name]
+		row := &apiv1.NodeRow{Name: n.Name, Job: n.Job, State: string(Pending)}
+		switch {
+		case k == nil || !slices.Contains(goOn, n.Name):
+		case State(k.State) == Succeeded:
+			row = proto.CloneOf(k)
+			row.Kept, row.Nodes = true, nil
+		default:
+			row.Nodes = k.Nodes
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// Started returns the row of a node whose run starts.
+func (g *Graph) Started(i int, run RunID, atMs int64) *apiv1.NodeRow {
+	n := &g.nodes[i]
+	return &apiv1.NodeRow{Name: n.name, Job: n.job, State: string(Running), Run: run[:], StartedMs: atMs, Form: n.form}
+}
+
+// Unrun returns the row of a node that ends without a run.
+func (g *Graph) Unrun(i int, to State, why, code string, atMs int64) *apiv1.NodeRow {
+	n := &g.nodes[i]
+	return &apiv1.NodeRow{Name: n.name, Job: n.job, State: string(to), Error: brief(why), Code: code, FinishedMs: atMs, Form: n.form}
+}
+
+// Ended returns the row of a node whose run has ended. rows are the nodes as they stand.
+func (g *Graph) Ended(rows []*apiv1.NodeRow, run *Run) (i int, row *apiv1.NodeRow) {
+	i, ok := g.index[run.Node]
+	if !ok || runID(rows[i].Run) != run.ID || ended(rows[i]) {
+		return -1, nil
+	}
+	row = proto.CloneOf(rows[i])
+	row.State, row.Error, row.Code, row.FinishedMs = string(run.State), brief(run.Error), run.Code, run.FinishedMs
+	if run.StartedMs > 0 {
+		row.StartedMs = run.StartedMs
+	}
+	if run.State != Succeeded {
+		return i, row
+	}
+	total := len(run.Output)
+	for _, r := range rows {
+		total += len(r.Output)
+	}
+	if !g.nodes[i].needed || len(run.Output) > MaxNodeOutput || total > MaxNodesOutput {
+		row.LostBytes = int64(len(run.Output))
+	} else {
+		row.Output = run.Output
+	}
+	return i, row
+}
+
+// NodeID returns the id of the run of a node, the same however often it is computed.
+func (g *Graph) NodeID(r *Run, i int, atMs int64) RunID {
+	n := &g.nodes[i]
+	return NewRunID(r.App, n.job, time.UnixMilli(atMs), "node/"+n.name+"/"+r.ID.String())
+}
+
+// Job returns the job of a node.
+func (g *Graph) Job(i int) string { return g.nodes[i].job }
+
+// Name returns the name of a node.
+func (g *Graph) Name(i int) string { return g.nodes[i].name }
+
+func brief(text string) string {
+	if len(text) <= maxNodeError {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxNodeError-3], "") + "…"
+}
+
+// advance moves a run of a workflow on.
+func (s *Slot) advance(a *apiv1.Advanced, atMs int64, fx []Effect) []Effect {
+	r := s.Runs[runID(a.Run)]
+	if r == nil || !r.Policy.Workflow {
+		return fx
+	}
+	change := RunChanged
+	if !r.HasNodes() {
+		if r.State != Queued && r.State != Armed {
+			return fx
+		}
+		s.move(r, Running)
+		r.StartedMs, r.Nodes = atMs, &Nodes{Rows: r.BeginNodes(a.GoOn)}
+		change = RunStarted
+	}
+	for _, n := range a.Nodes {
+		at := slices.IndexFunc(r.Nodes.Rows, func(row *apiv1.NodeRow) bool { return row.Name == n.GetName() })
+		if at >= 0 && !ended(r.Nodes.Rows[at]) {
+			r.Nodes.Rows[at] = n
+		}
+	}
+	fx = append(fx, Effect{Change: change, Run: r, Job: r.owner})
+	if to := State(a.State); to.Terminal() {
+		r.Error, r.Code, r.Output = a.Error, a.Code, a.Output
+		return s.end(r, to, a.JobNextMs, atMs, fx)
+	}
+	return fx
+}

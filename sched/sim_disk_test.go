@@ -1,0 +1,109 @@
+package sched_test
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/journal"
+)
+
+var errPower = errors.New("the power failed")
+
+// disk is the journal of a simulated machine. Its disk may be full, and its
+// power may fail: then what was appended lazily and not flushed is lost, and of
+// what was to be durable just then nobody learns whether it is.
+type disk struct {
+	journal.Journal
+
+	mu    sync.Mutex
+	lazy  []journal.Record // appended and not handed on
+	lost  uint64           // records that no disk has seen
+	room  int64            // when full
+	full  bool
+	dead  bool
+	fuse  int  // appends until the power fails; 0: it does not
+	whole bool // the append at which it fails reaches the disk
+}
+
+// flushAfter is how long the journal may keep what was appended lazily.
+const flushAfter = 100 * time.Millisecond
+
+func (d *disk) Append(recs []journal.Record, done func(error)) (uint64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := append(d.lazy, recs...)
+	d.lazy = nil
+	if d.fuse > 0 && !d.dead {
+		d.fuse--
+		if d.dead = d.fuse == 0; d.dead && d.whole {
+			last, err := d.Journal.Append(all, func(error) {})
+			go done(errPower)
+			return last, err
+		}
+	}
+	if d.dead {
+		d.lost += uint64(len(all))
+		go done(errPower)
+		return d.Journal.Next() + d.lost - 1, nil
+	}
+	return d.Journal.Append(all, done)
+}
+
+func (d *disk) AppendLazy(recs []journal.Record) (uint64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dead {
+		d.lost += uint64(len(recs))
+	} else {
+		if len(d.lazy) == 0 {
+			time.AfterFunc(flushAfter, func() { d.flush() }) //nolint:errcheck // Close sees the error as well
+		}
+		d.lazy = append(d.lazy, recs...)
+	}
+	return d.Journal.Next() + d.lost + uint64(len(d.lazy)) - 1, nil
+}
+
+func (d *disk) flush() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dead || len(d.lazy) == 0 {
+		return nil
+	}
+	_, err := d.Journal.AppendLazy(d.lazy)
+	d.lazy = nil
+	return err
+}
+
+func (d *disk) Next() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.Journal.Next() + d.lost + uint64(len(d.lazy))
+}
+
+func (d *disk) Room() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.full {
+		return d.room
+	}
+	return d.Journal.Room()
+}
+
+func (d *disk) Close() error { return errors.Join(d.flush(), d.Journal.Close()) }
+
+// fill leaves the disk with so much room until free is called.
+func (d *disk) fill(room int64) { d.set(func() { d.full, d.room = true, room }) }
+func (d *disk) free()           { d.set(func() { d.full = false }) }
+
+// cutPower lets the power fail at the n-th append from now, before or after
+// that has reached the disk.
+func (d *disk) cutPower(n int, whole bool) { d.set(func() { d.fuse, d.whole = n, whole }) }
+
+func (d *disk) isDead() (dead bool) { d.set(func() { dead = d.dead }); return dead }
+
+func (d *disk) set(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}

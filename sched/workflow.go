@@ -1,0 +1,317 @@
+package sched
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// This file moves runs of workflows on. What there is to do next follows from
+// the state of such a run alone, so that it can be asked at any time: when it
+// begins, when the run of a node has ended, when it is cancelled, after a
+// restart. The end of a node's run, what the run of the workflow makes of it,
+// and the runs that it starts are in one unit of the journal.
+
+const (
+	// crowdedBytes is the size of a unit from which on no more nodes are started
+	// in it, and startBytes bounds the inputs of those that one run starts at once.
+	crowdedBytes = 2 * stageBytes
+	startBytes   = 1 << 20
+)
+
+// begin begins a run of a workflow. It needs no host, so it does not stand in
+// line for one.
+func (l *loop) begin(r *job.Run) {
+	if !l.due(r) || l.expired(r) || l.limited(r) {
+		return
+	}
+	l.moved = append(l.moved, r)
+}
+
+// onward is the wheel's entry for a run of a workflow that has to be looked at.
+type onward struct{ r *job.Run }
+
+func (x *onward) holds(l *loop) bool { return l.liveRun(x.r.App, x.r.ID) == x.r && x.r.HasNodes() }
+
+// watchNodes sets the timers of a run of a workflow.
+func (l *loop) watchNodes(r *job.Run) {
+	l.wheel.Add(l.nowMs, &onward{r})
+	if r.Policy.Timeout > 0 {
+		l.wheel.Add(r.StartedMs+r.Policy.Timeout.Milliseconds(), &onward{r})
+	}
+}
+
+// advance moves the runs of workflows on of which nodes have ended, and those
+// of moved.
+func (l *loop) advance(ended, moved []*job.Run) {
+	var ends map[*job.Run][]*job.Run
+	for _, up := range ended {
+		if up.Node == "" {
+			continue
+		}
+		if r := l.liveRun(up.App, up.Cause); r != nil && r.HasNodes() {
+			if ends == nil {
+				ends = map[*job.Run][]*job.Run{}
+			}
+			if ends[r] == nil {
+				moved = append(moved, r)
+			}
+			ends[r] = append(ends[r], up)
+		}
+	}
+	for _, r := range moved {
+		if l.liveRun(r.App, r.ID) == r && (r.HasNodes() || l.due(r)) {
+			l.step(r, ends[r])
+		}
+		delete(ends, r)
+	}
+}
+
+// step moves a run of a workflow on: ended are the runs of its nodes that have
+// ended in this turn.
+func (l *loop) step(r *job.Run, ended []*job.Run) {
+	g, err := r.Graph()
+	if err != nil {
+		l.endUnrun(r, job.Failed, "workflow", "its workflow was accepted by another version and cannot be read: apply the job again: "+err.Error())
+		return
+	}
+	s := &stepping{l: l, r: r, g: g, a: &apiv1.Advanced{Run: r.ID[:]}}
+	if r.HasNodes() {
+		s.rows = slices.Clone(r.Nodes.Rows)
+	} else {
+		if r.Nodes != nil {
+			s.a.GoOn = g.Keep(r.Nodes.Kept)
+		}
+		s.rows = r.BeginNodes(s.a.GoOn)
+	}
+	for _, up := range ended {
+		if i, row := g.Ended(s.rows, up); row != nil {
+			s.set(i, row)
+		}
+	}
+	switch {
+	case l.cramped() || l.live >= 2*l.cfg.MaxLive:
+		s.later(armWindow)
+	case l.stage.bytes >= crowdedBytes:
+		s.later(0)
+	default:
+		s.decide()
+	}
+	s.record()
+}
+
+// stepping is what one step decides.
+type stepping struct {
+	l      *loop
+	r      *job.Run
+	g      *job.Graph
+	a      *apiv1.Advanced
+	rows   []*apiv1.NodeRow // as they stand after it
+	starts []*apiv1.Accepted
+	stops  []*job.Run // runs of nodes that are asked to end
+	wait   bool       // it cannot begin now
+}
+
+func (s *stepping) set(i int, row *apiv1.NodeRow) {
+	s.rows[i] = row
+	s.a.Nodes = append(s.a.Nodes, row)
+}
+
+// later has the run looked at again, in ms from now.
+func (s *stepping) later(ms int64) {
+	if s.r.HasNodes() {
+		s.l.wheel.Add(s.l.nowMs+ms, &onward{s.r})
+		return
+	}
+	s.l.wheel.Add(s.l.nowMs+ms, &again{r: s.r})
+	s.wait = true
+}
+
+// decide finds what follows for the nodes that have not ended, and for the run.
+func (s *stepping) decide() {
+	l, r := s.l, s.r
+	if t := r.Policy.Timeout; t > 0 && r.HasNodes() && !r.CancelRequested && l.nowMs >= r.StartedMs+t.Milliseconds() {
+		if err := l.cancel(r, timedOut(r)); err != nil {
+			s.later(armWindow)
+			return
+		}
+	}
+	if r.CancelRequested {
+		s.cancel()
+	} else {
+		s.follow()
+	}
+	if slices.ContainsFunc(s.rows, func(n *apiv1.NodeRow) bool { return !job.State(n.State).Terminal() }) {
+		return
+	}
+	to, why, code, output := s.g.Result(s.rows, r.CancelRequested)
+	if to == job.Stopped && r.CancelWhy == timedOut(r) {
+		to, why, code = job.TimedOut, r.CancelWhy, "timeout"
+	}
+	s.a.State, s.a.Error, s.a.Code, s.a.Output = string(to), why, code, output
+	s.a.JobNextMs = l.delayNext(r)
+}
+
+// timedOut is why a run of a workflow is cancelled when its time is over.
+func timedOut(r *job.Run) string {
+	return "it did not end within its timeout of " + r.Policy.Timeout.String()
+}
+
+func (s *stepping) cancel() {
+	for i, n := range s.rows {
+		switch job.State(n.State) {
+		case job.Pending:
+			s.set(i, s.g.Unrun(i, job.Cancelled, "its workflow was cancelled before", "cancelled", s.l.nowMs))
+		case job.Running:
+			if run := s.l.liveRun(s.r.App, job.RunID(n.Run)); run != nil && !run.CancelRequested {
+				s.stops = append(s.stops, run)
+			}
+		}
+	}
+}
+
+// follow starts the nodes whose turn has come and leaves out those that their
+// conditions leave out.
+func (s *stepping) follow() {
+	l, r, size := s.l, s.r, 0
+	for _, m := range s.g.Next(s.rows, r.Given(), func(name string) bool { return l.job(r.App, name) != nil }) {
+		if m.State != job.Running {
+			s.set(m.Node, s.g.Unrun(m.Node, m.State, m.Error, m.Code, l.nowMs))
+			continue
+		}
+		id := s.g.NodeID(r, m.Node, l.nowMs)
+		acc := &apiv1.Accepted{
+			Run: id[:], Job: s.g.Job(m.Node), Node: s.g.Name(m.Node), Cause: r.ID[:], Trigger: string(job.ByWorkflow),
+			HasInput: m.HasInput, Input: m.Input, Priority: r.Policy.Priority, TraceParent: r.TraceParent, Kept: s.rows[m.Node].Nodes,
+		}
+		if size += proto.Size(acc); size > startBytes && len(s.starts) > 0 {
+			s.later(0)
+			return // the rest follows from the state
+		}
+		s.starts = append(s.starts, acc)
+		s.set(m.Node, s.g.Started(m.Node, id, l.nowMs))
+	}
+}
+
+func (s *stepping) record() {
+	l, r, begins := s.l, s.r, !s.r.HasNodes()
+	if s.wait || !begins && len(s.a.Nodes) == 0 && s.a.State == "" && len(s.stops) == 0 {
+		return
+	}
+	if begins || len(s.a.Nodes) > 0 || s.a.State != "" {
+		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Advanced{Advanced: s.a}})
+	}
+	if begins && r.HasNodes() && r.Policy.Timeout > 0 {
+		l.wheel.Add(r.StartedMs+r.Policy.Timeout.Milliseconds(), &onward{r})
+	}
+	for _, acc := range s.starts {
+		l.record(l.app(r.App).slots[job.SlotOf(acc.Job)], &apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: acc}})
+	}
+	for _, run := range s.stops {
+		if err := l.cancel(run, "run "+r.ID.String()+" of its workflow was cancelled"); err != nil {
+			s.later(armWindow)
+			return
+		}
+	}
+}
+
+// message is what the API shows of a live run.
+func (l *loop) message(r *job.Run) *apiv1.Run {
+	m := job.RunMessage(r.Row(), l.now)
+	m.Progress = l.progress[r.ID]
+	if !r.HasNodes() {
+		return m
+	}
+	for i, n := range r.Nodes.Rows { // the rows do not follow each step of a node's run
+		if job.State(n.State) != job.Running {
+			continue
+		}
+		if run := l.liveRun(r.App, job.RunID(n.Run)); run != nil {
+			m.Nodes[i].State, m.Nodes[i].StartedAt = string(run.State), nil
+			if run.StartedMs > 0 {
+				m.Nodes[i].StartedAt = timestamppb.New(time.UnixMilli(run.StartedMs))
+			}
+		}
+	}
+	return m
+}
+
+// explainNodes says where a run of a workflow stands.
+func explainNodes(r *job.Run) string {
+	over := 0
+	var now []string
+	for _, n := range r.Nodes.Rows {
+		switch s := job.State(n.State); {
+		case s.Terminal():
+			over++
+		case s == job.Running:
+			now = append(now, n.Name)
+		}
+	}
+	why := fmt.Sprintf("%d of its %d nodes have ended", over, len(r.Nodes.Rows))
+	if len(now) > 0 {
+		more := ""
+		if n := len(now) - 10; n > 0 {
+			now, more = now[:10], fmt.Sprintf(" and %d more", n)
+		}
+		why += "; under way: " + strings.Join(now, ", ") + more
+	}
+	return why
+}
+
+// checkNodes refuses a workflow with jobs that are not there.
+func (l *loop) checkNodes(def *apiv1.Job) error {
+	for _, n := range def.GetWorkflow().GetNodes() {
+		if n.Job != def.Name && l.job(def.App, n.Job) == nil {
+			return status.Errorf(codes.FailedPrecondition, "job %s: node %s is job %q, which app %s does not have: apply that one first", def.Name, n.Name, n.Job, def.App)
+		}
+	}
+	return nil
+}
+
+// keptBytes bounds what the runs of nested workflows keep of those before them.
+const keptBytes = 1 << 20
+
+// kept returns the nodes of a run of a workflow that has ended, for a run that goes on where it did. Runs of nested
+// workflows that did not succeed go on as well, as far as left, in bytes, reaches; beyond it they begin anew.
+func (a *runsAPI) kept(ctx context.Context, app string, id []byte, left *int) ([]*apiv1.NodeRow, error) {
+	value, ok, err := a.s.cfg.Store.Run(app, job.RunID(id))
+	if err != nil || !ok { // gone from the history: there is nothing to go on with
+		return nil, err
+	}
+	row := &apiv1.RunRow{}
+	if err := proto.Unmarshal(value, row); err != nil {
+		return nil, err
+	}
+	for _, n := range row.Nodes {
+		if ctx.Err() != nil {
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+		if job.State(n.State) == job.Succeeded || len(n.Run) != len(job.RunID{}) {
+			continue
+		}
+		nested, err := a.kept(ctx, app, n.Run, left)
+		if err != nil {
+			return nil, err
+		}
+		size := 0
+		for _, k := range nested {
+			size += proto.Size(k)
+		}
+		if size <= *left {
+			n.Nodes = nested
+			*left -= size
+		}
+	}
+	return row.Nodes, nil
+}

@@ -1,0 +1,62 @@
+package sdk
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"go.yaml.in/yaml/v3"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// PutCalendar creates or replaces a calendar and returns it as it is kept: dates
+// sorted and joined to ranges, those of an iCalendar file among them. The jobs
+// that name it are planned anew. An empty App means [DefaultApp].
+func (c *Client) PutCalendar(ctx context.Context, calendar *Calendar) (*Calendar, error) {
+	kept, err := c.calendars.PutCalendar(forApp(ctx, calendar.GetApp()), &apiv1.PutCalendarRequest{Calendar: calendar})
+	return kept, c.callError(ctx, "put calendar "+calendar.GetName(), err)
+}
+
+// Calendar returns a calendar.
+func (c *Client) Calendar(ctx context.Context, app, name string) (*Calendar, error) {
+	calendar, err := c.calendars.GetCalendar(ctx, &apiv1.GetCalendarRequest{App: appOf(app), Name: name})
+	return calendar, c.callError(ctx, "get calendar "+name, err)
+}
+
+// Calendars returns the calendars of an app by name, at most 1000.
+func (c *Client) Calendars(ctx context.Context, app string) ([]*Calendar, error) {
+	r, err := c.calendars.ListCalendars(ctx, &apiv1.ListCalendarsRequest{App: appOf(app)})
+	return r.GetCalendars(), c.callError(ctx, "list calendars", err)
+}
+
+// DeleteCalendar removes a calendar. It fails with [ErrPrecondition] while a job
+// names it.
+func (c *Client) DeleteCalendar(ctx context.Context, app, name string) error {
+	_, err := c.calendars.DeleteCalendar(ctx, &apiv1.DeleteCalendarRequest{App: appOf(app), Name: name})
+	return c.callError(ctx, "delete calendar "+name, err)
+}
+
+// ReadCalendars reads calendar documents in the forms of [ReadJobs], with the
+// fields of [Calendar]. Whether the dates make sense is for the server to say.
+func ReadCalendars(r io.Reader) ([]*Calendar, error) {
+	var calendars []*Calendar
+	err := readDocuments(r, func(n *yaml.Node) error {
+		calendar := &Calendar{}
+		if n = resolve(n); n.Kind != yaml.MappingNode {
+			return fmt.Errorf("line %d: want a calendar with fields, found %s", n.Line, kindOf(n))
+		}
+		calendars = append(calendars, calendar)
+		return readMessage(calendar.ProtoReflect(), n, "")
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read calendars: %w", err)
+	}
+	return calendars, nil
+}
+
+// WriteCalendars writes calendars as YAML documents that [ReadCalendars] reads,
+// without what the server sets.
+func WriteCalendars(w io.Writer, calendars ...*Calendar) error {
+	return writeDocuments(w, calendars, func(c *Calendar) string { return "calendar " + c.GetName() })
+}

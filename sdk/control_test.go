@@ -1,0 +1,132 @@
+package sdk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// TestControl drives what operators do against the real server.
+func TestControl(t *testing.T) {
+	ready := dev(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c, err := sdk.Dial(ctx, ready.URL, sdk.Options{Token: ready.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // every answer has come
+	if _, _, err := c.PushModule(ctx, sdk.Upload{Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+		t.Fatal(err)
+	}
+	apply := func(job *sdk.Job) {
+		t.Helper()
+		job.Handler = &sdk.Handler{Module: "greet@1"}
+		if _, err := c.Apply(ctx, job); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	t.Run("calendars", func(t *testing.T) {
+		kept, err := c.PutCalendar(ctx, &sdk.Calendar{Name: "all", Days: []string{"mon"}, Dates: []string{"2026-12-25", "2026-12-24"}})
+		if err != nil || kept.GetApp() != sdk.DefaultApp || len(kept.GetDates()) != 1 || kept.GetDates()[0] != "2026-12-24/2026-12-25" {
+			t.Fatalf("put: %v, %v", kept, err)
+		}
+		apply(&sdk.Job{Name: "mondays", Schedule: &sdk.Schedule{Cron: "0 12 * * *", Include: []string{"all"}}})
+		if err := c.DeleteCalendar(ctx, "", "all"); !errors.Is(err, sdk.ErrPrecondition) {
+			t.Errorf("delete of a calendar in use: %v", err)
+		}
+		list, err := c.Calendars(ctx, "")
+		if err != nil || len(list) != 1 || list[0].GetName() != "all" {
+			t.Errorf("list: %v, %v", list, err)
+		}
+		if err := c.Delete(ctx, "", "mondays"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.DeleteCalendar(ctx, "", "all"); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.Calendar(ctx, "", "all"); !errors.Is(err, sdk.ErrNotFound) {
+			t.Errorf("get after delete: %v", err)
+		}
+	})
+
+	t.Run("backfill", func(t *testing.T) {
+		// Paused, so that its fixed rate has planned nothing that the times could be counted from.
+		apply(&sdk.Job{Name: "often", Schedule: &sdk.Schedule{Every: "1s"}, Paused: new(true)})
+		from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		b := sdk.Backfill{Job: "often", From: from, Until: from.Add(1500 * time.Second), DryRun: true}
+		calls := 0
+		b.Progress = func(sdk.Backfilled) { calls++ }
+		done, err := c.Backfill(ctx, b)
+		if err != nil || done.Accepted != 1500 || len(done.Times) != 100 || !done.Times[0].Equal(from) || !done.Next.IsZero() || calls != 2 {
+			t.Fatalf("dry run: %+v in %d calls, %v", done, calls, err)
+		}
+		b.DryRun, b.Limit = false, 1200
+		done, err = c.Backfill(ctx, b)
+		if err != nil || done.Accepted != 1200 || !done.Next.Equal(from.Add(1200*time.Second)) {
+			t.Fatalf("the first 1200: %d accepted, next %s, %v", done.Accepted, done.Next, err)
+		}
+		b.Limit = 0
+		if done, err = c.Backfill(ctx, b); err != nil || done.Accepted != 300 || done.Existing != 1200 {
+			t.Fatalf("all of them: %d accepted, %d existing, %v", done.Accepted, done.Existing, err)
+		}
+		if _, err := c.SkipNext(ctx, "", "often"); !errors.Is(err, sdk.ErrPrecondition) {
+			t.Errorf("skip the next run of a paused job: %v", err)
+		}
+	})
+
+	t.Run("bulk", func(t *testing.T) {
+		var names []string
+		for i := range 3 {
+			names = append(names, fmt.Sprint("bulk-", i))
+			apply(&sdk.Job{Name: names[i], Schedule: &sdk.Schedule{Every: "24h"}, Labels: map[string]string{"odd": fmt.Sprint(i % 2)}})
+		}
+		if _, err := c.Bulk(ctx, sdk.Bulk{Action: sdk.BulkPause}); !errors.Is(err, sdk.ErrInvalid) {
+			t.Errorf("bulk without a choice: %v", err)
+		}
+		for range 1500 { // more names than one call takes
+			names = append(names, "none")
+		}
+		done, err := c.Bulk(ctx, sdk.Bulk{Action: sdk.BulkPause, Names: names, Labels: map[string]string{"odd": "0"}, DryRun: true})
+		if err != nil || done.Matched != 2 || done.Changed != 0 {
+			t.Errorf("dry run: %+v, %v", done, err)
+		}
+		done, err = c.Bulk(ctx, sdk.Bulk{Action: sdk.BulkDelete, Prefix: "bulk-"})
+		if err != nil || done.Changed != 3 {
+			t.Errorf("delete: %+v, %v", done, err)
+		}
+	})
+
+	t.Run("runs", func(t *testing.T) {
+		apply(&sdk.Job{Name: "nowhere", Routing: &sdk.Routing{Labels: []string{"gpu"}}})
+		run, err := c.TriggerRun(ctx, sdk.Trigger{Job: "nowhere"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		why, err := c.ExplainRun(ctx, "", run.GetId())
+		if err != nil || why.GetState() != "queued" || len(why.GetHosts()) != 1 || !strings.Contains(why.GetHosts()[0].GetWhy(), "gpu") {
+			t.Errorf("explain: %v, %v", why, err)
+		}
+		if _, err := c.RetryRun(ctx, "", run.GetId()); !errors.Is(err, sdk.ErrPrecondition) {
+			t.Errorf("retry of a run that waits: %v", err)
+		}
+		apply(&sdk.Job{Name: "shards", Fanout: &sdk.Fanout{Mode: "shards", Shards: 3}})
+		if run, err = c.TriggerRun(ctx, sdk.Trigger{Job: "shards", Input: []byte("Ada")}); err != nil {
+			t.Fatal(err)
+		}
+		if run, err = c.Wait(ctx, "", run.GetId()); err != nil || run.GetPartsSucceeded() != 3 {
+			t.Fatalf("shards: %v, %v", run, err)
+		}
+		again, err := c.RetryRun(ctx, "", run.GetId())
+		if err != nil || again.GetCause() != run.GetId() || again.GetTrigger() != "retry" || again.GetInput() != "Ada" {
+			t.Errorf("retry: %v, %v", again, err)
+		}
+	})
+}

@@ -1,0 +1,146 @@
+package sdktest
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// BulkJobs looks at all jobs in one page.
+func (s *Server) BulkJobs(_ context.Context, r *apiv1.BulkJobsRequest) (*apiv1.BulkJobsResponse, error) {
+	switch {
+	case !slices.Contains([]string{"pause", "resume", "trigger", "delete"}, r.GetAction()):
+		return nil, status.Errorf(codes.InvalidArgument, "action: %q is neither pause, resume, trigger nor delete", r.GetAction())
+	case r.GetPrefix() == "" && len(r.GetNames()) == 0 && len(r.GetLabels()) == 0 && !r.GetAll():
+		return nil, status.Error(codes.InvalidArgument, "say which jobs: by prefix, names or labels, or all of them with all")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := &apiv1.BulkJobsResponse{}
+	for key, job := range s.jobs {
+		if job.GetApp() != r.GetApp() || !wanted(r, job) {
+			continue
+		}
+		answer.Matched++
+		if r.GetDryRun() {
+			continue
+		}
+		answer.Changed++
+		switch r.GetAction() {
+		case "trigger":
+			s.startLocked(job, job.GetInput())
+		case "delete":
+			delete(s.jobs, key)
+		default:
+			job = proto.CloneOf(job)
+			job.Paused = new(r.GetAction() == "pause")
+			s.jobs[key] = job
+		}
+	}
+	return answer, nil
+}
+
+func wanted(r *apiv1.BulkJobsRequest, job *apiv1.Job) bool {
+	for k, v := range r.GetLabels() {
+		if got, ok := job.GetLabels()[k]; !ok || got != v {
+			return false
+		}
+	}
+	return strings.HasPrefix(job.GetName(), r.GetPrefix()) && (len(r.GetNames()) == 0 || slices.Contains(r.GetNames(), job.GetName()))
+}
+
+func (s *Server) RetryRun(_ context.Context, r *apiv1.RetryRunRequest) (*apiv1.Run, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, err := s.runLocked(r.GetId())
+	if err != nil {
+		return nil, err
+	}
+	if old.FinishedAt == nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "run %s is %s: only a run that has ended can be retried", r.GetId(), old.GetState())
+	}
+	job, err := s.jobLocked(old.GetApp(), old.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	run := s.startLocked(job, old.GetInput())
+	run.Trigger, run.Cause = "retry", old.GetId()
+	return proto.CloneOf(run.Run), nil
+}
+
+func (s *Server) ExplainRun(_ context.Context, r *apiv1.ExplainRunRequest) (*apiv1.ExplainRunResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	run, err := s.runLocked(r.GetId())
+	if err != nil {
+		return nil, err
+	}
+	why := "attempt 1 is on host sdktest"
+	if run.FinishedAt != nil {
+		why = "it has ended"
+	}
+	return &apiv1.ExplainRunResponse{State: run.GetState(), Why: why}, nil
+}
+
+// Calendars
+
+// PutCalendar keeps a calendar as it is: it reads neither dates nor iCalendar.
+func (s *Server) PutCalendar(_ context.Context, r *apiv1.PutCalendarRequest) (*apiv1.Calendar, error) {
+	calendar := proto.CloneOf(r.GetCalendar())
+	if calendar.GetName() == "" {
+		return nil, status.Error(codes.InvalidArgument, "name is missing")
+	}
+	if calendar.App == "" {
+		calendar.App = "default"
+	}
+	calendar.UpdatedAt = timestamppb.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dates[calendar.App+"/"+calendar.Name] = calendar
+	return calendar, nil
+}
+
+func (s *Server) GetCalendar(_ context.Context, r *apiv1.GetCalendarRequest) (*apiv1.Calendar, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calendar := s.dates[r.GetApp()+"/"+r.GetName()]
+	if calendar == nil {
+		return nil, status.Errorf(codes.NotFound, "there is no calendar %q in app %q", r.GetName(), r.GetApp())
+	}
+	return calendar, nil
+}
+
+func (s *Server) ListCalendars(_ context.Context, r *apiv1.ListCalendarsRequest) (*apiv1.ListCalendarsResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := &apiv1.ListCalendarsResponse{}
+	for _, calendar := range s.dates {
+		if calendar.GetApp() == r.GetApp() {
+			answer.Calendars = append(answer.Calendars, calendar)
+		}
+	}
+	slices.SortFunc(answer.Calendars, func(a, b *apiv1.Calendar) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return answer, nil
+}
+
+func (s *Server) DeleteCalendar(ctx context.Context, r *apiv1.DeleteCalendarRequest) (*apiv1.DeleteCalendarResponse, error) {
+	if _, err := s.GetCalendar(ctx, &apiv1.GetCalendarRequest{App: r.GetApp(), Name: r.GetName()}); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, job := range s.jobs {
+		if job.GetApp() == r.GetApp() && slices.Contains(slices.Concat(job.GetSchedule().GetInclude(), job.GetSchedule().GetExclude()), r.GetName()) {
+			return nil, status.Errorf(codes.FailedPrecondition, "calendar %s is named by job %s", r.GetName(), job.GetName())
+		}
+	}
+	delete(s.dates, r.GetApp()+"/"+r.GetName())
+	return &apiv1.DeleteCalendarResponse{}, nil
+}
