@@ -21,7 +21,7 @@ func (b *bench) cost(ctx context.Context) error {
 	b.note("cost of %d timers", b.size.timers)
 	parties := []party{&ours{}, &afterFunc{}, &russellLuo{}}
 	prices := map[string][]price{}
-	for round := range 3 {
+	for round := range b.size.costs {
 		for _, p := range parties {
 			if err := ctx.Err(); err != nil {
 				return err

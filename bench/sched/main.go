@@ -1,16 +1,23 @@
-// Command sched measures the scheduler's timers beside those of others, in one
-// run on one machine. docs/benchmarks.md says what each row means.
+// Command sched measures the scheduler: its timers beside those of others, the
+// whole server under many jobs, and runs from end to end beside River and Asynq.
+// docs/benchmarks.md says what each row means.
 //
-//	go run ./sched [-o json] [--short]
+//	go run ./sched [-o json] [--short] [--dir DIR] [--only REGEXP] [--postgres DSN] [--redis HOST:PORT]
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"syscall"
 	"time"
 
@@ -29,14 +36,47 @@ func main() {
 // sizes say how much work the rows are measured over.
 type sizes struct {
 	timers int           // that are live in each row
+	costs  int           // rounds of each cost; the least counts
 	rounds int           // of each lateness; the parties take turns
 	window time.Duration // over which the deadlines of a round lie
 	fires  int           // that none may be early of
+
+	jobs    int           // that are made and changed
+	settle  time.Duration // before the memory of the server is read
+	herd    int           // jobs that are due in one second
+	singles int           // runs, one at a time
+	stored  int           // jobs of the server that runs from end to end
+	runs    int           // of e2e/batch100
+	waiting int           // runs of e2e/waiting1024
+	peers   int           // runs of each load on each peer
 }
 
 var (
-	full  = sizes{timers: 1_000_000, rounds: 21, window: 300 * time.Millisecond, fires: 10_000_000}
-	short = sizes{timers: 1_000_000, rounds: 5, window: 300 * time.Millisecond, fires: 1_000_000}
+	full = sizes{
+		timers: 1_000_000, costs: 3, rounds: 21, window: 300 * time.Millisecond, fires: 10_000_000,
+		jobs: 1_000_000, settle: 10 * time.Second, herd: 100_000, singles: 1000,
+		stored: 1_000_000, runs: 2_000_000, waiting: 1_000_000, peers: 50_000,
+	}
+	short = sizes{
+		timers: 1_000_000, costs: 1, rounds: 3, window: 300 * time.Millisecond, fires: 300_000,
+		jobs: 50_000, settle: time.Second, herd: 20_000, singles: 150,
+		stored: 100_000, runs: 100_000, waiting: 50_000, peers: 4_000,
+	}
+)
+
+// options are what the command line chooses.
+type options struct {
+	size     sizes
+	full     bool           // the goals of memory and time that only hold for so many are judged
+	only     *regexp.Regexp // of the names of the rows
+	postgres string         // DSN
+	redis    string         // host:port
+}
+
+// The databases that `task peers` starts.
+const (
+	postgresDefault = "postgres://postgres@127.0.0.1:15432/postgres?sslmode=disable"
+	redisDefault    = "127.0.0.1:16379"
 )
 
 func run(ctx context.Context, args []string, out, notes io.Writer) error {
@@ -44,47 +84,128 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	flags.SetOutput(notes)
 	format := flags.String("o", "table", "form of the output: table or json")
 	small := flags.Bool("short", false, "the same work, smaller")
+	parent := flags.String("dir", ".", "directory on the disk to measure; what is made in it is removed")
+	only := flags.String("only", "", "measure the rows whose names match this regular expression")
+	o := options{size: full, full: true}
+	flags.StringVar(&o.postgres, "postgres", cmp.Or(os.Getenv("WHEELWORK_BENCH_POSTGRES"), postgresDefault),
+		"DSN of the PostgreSQL for River; default $WHEELWORK_BENCH_POSTGRES, or the one of `task peers`")
+	flags.StringVar(&o.redis, "redis", cmp.Or(os.Getenv("WHEELWORK_BENCH_REDIS"), redisDefault),
+		"HOST:PORT of the Redis for Asynq; default $WHEELWORK_BENCH_REDIS, or the one of `task peers`")
 	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
 		return err
 	}
 	if *format != "table" && *format != "json" {
 		return fmt.Errorf("-o %q: want table or json", *format)
 	}
-	size := full
 	if *small {
-		size = short
+		o.size, o.full = short, false
 	}
-	r, err := measure(ctx, size, notes)
-	if err != nil {
+	var err error
+	if o.only, err = regexp.Compile(*only); err != nil {
+		return fmt.Errorf("--only: %w", err)
+	}
+	// What was measured before something failed is told too.
+	r, err := measure(ctx, o, *parent, notes)
+	if r == nil {
 		return err
 	}
 	if *format == "json" {
-		return r.WriteJSON(out)
+		return errors.Join(err, r.WriteJSON(out))
 	}
-	return r.WriteTable(out)
+	return errors.Join(err, r.WriteTable(out))
 }
 
-// measure runs the parts of the benchmark, one after another, so that none
-// disturbs another.
-func measure(ctx context.Context, size sizes, notes io.Writer) (*report.Report, error) {
-	machine, err := report.ReadMachine(os.TempDir())
+// part is a piece of the benchmark that can be left out.
+type part struct {
+	rows []string // that it makes, all of them
+	run  func(*bench, context.Context) error
+}
+
+// parts run one after another, so that none disturbs another.
+var parts = []part{
+	{[]string{
+		"timer/insert/1e6", "timer/insert/1e6/timingwheel", "timer/cancel/1e6", "timer/cancel/1e6/timingwheel", "timer/gc",
+		"timer/gc/timingwheel", "timer/bytes", "timer/bytes/AfterFunc", "timer/bytes/timingwheel",
+	}, (*bench).cost},
+	{[]string{"timer/idle"}, (*bench).idle},
+	{[]string{
+		"late/5k/p99", "late/5k/p99/absolute", "late/5k/p99/timingwheel", "late/5k/p99/floor", "late/5k/p50", "late/5k/p50/floor",
+		"late/100k/p99", "late/100k/p99/timingwheel", "late/100k/p99/floor", "late/100k/p50", "late/100k/p50/floor",
+	}, (*bench).late},
+	{[]string{"early"}, (*bench).early},
+	{[]string{"server/create", "server/update", "server/rss", "server/restart"}, (*bench).server},
+	{[]string{
+		"herd/100k/lost", "herd/100k/doubled", "herd/100k/p50", "herd/100k/p99", "herd/100k/rate", "herd/100k/other/p99",
+	}, (*bench).herd},
+	{[]string{"idle/start/p50", "idle/start/p99", "idle/end/p50", "idle/end/p99"}, (*bench).singly},
+	{slices.Concat([]string{
+		"e2e/batch100", "e2e/batch100/cpu", "e2e/batch100/vs-river", "e2e/batch100/vs-asynq",
+		"e2e/waiting1024", "e2e/waiting1024/cpu", "e2e/waiting1024/vs-river", "e2e/waiting1024/vs-asynq",
+	}, history), (*bench).endToEnd},
+}
+
+// measure runs the parts in a directory of its own below parent. With an error
+// it returns what was measured before it, if anything was.
+func measure(ctx context.Context, o options, parent string, notes io.Writer) (_ *report.Report, err error) {
+	dir, err := os.MkdirTemp(parent, "wheelwork-bench-")
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{size: size, notes: notes, report: &report.Report{Bench: "sched", Machine: machine}}
-	for _, part := range []func(context.Context) error{b.cost, b.idle, b.late, b.early} {
-		if err := part(ctx); err != nil {
-			return nil, err
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	machine, err := report.ReadMachine(dir)
+	if err != nil {
+		return nil, err
+	}
+	if machine.DiskFS == "tmpfs" {
+		return nil, fmt.Errorf("%s is in memory (tmpfs), where nothing is durable: name one on a disk with --dir", parent)
+	}
+	b := &bench{options: o, dir: dir, notes: notes, report: &report.Report{Bench: "sched", Machine: machine}}
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		b.note("load average at the start: %s", bytes.TrimSpace(load))
+	}
+	for _, p := range parts {
+		if !b.wants(p.rows...) {
+			continue
+		}
+		if err = cmp.Or(ctx.Err(), p.run(b, ctx)); err != nil {
+			break
 		}
 	}
-	return b.report, nil
+	b.report.Rows = slices.DeleteFunc(b.report.Rows, func(r report.Row) bool { return !b.wants(r.Name) })
+	switch {
+	case len(b.report.Rows) > 0:
+		return b.report, err
+	case err == nil:
+		err = fmt.Errorf("--only %q: no row has such a name", o.only)
+	}
+	return nil, err
 }
 
 // bench is one run of the benchmark.
 type bench struct {
-	size   sizes
+	options
+	dir    string // absolute, on the disk to measure
+	binary string // once it is built
 	notes  io.Writer
 	report *report.Report
+}
+
+// wants reports whether one of the rows is to be measured.
+func (b *bench) wants(rows ...string) bool { return slices.ContainsFunc(rows, b.only.MatchString) }
+
+// atFull is a goal that was set for the numbers of the full form. Of fewer it
+// would say nothing.
+func (b *bench) atFull(g *report.Goal) *report.Goal {
+	if !b.full {
+		return nil
+	}
+	return g
 }
 
 func (b *bench) note(format string, args ...any) {

@@ -6,6 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,56 +18,174 @@ import (
 	"github.com/wheelworkhq/wheelwork/bench/internal/report"
 )
 
-// tiny is the whole benchmark over next to nothing.
-var tiny = sizes{timers: 1000, rounds: 1, window: 20 * time.Millisecond, fires: 2000}
+// tiny is the whole benchmark over next to nothing. The peers are where nobody is.
+func tiny(t *testing.T, only string) options {
+	t.Helper()
+	return options{
+		size: sizes{
+			timers: 1000, costs: 3, rounds: 1, window: 20 * time.Millisecond, fires: 2000,
+			jobs: 100, settle: time.Millisecond, herd: 100, singles: 5, stored: 100, runs: 2000, waiting: 1500, peers: 10,
+		},
+		only:     regexp.MustCompile(only),
+		postgres: "postgres://nobody@127.0.0.1:1/nothing", redis: "127.0.0.1:1",
+	}
+}
 
+// disk is a directory that is on a disk if the sources are.
+func disk(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(".", "test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		left, err := os.ReadDir(dir)
+		if err != nil || len(left) > 0 {
+			t.Errorf("it left %v: %v", left, err)
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return dir
+}
+
+// TestMeasure runs every part: its own checks hold, it makes the rows that it
+// says, and the JSON has their form.
 func TestMeasure(t *testing.T) {
-	r, err := measure(t.Context(), tiny, io.Discard)
+	r, err := measure(t.Context(), tiny(t, ""), disk(t), t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
 	if err := r.WriteJSON(&out); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v: %+v", err, r.Rows)
 	}
-	var got report.Report
-	d := json.NewDecoder(strings.NewReader(strings.ReplaceAll(out.String(), `"goal":"`, `"x":"`))) // a goal is not read back
+	var got struct {
+		Bench   string
+		Machine report.Machine
+		Rows    []struct {
+			Name, Unit, Skipped, Note string
+			Value                     float64
+			Anchor                    *string
+			Ratio                     *float64
+			Goal                      *string
+			Met                       *bool
+		}
+	}
+	d := json.NewDecoder(&out)
 	if err := d.Decode(&got); err != nil {
 		t.Fatal(err)
 	}
-	var names []string
+	if got.Bench != "sched" || got.Machine.CPUs < 1 {
+		t.Errorf("%+v", got)
+	}
+	var names, want []string
+	for _, p := range parts {
+		want = append(want, p.rows...)
+	}
+	mayBeNothing := []string{
+		"early", "timer/idle", "herd/100k/lost", "herd/100k/doubled", "herd/100k/p50", "herd/100k/p99", "herd/100k/other/p99",
+	}
 	for _, row := range got.Rows {
 		names = append(names, row.Name)
-		if row.Value <= 0 && row.Name != "early" && row.Name != "timer/idle" {
+		switch {
+		case strings.Contains(row.Name, "/vs-"):
+			if !strings.Contains(row.Skipped, "task peers") || row.Goal == nil || *row.Goal != ">=10" || row.Met != nil {
+				t.Errorf("a peer that is not there: %+v", row)
+			}
+		case row.Value <= 0 && !slices.Contains(mayBeNothing, row.Name):
 			t.Errorf("%s: %g", row.Name, row.Value)
+		case row.Unit == "" || row.Skipped != "":
+			t.Errorf("%+v", row)
+		}
+		for _, nothing := range []string{"early", "herd/100k/lost", "herd/100k/doubled"} {
+			if row.Name == nothing && (row.Value != 0 || row.Met == nil || !*row.Met) {
+				t.Errorf("%+v", row)
+			}
 		}
 	}
-	for _, want := range []string{
-		"timer/insert/1e6", "timer/cancel/1e6", "timer/bytes", "timer/gc", "timer/idle",
-		"late/5k/p99", "late/5k/p99/absolute", "late/5k/p99/floor", "late/5k/p99/timingwheel", "late/100k/p99", "early",
-	} {
-		if !slices.Contains(names, want) {
-			t.Errorf("there is no row %s in %q", want, names)
-		}
+	slices.Sort(names)
+	slices.Sort(want)
+	if !slices.Equal(names, want) {
+		t.Errorf("rows %q, want %q", names, want)
 	}
-	if last := got.Rows[len(got.Rows)-1]; last.Name != "early" || last.Value != 0 || !strings.HasPrefix(last.Note, "of ") {
-		t.Errorf("%+v", last)
+}
+
+func TestOnly(t *testing.T) {
+	r, err := measure(t.Context(), tiny(t, "^early$|timer/gc$"), disk(t), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Rows) != 2 || r.Rows[0].Name != "timer/gc" || r.Rows[1].Name != "early" {
+		t.Errorf("%+v", r.Rows)
+	}
+	if r, err := measure(t.Context(), tiny(t, "^nothing$"), disk(t), t.Output()); err == nil || r != nil {
+		t.Errorf("no row was asked for: %v, %v", r, err)
 	}
 }
 
 func TestFlags(t *testing.T) {
-	for _, args := range [][]string{{"-o", "xml"}, {"--nothing"}} {
+	for _, args := range [][]string{{"-o", "xml"}, {"--nothing"}, {"--only", "("}, {"--dir", "/nowhere/at/all"}} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%q was taken", args)
 		}
 	}
 }
 
+// TestPeers puts a load on each peer that is there.
+func TestPeers(t *testing.T) {
+	for _, p := range []struct {
+		peer
+		address string
+	}{{riverPeer, postgresDefault}, {asynqPeer, redisDefault}} {
+		t.Run(p.name, func(t *testing.T) {
+			for _, l := range []load{{runs: 250, producers: 4, batch: 100}, {runs: 100, producers: 64, batch: 1}} {
+				b := &bench{notes: t.Output()}
+				took, err := b.measurePeer(t.Context(), p.peer, p.address, l)
+				var why missing
+				if errors.As(err, &why) {
+					if os.Getenv("WHEELWORK_REQUIRE") == "all" {
+						t.Fatalf("%v, and WHEELWORK_REQUIRE=all", why)
+					}
+					t.Skip(why)
+				}
+				if err != nil || took <= 0 {
+					t.Errorf("%+v: %v, %v", l, took, err)
+				}
+			}
+		})
+	}
+}
+
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := measure(ctx, full, io.Discard); !errors.Is(err, context.Canceled) {
+	o := tiny(t, "")
+	o.size = full
+	if _, err := measure(ctx, o, disk(t), io.Discard); !errors.Is(err, context.Canceled) {
 		t.Fatalf("%v", err)
+	}
+}
+
+func TestFixturesMatchTheirSources(t *testing.T) {
+	tool, err := exec.LookPath("wat2wasm")
+	if err != nil {
+		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
+			t.Fatal("wat2wasm is missing and WHEELWORK_REQUIRE=all")
+		}
+		t.Skip("needs wat2wasm (Debian package wabt), which is not installed")
+	}
+	for name, code := range map[string][]byte{"clock": clockModule, "trivial": trivialModule} {
+		out := filepath.Join(t.TempDir(), "out.wasm")
+		if msg, err := exec.Command(tool, filepath.Join("testdata", name+".wat"), "-o", out).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, msg)
+		}
+		want, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(code, want) {
+			t.Errorf("testdata/%s.wasm is not what its source makes: build it again", name)
+		}
 	}
 }
 

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/wheelworkhq/wheelwork/bench/internal/report"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// load is what producers do: each hands in so many pieces of work at once, and
+// goes on when they are durable, until there are runs of them.
+type load struct {
+	row              string
+	runs             int
+	producers, batch int
+	goal             *report.Goal // in runs a second
+	versus           *report.Goal // as a multiple of a peer's
+}
+
+// loads are the two ways to hand in work: much at a time, and one by one by
+// many who wait.
+func (b *bench) loads() []load {
+	return []load{
+		{"e2e/batch100", b.size.runs, 64, 100, report.AtLeast(150_000), report.AtLeast(10)},
+		{"e2e/waiting1024", b.size.waiting, 1024, 1, report.AtLeast(100_000), report.AtLeast(10)},
+	}
+}
+
+// endToEnd measures runs from the call of a producer to their durable end, with
+// many jobs stored, beside the queues of others.
+func (b *bench) endToEnd(ctx context.Context) (err error) {
+	d, err := b.start(ctx, "e2e")
+	if err != nil {
+		return err
+	}
+	defer d.stop(&err)
+	if err := d.push(ctx, "", "trivial", trivialModule); err != nil {
+		return err
+	}
+	if _, err := b.store(ctx, d, b.size.stored, time.Now().Add(calm).UTC(), ""); err != nil {
+		return err
+	}
+	warm := load{row: "warm up", runs: b.size.stored / 10, producers: 64, batch: 100}
+	if _, err := b.run(ctx, d, warm); err != nil {
+		return err
+	}
+	rates := map[string]float64{}
+	for _, l := range b.loads() {
+		if !b.wants(l.row, l.row+"/cpu", l.row+"/vs-river", l.row+"/vs-asynq") && !(l.batch > 1 && b.wants(history...)) {
+			continue
+		}
+		before, err := d.cpu()
+		if err != nil {
+			return err
+		}
+		did, err := b.run(ctx, d, l)
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.row, err)
+		}
+		after, err := d.cpu()
+		if err != nil {
+			return err
+		}
+		rates[l.row] = float64(l.runs) / did.took.Seconds()
+		b.report.Add(l.row, rates[l.row], "runs/s", l.goal)
+		b.report.Note(fmt.Sprintf("%d runs of %d jobs", l.runs, b.size.stored))
+		b.report.Add(l.row+"/cpu", float64((after-before).Microseconds())/float64(l.runs), "core-µs/run", nil)
+		if l.batch > 1 && b.wants(history...) {
+			if err := b.history(ctx, d, did.ids); err != nil {
+				return err
+			}
+		}
+	}
+	if err := d.end(syscall.SIGTERM); err != nil { // the peers have the machine for themselves
+		return err
+	}
+	return b.peers(ctx, rates)
+}
+
+// done is what a load did.
+type done struct {
+	took time.Duration
+	ids  []string
+}
+
+// run puts a load on the server. It is over when the last run has ended, and a
+// list shows it.
+func (b *bench) run(ctx context.Context, d *dev, l load) (done, error) {
+	var acknowledged atomic.Int64
+	defer b.progress(l.row, l.runs, &acknowledged)()
+	before, err := d.Overview(ctx, "")
+	if err != nil {
+		return done{}, err
+	}
+	var left atomic.Int64
+	left.Store(int64(l.runs))
+	var mu sync.Mutex
+	var did done
+	var last, lastJob string
+	begin := time.Now()
+	group, ctx2 := errgroup.WithContext(ctx)
+	for p := range l.producers {
+		group.Go(func() error {
+			r := rand.New(rand.NewPCG(uint64(p), uint64(l.producers)))
+			var ids []string
+			var job string
+			batch := make([]*sdk.Pending, 0, l.batch)
+			for {
+				batch = batch[:0]
+				for len(batch) < l.batch && left.Add(-1) >= 0 {
+					job = stored(r.IntN(b.size.stored))
+					batch = append(batch, d.TriggerAsync(ctx2, sdk.Trigger{Job: job}))
+				}
+				for _, p := range batch {
+					answer, err := p.Wait(ctx2)
+					if err != nil {
+						return err
+					}
+					ids = append(ids, answer.RunID)
+				}
+				acknowledged.Add(int64(len(batch)))
+				if len(batch) < l.batch {
+					break
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			did.ids = append(did.ids, ids...)
+			if len(ids) > 0 {
+				last, lastJob = ids[len(ids)-1], job
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return done{}, err
+	}
+	if err := d.awaitEnds(ctx, "", before.GetSucceededTotal()+before.GetFailedTotal()+int64(l.runs)); err != nil {
+		return done{}, err
+	}
+	if err := poll(ctx, time.Millisecond, func() (bool, error) { return d.lists(ctx, lastJob, last) }); err != nil {
+		return done{}, err
+	}
+	did.took = time.Since(begin)
+	return did, d.check(ctx, before, did.ids)
+}
+
+// lists reports whether the list of a job's runs shows that a run has succeeded.
+func (d *dev) lists(ctx context.Context, job, id string) (bool, error) {
+	for run, err := range d.Runs(ctx, sdk.RunQuery{Job: job, Limit: 100}) {
+		if err != nil {
+			return false, err
+		}
+		if run.GetId() == id {
+			return run.GetState() == sdk.Succeeded, nil
+		}
+	}
+	return false, nil
+}
+
+// check makes sure that the acknowledged runs are as many as have succeeded
+// since, each with an id of its own, and looks at some of them.
+func (d *dev) check(ctx context.Context, before *sdk.Overview, ids []string) error {
+	after, err := d.Overview(ctx, "")
+	if err != nil {
+		return err
+	}
+	succeeded := after.GetSucceededTotal() - before.GetSucceededTotal()
+	if failed := after.GetFailedTotal() - before.GetFailedTotal(); failed != 0 || succeeded != int64(len(ids)) {
+		return fmt.Errorf("%d runs were acknowledged, %d succeeded, %d did not", len(ids), succeeded, failed)
+	}
+	slices.Sort(ids)
+	if len(slices.Compact(slices.Clone(ids))) != len(ids) {
+		return errors.New("one run was acknowledged to two triggers")
+	}
+	const some = 200
+	for i := 0; i < len(ids); i += max(len(ids)/some, 1) {
+		run, err := d.Run(ctx, "", ids[i])
+		if err != nil {
+			return err
+		}
+		if run.GetState() != sdk.Succeeded {
+			return fmt.Errorf("run %s is %s: %s", ids[i], run.GetState(), run.GetError())
+		}
+	}
+	return nil
+}
+
+// history is the rows about what has ended.
+var history = []string{"history/id/p99", "history/page/p99"}
+
+// history measures how long it takes to read one run, and a page of a list, of
+// those that have ended.
+func (b *bench) history(ctx context.Context, d *dev, ids []string) error {
+	const asks = 200
+	b.note("read the history: %d times each", asks)
+	r := rand.New(rand.NewPCG(5, 5))
+	one := func() error {
+		_, err := d.Run(ctx, "", ids[r.IntN(len(ids))])
+		return err
+	}
+	// What the pages of the console ask for.
+	queries := []func() sdk.RunQuery{
+		func() sdk.RunQuery { return sdk.RunQuery{} },
+		func() sdk.RunQuery { return sdk.RunQuery{Job: stored(r.IntN(b.size.stored))} },
+		func() sdk.RunQuery { return sdk.RunQuery{State: sdk.Succeeded} },
+		func() sdk.RunQuery { return sdk.RunQuery{State: "unsuccessful"} },
+	}
+	page := func() error {
+		q := queries[r.IntN(len(queries))]()
+		q.Limit = 50
+		for _, err := range d.Runs(ctx, q) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for i, ask := range []func() error{one, page} {
+		var took []time.Duration
+		for range asks {
+			begin := time.Now()
+			if err := ask(); err != nil {
+				return fmt.Errorf("%s: %w", history[i], err)
+			}
+			took = append(took, time.Since(begin))
+		}
+		slices.Sort(took)
+		b.report.Add(history[i], quantile(took, 0.99), "ms", []*report.Goal{report.AtMost(1), report.AtMost(10)}[i])
+		b.report.Note(fmt.Sprintf("%d asks of %d runs", asks, len(ids)))
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/bench/internal/report"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// trivialModule does nothing, successfully. The host gives each run a clean instance.
+//
+//go:embed testdata/trivial.wasm
+var trivialModule []byte
+
+// trivial is the module in each app that uses it.
+const trivial = "trivial@1"
+
+// build makes the binary as a release is made, unless it was made before.
+func (b *bench) build(ctx context.Context) error {
+	if b.binary != "" {
+		return nil
+	}
+	b.note("build the binary")
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/wheelworkhq/wheelwork").Output()
+	if err != nil {
+		return fmt.Errorf("find the sources of wheelwork (run this in the folder bench): %w", err)
+	}
+	binary := filepath.Join(b.dir, "wheelwork")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "./cmd/wheelwork")
+	cmd.Dir = strings.TrimSpace(string(root))
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the binary: %w\n%s", err, text)
+	}
+	b.binary = binary
+	return nil
+}
+
+// dev is a process of `wheelwork dev`, nameserver, server and one host, and a
+// client of it.
+type dev struct {
+	*sdk.Client
+	cmd   *exec.Cmd
+	says  bytes.Buffer  // its standard error; complete when the process has ended
+	took  time.Duration // from its execution until it was ready
+	ended bool
+}
+
+// start starts a dev on the data directory of that name.
+func (b *bench) start(ctx context.Context, data string) (*dev, error) {
+	if err := b.build(ctx); err != nil {
+		return nil, err
+	}
+	d := &dev{cmd: exec.CommandContext(ctx, b.binary, "dev", "--data", filepath.Join(b.dir, data),
+		"--listen", "127.0.0.1:0", "--sample=false", "-o", "json")}
+	d.cmd.Stderr = &d.says
+	d.cmd.Cancel = func() error { return d.cmd.Process.Signal(syscall.SIGTERM) }
+	d.cmd.WaitDelay = time.Minute
+	out, err := d.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	if err := d.cmd.Start(); err != nil {
+		return nil, err
+	}
+	var ready struct{ URL, Token string }
+	err = json.NewDecoder(out).Decode(&ready)
+	d.took = time.Since(begin)
+	if err == nil {
+		d.Client, err = sdk.Dial(ctx, ready.URL, sdk.Options{Token: ready.Token})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("wheelwork dev did not become ready: %w", errors.Join(err, d.end(syscall.SIGTERM)))
+	}
+	return d, nil
+}
+
+// end ends the process, in order or not, and waits for it. An end by SIGKILL is
+// no error.
+func (d *dev) end(how syscall.Signal) error {
+	if d.ended {
+		return nil
+	}
+	d.ended = true
+	if d.Client != nil {
+		_ = d.Close() // every answer has come, or nobody waits for it any more
+	}
+	// A process that has ended already has its reason told by Wait.
+	if err := d.cmd.Process.Signal(how); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	if err := d.cmd.Wait(); err != nil && how != syscall.SIGKILL {
+		return fmt.Errorf("wheelwork dev: %w\n%s", err, d.says.Bytes())
+	}
+	return nil
+}
+
+// stop ends the process in order. It is for a defer: it adds its error to the
+// function's.
+func (d *dev) stop(err *error) { *err = errors.Join(*err, d.end(syscall.SIGTERM)) }
+
+// resident returns the bytes of memory that the process holds.
+func (d *dev) resident() (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	return report.Kilobytes(status, "VmRSS"), nil
+}
+
+// cpu returns the processor time that the process has used, to 10 ms.
+func (d *dev) cpu() (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	// The name of the program is in brackets and may hold anything.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/PID/stat: %q", stat)
+	}
+	var ticks int64
+	for _, f := range fields[11:13] { // utime and stime, in hundredths of a second
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/PID/stat: %w", err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, nil
+}
+
+// push uploads a module to an app; "" is the default one.
+func (d *dev) push(ctx context.Context, app, name string, code []byte) error {
+	_, _, err := d.PushModule(ctx, sdk.Upload{App: app, Name: name, Version: "1", Code: code})
+	return err
+}
+
+// patience is how long nothing may move before a part gives up.
+const patience = time.Minute
+
+// awaitEnds returns when that many runs of an app have ended since its data was new.
+func (d *dev) awaitEnds(ctx context.Context, app string, want int64) error {
+	var last int64
+	moved := time.Now()
+	return poll(ctx, 2*time.Millisecond, func() (bool, error) {
+		o, err := d.Overview(ctx, app)
+		if err != nil {
+			return false, err
+		}
+		ended := o.GetSucceededTotal() + o.GetFailedTotal()
+		if ended != last {
+			last, moved = ended, time.Now()
+		}
+		if ended < want && time.Since(moved) > patience {
+			return false, fmt.Errorf("%d runs do not end: %d queued, %d running", want-ended, o.GetQueued(), o.GetRunning())
+		}
+		return ended >= want, nil
+	})
+}
+
+// poll asks until the answer is yes.
+func poll(ctx context.Context, every time.Duration, ask func() (bool, error)) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if yes, err := ask(); yes || err != nil {
+			return err
+		}
+		if err := await(ctx, tick.C); err != nil {
+			return err
+		}
+	}
+}
+
+func await(ctx context.Context, c <-chan time.Time) error {
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// progress tells every few seconds how far something is, until it is stopped.
+func (b *bench) progress(what string, of int, done *atomic.Int64) (stop func()) {
+	b.note("%s: %d", what, of)
+	quit := make(chan struct{})
+	var told sync.WaitGroup
+	told.Go(func() {
+		tick := time.NewTicker(5 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				b.note("%s: %d of %d", what, done.Load(), of)
+			case <-quit:
+				return
+			}
+		}
+	})
+	return func() { close(quit); told.Wait() }
+}
