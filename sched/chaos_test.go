@@ -208,11 +208,17 @@ func (s *sim) definition(name string) *apiv1.Job {
 	r := s.r
 	d := &apiv1.Job{
 		Name: name, Input: "first", Timeout: "5s", Priority: int32(r.IntN(21) - 10), Schedule: s.schedule(),
-		Retry:   &apiv1.Retry{Max: int32(r.IntN(4)), First: "300ms", Jitter: pick(r, 0, 0.5), Backoff: pick(r, "", "fixed")},
-		Overlap: pick(r, nil, &apiv1.Overlap{Policy: "parallel", Limit: 2}, &apiv1.Overlap{Policy: "queue"}, &apiv1.Overlap{Policy: "queue", Limit: 2}, &apiv1.Overlap{Policy: "discard"}, &apiv1.Overlap{Policy: "cover"}),
+		Retry: &apiv1.Retry{Max: int32(r.IntN(4)), First: "300ms", Jitter: pick(r, 0, 0.5), Backoff: pick(r, "", "fixed")},
+		Overlap: pick(
+			r, nil, &apiv1.Overlap{Policy: "parallel", Limit: 2}, &apiv1.Overlap{Policy: "queue"},
+			&apiv1.Overlap{Policy: "queue", Limit: 2}, &apiv1.Overlap{Policy: "discard"}, &apiv1.Overlap{Policy: "cover"},
+		),
 	}
 	if d.Schedule != nil {
-		d.Misfire = pick(r, nil, nil, &apiv1.Misfire{Policy: "skip", Threshold: "2s"}, &apiv1.Misfire{Policy: "fire_all"}, &apiv1.Misfire{Policy: "fire_all", Max: 3, Threshold: "1s", Window: "20s"})
+		d.Misfire = pick(
+			r, nil, nil, &apiv1.Misfire{Policy: "skip", Threshold: "2s"}, &apiv1.Misfire{Policy: "fire_all"},
+			&apiv1.Misfire{Policy: "fire_all", Max: 3, Threshold: "1s", Window: "20s"},
+		)
 	}
 	if s.chance(4) {
 		d.Deadline = pick(r, "2s", "20s")
@@ -452,7 +458,7 @@ func (s *sim) troubleHost() {
 	s.sleep(time.Second)
 }
 
-// live lists runs that have not ended.
+// list returns the newest runs in a state.
 func (s *sim) list(state string, size int32) []*apiv1.Run {
 	resp, err := s.c.runs.ListRuns(s.t.Context(), &apiv1.ListRunsRequest{State: state, PageSize: size})
 	if err != nil {
