@@ -42,8 +42,11 @@ func (t *tally) handOn(c metric.Int64Counter) {
 	}
 }
 
-// count adds one to a tally of an app.
+// count adds one to a tally of an app; nil is one of a trigger or state that only a later version knows.
 func (l *loop) count(a *app, t *tally) {
+	if t == nil {
+		return
+	}
 	t.n++
 	if !a.labels.counted {
 		a.labels.counted = true

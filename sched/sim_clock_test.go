@@ -18,7 +18,7 @@ func turnedBack() (l *loop, a *app, setBack func()) {
 	now := time.Now()
 	l = &loop{
 		apps: map[string]*app{}, wheel: wheel.New[any](now.UnixMilli()), sweepAt: leastSweep,
-		rates: map[jobKey]*bucket{}, hosts: map[string]*host{},
+		rates: map[jobKey]*bucket{}, hosts: map[string]*host{}, lines: map[jobKey]*line{}, hub: newHub(),
 	}
 	l.setNow(now)
 	a = &app{name: "a"}
@@ -101,5 +101,30 @@ func TestRateAfterTheClockWasSetBack(t *testing.T) {
 	l.nowMs += 500
 	if !start() || start() {
 		t.Error("half a second later there is not one start")
+	}
+}
+
+// A run that stood in line when the clock was set back before its time may be
+// revoked: it leaves the line.
+func TestRevokedLeavesTheLine(t *testing.T) {
+	l, a, setBack := turnedBack()
+	const name = "j"
+	put := &apiv1.JobPut{Job: &apiv1.Job{App: "a", Name: name, Overlap: &apiv1.Overlap{Policy: "queue"}}, Rescheduled: true}
+	apply(a, name, &apiv1.Record{AtMs: l.nowMs, Kind: &apiv1.Record_JobPut{JobPut: put}})
+	for _, planned := range []int64{l.nowMs - 2, l.nowMs - 1} {
+		fx := apply(a, name, &apiv1.Record{AtMs: planned, Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{
+			{Job: name, PlannedMs: planned},
+		}}}})
+		l.admit(fx[len(fx)-1].Run)
+	}
+	if ln := l.lines[jobKey{"a", name}]; ln == nil || len(ln.in) != 1 || len(ln.held) != 1 {
+		t.Fatalf("the line is %+v", ln)
+	}
+	setBack()
+	for _, e := range apply(a, name, &apiv1.Record{AtMs: l.nowMs, Kind: &apiv1.Record_JobPut{JobPut: put}}) {
+		l.perform(&e)
+	}
+	if len(l.lines) != 0 {
+		t.Errorf("the line is %+v", l.lines[jobKey{"a", name}])
 	}
 }
