@@ -21,7 +21,7 @@ func (j *Job) Row() *apiv1.JobRow {
 	r := &apiv1.JobRow{
 		Definition: j.def, NextMs: j.NextMs, ShownNextMs: j.shownNextMs(),
 		Live: j.Live, Succeeded: j.Succeeded, Failed: j.Failed,
-		LastState: string(j.LastState), LastEndMs: j.LastEndMs, Planned: j.Planned, Met: slices.Clone(j.met),
+		LastState: string(j.LastState), LastEndMs: j.LastEndMs, Planned: j.Planned, Met: slices.Clone(j.met), GivenMs: slices.Clone(j.given),
 	}
 	if j.Route != nil {
 		r.Route = routeRow(j.Route)
@@ -39,7 +39,7 @@ func (s *Slot) LoadJob(row *apiv1.JobRow) error {
 		return fmt.Errorf("decode job: %w", err)
 	}
 	j := &Job{
-		Name: d.Name, Revision: d.Revision, Etag: d.Etag, NextMs: row.NextMs, Planned: row.Planned, Policy: s.policy(d), met: row.Met,
+		Name: d.Name, Revision: d.Revision, Etag: d.Etag, NextMs: row.NextMs, Planned: row.Planned, Policy: s.policy(d), met: row.Met, given: row.GivenMs,
 		Succeeded: row.Succeeded, Failed: row.Failed, LastState: State(row.LastState), LastEndMs: row.LastEndMs,
 		def: row.Definition, slot: s, born: born(d),
 	}

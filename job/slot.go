@@ -52,9 +52,25 @@ type Job struct {
 	armed []*Run
 	// met are the jobs whose runs count for the dependency already.
 	met []string
+	// given are planned times to come that were given up. Few: those that have
+	// passed are dropped.
+	given []int64
 	// scheduled counts the live runs of the schedule.
 	scheduled int64
 }
+
+// giveUp notes that a planned time does not run, if it is still to come: it must
+// not be planned once more when the schedule is set anew.
+func (j *Job) giveUp(plannedMs, atMs int64) {
+	j.given = slices.DeleteFunc(j.given, func(ms int64) bool { return ms <= atMs })
+	if plannedMs > atMs && !slices.Contains(j.given, plannedMs) {
+		j.given = append(j.given, plannedMs)
+	}
+}
+
+// GaveUp reports whether a planned time to come was skipped by request, or its
+// run cancelled.
+func (j *Job) GaveUp(plannedMs int64) bool { return slices.Contains(j.given, plannedMs) }
 
 // Met reports whether a run of upstream counts for the job's dependency already.
 func (j *Job) Met(upstream string) bool { return slices.Contains(j.met, upstream) }
@@ -653,6 +669,9 @@ func (s *Slot) cancel(r *Run, c *apiv1.CancelRequested, atMs int64, fx []Effect)
 
 // end makes a run terminal and takes it out of the slot.
 func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effect {
+	if r.State == Armed {
+		r.owner.giveUp(r.PlannedMs, atMs)
+	}
 	s.move(r, to)
 	s.remove(r)
 	delete(s.Live, to) // only live states are counted
@@ -758,6 +777,7 @@ func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
 	}
 	j.NextMs = p.NextMs
 	j.Planned += p.Count
+	j.giveUp(p.FirstMs, atMs)
 	r := &Run{
 		ID: NewRunID(s.App, p.Job, time.UnixMilli(p.FirstMs), p.State), App: s.App, Job: j.Name,
 		State: State(p.State), Trigger: BySchedule, Policy: j.Policy,

@@ -126,10 +126,7 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 		}
 		return nil, status.Errorf(codes.InvalidArgument, "job %s: schedule.at %s has passed: name a time to come, or leave the schedule out and trigger the job", def.Name, def.Schedule.At)
 	}
-	next, ok, err := l.first(plan, def)
-	if err != nil {
-		return nil, err
-	}
+	next, ok := l.first(plan, def)
 	if ok = ok && plan.Left(planned) > 0; !ok && def.Schedule != nil && !sameSchedule {
 		return nil, status.Errorf(codes.InvalidArgument, "job %s: %v", def.Name, job.ErrNoTime)
 	}
@@ -144,24 +141,13 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 
 // first returns the first planned time to come of a schedule that is set now. One that was given up ahead, skipped by
 // request or its run cancelled, is not planned again.
-func (l *loop) first(plan job.Plan, def *apiv1.Job) (time.Time, bool, error) {
+func (l *loop) first(plan job.Plan, def *apiv1.Job) (time.Time, bool) {
 	next, ok := plan.First(l.now)
-	for ok && l.job(def.App, def.Name) != nil {
-		given := false
-		for _, salt := range []string{"", string(job.Skipped)} {
-			id := job.NewRunID(def.App, def.Name, next, salt)
-			_, stored, err := l.cfg.Store.Run(def.App, id)
-			if err != nil {
-				return next, false, err
-			}
-			given = given || stored || l.view.recent[runKey{def.App, id}] != nil
-		}
-		if !given {
-			break
-		}
+	j := l.job(def.App, def.Name)
+	for ok && j != nil && j.GaveUp(next.UnixMilli()) {
 		next, ok = plan.Anchor(next).After(next)
 	}
-	return next, ok, nil
+	return next, ok
 }
 
 // resolveModule pins the digest of the module version that a definition names.

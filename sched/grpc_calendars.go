@@ -147,10 +147,7 @@ func (l *loop) putCalendar(c *apiv1.Calendar, compiled *job.Calendar) (*apiv1.Ca
 		if err != nil {
 			return nil, invalid(err)
 		}
-		next, ok, err := l.first(plan, def)
-		if err != nil {
-			return nil, err
-		}
+		next, ok := l.first(plan, def)
 		if ok && !def.GetPaused() && plan.Left(j.PlannedBy(l.nowMs)) > 0 {
 			put.NextMs = next.UnixMilli()
 		}

@@ -50,7 +50,7 @@ type JobsClient interface {
 	TriggerJob(ctx context.Context, in *TriggerJobRequest, opts ...grpc.CallOption) (*Run, error)
 	// SkipNext gives up the next planned time of a job's schedule; what was planned behind it stays.
 	SkipNext(ctx context.Context, in *SkipNextRequest, opts ...grpc.CallOption) (*Job, error)
-	// BackfillJob makes a run for each time that the job's schedule plans in a range, also in the past. Asking twice makes them once.
+	// BackfillJob makes a run for each time that the job's schedule plans in a range, as far as it has passed. Asking twice makes them once.
 	BackfillJob(ctx context.Context, in *BackfillJobRequest, opts ...grpc.CallOption) (*BackfillJobResponse, error)
 	// BulkJobs does the same to many jobs.
 	BulkJobs(ctx context.Context, in *BulkJobsRequest, opts ...grpc.CallOption) (*BulkJobsResponse, error)
@@ -183,7 +183,7 @@ type JobsServer interface {
 	TriggerJob(context.Context, *TriggerJobRequest) (*Run, error)
 	// SkipNext gives up the next planned time of a job's schedule; what was planned behind it stays.
 	SkipNext(context.Context, *SkipNextRequest) (*Job, error)
-	// BackfillJob makes a run for each time that the job's schedule plans in a range, also in the past. Asking twice makes them once.
+	// BackfillJob makes a run for each time that the job's schedule plans in a range, as far as it has passed. Asking twice makes them once.
 	BackfillJob(context.Context, *BackfillJobRequest) (*BackfillJobResponse, error)
 	// BulkJobs does the same to many jobs.
 	BulkJobs(context.Context, *BulkJobsRequest) (*BulkJobsResponse, error)

@@ -2054,7 +2054,8 @@ type JobRow struct {
 	LastEndMs     int64                  `protobuf:"varint,9,opt,name=last_end_ms,json=lastEndMs,proto3" json:"last_end_ms,omitempty"`
 	Planned       int64                  `protobuf:"varint,10,opt,name=planned,proto3" json:"planned,omitempty"` // planned times of the schedule so far
 	Route         *RouteRow              `protobuf:"bytes,11,opt,name=route,proto3" json:"route,omitempty"`
-	Met           []string               `protobuf:"bytes,12,rep,name=met,proto3" json:"met,omitempty"` // upstream jobs whose runs count for the dependency already
+	Met           []string               `protobuf:"bytes,12,rep,name=met,proto3" json:"met,omitempty"`                                // upstream jobs whose runs count for the dependency already
+	GivenMs       []int64                `protobuf:"varint,13,rep,packed,name=given_ms,json=givenMs,proto3" json:"given_ms,omitempty"` // planned times to come that were given up: skipped by request, or their run cancelled
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2169,6 +2170,13 @@ func (x *JobRow) GetRoute() *RouteRow {
 func (x *JobRow) GetMet() []string {
 	if x != nil {
 		return x.Met
+	}
+	return nil
+}
+
+func (x *JobRow) GetGivenMs() []int64 {
+	if x != nil {
+		return x.GivenMs
 	}
 	return nil
 }
@@ -3179,7 +3187,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"finishedMs\x12/\n" +
 	"\aoutcome\x18\x06 \x01(\x0e2\x15.wheelwork.v1.OutcomeR\aoutcome\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\x12\x12\n" +
-	"\x04code\x18\b \x01(\tR\x04code\"\xe3\x02\n" +
+	"\x04code\x18\b \x01(\tR\x04code\"\xfe\x02\n" +
 	"\x06JobRow\x12\x1e\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\fR\n" +
@@ -3196,7 +3204,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aplanned\x18\n" +
 	" \x01(\x03R\aplanned\x12,\n" +
 	"\x05route\x18\v \x01(\v2\x16.wheelwork.v1.RouteRowR\x05route\x12\x10\n" +
-	"\x03met\x18\f \x03(\tR\x03met\"O\n" +
+	"\x03met\x18\f \x03(\tR\x03met\x12\x19\n" +
+	"\bgiven_ms\x18\r \x03(\x03R\agivenMs\"O\n" +
 	"\aIngress\x12/\n" +
 	"\acommand\x18\x01 \x01(\v2\x15.wheelwork.v1.CommandR\acommand\x12\x13\n" +
 	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"\xac\x01\n" +
