@@ -49,7 +49,7 @@ var (
 		raw: 64 << 20, appends: 600, read: 512 << 20, open: 10 << 30,
 	}
 	short = sizes{
-		rounds: 13, window: 40 * time.Millisecond, warmUp: 8 * time.Millisecond,
+		rounds: 11, window: 40 * time.Millisecond, warmUp: 8 * time.Millisecond,
 		raw: 64 << 20, appends: 200, read: 128 << 20, open: 2 << 30,
 	}
 )
