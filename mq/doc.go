@@ -81,8 +81,9 @@
 //
 // # Concurrency
 //
-// Producers frame their records into a buffer under a mutex. One goroutine, the flusher, takes the buffer, closes
-// it with a commit, writes, syncs and calls back: one sync for all who came meanwhile. It waits up to
-// Config.Gather for the producers that it just released, which else would miss every other sync. A second
-// goroutine fills the next segment. Read uses neither.
+// Producers frame their records into a buffer under a mutex. Whoever is the flusher takes the buffer, closes it with
+// a commit, writes, syncs and calls back: one sync for all who came meanwhile. That is a goroutine of the log, which
+// waits up to Config.Gather for the producers that it just released, as they else would miss every other sync; or a
+// producer in Write that finds itself alone. A second goroutine fills the next segment, a third scrubs. Read uses
+// none of them.
 package mq
