@@ -33,6 +33,7 @@ type Task struct {
 	Deadline    time.Time // zero: none. The executor ends the handler when it has passed.
 	TraceParent string    // W3C trace context, "" when the run is not traced
 	Limits      Limits
+	Grants      *Grants // nil: nothing. Tasks of one module and app share it.
 }
 
 // Limits bound one task. A zero field means the default named beside it.
