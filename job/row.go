@@ -48,6 +48,7 @@ func (s *Slot) LoadJob(row *apiv1.JobRow) error {
 	if row.Route != nil {
 		j.Route = routeState(row.Route)
 	}
+	s.recount(j, d)
 	s.Jobs[j.Name] = j
 	return nil
 }
@@ -87,7 +88,7 @@ func (r *Run) fill(row *apiv1.RunRow) {
 	if r.Cause != (RunID{}) {
 		row.Cause = r.Cause[:]
 	}
-	row.Node = r.Node
+	row.Node, row.Pin = r.Node, r.Pin
 	if n := r.Nodes; n != nil {
 		row.Nodes = append(slices.Clone(n.Rows), n.Kept...) // one of them is empty
 	}
@@ -127,7 +128,7 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 			Made: row.PartsMade, Succeeded: row.PartsSucceeded, Failed: row.PartsFailed,
 		}
 	}
-	r.Node = row.Node
+	r.Node, r.Pin = row.Node, row.Pin
 	switch {
 	case d.Workflow != nil && r.State == Running:
 		r.Nodes = &Nodes{Rows: row.Nodes}
@@ -225,7 +226,7 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 	if State(row.State) == Armed && row.PlannedMs <= now.UnixMilli() {
 		m.State = string(Queued)
 	}
-	m.Node = row.Node
+	m.Node, m.Alias, m.Canary = row.Node, row.Pin.GetAlias(), row.Pin.GetCanary()
 	for _, n := range row.Nodes {
 		m.Nodes = append(m.Nodes, nodeMessage(n))
 	}

@@ -46,7 +46,8 @@ type Job struct {
 	// written to.
 	def  []byte
 	slot *Slot
-	born int64 // when it was created: tells it from an earlier job of its name
+	uses *useCount // what it names; nil: no module
+	born int64     // when it was created: tells it from an earlier job of its name
 	// armed are the runs that were planned and not sent to a host yet.
 	// Invariant: each is in Slot.Runs with State Armed.
 	armed []*Run
@@ -152,11 +153,12 @@ type Run struct {
 	CancelWhy       string // "": by request
 	TraceParent     string
 	Revision        int64
-	Covers          int64  // passed planned times that it stands for beside its own
-	Cause           RunID  // the run that it retries or follows, or whose node it is; zero: none
-	Node            string // of the run of a workflow that Cause is; "": of none
-	Nodes           *Nodes // nil unless it is of a workflow that has begun, or goes on where another run ended
-	Fan             *Fan   // nil unless it is a part, has parts, or was asked for some parts only
+	Covers          int64      // passed planned times that it stands for beside its own
+	Cause           RunID      // the run that it retries or follows, or whose node it is; zero: none
+	Node            string     // of the run of a workflow that Cause is; "": of none
+	Nodes           *Nodes     // nil unless it is of a workflow that has begun, or goes on where another run ended
+	Pin             *apiv1.Pin // nil unless the job names an alias: the version that it stood for. It is not written to
+	Fan             *Fan       // nil unless it is a part, has parts, or was asked for some parts only
 
 	// Mark is for the owner of the slot. The fold does not look at it.
 	Mark uint8
@@ -257,6 +259,8 @@ type Slot struct {
 	Jobs    map[string]*Job
 	Runs    map[RunID]*Run           // live runs
 	Modules map[string]*apiv1.Module // by name@version; only in ModuleSlot
+	// Aliases are those of the app by module@name; only in ModuleSlot. They are not written to.
+	Aliases map[string]*apiv1.Alias
 	// Settings bound the app; nil: nothing does. Only in ModuleSlot. They are not written to.
 	Settings *apiv1.App
 	// Calendars are those of the app by name; only in ModuleSlot. They are not written to.
@@ -270,6 +274,8 @@ type Slot struct {
 	decoded  map[*byte]*apiv1.Job
 	row      apiv1.RunRow       // for RowBytes
 	policies map[Policy]*Policy // those in use, and some that were
+	uses     map[use]*useCount
+	pinned   map[pinKey]*pinned
 	keys     map[[16]byte]RunID
 	ring     []key // oldest first; Invariant: each of keys is in it exactly once
 }
@@ -285,6 +291,9 @@ func NewSlot(app string, index uint8) *Slot {
 		Live:      map[State]int{},
 		decoded:   map[*byte]*apiv1.Job{},
 		policies:  map[Policy]*Policy{},
+		Aliases:   map[string]*apiv1.Alias{},
+		uses:      map[use]*useCount{},
+		pinned:    map[pinKey]*pinned{},
 		keys:      map[[16]byte]RunID{},
 	}
 }
@@ -332,6 +341,8 @@ const (
 	AppChanged                        // App
 	CalendarChanged                   // Calendar
 	CalendarDeleted                   // Calendar holds what it was
+	AliasChanged                      // Alias
+	AliasDeleted                      // Alias holds what it was
 )
 
 // Effect is one consequence of a record.
@@ -341,6 +352,7 @@ type Effect struct {
 	Run      *Run
 	Module   *apiv1.Module
 	Calendar *apiv1.Calendar
+	Alias    *apiv1.Alias
 	App      *apiv1.App
 	Key      [16]byte
 	AtMs     int64 // the time of the record
@@ -403,6 +415,12 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 			j.met = append(j.met, k.Met.Upstream)
 			fx = append(fx, Effect{Change: JobChanged, Job: j})
 		}
+	case *apiv1.Record_AliasPut:
+		if a := k.AliasPut.GetAlias(); a != nil {
+			fx = s.putAlias(a, fx)
+		}
+	case *apiv1.Record_AliasDelete:
+		fx = s.deleteAlias(k.AliasDelete, fx)
 	case *apiv1.Record_AppPut:
 		if a := k.AppPut.GetApp(); a != nil {
 			s.Settings = a
@@ -432,6 +450,7 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 		s.Jobs[j.Name] = j
 	}
 	j.def = encode(p.Job)
+	s.recount(j, p.Job)
 	planned := p.NextMs > 0 && p.NextMs != j.NextMs
 	j.Revision, j.Etag, j.NextMs, j.Policy = p.Job.Revision, p.Job.Etag, p.NextMs, s.policy(p.Job)
 	j.met = slices.DeleteFunc(j.met, func(up string) bool { return !slices.Contains(p.Job.GetDependency().GetJobs(), up) })
@@ -448,6 +467,7 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	for _, r := range j.armed { // what is armed runs with the new definition
 		if r.PlannedMs > atMs {
 			r.def, r.Policy, r.Revision = j.def, j.Policy, j.Revision
+			s.repin(r, j, p.Pin)
 			fx = append(fx, Effect{Change: RunChanged, Run: r, Job: j})
 		}
 	}
@@ -515,6 +535,7 @@ func (s *Slot) deleteJob(name string, atMs int64, fx []Effect) []Effect {
 		return fx
 	}
 	fx = s.revoke(j, atMs, fx)
+	s.recount(j, nil)
 	delete(s.Jobs, name)
 	return append(fx, Effect{Change: JobDeleted, Job: j})
 }
@@ -538,6 +559,7 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 		ID: id, App: s.App, Job: j.Name, State: Armed, Trigger: BySchedule, Policy: j.Policy,
 		PlannedMs: a.PlannedMs, AcceptedMs: atMs, TraceParent: a.TraceParent, Revision: j.Revision, Covers: a.Covers, owner: j, slot: s, def: j.def,
 	}
+	s.pin(r, a.Pin)
 	s.add(r)
 	return append(fx, Effect{Change: RunArmed, Run: r, Job: j})
 }
@@ -562,6 +584,7 @@ func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 		d.Priority = a.Priority
 		r.def, r.Policy = encode(d), s.policy(d)
 	}
+	s.pin(r, a.Pin)
 	if len(a.Kept) > 0 && j.Policy.Workflow {
 		r.Nodes = &Nodes{Kept: a.Kept}
 	}
@@ -728,7 +751,7 @@ func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
 		part := &Run{
 			ID: PartID(r.App, r.Job, time.UnixMilli(r.PlannedMs), r.ID, n), App: r.App, Job: r.Job, State: Queued, Trigger: ByFanout, Policy: r.Policy,
 			PlannedMs: r.PlannedMs, AcceptedMs: atMs, HasInput: r.HasInput, Input: r.Input,
-			TraceParent: r.TraceParent, Revision: r.Revision, Covers: r.Covers,
+			TraceParent: r.TraceParent, Revision: r.Revision, Covers: r.Covers, Pin: r.Pin,
 			Fan: &Fan{Parent: r.ID, Part: n, Parts: f.Parts}, owner: r.owner, slot: s, def: r.def,
 		}
 		if int(n) < len(f.Hosts) {

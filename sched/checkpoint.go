@@ -37,8 +37,10 @@ type checkpoints struct {
 	// calendars that were changed; nil: deleted.
 	calendars map[jobKey]*apiv1.Calendar
 	settings  []*apiv1.App
-	keys      map[string]*apiv1.KeyRow // by app
-	ends      []*job.Run               // since the last capture
+	// rows are small rows by their key, encoded when they are captured; nil: deleted.
+	rows map[string]func() proto.Message
+	keys map[string]*apiv1.KeyRow // by app
+	ends []*job.Run               // since the last capture
 	// recent holds the runs that have ended and are not in the history yet.
 	recent    map[runKey][]byte
 	keyChunks []keyChunk // rows of idempotency keys in the store, oldest first
@@ -80,7 +82,7 @@ func (c *checkpoints) reset() {
 	clear(c.runs)
 	c.runs = c.runs[:0]
 	c.minutes, c.keys = map[*app]map[int64]struct{}{}, map[string]*apiv1.KeyRow{}
-	c.modules, c.ends, c.calendars, c.settings = nil, nil, nil, nil
+	c.modules, c.ends, c.calendars, c.settings, c.rows = nil, nil, nil, nil, nil
 }
 
 func (c *checkpoints) calendar(key jobKey, m *apiv1.Calendar) {
@@ -129,7 +131,7 @@ func (c *checkpoints) ended(r *job.Run, row []byte) {
 }
 
 func (c *checkpoints) dirty() bool {
-	return len(c.jobs)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings) > 0
+	return len(c.jobs)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings)+len(c.rows) > 0
 }
 
 // wait returns when the next capture is due.
@@ -218,6 +220,13 @@ func (l *loop) capture() (*capture, error) {
 	}
 	for _, a := range v.settings {
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: settingsRow(a.Name), Value: marshal(a)})
+	}
+	for key, value := range v.rows {
+		row := store.Row{Key: key}
+		if m := value(); m != nil {
+			row.Value = marshal(m)
+		}
+		c.batch.Rows = append(c.batch.Rows, row)
 	}
 	for k, m := range v.calendars {
 		row := store.Row{Key: calendarRow(k)}
@@ -464,6 +473,8 @@ func (l *loop) loadRow(key string, value []byte) error {
 		m := &apiv1.Calendar{}
 		a.slots[job.ModuleSlot].Calendars[rest] = m
 		return proto.Unmarshal(value, m)
+	case "alias", "tally":
+		return a.loadAlias(kind, rest, value)
 	case "minute":
 		at, err := strconv.ParseInt(rest, 10, 64)
 		if err != nil {

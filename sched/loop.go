@@ -87,6 +87,9 @@ type loop struct {
 	calendars map[jobKey]*job.Calendar // compiled
 	calendarN int                      // counts the changes of calendars
 
+	// suspects are canaries of which an attempt failed since they were judged.
+	suspects []jobKey
+
 	hosts    map[string]*host
 	progress map[job.RunID]*apiv1.Progress
 	// holdUntil keeps runs back after a restart, so that hosts that are still
@@ -108,6 +111,8 @@ type app struct {
 	// Unix minutes.
 	minutes map[int64]*apiv1.MinuteRow
 	labels  labels
+	tallies map[string]*job.Tally // of canaries, by name@alias
+	trust   trust
 }
 
 // stage is what one turn has decided: records, their effects, and the answers
@@ -345,6 +350,7 @@ func (l *loop) sleep() time.Duration {
 // record decides: it puts rec on its way to the journal and folds it in.
 func (l *loop) record(s *job.Slot, rec *apiv1.Record) {
 	rec.AtMs = l.nowMs
+	l.pin(s, rec)
 	body, err := proto.Marshal(rec)
 	if err != nil {
 		l.fail(fmt.Errorf("encode record: %w", err))
@@ -490,6 +496,8 @@ func (l *loop) account(fx []job.Effect) {
 			l.view.job(e.Job.Slot().App, e.Job.Name)
 		case job.ModuleAdded:
 			l.view.modules = append(l.view.modules, e.Module)
+		case job.AliasChanged, job.AliasDeleted:
+			l.accountAlias(e)
 		case job.AppChanged:
 			l.view.settings = append(l.view.settings, e.App)
 			delete(l.rates, jobKey{e.App.Name, ""}) // begin anew
@@ -512,6 +520,7 @@ func (l *loop) account(fx []job.Effect) {
 func (l *loop) accountRun(e *job.Effect) {
 	a := l.apps[e.Run.App]
 	m := a.minute(e.AtMs)
+	l.tally(a, e)
 	switch e.Change {
 	case job.RunArmed, job.RunAccepted:
 		m.Accepted++
@@ -570,7 +579,7 @@ func (a *app) minute(atMs int64) *apiv1.MinuteRow {
 func (l *loop) app(name string) *app {
 	a := l.apps[name]
 	if a == nil {
-		a = &app{name: name, minutes: map[int64]*apiv1.MinuteRow{}, labels: newLabels(name)}
+		a = &app{name: name, minutes: map[int64]*apiv1.MinuteRow{}, labels: newLabels(name), tallies: map[string]*job.Tally{}}
 		for i := range a.slots {
 			a.slots[i] = job.NewSlot(name, uint8(i))
 		}

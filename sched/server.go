@@ -84,10 +84,11 @@ func (c *Config) defaults() error {
 // Server schedules and dispatches. It owns neither the journal nor the store:
 // the caller closes them after Run has returned.
 type Server struct {
-	cfg  Config
-	loop *loop
-	logs *logbook
-	hub  *hub
+	cfg     Config
+	loop    *loop
+	logs    *logbook
+	hub     *hub
+	uploads uploads
 }
 
 // New loads the state from the store, replays the journal behind it and returns

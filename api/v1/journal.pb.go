@@ -46,6 +46,8 @@ type Record struct {
 	//	*Record_CalendarDelete
 	//	*Record_Advanced
 	//	*Record_AppPut
+	//	*Record_AliasPut
+	//	*Record_AliasDelete
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -248,6 +250,24 @@ func (x *Record) GetAppPut() *AppPut {
 	return nil
 }
 
+func (x *Record) GetAliasPut() *AliasPut {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_AliasPut); ok {
+			return x.AliasPut
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetAliasDelete() *AliasDelete {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_AliasDelete); ok {
+			return x.AliasDelete
+		}
+	}
+	return nil
+}
+
 type isRecord_Kind interface {
 	isRecord_Kind()
 }
@@ -320,6 +340,14 @@ type Record_AppPut struct {
 	AppPut *AppPut `protobuf:"bytes,18,opt,name=app_put,json=appPut,proto3,oneof"`
 }
 
+type Record_AliasPut struct {
+	AliasPut *AliasPut `protobuf:"bytes,40,opt,name=alias_put,json=aliasPut,proto3,oneof"`
+}
+
+type Record_AliasDelete struct {
+	AliasDelete *AliasDelete `protobuf:"bytes,41,opt,name=alias_delete,json=aliasDelete,proto3,oneof"`
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -354,6 +382,10 @@ func (*Record_Advanced) isRecord_Kind() {}
 
 func (*Record_AppPut) isRecord_Kind() {}
 
+func (*Record_AliasPut) isRecord_Kind() {}
+
+func (*Record_AliasDelete) isRecord_Kind() {}
+
 // JobPut is the whole definition after a change.
 type JobPut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -361,6 +393,7 @@ type JobPut struct {
 	NextMs        int64                  `protobuf:"varint,2,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"` // the next planned time; 0: none
 	Rescheduled   bool                   `protobuf:"varint,3,opt,name=rescheduled,proto3" json:"rescheduled,omitempty"`     // the schedule changed: what was armed by the old one is revoked
 	Renewed       bool                   `protobuf:"varint,4,opt,name=renewed,proto3" json:"renewed,omitempty"`             // it is another schedule than before: its planned times are counted anew
+	Pin           *Pin                   `protobuf:"bytes,40,opt,name=pin,proto3" json:"pin,omitempty"`                     // for what is armed, when the job names another alias than before
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -421,6 +454,13 @@ func (x *JobPut) GetRenewed() bool {
 		return x.Renewed
 	}
 	return false
+}
+
+func (x *JobPut) GetPin() *Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
 }
 
 type JobDelete struct {
@@ -511,6 +551,225 @@ func (x *ModulePut) GetModule() *Module {
 	return nil
 }
 
+// AliasPut is the whole alias after a change.
+type AliasPut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Alias         *Alias                 `protobuf:"bytes,1,opt,name=alias,proto3" json:"alias,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AliasPut) Reset() {
+	*x = AliasPut{}
+	mi := &file_v1_journal_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AliasPut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AliasPut) ProtoMessage() {}
+
+func (x *AliasPut) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AliasPut.ProtoReflect.Descriptor instead.
+func (*AliasPut) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AliasPut) GetAlias() *Alias {
+	if x != nil {
+		return x.Alias
+	}
+	return nil
+}
+
+type AliasDelete struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Module        string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AliasDelete) Reset() {
+	*x = AliasDelete{}
+	mi := &file_v1_journal_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AliasDelete) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AliasDelete) ProtoMessage() {}
+
+func (x *AliasDelete) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AliasDelete.ProtoReflect.Descriptor instead.
+func (*AliasDelete) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AliasDelete) GetModule() string {
+	if x != nil {
+		return x.Module
+	}
+	return ""
+}
+
+func (x *AliasDelete) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// Pin is the version that an alias stood for when a run was accepted.
+type Pin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Alias         string                 `protobuf:"bytes,1,opt,name=alias,proto3" json:"alias,omitempty"`   // name@alias, as the job names it
+	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"` // name@version
+	Digest        string                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	Canary        bool                   `protobuf:"varint,4,opt,name=canary,proto3" json:"canary,omitempty"` // the run is one of the canary's share
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pin) Reset() {
+	*x = Pin{}
+	mi := &file_v1_journal_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pin) ProtoMessage() {}
+
+func (x *Pin) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pin.ProtoReflect.Descriptor instead.
+func (*Pin) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Pin) GetAlias() string {
+	if x != nil {
+		return x.Alias
+	}
+	return ""
+}
+
+func (x *Pin) GetModule() string {
+	if x != nil {
+		return x.Module
+	}
+	return ""
+}
+
+func (x *Pin) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *Pin) GetCanary() bool {
+	if x != nil {
+		return x.Canary
+	}
+	return false
+}
+
+// TallyRow counts the attempts of a canary's runs by minute.
+type TallyRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	StartedMs     int64                  `protobuf:"varint,1,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"` // the canary's start: an older tally counts for nothing
+	Minutes       []*TallyRow_Minute     `protobuf:"bytes,2,rep,name=minutes,proto3" json:"minutes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TallyRow) Reset() {
+	*x = TallyRow{}
+	mi := &file_v1_journal_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TallyRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TallyRow) ProtoMessage() {}
+
+func (x *TallyRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TallyRow.ProtoReflect.Descriptor instead.
+func (*TallyRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *TallyRow) GetStartedMs() int64 {
+	if x != nil {
+		return x.StartedMs
+	}
+	return 0
+}
+
+func (x *TallyRow) GetMinutes() []*TallyRow_Minute {
+	if x != nil {
+		return x.Minutes
+	}
+	return nil
+}
+
 // Armed holds runs that a schedule planned, written ahead of their time.
 type Armed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -521,7 +780,7 @@ type Armed struct {
 
 func (x *Armed) Reset() {
 	*x = Armed{}
-	mi := &file_v1_journal_proto_msgTypes[4]
+	mi := &file_v1_journal_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -533,7 +792,7 @@ func (x *Armed) String() string {
 func (*Armed) ProtoMessage() {}
 
 func (x *Armed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[4]
+	mi := &file_v1_journal_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -546,7 +805,7 @@ func (x *Armed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed.ProtoReflect.Descriptor instead.
 func (*Armed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{4}
+	return file_v1_journal_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Armed) GetRuns() []*Armed_Run {
@@ -573,7 +832,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_v1_journal_proto_msgTypes[5]
+	mi := &file_v1_journal_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -585,7 +844,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[5]
+	mi := &file_v1_journal_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -598,7 +857,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{5}
+	return file_v1_journal_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Passed) GetJob() string {
@@ -667,7 +926,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_v1_journal_proto_msgTypes[6]
+	mi := &file_v1_journal_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +938,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[6]
+	mi := &file_v1_journal_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +951,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{6}
+	return file_v1_journal_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Ended) GetRuns() []*Ended_Run {
@@ -715,7 +974,7 @@ type Fanned struct {
 
 func (x *Fanned) Reset() {
 	*x = Fanned{}
-	mi := &file_v1_journal_proto_msgTypes[7]
+	mi := &file_v1_journal_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +986,7 @@ func (x *Fanned) String() string {
 func (*Fanned) ProtoMessage() {}
 
 func (x *Fanned) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[7]
+	mi := &file_v1_journal_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +999,7 @@ func (x *Fanned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanned.ProtoReflect.Descriptor instead.
 func (*Fanned) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{7}
+	return file_v1_journal_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Fanned) GetRun() []byte {
@@ -788,7 +1047,7 @@ type Advanced struct {
 
 func (x *Advanced) Reset() {
 	*x = Advanced{}
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +1059,7 @@ func (x *Advanced) String() string {
 func (*Advanced) ProtoMessage() {}
 
 func (x *Advanced) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +1072,7 @@ func (x *Advanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advanced.ProtoReflect.Descriptor instead.
 func (*Advanced) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{8}
+	return file_v1_journal_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Advanced) GetRun() []byte {
@@ -894,7 +1153,7 @@ type NodeRow struct {
 
 func (x *NodeRow) Reset() {
 	*x = NodeRow{}
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1165,7 @@ func (x *NodeRow) String() string {
 func (*NodeRow) ProtoMessage() {}
 
 func (x *NodeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1178,7 @@ func (x *NodeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRow.ProtoReflect.Descriptor instead.
 func (*NodeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{9}
+	return file_v1_journal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NodeRow) GetName() string {
@@ -1024,7 +1283,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1295,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1308,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{10}
+	return file_v1_journal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Met) GetJob() string {
@@ -1075,7 +1334,7 @@ type CalendarPut struct {
 
 func (x *CalendarPut) Reset() {
 	*x = CalendarPut{}
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1346,7 @@ func (x *CalendarPut) String() string {
 func (*CalendarPut) ProtoMessage() {}
 
 func (x *CalendarPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1359,7 @@ func (x *CalendarPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
 func (*CalendarPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{11}
+	return file_v1_journal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CalendarPut) GetCalendar() *Calendar {
@@ -1119,7 +1378,7 @@ type AppPut struct {
 
 func (x *AppPut) Reset() {
 	*x = AppPut{}
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1390,7 @@ func (x *AppPut) String() string {
 func (*AppPut) ProtoMessage() {}
 
 func (x *AppPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1403,7 @@ func (x *AppPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPut.ProtoReflect.Descriptor instead.
 func (*AppPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{12}
+	return file_v1_journal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AppPut) GetApp() *App {
@@ -1163,7 +1422,7 @@ type CalendarDelete struct {
 
 func (x *CalendarDelete) Reset() {
 	*x = CalendarDelete{}
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1434,7 @@ func (x *CalendarDelete) String() string {
 func (*CalendarDelete) ProtoMessage() {}
 
 func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1447,7 @@ func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
 func (*CalendarDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{13}
+	return file_v1_journal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CalendarDelete) GetName() string {
@@ -1213,6 +1472,7 @@ type Accepted struct {
 	Parts         []int32                `protobuf:"varint,10,rep,packed,name=parts,proto3" json:"parts,omitempty"` // of a retried parent: make only these parts
 	Node          string                 `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`           // of the run cause, a workflow's: the node that this run is
 	Priority      int32                  `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`  // unless the job has one; 0: none
+	Pin           *Pin                   `protobuf:"bytes,40,opt,name=pin,proto3" json:"pin,omitempty"`             // when the job names an alias
 	Kept          []*NodeRow             `protobuf:"bytes,13,rep,name=kept,proto3" json:"kept,omitempty"`           // of a retried workflow: the nodes that it may keep, and nested ones that go on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1220,7 +1480,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1492,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1505,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{14}
+	return file_v1_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -1332,6 +1592,13 @@ func (x *Accepted) GetPriority() int32 {
 	return 0
 }
 
+func (x *Accepted) GetPin() *Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
+}
+
 func (x *Accepted) GetKept() []*NodeRow {
 	if x != nil {
 		return x.Kept
@@ -1352,7 +1619,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1631,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1644,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{15}
+	return file_v1_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Started) GetHost() string {
@@ -1411,7 +1678,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1690,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1703,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+	return file_v1_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -1457,7 +1724,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1736,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1749,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{17}
+	return file_v1_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -1518,7 +1785,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1797,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1810,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{18}
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Adopted) GetHost() string {
@@ -1612,13 +1879,14 @@ type RunRow struct {
 	Only            []int32                `protobuf:"varint,39,rep,packed,name=only,proto3" json:"only,omitempty"` // of a parent that was not fanned out yet: the parts to make
 	Node            string                 `protobuf:"bytes,41,opt,name=node,proto3" json:"node,omitempty"`         // of the run cause, a workflow's: the node that this run is
 	Nodes           []*NodeRow             `protobuf:"bytes,42,rep,name=nodes,proto3" json:"nodes,omitempty"`       // of a run of a workflow; before it begins: those that it may keep
+	Pin             *Pin                   `protobuf:"bytes,60,opt,name=pin,proto3" json:"pin,omitempty"`           // of a run whose job names an alias
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1898,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1911,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{19}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -1940,6 +2208,13 @@ func (x *RunRow) GetNodes() []*NodeRow {
 	return nil
 }
 
+func (x *RunRow) GetPin() *Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
+}
+
 type AttemptRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -1956,7 +2231,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2243,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2256,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -2062,7 +2337,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +2349,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +2362,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{21}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -2192,7 +2467,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2479,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2492,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -2246,7 +2521,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +2533,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2271,7 +2546,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -2305,7 +2580,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2317,7 +2592,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2330,7 +2605,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -2352,7 +2627,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2639,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2652,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -2413,7 +2688,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2700,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2713,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+	return file_v1_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -2472,7 +2747,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2759,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2772,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+	return file_v1_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -2507,6 +2782,66 @@ func (x *LogRow) GetLines() []*LogLine {
 	return nil
 }
 
+type TallyRow_Minute struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Minute        int64                  `protobuf:"varint,1,opt,name=minute,proto3" json:"minute,omitempty"` // Unix minutes
+	Succeeded     int64                  `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	Failed        int64                  `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TallyRow_Minute) Reset() {
+	*x = TallyRow_Minute{}
+	mi := &file_v1_journal_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TallyRow_Minute) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TallyRow_Minute) ProtoMessage() {}
+
+func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TallyRow_Minute.ProtoReflect.Descriptor instead.
+func (*TallyRow_Minute) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{7, 0}
+}
+
+func (x *TallyRow_Minute) GetMinute() int64 {
+	if x != nil {
+		return x.Minute
+	}
+	return 0
+}
+
+func (x *TallyRow_Minute) GetSucceeded() int64 {
+	if x != nil {
+		return x.Succeeded
+	}
+	return 0
+}
+
+func (x *TallyRow_Minute) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
 type Armed_Run struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -2514,13 +2849,14 @@ type Armed_Run struct {
 	NextMs        int64                  `protobuf:"varint,3,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"` // the job's next planned time after this one; 0: none
 	TraceParent   string                 `protobuf:"bytes,4,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
 	Covers        int64                  `protobuf:"varint,5,opt,name=covers,proto3" json:"covers,omitempty"` // passed planned times that this run stands for
+	Pin           *Pin                   `protobuf:"bytes,40,opt,name=pin,proto3" json:"pin,omitempty"`       // when the job names an alias
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2868,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2881,7 @@ func (x *Armed_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed_Run.ProtoReflect.Descriptor instead.
 func (*Armed_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{4, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{8, 0}
 }
 
 func (x *Armed_Run) GetJob() string {
@@ -2583,6 +2919,13 @@ func (x *Armed_Run) GetCovers() int64 {
 	return 0
 }
 
+func (x *Armed_Run) GetPin() *Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
+}
+
 type Ended_Run struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -2596,7 +2939,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2951,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2964,7 @@ func (x *Ended_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended_Run.ProtoReflect.Descriptor instead.
 func (*Ended_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{6, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{10, 0}
 }
 
 func (x *Ended_Run) GetRun() []byte {
@@ -2669,7 +3012,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +3024,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +3037,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{15, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{19, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -2732,7 +3075,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2744,7 +3087,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2757,7 +3100,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{16, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{20, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -2862,7 +3205,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2874,7 +3217,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2887,7 +3230,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -2922,7 +3265,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3277,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3290,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -2975,7 +3318,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\rv1/work.proto\"\xb9\a\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\rv1/work.proto\"\xb0\b\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -2997,26 +3340,48 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\fcalendar_put\x18\x0f \x01(\v2\x19.wheelwork.v1.CalendarPutH\x00R\vcalendarPut\x12G\n" +
 	"\x0fcalendar_delete\x18\x10 \x01(\v2\x1c.wheelwork.v1.CalendarDeleteH\x00R\x0ecalendarDelete\x124\n" +
 	"\badvanced\x18\x11 \x01(\v2\x16.wheelwork.v1.AdvancedH\x00R\badvanced\x12/\n" +
-	"\aapp_put\x18\x12 \x01(\v2\x14.wheelwork.v1.AppPutH\x00R\x06appPutB\x06\n" +
-	"\x04kind\"\x82\x01\n" +
+	"\aapp_put\x18\x12 \x01(\v2\x14.wheelwork.v1.AppPutH\x00R\x06appPut\x125\n" +
+	"\talias_put\x18( \x01(\v2\x16.wheelwork.v1.AliasPutH\x00R\baliasPut\x12>\n" +
+	"\falias_delete\x18) \x01(\v2\x19.wheelwork.v1.AliasDeleteH\x00R\valiasDeleteB\x06\n" +
+	"\x04kind\"\xa7\x01\n" +
 	"\x06JobPut\x12#\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x17\n" +
 	"\anext_ms\x18\x02 \x01(\x03R\x06nextMs\x12 \n" +
 	"\vrescheduled\x18\x03 \x01(\bR\vrescheduled\x12\x18\n" +
-	"\arenewed\x18\x04 \x01(\bR\arenewed\"\x1f\n" +
+	"\arenewed\x18\x04 \x01(\bR\arenewed\x12#\n" +
+	"\x03pin\x18( \x01(\v2\x11.wheelwork.v1.PinR\x03pin\"\x1f\n" +
 	"\tJobDelete\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"9\n" +
 	"\tModulePut\x12,\n" +
-	"\x06module\x18\x01 \x01(\v2\x14.wheelwork.v1.ModuleR\x06module\"\xc1\x01\n" +
+	"\x06module\x18\x01 \x01(\v2\x14.wheelwork.v1.ModuleR\x06module\"5\n" +
+	"\bAliasPut\x12)\n" +
+	"\x05alias\x18\x01 \x01(\v2\x13.wheelwork.v1.AliasR\x05alias\"9\n" +
+	"\vAliasDelete\x12\x16\n" +
+	"\x06module\x18\x01 \x01(\tR\x06module\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"c\n" +
+	"\x03Pin\x12\x14\n" +
+	"\x05alias\x18\x01 \x01(\tR\x05alias\x12\x16\n" +
+	"\x06module\x18\x02 \x01(\tR\x06module\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\tR\x06digest\x12\x16\n" +
+	"\x06canary\x18\x04 \x01(\bR\x06canary\"\xba\x01\n" +
+	"\bTallyRow\x12\x1d\n" +
+	"\n" +
+	"started_ms\x18\x01 \x01(\x03R\tstartedMs\x127\n" +
+	"\aminutes\x18\x02 \x03(\v2\x1d.wheelwork.v1.TallyRow.MinuteR\aminutes\x1aV\n" +
+	"\x06Minute\x12\x16\n" +
+	"\x06minute\x18\x01 \x01(\x03R\x06minute\x12\x1c\n" +
+	"\tsucceeded\x18\x02 \x01(\x03R\tsucceeded\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\x03R\x06failed\"\xe6\x01\n" +
 	"\x05Armed\x12+\n" +
-	"\x04runs\x18\x01 \x03(\v2\x17.wheelwork.v1.Armed.RunR\x04runs\x1a\x8a\x01\n" +
+	"\x04runs\x18\x01 \x03(\v2\x17.wheelwork.v1.Armed.RunR\x04runs\x1a\xaf\x01\n" +
 	"\x03Run\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1d\n" +
 	"\n" +
 	"planned_ms\x18\x02 \x01(\x03R\tplannedMs\x12\x17\n" +
 	"\anext_ms\x18\x03 \x01(\x03R\x06nextMs\x12!\n" +
 	"\ftrace_parent\x18\x04 \x01(\tR\vtraceParent\x12\x16\n" +
-	"\x06covers\x18\x05 \x01(\x03R\x06covers\"\xbd\x01\n" +
+	"\x06covers\x18\x05 \x01(\x03R\x06covers\x12#\n" +
+	"\x03pin\x18( \x01(\v2\x11.wheelwork.v1.PinR\x03pin\"\xbd\x01\n" +
 	"\x06Passed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x19\n" +
 	"\bfirst_ms\x18\x02 \x01(\x03R\afirstMs\x12\x17\n" +
@@ -3074,7 +3439,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x06AppPut\x12#\n" +
 	"\x03app\x18\x01 \x01(\v2\x11.wheelwork.v1.AppR\x03app\"$\n" +
 	"\x0eCalendarDelete\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xde\x02\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x83\x03\n" +
 	"\bAccepted\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x1b\n" +
@@ -3088,7 +3453,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x05parts\x18\n" +
 	" \x03(\x05R\x05parts\x12\x12\n" +
 	"\x04node\x18\v \x01(\tR\x04node\x12\x1a\n" +
-	"\bpriority\x18\f \x01(\x05R\bpriority\x12)\n" +
+	"\bpriority\x18\f \x01(\x05R\bpriority\x12#\n" +
+	"\x03pin\x18( \x01(\v2\x11.wheelwork.v1.PinR\x03pin\x12)\n" +
 	"\x04kept\x18\r \x03(\v2\x15.wheelwork.v1.NodeRowR\x04kept\"\x99\x01\n" +
 	"\aStarted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
@@ -3123,7 +3489,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aAdopted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
-	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\x89\t\n" +
+	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xae\t\n" +
 	"\x06RunRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -3175,7 +3541,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"cancel_why\x18( \x01(\tR\tcancelWhy\x12\x12\n" +
 	"\x04only\x18' \x03(\x05R\x04only\x12\x12\n" +
 	"\x04node\x18) \x01(\tR\x04node\x12+\n" +
-	"\x05nodes\x18* \x03(\v2\x15.wheelwork.v1.NodeRowR\x05nodes\"\xf8\x01\n" +
+	"\x05nodes\x18* \x03(\v2\x15.wheelwork.v1.NodeRowR\x05nodes\x12#\n" +
+	"\x03pin\x18< \x01(\v2\x11.wheelwork.v1.PinR\x03pin\"\xf8\x01\n" +
 	"\n" +
 	"AttemptRow\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
@@ -3246,94 +3613,108 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 	return file_v1_journal_proto_rawDescData
 }
 
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_v1_journal_proto_goTypes = []any{
 	(*Record)(nil),          // 0: wheelwork.v1.Record
 	(*JobPut)(nil),          // 1: wheelwork.v1.JobPut
 	(*JobDelete)(nil),       // 2: wheelwork.v1.JobDelete
 	(*ModulePut)(nil),       // 3: wheelwork.v1.ModulePut
-	(*Armed)(nil),           // 4: wheelwork.v1.Armed
-	(*Passed)(nil),          // 5: wheelwork.v1.Passed
-	(*Ended)(nil),           // 6: wheelwork.v1.Ended
-	(*Fanned)(nil),          // 7: wheelwork.v1.Fanned
-	(*Advanced)(nil),        // 8: wheelwork.v1.Advanced
-	(*NodeRow)(nil),         // 9: wheelwork.v1.NodeRow
-	(*Met)(nil),             // 10: wheelwork.v1.Met
-	(*CalendarPut)(nil),     // 11: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),          // 12: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),  // 13: wheelwork.v1.CalendarDelete
-	(*Accepted)(nil),        // 14: wheelwork.v1.Accepted
-	(*Started)(nil),         // 15: wheelwork.v1.Started
-	(*Finished)(nil),        // 16: wheelwork.v1.Finished
-	(*CancelRequested)(nil), // 17: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),         // 18: wheelwork.v1.Adopted
-	(*RunRow)(nil),          // 19: wheelwork.v1.RunRow
-	(*AttemptRow)(nil),      // 20: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),          // 21: wheelwork.v1.JobRow
-	(*Ingress)(nil),         // 22: wheelwork.v1.Ingress
-	(*RouteRow)(nil),        // 23: wheelwork.v1.RouteRow
-	(*KeyRow)(nil),          // 24: wheelwork.v1.KeyRow
-	(*CountRow)(nil),        // 25: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),       // 26: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),          // 27: wheelwork.v1.LogRow
-	(*Armed_Run)(nil),       // 28: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),       // 29: wheelwork.v1.Ended.Run
-	(*Started_Run)(nil),     // 30: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),    // 31: wheelwork.v1.Finished.End
-	(*RouteRow_Use)(nil),    // 32: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),      // 33: wheelwork.v1.KeyRow.Key
-	(*Job)(nil),             // 34: wheelwork.v1.Job
-	(*Module)(nil),          // 35: wheelwork.v1.Module
-	(*Calendar)(nil),        // 36: wheelwork.v1.Calendar
-	(*App)(nil),             // 37: wheelwork.v1.App
-	(Outcome)(0),            // 38: wheelwork.v1.Outcome
-	(*Command)(nil),         // 39: wheelwork.v1.Command
-	(*LogLine)(nil),         // 40: wheelwork.v1.LogLine
+	(*AliasPut)(nil),        // 4: wheelwork.v1.AliasPut
+	(*AliasDelete)(nil),     // 5: wheelwork.v1.AliasDelete
+	(*Pin)(nil),             // 6: wheelwork.v1.Pin
+	(*TallyRow)(nil),        // 7: wheelwork.v1.TallyRow
+	(*Armed)(nil),           // 8: wheelwork.v1.Armed
+	(*Passed)(nil),          // 9: wheelwork.v1.Passed
+	(*Ended)(nil),           // 10: wheelwork.v1.Ended
+	(*Fanned)(nil),          // 11: wheelwork.v1.Fanned
+	(*Advanced)(nil),        // 12: wheelwork.v1.Advanced
+	(*NodeRow)(nil),         // 13: wheelwork.v1.NodeRow
+	(*Met)(nil),             // 14: wheelwork.v1.Met
+	(*CalendarPut)(nil),     // 15: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),          // 16: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),  // 17: wheelwork.v1.CalendarDelete
+	(*Accepted)(nil),        // 18: wheelwork.v1.Accepted
+	(*Started)(nil),         // 19: wheelwork.v1.Started
+	(*Finished)(nil),        // 20: wheelwork.v1.Finished
+	(*CancelRequested)(nil), // 21: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),         // 22: wheelwork.v1.Adopted
+	(*RunRow)(nil),          // 23: wheelwork.v1.RunRow
+	(*AttemptRow)(nil),      // 24: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),          // 25: wheelwork.v1.JobRow
+	(*Ingress)(nil),         // 26: wheelwork.v1.Ingress
+	(*RouteRow)(nil),        // 27: wheelwork.v1.RouteRow
+	(*KeyRow)(nil),          // 28: wheelwork.v1.KeyRow
+	(*CountRow)(nil),        // 29: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),       // 30: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),          // 31: wheelwork.v1.LogRow
+	(*TallyRow_Minute)(nil), // 32: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),       // 33: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),       // 34: wheelwork.v1.Ended.Run
+	(*Started_Run)(nil),     // 35: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),    // 36: wheelwork.v1.Finished.End
+	(*RouteRow_Use)(nil),    // 37: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),      // 38: wheelwork.v1.KeyRow.Key
+	(*Job)(nil),             // 39: wheelwork.v1.Job
+	(*Module)(nil),          // 40: wheelwork.v1.Module
+	(*Alias)(nil),           // 41: wheelwork.v1.Alias
+	(*Calendar)(nil),        // 42: wheelwork.v1.Calendar
+	(*App)(nil),             // 43: wheelwork.v1.App
+	(Outcome)(0),            // 44: wheelwork.v1.Outcome
+	(*Command)(nil),         // 45: wheelwork.v1.Command
+	(*LogLine)(nil),         // 46: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	2,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
 	3,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
-	4,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	14, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	15, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	16, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	17, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	18, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	5,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
-	6,  // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
-	7,  // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	10, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	11, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	13, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	8,  // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
-	12, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	34, // 17: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	35, // 18: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	28, // 19: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	29, // 20: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	9,  // 21: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	9,  // 22: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	36, // 23: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	37, // 24: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	9,  // 25: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	30, // 26: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	31, // 27: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	30, // 28: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	20, // 29: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	9,  // 30: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	38, // 31: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	23, // 32: wheelwork.v1.JobRow.route:type_name -> wheelwork.v1.RouteRow
-	39, // 33: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	32, // 34: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	33, // 35: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	40, // 36: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	38, // 37: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	8,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
+	18, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	19, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	20, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	21, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	22, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	9,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	10, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	11, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	14, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	15, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	17, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	12, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	16, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	4,  // 17: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
+	5,  // 18: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
+	39, // 19: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	6,  // 20: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	40, // 21: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	41, // 22: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	32, // 23: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	33, // 24: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	34, // 25: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	13, // 26: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	13, // 27: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	42, // 28: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	43, // 29: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	6,  // 30: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	13, // 31: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	35, // 32: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	36, // 33: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	35, // 34: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	24, // 35: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	13, // 36: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	6,  // 37: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	44, // 38: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	27, // 39: wheelwork.v1.JobRow.route:type_name -> wheelwork.v1.RouteRow
+	45, // 40: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	37, // 41: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	38, // 42: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	46, // 43: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	6,  // 44: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	44, // 45: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -3364,6 +3745,8 @@ func file_v1_journal_proto_init() {
 		(*Record_CalendarDelete)(nil),
 		(*Record_Advanced)(nil),
 		(*Record_AppPut)(nil),
+		(*Record_AliasPut)(nil),
+		(*Record_AliasDelete)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3371,7 +3754,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
