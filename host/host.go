@@ -51,7 +51,12 @@ type Config struct {
 
 	Engine  Engine
 	Modules *modules.Store // the cache of modules
-	Spool   *mq.Log        // of results; the caller closes it after Run
+	// ModuleBytes bounds that cache on disk; what was not used for the longest time goes first. Default 1 GiB.
+	ModuleBytes int64
+	// TrustedKeys are those of the operator of this host ("ed25519:" and base64): it runs only modules that one of
+	// them has signed, whatever the server says. Default: what the app asks for.
+	TrustedKeys []string
+	Spool       *mq.Log // of results; the caller closes it after Run
 
 	Tracer trace.Tracer // of the spans of attempts; default: none
 
@@ -64,6 +69,7 @@ type Host struct {
 	cfg     Config
 	session string
 	fetch   singleflight
+	shelf   *shelf
 
 	mu      sync.Mutex
 	held    map[key]*task
@@ -113,6 +119,12 @@ func New(cfg Config) (*Host, error) {
 	cfg.Name = cmp.Or(cfg.Name, cfg.ID)
 	cfg.Slots = cmp.Or(cfg.Slots, max(goruntime.GOMAXPROCS(0), 4))
 	cfg.Credits = max(cmp.Or(cfg.Credits, 8192), cfg.Slots)
+	cfg.ModuleBytes = cmp.Or(cfg.ModuleBytes, defaultModuleBytes)
+	for _, key := range cfg.TrustedKeys {
+		if _, err := modules.ParseKey(key); err != nil {
+			return nil, fmt.Errorf("trusted keys of the host: %w", err)
+		}
+	}
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 10*time.Second)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -122,7 +134,7 @@ func New(cfg Config) (*Host, error) {
 	}
 	h := &Host{
 		cfg: cfg, session: rand.Text(),
-		held: map[key]*task{}, epochs: map[string]uint64{}, out: newOutgoing(),
+		held: map[key]*task{}, epochs: map[string]uint64{}, out: newOutgoing(), shelf: newShelf(),
 	}
 	h.ready = sync.NewCond(&h.mu)
 	if err := h.readSpool(); err != nil {
@@ -144,6 +156,7 @@ func (h *Host) Run(ctx context.Context) error {
 	g, _ := errgroup.WithContext(sessions)
 	g.Go(func() error { return h.keepSpool(sessions) })
 	g.Go(func() error { h.connect(sessions); return nil })
+	g.Go(func() error { h.loadAhead(sessions); return nil })
 	g.Go(func() error {
 		<-ctx.Done()
 		h.drain()

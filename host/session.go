@@ -93,6 +93,7 @@ func (h *Host) begin(client apiv1.WorkerClient, server string) {
 			h.out.result(t)
 		}
 	}
+	h.reportAll()
 	h.cfg.Logger.Info("joined", "server", server, "holding", len(h.held))
 }
 
@@ -113,6 +114,9 @@ func (h *Host) receive(stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.WorkD
 		}
 		for _, c := range m.Cancels {
 			h.stop(c)
+		}
+		if len(m.Prefetch) > 0 {
+			h.prefetch(m.Prefetch)
 		}
 		if m.Acked > 0 {
 			h.ack(m.Acked)
@@ -184,6 +188,7 @@ type outgoing struct {
 	batch     uint64
 	drainSaid bool // the server knows that the host is ending
 	latest    map[key]*apiv1.TaskProgress
+	modules   map[string]*apiv1.ModuleState // by digest
 	logs      []*apiv1.TaskLog
 	logBytes  int
 	dropped   map[key]int // lines that found no room
@@ -197,7 +202,7 @@ type batch struct {
 func newOutgoing() *outgoing {
 	return &outgoing{
 		kick: make(chan struct{}, 1), acked: make(chan struct{}, 1),
-		latest: map[key]*apiv1.TaskProgress{}, dropped: map[key]int{},
+		latest: map[key]*apiv1.TaskProgress{}, modules: map[string]*apiv1.ModuleState{}, dropped: map[key]int{},
 	}
 }
 
@@ -259,7 +264,7 @@ func (o *outgoing) lineLocked(k key, line *apiv1.TaskLogLine) {
 func (o *outgoing) pending() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.results) > 0 || len(o.logs) > 0 || len(o.latest) > 0
+	return len(o.results) > 0 || len(o.logs) > 0 || len(o.latest)+len(o.modules) > 0
 }
 
 // next builds a message; nil when there is nothing to say. more says that not
@@ -267,7 +272,7 @@ func (o *outgoing) pending() bool {
 func (o *outgoing) next(credits uint32, draining bool) (m *apiv1.WorkUp, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if credits == 0 && draining == o.drainSaid && len(o.results) == 0 && len(o.logs) == 0 && len(o.latest) == 0 {
+	if credits == 0 && draining == o.drainSaid && len(o.results) == 0 && len(o.logs) == 0 && len(o.latest)+len(o.modules) == 0 {
 		return nil, false
 	}
 	m = &apiv1.WorkUp{Credits: credits, Draining: draining}
@@ -277,6 +282,7 @@ func (o *outgoing) next(credits uint32, draining bool) (m *apiv1.WorkUp, more bo
 		m.Progress = append(m.Progress, p)
 	}
 	clear(o.latest)
+	o.takeModulesLocked(m)
 	if len(o.logs) > 0 {
 		return m, true // lines before results: an ended run's log is whole
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
-	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
@@ -115,11 +113,15 @@ func (h *Host) span(ctx context.Context, m *apiv1.Task) (context.Context, trace.
 }
 
 func (h *Host) runTask(ctx context.Context, m *apiv1.Task) runtime.Result {
-	if err := h.load(ctx, m.Digest); err != nil {
+	if err := h.load(ctx, want{m.App, m.Digest, m.Trust}); err != nil {
 		if ctx.Err() != nil {
 			return runtime.Result{Outcome: runtime.Stopped, Error: "cancelled while its module was loaded", Code: "cancelled"}
 		}
-		return runtime.Result{Outcome: runtime.HostError, Error: fmt.Sprintf("module %s: %v", m.Module, err), Code: "module"}
+		code := "module"
+		if errors.Is(err, errNotSigned) {
+			code = "not_signed"
+		}
+		return runtime.Result{Outcome: runtime.HostError, Error: fmt.Sprintf("module %s: %v", m.Module, err), Code: code}
 	}
 	t := runtime.Task{
 		RunID: job.RunID(m.Run).String(), App: m.App, Job: m.Job, Attempt: int(m.Attempt), MaxAttempt: int(m.MaxAttempts),
@@ -133,55 +135,6 @@ func (h *Host) runTask(ctx context.Context, m *apiv1.Task) runtime.Result {
 		t.Deadline = time.Now().Add(time.Duration(m.TimeoutMs) * time.Millisecond)
 	}
 	return h.cfg.Engine.Run(ctx, t, &sink{h: h, task: m})
-}
-
-// load makes a module ready: from the cache, or from the server.
-func (h *Host) load(ctx context.Context, digest string) error {
-	if h.cfg.Engine.Loaded(digest) {
-		return nil
-	}
-	return h.fetch.do(ctx, digest, func(ctx context.Context) error {
-		code, err := h.cfg.Modules.Get(digest)
-		if err != nil {
-			if code, err = h.download(ctx, digest); err != nil {
-				return err
-			}
-			if _, err := h.cfg.Modules.Put(code); err != nil {
-				h.cfg.Logger.Warn("a module could not be kept", "digest", digest, "error", err)
-			}
-		}
-		return h.cfg.Engine.Load(ctx, digest, code)
-	})
-}
-
-func (h *Host) download(ctx context.Context, digest string) ([]byte, error) {
-	h.mu.Lock()
-	client := h.client
-	h.mu.Unlock()
-	if client == nil {
-		return nil, errors.New("no server is connected to fetch it from")
-	}
-	stream, err := client.FetchModule(ctx, &apiv1.FetchModuleRequest{Digest: digest})
-	if err != nil {
-		return nil, fmt.Errorf("fetch: %w", err)
-	}
-	var code []byte
-	for {
-		chunk, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("fetch: %w", err)
-		}
-		if code = append(code, chunk.Data...); len(code) > modules.MaxBytes {
-			return nil, fmt.Errorf("fetch: more than %d bytes came", modules.MaxBytes)
-		}
-	}
-	if got := modules.Digest(code); got != digest {
-		return nil, fmt.Errorf("fetch: the server sent %s", got)
-	}
-	return code, nil
 }
 
 // sink takes what a handler says.
