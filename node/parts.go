@@ -99,7 +99,7 @@ func openServer(d *dataDir, cfg ServerConfig, tel *telemetry, log *slog.Logger) 
 		},
 	})
 	p.sched, err = sched.New(sched.Config{
-		ID: p.id, Journal: j, Store: st, Modules: mods, Inspect: inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
+		ID: p.id, Journal: j, Store: st, Modules: mods, Inspect: newGateway(cfg.Gate).inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
 		Meter: tel.meter, Logger: log,
 	})
 	if err != nil {
@@ -111,21 +111,6 @@ func openServer(d *dataDir, cfg ServerConfig, tel *telemetry, log *slog.Logger) 
 // ingressSegment is smaller than a segment of the journal: most servers have
 // little in their ingress.
 const ingressSegment = 16 << 20
-
-// inspect is the upload gate.
-func inspect(_ context.Context, code []byte, manifest string) (sched.ModuleInfo, error) {
-	if manifest != "" {
-		var err error
-		if code, err = wasm.WithManifest(code, manifest); err != nil {
-			return sched.ModuleInfo{}, err
-		}
-	}
-	info, err := wasm.Inspect(code)
-	if err != nil {
-		return sched.ModuleInfo{}, err
-	}
-	return sched.ModuleInfo{Code: code, Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports}, nil
-}
 
 // connect finds the server that serves a host.
 type connect func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
@@ -170,7 +155,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
 		ABI: []string{"wasi-p1", "wheelwork_v1.0"}, Slots: cfg.Slots,
-		Connect: c, Engine: engine, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
+		Connect: c, Engine: engine, Modules: mods, TrustedKeys: cfg.TrustedKeys, ModuleBytes: cfg.ModuleBytes, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err

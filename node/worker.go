@@ -23,9 +23,12 @@ type HostConfig struct {
 	Labels     map[string]string
 	Apps       []string // default: all
 	Slots      int      // default: GOMAXPROCS, at least 4
-	ReadyFile  string
-	Logger     *slog.Logger
-	Ready      func(Ready)
+	// TrustedKeys are the operator's: the host runs only what one of them has signed. Default: what apps ask for.
+	TrustedKeys []string
+	ModuleBytes int64 // of the cache of modules; default 1 GiB
+	ReadyFile   string
+	Logger      *slog.Logger
+	Ready       func(Ready)
 }
 
 // Host runs a host until ctx ends.

@@ -96,6 +96,9 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
 	case err != nil:
+		if _, ok := status.FromError(err); ok { // the gate itself failed
+			return err
+		}
 		return invalid(err)
 	}
 	m.Kind, m.Handlers, m.Imports, m.Size = info.Kind, info.Handlers, info.Imports, int64(len(info.Code))

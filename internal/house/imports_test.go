@@ -99,7 +99,7 @@ var supplies = []supply{
 	{"net/url", everything, "it only parses"},
 	{"net/netip", everything, "it only parses"},
 	{"os", []string{"bench", "cmd/wheelwork", "examples", "journal/local", "modules", "mq", "mq/queue", "node", "sched/wheel/alarm", "sdk", "store", "tools"}, "files and the environment are read by those who own them: the rest is handed what it needs"},
-	{"os/exec", []string{"bench", "tools"}, "the product starts no programs"},
+	{"os/exec", []string{"bench", "node", "tools"}, "the product starts no programs but itself: the process that looks at uploads, with limits"},
 	{"os/signal", []string{"bench", "cmd/wheelwork"}, "signals are for the process, which is the command's"},
 	{"plugin", nil, "code that a process learns at run time is a guest"},
 	{"unsafe", []string{"api/v1", "mq", "sdk/guest"}, "only mapped segments and the guest's boundary have bytes that Go does not own"},

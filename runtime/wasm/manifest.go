@@ -23,6 +23,12 @@ func WithManifest(code []byte, manifest string) ([]byte, error) {
 	if !json.Valid([]byte(manifest)) {
 		return nil, fmt.Errorf("the manifest is not JSON: write {\"handlers\":[{\"name\":\"main\"}]}: %w", ErrInvalidModule)
 	}
+	return AppendManifest(code, manifest), nil
+}
+
+// AppendManifest is [WithManifest] for a module and a manifest that were checked:
+// it looks at neither.
+func AppendManifest(code []byte, manifest string) []byte {
 	name := abi.ManifestSection
 	body := binary.AppendUvarint(nil, uint64(len(name)))
 	body = append(body, name...)
@@ -30,5 +36,5 @@ func WithManifest(code []byte, manifest string) ([]byte, error) {
 	out := append(make([]byte, 0, len(code)+len(body)+8), code...)
 	out = append(out, 0) // a custom section
 	out = binary.AppendUvarint(out, uint64(len(body)))
-	return append(out, body...), nil
+	return append(out, body...)
 }
