@@ -58,6 +58,17 @@ func (s *Store) Touch(digest string) {
 	}
 }
 
+// boolCompare puts false first: what is left of broken writes goes before blobs do.
+func boolCompare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
 // leftover is the age at which a file without a digest is no write that goes on.
 const leftover = time.Hour
 
@@ -70,7 +81,7 @@ func (s *Store) Trim(limit int64, keep func(digest string) bool) (freed int64, e
 		return 0, err
 	}
 	slices.SortFunc(all, func(a, b Blob) int {
-		return cmp.Or(a.UsedAt.Compare(b.UsedAt), strings.Compare(a.Path, b.Path))
+		return cmp.Or(boolCompare(a.Digest != "", b.Digest != ""), a.UsedAt.Compare(b.UsedAt), strings.Compare(a.Path, b.Path))
 	})
 	var total int64
 	for _, b := range all {

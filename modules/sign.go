@@ -45,7 +45,8 @@ func KeyText(key ed25519.PublicKey) string {
 func ParseKey(text string) (ed25519.PublicKey, error) {
 	raw, ok := strings.CutPrefix(text, keyPrefix)
 	key, err := base64.StdEncoding.Strict().DecodeString(raw)
-	if !ok || err != nil || len(key) != ed25519.PublicKeySize {
+	// One key has one text: lists of keys are compared as texts.
+	if !ok || err != nil || len(key) != ed25519.PublicKeySize || KeyText(key) != text {
 		return nil, fmt.Errorf("%.80q is not a public key: want %s and 44 characters of base64, as `wheelwork module keygen` prints", text, keyPrefix)
 	}
 	return key, nil
