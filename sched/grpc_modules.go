@@ -355,7 +355,7 @@ func (l *loop) recordModule(m *apiv1.Module) error {
 
 func (a *modulesAPI) GetModule(ctx context.Context, req *apiv1.GetModuleRequest) (*apiv1.Module, error) {
 	return ask(ctx, a.s.loop, func(l *loop) (*apiv1.Module, error) {
-		return l.module(appOf(req.App), req.Name+"@"+req.Version)
+		return l.target(appOf(req.App), req.Name, req.Version)
 	})
 }
 

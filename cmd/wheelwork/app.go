@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,7 +16,7 @@ func (c *cli) appCommand() *cobra.Command {
 	return group("app", "See the apps that there are, and bound them", c.appList(), c.appGet(), c.appSet())
 }
 
-var appColumns = []string{"name", "jobs", "live runs", "rate", "description"}
+var appColumns = []string{"name", "jobs", "live runs", "rate", "description", "signed by"}
 
 func appRecord(app *sdk.App) record {
 	return message(app, func() []cell {
@@ -25,8 +26,20 @@ func appRecord(app *sdk.App) record {
 			{strconv.FormatInt(app.GetLive(), 10), none},
 			{rateText(app.GetRate()), none},
 			{app.GetDescription(), none},
+			{signedBy(app), none},
 		}
 	})
+}
+
+// signedBy says which signatures an app asks for.
+func signedBy(app *sdk.App) string {
+	switch {
+	case app.GetRequireSigned():
+		return strings.Join(app.GetTrustedKeys(), ", ")
+	case len(app.GetTrustedKeys()) > 0:
+		return "not required: " + strings.Join(app.GetTrustedKeys(), ", ")
+	}
+	return ""
 }
 
 func (c *cli) appList() *cobra.Command {
@@ -67,20 +80,26 @@ func (c *cli) appGet() *cobra.Command {
 
 func (c *cli) appSet() *cobra.Command {
 	var rate, description string
+	var signed bool
+	var trust, untrust []string
 	cmd := &cobra.Command{
 		Use:   "set APP",
 		Short: "Bound an app, or describe it",
 		Long: `Bound how often the jobs of an app start, all of them together, or describe the
-app. What is not named stays as it is.`,
+app, or have it take only modules that are signed. What is not named stays as it is.`,
 		Example: `  wheelwork app set shop --rate 100/1s
+  wheelwork app set shop --require-signed --trust ed25519:k3y...
   wheelwork app set shop --rate none --description "orders and bills"`,
 		Args: arguments("APP"),
 	}
 	cmd.Flags().StringVar(&rate, "rate", "", "starts in a time, as `N/TIME`: 100/1s, 5/1m; none: no limit")
 	cmd.Flags().StringVar(&description, "description", "", "what the app is for")
+	cmd.Flags().BoolVar(&signed, "require-signed", false, "take and run only modules that a trusted key has signed")
+	cmd.Flags().StringArrayVar(&trust, "trust", nil, "public `key` to trust: ed25519:…; may be repeated")
+	cmd.Flags().StringArrayVar(&untrust, "untrust", nil, "public `key` to trust no more; may be repeated")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !cmd.Flags().Changed("rate") && !cmd.Flags().Changed("description") {
-			return usage(cmd, "say what to set: --rate or --description")
+		if !slices.ContainsFunc([]string{"rate", "description", "require-signed", "trust", "untrust"}, cmd.Flags().Changed) {
+			return usage(cmd, "say what to set: --rate, --description, --require-signed, --trust or --untrust")
 		}
 		var bound *sdk.Rate
 		if rate != "" && rate != "none" {
@@ -105,6 +124,15 @@ app. What is not named stays as it is.`,
 			if cmd.Flags().Changed("description") {
 				app.Description = description
 			}
+			if cmd.Flags().Changed("require-signed") {
+				app.RequireSigned = signed
+			}
+			for _, key := range trust {
+				if !slices.Contains(app.TrustedKeys, key) {
+					app.TrustedKeys = append(app.TrustedKeys, key)
+				}
+			}
+			app.TrustedKeys = slices.DeleteFunc(app.TrustedKeys, func(key string) bool { return slices.Contains(untrust, key) })
 			if app, err = client.PutApp(ctx, app); err != nil {
 				return err
 			}
