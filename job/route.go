@@ -388,11 +388,7 @@ func (r *Route) question(run *Run, s *RouteState) question {
 		case "run":
 			q.key = hash64(q.key, run.ID[:])
 		case "input":
-			input := run.Input
-			if !run.HasInput {
-				input = Input(run.Definition())
-			}
-			q.key = hash64(q.key, input)
+			q.key = hash64(q.key, run.Given())
 		}
 	case byCount:
 		q.floor = floor(q.uses)

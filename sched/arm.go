@@ -130,13 +130,12 @@ func (l *loop) arm() {
 			l.wheel.Add(l.nowMs+armWindow, j) // the disk is full: look again
 			continue
 		}
-		def := j.Shared()
-		plan, err := l.plan(def)
+		plan, err := l.planOf(j)
 		if err != nil { // was checked when it was saved: a zone that is gone from the data of this machine
 			l.cfg.Logger.Error("a schedule cannot be read any more", "app", j.Slot().App, "job", j.Name, "error", err)
 			continue
 		}
-		due := plan.Due(job.MisfireOf(def), time.UnixMilli(j.NextMs), l.now, 0, plan.Left(j.Planned), armBudget)
+		due := plan.Due(j.Misfire(), time.UnixMilli(j.NextMs), l.now, 0, plan.Left(j.Planned), armBudget)
 		if due.Missed != nil {
 			l.missed(j, plan, due)
 		}

@@ -190,18 +190,15 @@ func (l *loop) start(starts map[startKey]*apiv1.Started, order []startKey) {
 }
 
 func (l *loop) task(r *job.Run) *apiv1.Task {
-	d := r.Shared()
+	sh := r.Shape()
 	t := &apiv1.Task{
 		Run: r.ID[:], App: r.App, Job: r.Job, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts(), Epoch: l.cfg.Epoch,
-		PlannedMs: r.PlannedMs, Module: d.Handler.Module, Digest: d.Digest, Handler: d.Handler.Name,
-		Input: r.Input, Args: d.Handler.Args, Env: d.Handler.Env,
+		PlannedMs: r.PlannedMs, Module: sh.Handler.Module, Digest: sh.Digest, Handler: sh.Handler.Name,
+		Input: r.Given(), Args: sh.Handler.Args, Env: sh.Handler.Env,
 		TimeoutMs: r.Policy.Timeout.Milliseconds(), TraceParent: r.TraceParent, Covers: r.Covers,
 	}
 	if r.IsPart() {
 		t.Part, t.Parts = r.Fan.Part, r.Fan.Parts
-	}
-	if !r.HasInput {
-		t.Input = job.Input(d)
 	}
 	return t
 }

@@ -26,7 +26,7 @@ func restore(cfg *Config, h *hub) (*loop, error) {
 			if err := proto.Unmarshal(value, row); err != nil {
 				return fmt.Errorf("job %s/%s: %w", app, name, err)
 			}
-			return l.app(app).slots[job.SlotOf(name)].LoadJob(row)
+			return l.app(app).slots[job.SlotOf(name)].LoadJob(name, row)
 		},
 		Run: func(app string, id [16]byte, value []byte) error {
 			row := &apiv1.RunRow{}
@@ -54,9 +54,7 @@ func restore(cfg *Config, h *hub) (*loop, error) {
 		for _, s := range a.slots {
 			s.Loaded()
 			for _, j := range s.Jobs {
-				if j.Dependency != nil || len(j.Calendars) > 0 {
-					l.depends(j)
-				}
+				l.depends(j)
 			}
 			for _, r := range s.Runs {
 				a.live.push(r)

@@ -2043,7 +2043,7 @@ func (x *AttemptRow) GetCode() string {
 // JobRow is a job as the store keeps it.
 type JobRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Definition    []byte                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`                         // a Job
+	Definition    []byte                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`                         // a Job; read from older stores, not written: see shape
 	NextMs        int64                  `protobuf:"varint,2,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"`                  // the next planned time that is not armed
 	ShownNextMs   int64                  `protobuf:"varint,3,opt,name=shown_next_ms,json=shownNextMs,proto3" json:"shown_next_ms,omitempty"` // the next planned time, armed or not
 	Live          int64                  `protobuf:"varint,4,opt,name=live,proto3" json:"live,omitempty"`
@@ -2056,6 +2056,11 @@ type JobRow struct {
 	Route         *RouteRow              `protobuf:"bytes,11,opt,name=route,proto3" json:"route,omitempty"`
 	Met           []string               `protobuf:"bytes,12,rep,name=met,proto3" json:"met,omitempty"`                                // upstream jobs whose runs count for the dependency already
 	GivenMs       []int64                `protobuf:"varint,13,rep,packed,name=given_ms,json=givenMs,proto3" json:"given_ms,omitempty"` // planned times to come that were given up: skipped by request, or their run cancelled
+	Shape         []byte                 `protobuf:"bytes,14,opt,name=shape,proto3" json:"shape,omitempty"`                            // a Job: what many have in common, see job.Shape
+	Own           []byte                 `protobuf:"bytes,15,opt,name=own,proto3" json:"own,omitempty"`                                // a Job: the rest, without its name and app
+	Revision      int64                  `protobuf:"varint,16,opt,name=revision,proto3" json:"revision,omitempty"`
+	Etag          []byte                 `protobuf:"bytes,17,opt,name=etag,proto3" json:"etag,omitempty"` // 8 bytes
+	Skipped       int64                  `protobuf:"varint,18,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2179,6 +2184,41 @@ func (x *JobRow) GetGivenMs() []int64 {
 		return x.GivenMs
 	}
 	return nil
+}
+
+func (x *JobRow) GetShape() []byte {
+	if x != nil {
+		return x.Shape
+	}
+	return nil
+}
+
+func (x *JobRow) GetOwn() []byte {
+	if x != nil {
+		return x.Own
+	}
+	return nil
+}
+
+func (x *JobRow) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *JobRow) GetEtag() []byte {
+	if x != nil {
+		return x.Etag
+	}
+	return nil
+}
+
+func (x *JobRow) GetSkipped() int64 {
+	if x != nil {
+		return x.Skipped
+	}
+	return 0
 }
 
 // Ingress is a command as the ingress keeps it until it is applied.
@@ -3187,7 +3227,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"finishedMs\x12/\n" +
 	"\aoutcome\x18\x06 \x01(\x0e2\x15.wheelwork.v1.OutcomeR\aoutcome\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\x12\x12\n" +
-	"\x04code\x18\b \x01(\tR\x04code\"\xfe\x02\n" +
+	"\x04code\x18\b \x01(\tR\x04code\"\xf0\x03\n" +
 	"\x06JobRow\x12\x1e\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\fR\n" +
@@ -3205,7 +3245,12 @@ const file_v1_journal_proto_rawDesc = "" +
 	" \x01(\x03R\aplanned\x12,\n" +
 	"\x05route\x18\v \x01(\v2\x16.wheelwork.v1.RouteRowR\x05route\x12\x10\n" +
 	"\x03met\x18\f \x03(\tR\x03met\x12\x19\n" +
-	"\bgiven_ms\x18\r \x03(\x03R\agivenMs\"O\n" +
+	"\bgiven_ms\x18\r \x03(\x03R\agivenMs\x12\x14\n" +
+	"\x05shape\x18\x0e \x01(\fR\x05shape\x12\x10\n" +
+	"\x03own\x18\x0f \x01(\fR\x03own\x12\x1a\n" +
+	"\brevision\x18\x10 \x01(\x03R\brevision\x12\x12\n" +
+	"\x04etag\x18\x11 \x01(\fR\x04etag\x12\x18\n" +
+	"\askipped\x18\x12 \x01(\x03R\askipped\"O\n" +
 	"\aIngress\x12/\n" +
 	"\acommand\x18\x01 \x01(\v2\x15.wheelwork.v1.CommandR\acommand\x12\x13\n" +
 	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"\xac\x01\n" +
