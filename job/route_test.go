@@ -45,7 +45,7 @@ func runOf(n int) *Run {
 func after(r *Run, outcomes ...any) *Run {
 	for i := 0; i < len(outcomes); i += 2 {
 		r.Attempt++
-		r.Attempts = append(r.Attempts, &apiv1.AttemptRow{
+		r.Attempts = append(r.Attempts, Attempt{
 			Number: r.Attempt, Host: outcomes[i].(string), Outcome: outcomes[i+1].(apiv1.Outcome),
 		})
 	}

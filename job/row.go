@@ -16,13 +16,19 @@ import (
 // into what the API shows. What people see is always made from a row: so a live
 // run and one of last week look the same.
 
-// Row returns the job as the store keeps it.
+// Row returns the definition as the store keeps it.
 func (j *Job) Row() *apiv1.JobRow {
+	return &apiv1.JobRow{
+		Shape: []byte(j.shape.text), Own: []byte(j.own), Revision: j.Revision, Etag: j.etag[:], NextMs: j.NextMs, Planned: j.Planned,
+	}
+}
+
+// StatsRow returns what the runs and the planned times of the job came to, as
+// the store keeps it.
+func (j *Job) StatsRow() *apiv1.JobStatsRow {
 	st := j.Stats()
-	r := &apiv1.JobRow{
-		Shape: []byte(j.shape.text), Own: []byte(j.own), Revision: j.Revision, Etag: j.etag[:],
-		NextMs: j.NextMs, ShownNextMs: j.shownNextMs(), Planned: j.Planned,
-		Live: st.Live, Succeeded: st.Succeeded, Failed: st.Failed, Skipped: st.Skipped,
+	r := &apiv1.JobStatsRow{
+		NextMs: j.NextMs, Planned: j.Planned, Succeeded: st.Succeeded, Failed: st.Failed, Skipped: st.Skipped,
 		LastState: string(st.LastState), LastEndMs: st.LastEndMs, Met: slices.Clone(st.met), GivenMs: slices.Clone(st.given),
 	}
 	if st.Route != nil {
@@ -42,50 +48,53 @@ func (s *Slot) LoadJob(name string, row *apiv1.JobRow) error {
 	}
 	j := &Job{Name: name, Revision: row.Revision, NextMs: row.NextMs, Planned: row.Planned, Policy: s.policyOf(sp), spec: sp, slot: s}
 	copy(j.etag[:], row.Etag)
-	if row.LastEndMs > 0 || row.Route != nil || len(row.Met)+len(row.GivenMs) > 0 {
-		st := j.change()
-		st.Succeeded, st.Failed, st.Skipped = row.Succeeded, row.Failed, row.Skipped
-		st.LastState, st.LastEndMs, st.met, st.given = State(row.LastState), row.LastEndMs, row.Met, row.GivenMs
-		copy(st.LastRun[:], row.LastRun)
-		if row.Route != nil {
-			st.Route = routeState(row.Route)
-		}
-	}
 	s.Jobs[j.Name] = j
 	return nil
+}
+
+// LoadStats puts the stats of a job of the store back. The job is there.
+func (j *Job) LoadStats(row *apiv1.JobStatsRow) {
+	j.NextMs, j.Planned = row.NextMs, row.Planned
+	if row.LastEndMs == 0 && row.Route == nil && len(row.Met)+len(row.GivenMs) == 0 {
+		return
+	}
+	st := j.change()
+	st.Succeeded, st.Failed, st.Skipped = row.Succeeded, row.Failed, row.Skipped
+	st.LastState, st.LastEndMs, st.met, st.given = State(row.LastState), row.LastEndMs, row.Met, row.GivenMs
+	copy(st.LastRun[:], row.LastRun)
+	if row.Route != nil {
+		st.Route = routeState(row.Route)
+	}
+}
+
+// Recount counts a run that ended before the restart and that the stats may
+// have been written without. It reports whether they were.
+func (j *Job) Recount(row *apiv1.RunRow) bool {
+	if row.Nth <= j.Stats().Ended() || row.FinishedMs*1e6 < j.born() { // of an earlier job of that name
+		return false
+	}
+	r := &Run{ID: runID(row.Id), State: State(row.State)}
+	j.count(r, row.FinishedMs)
+	return true
 }
 
 // Row returns the run as the store keeps it. It shares slices with r.
 func (r *Run) Row() *apiv1.RunRow {
 	row := &apiv1.RunRow{}
-	r.fill(row)
-	// An attempt's row changes once more, when the attempt ends; a row of the
-	// store must not change under its reader.
-	for i, a := range row.Attempts {
-		row.Attempts[i] = proto.CloneOf(a)
-	}
-	return row
-}
-
-// RowBytes is Row as bytes, without the garbage.
-func (r *Run) RowBytes() ([]byte, error) {
-	row := &r.slot.row
-	attempts := row.Attempts[:0]
-	proto.Reset(row)
-	row.Attempts = attempts
-	r.fill(row)
-	return proto.Marshal(row)
-}
-
-// fill writes the run into an empty row, with its attempts shared.
-func (r *Run) fill(row *apiv1.RunRow) {
 	row.Id, row.App, row.Job, row.State, row.Trigger = r.ID[:], r.App, r.Job, string(r.State), string(r.Trigger)
 	row.PlannedMs, row.AcceptedMs, row.StartedMs, row.FinishedMs, row.RetryMs = r.PlannedMs, r.AcceptedMs, r.StartedMs, r.FinishedMs, r.RetryMs
 	row.Attempt, row.Lost, row.MaxAttempts, row.Host, row.Session = r.Attempt, r.Lost, r.MaxAttempts(), r.Host, r.Session
 	row.Module, row.Handler, row.Digest = r.shape.Handler.GetModule(), r.shape.Handler.GetName(), r.shape.Digest
 	row.HasInput, row.Input, row.Output, row.Error, row.Code, row.Trace = r.HasInput, r.Input, r.Output, r.Error, r.Code, r.Trace
 	row.CancelRequested, row.CancelWhy, row.TraceParent, row.JobRevision, row.Covers = r.CancelRequested, r.CancelWhy, r.TraceParent, r.Revision, r.Covers
-	row.Attempts = append(row.Attempts, r.Attempts...)
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		row.Attempts = append(row.Attempts, &apiv1.AttemptRow{
+			Number: a.Number, Host: a.Host, DispatchedMs: a.DispatchedMs, StartedMs: a.StartedMs, FinishedMs: a.FinishedMs,
+			Outcome: a.Outcome, Error: a.Error, Code: a.Code,
+		})
+	}
+	row.Nth = r.Nth
 	if r.Cause != (RunID{}) {
 		row.Cause = r.Cause[:]
 	}
@@ -107,6 +116,7 @@ func (r *Run) fill(row *apiv1.RunRow) {
 	} else {
 		row.Definition = r.bytes()
 	}
+	return row
 }
 
 // LoadRun puts a live run of the store back. The jobs must have been loaded.
@@ -118,10 +128,16 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 	r := &Run{
 		ID: runID(row.Id), App: row.App, Job: row.Job, State: State(row.State), Trigger: Trigger(row.Trigger), Policy: s.policy(d),
 		PlannedMs: row.PlannedMs, AcceptedMs: row.AcceptedMs, StartedMs: row.StartedMs, RetryMs: row.RetryMs,
-		Attempt: row.Attempt, Lost: row.Lost, Host: row.Host, Session: row.Session, Attempts: row.Attempts,
+		Attempt: row.Attempt, Lost: row.Lost, Host: row.Host, Session: row.Session,
 		HasInput: row.HasInput, Input: row.Input, Output: row.Output, Error: row.Error, Code: row.Code, Trace: row.Trace,
 		CancelRequested: row.CancelRequested, CancelWhy: row.CancelWhy, TraceParent: row.TraceParent, Revision: row.JobRevision,
 		Covers: row.Covers, Cause: runID(row.Cause), slot: s, spec: s.spec(d),
+	}
+	for _, a := range row.Attempts {
+		r.Attempts = append(r.Attempts, Attempt{
+			Number: a.Number, Host: a.Host, DispatchedMs: a.DispatchedMs, StartedMs: a.StartedMs, FinishedMs: a.FinishedMs,
+			Outcome: a.Outcome, Error: a.Error, Code: a.Code,
+		})
 	}
 	if len(row.Parent) > 0 || row.PartsMade > 0 || len(row.Only) > 0 {
 		r.Fan = &Fan{

@@ -34,6 +34,8 @@ type Job struct {
 	slot  *Slot
 	stats *Stats // nil: as noStats
 
+	deleted bool
+
 	// Mark is for the owner of the slot. The fold does not look at it.
 	Mark uint8
 }
@@ -165,7 +167,7 @@ func (j *Job) PlannedBy(nowMs int64) int64 {
 }
 
 // Current reports whether the job is still the slot's job of its name.
-func (j *Job) Current() bool { return j.slot != nil && j.slot.Jobs[j.Name] == j }
+func (j *Job) Current() bool { return j.slot != nil && !j.deleted }
 
 // Definition decodes the definition. The caller owns it.
 func (j *Job) Definition() *apiv1.Job {
@@ -194,7 +196,7 @@ type Run struct {
 	Lost     int32 // attempts that ended because their host went away or was drained: no retries
 	Host     string
 	Session  string
-	Attempts []*apiv1.AttemptRow
+	Attempts []Attempt
 
 	HasInput bool   // false: the input of the definition
 	Input    []byte // not written to
@@ -213,14 +215,30 @@ type Run struct {
 	Nodes           *Nodes // nil unless it is of a workflow that has begun, or goes on where another run ended
 	Fan             *Fan   // nil unless it is a part, has parts, or was asked for some parts only
 
+	// Nth counts the ended runs of its job; 0: it is live, or the job does not count it.
+	Nth int64
+
 	// Mark is for the owner of the slot. The fold does not look at it.
 	Mark uint8
 
+	first [1]Attempt // where Attempts begin: most runs have one
 	// owner counts the run. It is not the slot's job of that name when the job
 	// was deleted, or deleted and created again, while the run was live.
 	owner *Job
 	slot  *Slot
 	spec
+}
+
+// Attempt is one try of a run on one host.
+type Attempt struct {
+	Number       int32
+	Host         string
+	DispatchedMs int64
+	StartedMs    int64 // the host's clock; 0: it has not ended
+	FinishedMs   int64
+	Outcome      apiv1.Outcome
+	Error        string
+	Code         string
 }
 
 // Fan is what a run has to do with a fan-out, as one of the parts or as their parent.
@@ -236,6 +254,9 @@ type Fan struct {
 	Failed    int32 // ended otherwise
 	parts     []*Run
 }
+
+// Slot returns the slot that holds the run, or held it.
+func (r *Run) Slot() *Slot { return r.slot }
 
 // Owner returns the job that counts the run. It need not be the slot's job of that name any more.
 func (r *Run) Owner() *Job { return r.owner }
@@ -330,12 +351,13 @@ type Slot struct {
 	// Calendars are those of the app by name; only in ModuleSlot. They are not written to.
 	Calendars map[string]*apiv1.Calendar
 
-	// Live counts Runs by state.
-	Live map[State]int
+	// Owner is for the owner of the slot. The fold does not look at it.
+	Owner any
+
+	live [len(states)]int // counts Runs by state
 
 	decoded  map[named]*apiv1.Job
 	shapes   map[string]*Shape  // by their text; those in use, and some that were
-	row      apiv1.RunRow       // for RowBytes
 	policies map[Policy]*Policy // those in use, and some that were
 	keys     map[[16]byte]RunID
 	ring     []key // oldest first; Invariant: each of keys is in it exactly once
@@ -349,7 +371,6 @@ func NewSlot(app string, index uint8) *Slot {
 		Runs:      map[RunID]*Run{},
 		Modules:   map[string]*apiv1.Module{},
 		Calendars: map[string]*apiv1.Calendar{},
-		Live:      map[State]int{},
 		decoded:   map[named]*apiv1.Job{},
 		shapes:    map[string]*Shape{},
 		policies:  map[Policy]*Policy{},
@@ -381,7 +402,9 @@ type Change uint8
 // The changes. Each names the noun that changed and what the owner of the slot
 // has to see to once the record is durable.
 const (
-	JobChanged      Change = iota + 1 // anything of it; JobPlanned follows when NextMs has a new value
+	JobChanged      Change = iota + 1 // its definition; JobPlanned follows when NextMs has a new value
+	JobMoved                          // what it planned, or met, or how it routes: not its definition
+	JobCounted                        // a run of it has ended, which Run.Nth counts
 	JobPlanned                        // arm it ahead of NextMs
 	JobDepends                        // on other jobs or on calendars
 	JobDeleted                        // Job holds what it was
@@ -419,6 +442,9 @@ type Effect struct {
 // that fits nothing (a late result, a second end) changes nothing.
 func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 	from := len(fx)
+	for _, a := range rec.Accepts {
+		fx = s.accept(a, rec.AtMs, fx)
+	}
 	switch k := rec.Kind.(type) {
 	case *apiv1.Record_JobPut:
 		if k.JobPut.GetJob() != nil {
@@ -470,7 +496,7 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 		if j := s.Jobs[k.Met.GetJob()]; j != nil && !j.Met(k.Met.Upstream) {
 			st := j.change()
 			st.met = append(st.met, k.Met.Upstream)
-			fx = append(fx, Effect{Change: JobChanged, Job: j})
+			fx = append(fx, Effect{Change: JobMoved, Job: j})
 		}
 	case *apiv1.Record_AppPut:
 		if a := k.AppPut.GetApp(); a != nil {
@@ -490,6 +516,16 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 	}
 	for i := from; i < len(fx); i++ {
 		fx[i].AtMs = rec.AtMs
+	}
+	return fx
+}
+
+// Accept is Apply for a record with one accepted run. It keeps a's slices.
+func (s *Slot) Accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
+	from := len(fx)
+	fx = s.accept(a, atMs, fx)
+	for i := from; i < len(fx); i++ {
+		fx[i].AtMs = atMs
 	}
 	return fx
 }
@@ -528,10 +564,13 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	return fx
 }
 
+// Live counts the runs in a state that is not terminal.
+func (s *Slot) Live(st State) int { return s.live[st.Ordinal()] }
+
 // add puts a live run in.
 func (s *Slot) add(r *Run) {
 	s.Runs[r.ID] = r
-	s.Live[r.State]++
+	s.live[r.State.Ordinal()]++
 	st := r.owner.change()
 	st.Live++
 	if r.Trigger == BySchedule {
@@ -548,15 +587,15 @@ func (s *Slot) move(r *Run, to State) {
 		st := r.owner.change()
 		st.armed = slices.DeleteFunc(st.armed, func(a *Run) bool { return a == r })
 	}
-	s.Live[r.State]--
-	s.Live[to]++
+	s.live[r.State.Ordinal()]--
+	s.live[to.Ordinal()]++
 	r.State = to
 }
 
 // remove takes a live run out.
 func (s *Slot) remove(r *Run) {
 	delete(s.Runs, r.ID)
-	s.Live[r.State]--
+	s.live[r.State.Ordinal()]--
 	st := r.owner.change()
 	st.Live--
 	if r.Trigger == BySchedule {
@@ -593,6 +632,7 @@ func (s *Slot) deleteJob(name string, atMs int64, fx []Effect) []Effect {
 	}
 	fx = s.revoke(j, atMs, fx)
 	delete(s.Jobs, name)
+	j.deleted = true
 	return append(fx, Effect{Change: JobDeleted, Job: j})
 }
 
@@ -603,7 +643,7 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 	}
 	j.NextMs = a.NextMs
 	j.Planned += 1 + a.Covers
-	fx = append(fx, Effect{Change: JobChanged, Job: j})
+	fx = append(fx, Effect{Change: JobMoved, Job: j})
 	if j.NextMs > 0 {
 		fx = append(fx, Effect{Change: JobPlanned, Job: j})
 	}
@@ -649,7 +689,7 @@ func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 	s.add(r)
 	if a.Completes {
 		j.change().met = nil
-		fx = append(fx, Effect{Change: JobChanged, Job: j})
+		fx = append(fx, Effect{Change: JobMoved, Job: j})
 	}
 	if len(a.KeyHash) == 16 {
 		k := key{hash: [16]byte(a.KeyHash), run: r.ID, atMs: atMs}
@@ -687,7 +727,10 @@ func (s *Slot) start(a *apiv1.Started_Run, host, session string, atMs int64, fx 
 	if r.StartedMs == 0 {
 		r.StartedMs = atMs
 	}
-	r.Attempts = append(r.Attempts, &apiv1.AttemptRow{Number: a.Attempt, Host: host, DispatchedMs: atMs})
+	if r.Attempts == nil {
+		r.Attempts = r.first[:0]
+	}
+	r.Attempts = append(r.Attempts, Attempt{Number: a.Attempt, Host: host, DispatchedMs: atMs})
 	s.note(r.owner, host)
 	return append(fx, Effect{Change: RunStarted, Run: r, Job: r.owner})
 }
@@ -703,7 +746,7 @@ func (s *Slot) finish(e *apiv1.Finished_End, atMs int64, fx []Effect) []Effect {
 	if r == nil || !r.Current(e.Attempt, e.Host) {
 		return fx
 	}
-	if a := r.Attempts[len(r.Attempts)-1]; a.Number == e.Attempt {
+	if a := &r.Attempts[len(r.Attempts)-1]; a.Number == e.Attempt {
 		a.StartedMs, a.FinishedMs, a.Outcome, a.Error, a.Code = e.StartedMs, atMs, e.Outcome, e.Error, e.Code
 	}
 	if e.Outcome == apiv1.Outcome_OUTCOME_LOST || (e.Outcome == apiv1.Outcome_OUTCOME_STOPPED && !r.CancelRequested) {
@@ -747,12 +790,12 @@ func (s *Slot) cancel(r *Run, c *apiv1.CancelRequested, atMs int64, fx []Effect)
 
 // end makes a run terminal and takes it out of the slot.
 func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effect {
-	if r.State == Armed {
+	wasArmed := r.State == Armed
+	if wasArmed {
 		r.owner.giveUp(r.PlannedMs, atMs)
 	}
 	s.move(r, to)
 	s.remove(r)
-	delete(s.Live, to) // only live states are counted
 	r.FinishedMs, r.RetryMs = atMs, 0
 	if r.CancelRequested && r.Error == "" && (to == Stopped || to == Cancelled) {
 		r.Error = r.CancelWhy
@@ -764,7 +807,11 @@ func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effec
 	}
 	j.count(r, atMs)
 	if j.Current() {
-		fx = append(fx, Effect{Change: JobChanged, Job: j})
+		what := JobCounted
+		if wasArmed || j.Policy.Route != nil { // what it gave up, or which hosts it used, is in no other row
+			what = JobMoved
+		}
+		fx = append(fx, Effect{Change: what, Job: j})
 		if jobNextMs > 0 && j.Stats().scheduled == 0 { // a delay counts from the last end
 			j.NextMs = jobNextMs
 			fx = append(fx, Effect{Change: JobPlanned, Job: j})
@@ -785,6 +832,9 @@ func (j *Job) count(r *Run, atMs int64) {
 		st.Failed++
 	}
 	st.LastState, st.LastRun, st.LastEndMs = r.State, r.ID, atMs
+	if j.Current() {
+		r.Nth = st.Ended()
+	}
 }
 
 // fan makes a run that is due into parts. The parent then runs until the last of them has ended.
@@ -865,7 +915,7 @@ func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
 		Revision: j.Revision, owner: j, slot: s, spec: j.spec,
 	}
 	j.count(r, atMs)
-	fx = append(fx, Effect{Change: JobChanged, Job: j})
+	fx = append(fx, Effect{Change: JobMoved, Job: j})
 	if j.NextMs > 0 {
 		fx = append(fx, Effect{Change: JobPlanned, Job: j})
 	}

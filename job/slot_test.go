@@ -216,8 +216,8 @@ func check(t *rapid.T, s *Slot) {
 			t.Fatalf("run %s runs nowhere", id)
 		}
 	}
-	for state, n := range s.Live {
-		if counts[state] != n {
+	for _, state := range States() {
+		if n := s.Live(state); counts[state] != n {
 			t.Fatalf("%d runs are %s, %d are counted", counts[state], state, n)
 		}
 	}
@@ -237,6 +237,7 @@ func reload(t *rapid.T, s *Slot) *Slot {
 		if err := out.LoadJob(j.Name, j.Row()); err != nil {
 			t.Fatal(err)
 		}
+		out.Jobs[j.Name].LoadStats(j.StatsRow())
 	}
 	for _, r := range s.Runs {
 		if err := out.LoadRun(r.Row()); err != nil {
@@ -258,6 +259,9 @@ func same(t *rapid.T, what string, want, got *Slot) {
 		t.Fatalf("%s: the keys are %v, want %v", what, got.ring, want.ring)
 	}
 	for name, j := range want.Jobs {
+		if !proto.Equal(j.StatsRow(), got.Jobs[name].StatsRow()) {
+			t.Fatalf("%s: the stats of job %s are\n%v, want\n%v", what, name, got.Jobs[name].StatsRow(), j.StatsRow())
+		}
 		if !proto.Equal(j.Row(), got.Jobs[name].Row()) {
 			t.Fatalf("%s: job %s is\n%v, want\n%v", what, name, got.Jobs[name].Row(), j.Row())
 		}
@@ -569,7 +573,7 @@ func TestPartsEndInAnyOrder(t *testing.T) {
 				fx := s.end(parts[n], to, 99, 30, nil)
 				want := []Change{RunEnded, RunChanged}
 				if i == 2 {
-					want = []Change{RunEnded, JobChanged, JobPlanned, RunEnded}
+					want = []Change{RunEnded, JobCounted, JobPlanned, RunEnded}
 				}
 				var got []Change
 				for _, e := range fx {

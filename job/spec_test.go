@@ -2,10 +2,12 @@ package job
 
 import (
 	"testing"
+	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // fill sets every field of a message, each to something else.
@@ -16,14 +18,13 @@ func fill(m protoreflect.Message, n *int64) {
 		switch {
 		case fd.IsMap():
 			m.Mutable(fd).Map().Set(protoreflect.ValueOfString("key").MapKey(), protoreflect.ValueOfString("value"))
+		case fd.Message() == m.Descriptor(): // would have no end
 		case fd.IsList() && fd.Kind() == protoreflect.MessageKind:
 			fill(m.Mutable(fd).List().AppendMutable().Message(), n)
 		case fd.IsList():
 			m.Mutable(fd).List().Append(scalar(fd, n))
 		case fd.Kind() == protoreflect.MessageKind:
-			if fd.Message() != m.Descriptor() {
-				fill(m.Mutable(fd).Message(), n)
-			}
+			fill(m.Mutable(fd).Message(), n)
 		default:
 			m.Set(fd, scalar(fd, n))
 		}
@@ -43,7 +44,9 @@ func scalar(fd protoreflect.FieldDescriptor, n *int64) protoreflect.Value {
 		return protoreflect.ValueOfInt32(int32(*n))
 	case protoreflect.Int64Kind:
 		return protoreflect.ValueOfInt64(*n)
-	case protoreflect.Uint64Kind:
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(fd.Enum().Values().Get(1).Number())
+	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
 		return protoreflect.ValueOfUint64(uint64(*n))
 	case protoreflect.DoubleKind:
 		return protoreflect.ValueOfFloat64(float64(*n))
@@ -108,5 +111,55 @@ func TestSpecsShareShapes(t *testing.T) {
 	}
 	if j := s2.Jobs["a"]; j.Revision != 7 || j.Etag() != "0123456789abcdef" || string(j.input()) != "old" {
 		t.Errorf("from an old store: %+v", j)
+	}
+}
+
+// TestRecount loses what was counted since the stats were written, and finds it
+// in the rows of the runs.
+func TestRecount(t *testing.T) {
+	s := NewSlot("a", 0)
+	put := func(s *Slot, created time.Time) {
+		s.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{Name: "j", CreatedAt: timestamppb.New(created)}}}}, nil)
+	}
+	put(s, time.UnixMilli(50))
+	var ended []*apiv1.RunRow
+	end := func(i int, state State) {
+		id := RunID{15: byte(i + 1)}
+		s.Apply(&apiv1.Record{AtMs: 100, Accepts: []*apiv1.Accepted{{Run: id[:], Job: "j"}}}, nil)
+		for _, e := range s.Apply(&apiv1.Record{AtMs: int64(100 + i), Kind: &apiv1.Record_Ended{Ended: &apiv1.Ended{Runs: []*apiv1.Ended_Run{{Run: id[:], State: string(state)}}}}}, nil) {
+			if e.Change == RunEnded {
+				ended = append(ended, e.Run.Row())
+			}
+		}
+	}
+	states := []State{Succeeded, Failed, Skipped, Succeeded, TimedOut, Succeeded}
+	for i, state := range states {
+		end(i, state)
+	}
+	want := s.Jobs["j"].StatsRow()
+	for written := range states { // so many were counted when the stats were written last
+		again := NewSlot("a", 0)
+		put(again, time.UnixMilli(50))
+		j := again.Jobs["j"]
+		for _, row := range ended[:written] {
+			j.Recount(row)
+		}
+		restarted := NewSlot("a", 0)
+		put(restarted, time.UnixMilli(50))
+		k := restarted.Jobs["j"]
+		k.LoadStats(j.StatsRow())
+		for i, row := range ended { // of which the history has all, and may have told some before
+			if counted := k.Recount(row); counted != (i >= written) {
+				t.Errorf("stats with %d runs: run %d counted %v", written, i, counted)
+			}
+		}
+		if got := k.StatsRow(); !proto.Equal(got, want) {
+			t.Errorf("stats with %d runs come to %v, want %v", written, got, want)
+		}
+	}
+	later := NewSlot("a", 0)
+	put(later, time.UnixMilli(200)) // deleted and created again since
+	if later.Jobs["j"].Recount(ended[5]) {
+		t.Error("a run of an earlier job of that name was counted")
 	}
 }

@@ -59,10 +59,7 @@ func (l *loop) fire(_ int64, v any) {
 
 // due reports whether a live run may be dispatched now.
 func (l *loop) due(r *job.Run) bool {
-	if l.liveRun(r.App, r.ID) != r {
-		return false
-	}
-	switch r.State {
+	switch r.State { // of one that has left its slot it is terminal
 	case job.Queued:
 		return true
 	case job.Armed:
@@ -90,8 +87,7 @@ func (l *loop) sweep() {
 			seen[v] = true
 			return true
 		case *job.Run:
-			return l.liveRun(v.App, v.ID) == v &&
-				(v.State == job.Armed && v.PlannedMs <= due || v.State == job.Waiting && v.RetryMs <= due)
+			return v.State == job.Armed && v.PlannedMs <= due || v.State == job.Waiting && v.RetryMs <= due
 		case *again:
 			return v.b != nil || v.holds(l)
 		case *deadline:

@@ -212,9 +212,9 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 	if j == nil {
 		return id, false, noJob(t.app, t.name)
 	}
-	acc := &apiv1.Accepted{
-		Job: t.name, HasInput: t.hasInput, Input: t.input, TraceParent: t.traceParent, Trigger: string(t.why), Parts: t.parts, Kept: t.kept,
-	}
+	acc := &l.accepted
+	acc.Reset()
+	acc.Job, acc.HasInput, acc.Input, acc.TraceParent, acc.Trigger, acc.Parts, acc.Kept = t.name, t.hasInput, t.input, t.traceParent, string(t.why), t.parts, t.kept
 	if t.cause != (job.RunID{}) {
 		acc.Cause = t.cause[:]
 	}
@@ -228,7 +228,7 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 	switch {
 	case !t.at.IsZero():
 		id = t.runID()
-		if l.liveRun(t.app, id) != nil || l.view.recent[runKey{t.app, id}] != nil {
+		if l.liveRun(t.app, id) != nil || l.view.recent(t.app, id) != nil {
 			return id, true, nil
 		}
 	case t.key != "":
@@ -242,8 +242,8 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 	if l.live >= l.cfg.MaxLive {
 		return id, false, status.Errorf(codes.ResourceExhausted, "%d runs have not ended, which is the limit: try again when some have", l.live)
 	}
-	acc.Run = id[:]
-	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: acc}})
+	acc.Run = append(l.acceptedID[:0], id[:]...)
+	l.accept(j.Slot(), acc)
 	return id, false, nil
 }
 

@@ -411,7 +411,7 @@ func (s *Server) run(ctx context.Context, app string, id job.RunID) (*apiv1.Run,
 		if r := l.liveRun(app, id); r != nil {
 			return l.message(r), nil
 		}
-		if value := l.view.recent[runKey{app, id}]; value != nil {
+		if value := l.view.recent(app, id); value != nil {
 			row := &apiv1.RunRow{}
 			if err := proto.Unmarshal(value, row); err != nil {
 				return nil, err

@@ -11,16 +11,17 @@ import (
 // valid until the function returns; an error ends the load.
 type Loader struct {
 	Job    func(app, name string, value []byte) error
+	Stats  func(app, name string, value []byte) error // of jobs; after all jobs
 	Run    func(app string, id [16]byte, value []byte) error
 	Module func(app, name, version string, value []byte) error
 	Row    func(key string, value []byte) error
 }
 
-// Load streams all rows as they are now: modules, jobs, live runs and small rows,
+// Load streams all rows as they are now: modules, jobs, their stats, live runs and small rows,
 // of each kind in the order of their keys.
 func (s *Store) Load(l Loader) error {
 	err := s.db.View(func(txn *badger.Txn) error {
-		for _, kind := range []byte{kindModule, kindJob, kindRun, kindRow} {
+		for _, kind := range []byte{kindModule, kindJob, kindStats, kindRun, kindRow} {
 			if !l.wants(kind) {
 				continue
 			}
@@ -43,6 +44,8 @@ func (l *Loader) wants(kind byte) bool {
 		return l.Module != nil
 	case kindJob:
 		return l.Job != nil
+	case kindStats:
+		return l.Stats != nil
 	case kindRun:
 		return l.Run != nil
 	}
@@ -64,6 +67,12 @@ func (l *Loader) row(kind byte, key, value []byte) error {
 			return err
 		}
 		return l.Job(app, name, value)
+	case kindStats:
+		app, name, err := parseJobKey(key)
+		if err != nil {
+			return err
+		}
+		return l.Stats(app, name, value)
 	case kindRun:
 		app, id, err := parseRunKey(key)
 		if err != nil {
