@@ -188,114 +188,94 @@ func Counts(r *Run) (ok, counts bool) {
 	return false, false
 }
 
-// use is a handler of a module that definitions name.
-type use struct {
-	module, handler string
-	alias           bool // module is name@alias
+// use is a handler of a module that definitions name. Its module is "" when a
+// definition names none.
+type use struct{ module, handler string }
+
+func (sh *Shape) use() use {
+	if sh == nil {
+		return use{}
+	}
+	return use{sh.Handler.GetModule(), sh.Handler.GetName()}
 }
 
-// useCount counts the jobs of a slot with one use.
-type useCount struct {
-	use
-	jobs int
-}
-
-// useOf returns the use of a definition; its module is "" when it uses none.
-func useOf(d *apiv1.Job) use {
-	h := d.GetHandler()
-	return use{h.GetModule(), h.GetName(), h.GetModule() != "" && d.GetDigest() == ""}
-}
-
-// recount notes what a job names now; nil: it is gone.
-func (s *Slot) recount(j *Job, d *apiv1.Job) {
-	if u := j.uses; u != nil {
-		if u.jobs--; u.jobs == 0 {
-			delete(s.uses, u.use)
+// recount notes what a job names instead of what it named before; nil is a job
+// that is not there.
+func (s *Slot) recount(before, now *Shape) {
+	if u := before.use(); u.module != "" {
+		if s.uses[u]--; s.uses[u] == 0 {
+			delete(s.uses, u)
 		}
-		j.uses = nil
 	}
-	u := useOf(d)
-	if u.module == "" {
-		return
+	if u := now.use(); u.module != "" {
+		s.uses[u]++
 	}
-	c := s.uses[u]
-	if c == nil {
-		c = &useCount{use: u}
-		s.uses[u] = c
-	}
-	c.jobs++
-	j.uses = c
 }
 
 // Uses calls f for each handler that jobs of the slot name, with their number.
 func (s *Slot) Uses(f func(module, handler string, jobs int)) {
-	for u, c := range s.uses {
-		f(u.module, u.handler, c.jobs)
+	for u, n := range s.uses {
+		f(u.module, u.handler, n)
 	}
 }
 
 // Alias returns the alias that the job names, as name@alias; "" when it names a
 // version, or no module at all.
 func (j *Job) Alias() string {
-	if j.uses == nil || !j.uses.alias {
+	if j.shape.Digest != "" {
 		return ""
 	}
-	return j.uses.module
+	return j.shape.Handler.GetModule()
 }
 
 // RunModules calls f for each version that the definitions of live runs name.
 // Those of the jobs as they are now are left out: [Slot.Uses] has them.
 func (s *Slot) RunModules(f func(module string)) {
-	seen := map[*byte]bool{}
+	seen := map[*Shape]bool{}
 	for _, r := range s.Runs {
-		if len(r.def) == 0 || seen[&r.def[0]] || r.owner.Current() && len(r.owner.def) > 0 && &r.def[0] == &r.owner.def[0] {
+		if seen[r.shape] || r.owner.Current() && r.owner.shape == r.shape {
 			continue
 		}
-		seen[&r.def[0]] = true
-		if m := decode(r.def).GetHandler().GetModule(); m != "" {
-			f(m)
+		seen[r.shape] = true
+		if u := r.shape.use(); u.module != "" {
+			f(u.module)
 		}
 	}
 }
 
-// maxPinned bounds the pinned definitions that a slot shares among runs.
+// maxPinned bounds the pins that a slot shares among runs.
 const maxPinned = 1024
 
 // pinKey names a definition with a version in the place of its alias.
 type pinKey struct {
-	def    *byte
-	module string
-	digest string
-	canary bool
+	shape                 *Shape
+	alias, module, digest string
+	canary                bool
 }
 
 type pinned struct {
-	from []byte // keeps the key's bytes alive: they must not become those of another definition
-	def  []byte
-	pin  *apiv1.Pin
+	shape *Shape
+	pin   *apiv1.Pin
 }
 
 // pin makes a run execute the version that its record says. A nil pin leaves it
 // as it is.
 func (s *Slot) pin(r *Run, p *apiv1.Pin) {
-	if p.GetModule() == "" || len(r.def) == 0 {
+	if p.GetModule() == "" || r.shape.Handler == nil {
 		return
 	}
-	k := pinKey{&r.def[0], p.Module, p.Digest, p.Canary}
-	x := s.pinned[k]
-	if x == nil || x.pin.Alias != p.Alias {
-		d := decode(r.def)
-		if d.Handler == nil {
-			return
-		}
+	k := pinKey{r.shape, p.Alias, p.Module, p.Digest, p.Canary}
+	x, ok := s.pinned[k]
+	if !ok {
+		d := decode([]byte(r.shape.text))
 		d.Handler.Module, d.Digest = p.Module, p.Digest
-		x = &pinned{from: r.def, def: encode(d), pin: proto.CloneOf(p)}
+		x = pinned{s.shape(d), proto.CloneOf(p)}
 		if len(s.pinned) >= maxPinned {
 			clear(s.pinned) // those in use live on
 		}
 		s.pinned[k] = x
 	}
-	r.def, r.Pin = x.def, x.pin
+	r.shape, r.Pin = x.shape, x.pin
 }
 
 // repin gives an armed run whose definition was replaced a version again: the
@@ -315,7 +295,7 @@ func (s *Slot) repin(r *Run, j *Job, p *apiv1.Pin) {
 
 // Armed reports whether the job has runs that are planned and not sent to a host
 // yet.
-func (j *Job) Armed() bool { return len(j.armed) > 0 }
+func (j *Job) Armed() bool { return len(j.Stats().armed) > 0 }
 
 func (s *Slot) putAlias(a *apiv1.Alias, fx []Effect) []Effect {
 	s.Aliases[AliasRef(a)] = a

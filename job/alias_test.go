@@ -186,7 +186,7 @@ func TestPinsAndUses(t *testing.T) {
 			t.Errorf("shown as %v", m)
 		}
 	}
-	if &r1.def[0] != &r2.def[0] {
+	if r1.shape != r2.shape || r1.Pin != r2.Pin {
 		t.Error("two runs of one pin hold two definitions")
 	}
 	refs := map[string]bool{}
@@ -197,7 +197,7 @@ func TestPinsAndUses(t *testing.T) {
 	// Through the store and back.
 	again := NewSlot("a", 3)
 	for _, j := range s.Jobs {
-		if err := again.LoadJob(j.Row()); err != nil {
+		if err := again.LoadJob(j.Name, j.Row()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -209,7 +209,7 @@ func TestPinsAndUses(t *testing.T) {
 	}
 	// What is armed follows a changed definition and keeps its version, unless the job names another alias.
 	s.Apply(&apiv1.Record{AtMs: 3, Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{{Job: "k", PlannedMs: 1000, Pin: two}}}}}, nil)
-	armed := s.Jobs["k"].armed[0]
+	armed := s.Jobs["k"].Stats().armed[0]
 	changed := aliasDef("k", "m@prod", "")
 	changed.Input = "new"
 	put(changed, one)

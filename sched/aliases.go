@@ -25,6 +25,14 @@ func (a *app) aliases() map[string]*apiv1.Alias { return a.slots[job.ModuleSlot]
 // version returns a version of a module, or nil. ref is name@version.
 func (a *app) version(ref string) *apiv1.Module { return a.slots[job.ModuleSlot].Modules[ref] }
 
+// aliasOf returns the alias that a job names, or nil.
+func (a *app) aliasOf(s *job.Slot, name string) *apiv1.Alias {
+	if j := s.Jobs[name]; j != nil {
+		return a.aliases()[j.Alias()]
+	}
+	return nil
+}
+
 // pin writes into a record that makes runs which versions they execute, where
 // their jobs name an alias.
 func (l *loop) pin(s *job.Slot, rec *apiv1.Record) {
@@ -32,20 +40,10 @@ func (l *loop) pin(s *job.Slot, rec *apiv1.Record) {
 	if a == nil || len(a.aliases()) == 0 {
 		return
 	}
-	aliasOf := func(name string) *apiv1.Alias {
-		if j := s.Jobs[name]; j != nil {
-			return a.aliases()[j.Alias()]
-		}
-		return nil
-	}
 	switch k := rec.Kind.(type) {
-	case *apiv1.Record_Accepted:
-		if x := aliasOf(k.Accepted.Job); x != nil && len(k.Accepted.Run) == len(job.RunID{}) {
-			k.Accepted.Pin = job.PinOf(x, job.RunID(k.Accepted.Run), a.version)
-		}
 	case *apiv1.Record_Armed:
 		for _, r := range k.Armed.Runs {
-			if x := aliasOf(r.Job); x != nil {
+			if x := a.aliasOf(s, r.Job); x != nil {
 				r.Pin = job.PinOf(x, job.NewRunID(s.App, r.Job, time.UnixMilli(r.PlannedMs), ""), a.version)
 			}
 		}
@@ -55,6 +53,17 @@ func (l *loop) pin(s *job.Slot, rec *apiv1.Record) {
 				k.JobPut.Pin = job.StablePin(x, a.version)
 			}
 		}
+	}
+}
+
+// pinAccepted is pin for one accepted run.
+func (l *loop) pinAccepted(s *job.Slot, acc *apiv1.Accepted) {
+	a := l.apps[s.App]
+	if a == nil || len(a.aliases()) == 0 || len(acc.Run) != len(job.RunID{}) {
+		return
+	}
+	if x := a.aliasOf(s, acc.Job); x != nil {
+		acc.Pin = job.PinOf(x, job.RunID(acc.Run), a.version)
 	}
 }
 
@@ -244,7 +253,7 @@ func (a *app) jobsOf(ref string) (n int64) {
 func (l *loop) aliasMessage(a *app, x *apiv1.Alias) *apiv1.Alias {
 	m := proto.CloneOf(x)
 	m.Jobs = a.jobsOf(job.AliasRef(x))
-	if t := a.tallies[job.AliasRef(x)]; t != nil && m.Canary != nil {
+	if t := a.canaries[job.AliasRef(x)]; t != nil && m.Canary != nil {
 		m.Canary.Succeeded, m.Canary.Failed = t.Sum(l.nowMs, job.CanaryWindow(m.Canary))
 	}
 	return m
@@ -270,7 +279,7 @@ func (l *loop) listAliases(app, module string) []*apiv1.Alias {
 
 func aliasRow(app, ref string) string { return "alias/" + app + "/" + ref }
 
-func tallyRow(app, ref string) string { return "tally/" + app + "/" + ref }
+func canaryRow(app, ref string) string { return "canary/" + app + "/" + ref }
 
 // mark notes a small row for the next capture.
 func (c *checkpoints) mark(key string, value func() proto.Message) {
@@ -292,15 +301,15 @@ func (l *loop) accountAlias(e *job.Effect) {
 		l.view.mark(aliasRow(x.App, ref), func() proto.Message { return x })
 	}
 	started := x.GetCanary().GetStartedAt().AsTime().UnixMilli()
-	t := a.tallies[ref]
+	t := a.canaries[ref]
 	switch {
 	case e.Change == job.AliasDeleted || x.Canary == nil:
 		if t != nil {
-			delete(a.tallies, ref)
-			l.view.unmark(tallyRow(x.App, ref))
+			delete(a.canaries, ref)
+			l.view.unmark(canaryRow(x.App, ref))
 		}
 	case t == nil || t.StartedMs != started:
-		a.tallies[ref] = &job.Tally{StartedMs: started}
+		a.canaries[ref] = &job.Tally{StartedMs: started}
 	}
 }
 
@@ -315,7 +324,7 @@ func (a *app) loadAlias(kind, ref string, value []byte) error {
 	if err := proto.Unmarshal(value, row); err != nil {
 		return err
 	}
-	a.tallies[ref] = job.LoadTally(row)
+	a.canaries[ref] = job.LoadTally(row)
 	return nil
 }
 
@@ -327,7 +336,7 @@ func (l *loop) tally(a *app, e *job.Effect) {
 		return
 	}
 	ref := r.Pin.Alias
-	c, t := a.aliases()[ref].GetCanary(), a.tallies[ref]
+	c, t := a.aliases()[ref].GetCanary(), a.canaries[ref]
 	if c == nil || t == nil || !strings.HasSuffix(r.Pin.Module, "@"+c.Version) {
 		return // of a canary before this one
 	}
@@ -336,8 +345,8 @@ func (l *loop) tally(a *app, e *job.Effect) {
 		return
 	}
 	t.Add(e.AtMs, job.CanaryWindow(c), ok)
-	l.view.mark(tallyRow(a.name, ref), func() proto.Message {
-		if a.tallies[ref] != t {
+	l.view.mark(canaryRow(a.name, ref), func() proto.Message {
+		if a.canaries[ref] != t {
 			return nil
 		}
 		return t.Row()
@@ -357,7 +366,7 @@ func (l *loop) judge() {
 	l.suspects = nil
 	for _, k := range suspects {
 		a := l.apps[k.app]
-		x, t := a.aliases()[k.name], a.tallies[k.name]
+		x, t := a.aliases()[k.name], a.canaries[k.name]
 		if x.GetCanary() == nil || t == nil {
 			continue
 		}
