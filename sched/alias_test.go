@@ -251,6 +251,11 @@ func TestCanaryOldFailuresAreForgotten(t *testing.T) {
 		if x := c.getAlias(); x.Canary == nil || x.Canary.Failed > 3 {
 			t.Errorf("ten failures in twenty minutes, never four in five: %v", x)
 		}
+		// Another canary is judged by its own attempts.
+		c.pushVersions("3")
+		if x := c.alias(&apiv1.SetAliasRequest{Canary: &apiv1.Canary{Version: "3", Percent: 99.99, MinAttempts: 4, MaxFailure: 0.5, Window: "5m"}}); x.Canary.Failed != 0 {
+			t.Errorf("a new canary begins with %v", x.Canary)
+		}
 		for range 4 {
 			c.wait(c.trigger("j", ""))
 		}
@@ -454,6 +459,9 @@ func TestRollout(t *testing.T) {
 		if a.loads != 2 {
 			t.Errorf("host a compiled %d times, want twice", a.loads)
 		}
+		w.removeHost("a") // a host that was restarted has nothing compiled
+		w.addCompiling("a", nil)
+		want("1", "0/2 false a pending, b failed")
 		w.addCompiling("native", func(cfg *host.Config) { cfg.ABI = []string{"native:settle"} }) // runs no modules
 		want("2", "2/2 true a ready, b ready")
 		if _, err := c.modules.GetRollout(t.Context(), &apiv1.GetRolloutRequest{Name: "n", Version: "9"}); status.Code(err) != codes.NotFound {
