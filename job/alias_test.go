@@ -162,7 +162,7 @@ func TestPinsAndUses(t *testing.T) {
 	if got := uses(); len(got) != 2 || got["m@prod/main"] != 2 || got["m@1/main"] != 1 {
 		t.Fatalf("uses %v", got)
 	}
-	if s.Jobs["j"].Alias() != "m@prod" || s.Jobs["l"].Alias() != "" || s.Jobs["w"].Alias() != "" {
+	if s.Jobs.Get("j").Alias() != "m@prod" || s.Jobs.Get("l").Alias() != "" || s.Jobs.Get("w").Alias() != "" {
 		t.Fatal("what names an alias")
 	}
 	id := func(n byte) []byte { return append(make([]byte, 15), n) }
@@ -196,7 +196,7 @@ func TestPinsAndUses(t *testing.T) {
 	}
 	// Through the store and back.
 	again := NewSlot("a", 3)
-	for _, j := range s.Jobs {
+	for j := range s.Jobs.All() {
 		if err := again.LoadJob(j.Name, j.Row()); err != nil {
 			t.Fatal(err)
 		}
@@ -204,12 +204,12 @@ func TestPinsAndUses(t *testing.T) {
 	if err := again.LoadRun(r3.Row()); err != nil {
 		t.Fatal(err)
 	}
-	if r := again.Runs[r3.ID]; !proto.Equal(r.Pin, two) || r.Definition().Digest != "sha256:2" || again.Jobs["j"].Alias() != "m@prod" {
+	if r := again.Runs[r3.ID]; !proto.Equal(r.Pin, two) || r.Definition().Digest != "sha256:2" || again.Jobs.Get("j").Alias() != "m@prod" {
 		t.Errorf("loaded: pin %v", again.Runs[r3.ID].Pin)
 	}
 	// What is armed follows a changed definition and keeps its version, unless the job names another alias.
 	s.Apply(&apiv1.Record{AtMs: 3, Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{{Job: "k", PlannedMs: 1000, Pin: two}}}}}, nil)
-	armed := s.Jobs["k"].Stats().armed[0]
+	armed := s.Jobs.Get("k").Stats().armed[0]
 	changed := aliasDef("k", "m@prod", "")
 	changed.Input = "new"
 	put(changed, one)

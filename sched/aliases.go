@@ -27,7 +27,7 @@ func (a *app) version(ref string) *apiv1.Module { return a.slots[job.ModuleSlot]
 
 // aliasOf returns the alias that a job names, or nil.
 func (a *app) aliasOf(s *job.Slot, name string) *apiv1.Alias {
-	if j := s.Jobs[name]; j != nil {
+	if j := s.Jobs.Get(name); j != nil {
 		return a.aliases()[j.Alias()]
 	}
 	return nil
@@ -48,7 +48,7 @@ func (l *loop) pin(s *job.Slot, rec *apiv1.Record) {
 			}
 		}
 	case *apiv1.Record_JobPut:
-		if j := s.Jobs[k.JobPut.Job.Name]; j != nil && j.Armed() {
+		if j := s.Jobs.Get(k.JobPut.Job.Name); j != nil && j.Armed() {
 			if x := a.aliases()[k.JobPut.Job.GetHandler().GetModule()]; x != nil {
 				k.JobPut.Pin = job.StablePin(x, a.version)
 			}
