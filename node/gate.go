@@ -107,7 +107,8 @@ func (g *gateway) ask(ctx context.Context, code []byte, manifest string) (gateAn
 	ctx, cancel := context.WithTimeoutCause(ctx, g.Wall, errGateWall)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, g.Command[0], g.Command[1:]...)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d", gateLimits, int64(g.CPU.Seconds()), g.Memory), fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4))
+	// Nothing of the server's environment: there may be tokens in it.
+	cmd.Env = []string{fmt.Sprintf("%s=%d %d", gateLimits, int64(g.CPU.Seconds()), g.Memory), fmt.Sprintf("GOMEMLIMIT=%d", g.Memory*3/4)}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second // whatever it left behind holds no pipe for longer
@@ -126,6 +127,9 @@ func (g *gateway) ask(ctx context.Context, code []byte, manifest string) (gateAn
 	err = cmd.Start()
 	alive.Close() //nolint:errcheck // the child has its own
 	if err != nil {
+		if ctx.Err() != nil {
+			return gateAnswer{}, context.Cause(ctx)
+		}
 		return gateAnswer{}, gateFailed("start the upload gate: %v", err)
 	}
 	err = cmd.Wait()

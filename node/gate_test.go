@@ -158,6 +158,28 @@ func TestGateCommandThatIsNone(t *testing.T) {
 	}
 }
 
+// TestGateChildSeesNoSecrets looks at the environment of the child.
+func TestGateChildSeesNoSecrets(t *testing.T) {
+	t.Setenv("WHEELWORK_TOKEN", "secret")
+	look := `if [ -n "$WHEELWORK_TOKEN" ]; then echo '{"refused":"it sees the token"}'; else echo '{"kind":"command"}'; fi`
+	info, err := newGateway(Gate{Command: []string{"/bin/sh", "-c", look}}).inspect(t.Context(), greet.Module, "")
+	if err != nil || info.Kind != "command" {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// TestGateAnswersThatAreNone wants a child that went mad to be no acceptance.
+func TestGateAnswersThatAreNone(t *testing.T) {
+	for name, script := range map[string]string{
+		"nothing": "true", "text": "echo yes", "half an answer": `printf '{"kind":"comm'`, "a failure": `echo '{"kind":"command"}'; exit 3`,
+		"too much": `head -c 20000000 /dev/zero`,
+	} {
+		if info, err := newGateway(Gate{Command: []string{"/bin/sh", "-c", script}}).inspect(t.Context(), greet.Module, ""); err == nil {
+			t.Errorf("%s: taken as %+v", name, info)
+		}
+	}
+}
+
 // busyModule is a command with so many functions of so many instructions each.
 func busyModule(functions, instructions int) []byte {
 	u := func(b []byte, v int) []byte { return binary.AppendUvarint(b, uint64(v)) }

@@ -736,3 +736,33 @@ func TestCollect(t *testing.T) {
 		}
 	})
 }
+
+// TestCollectBesideUploads wants no upload to lose its bytes to a collection at
+// the same time.
+func TestCollectBesideUploads(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		for round := range 40 {
+			time.Sleep(time.Second)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if _, err := c.modules.CollectModules(context.Background(), &apiv1.CollectModulesRequest{OlderThan: "1ns"}); err != nil {
+					t.Error(err)
+				}
+			})
+			wg.Go(func() {
+				if _, err := c.tryPush(&apiv1.PushModuleRequest_Head{Name: "n", Version: "1"}, codeOf("1")); err != nil {
+					t.Error(err)
+				}
+			})
+			wg.Wait()
+			m, err := c.modules.GetModule(context.Background(), &apiv1.GetModuleRequest{Name: "n", Version: "1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = os.Stat(filepath.Join(w.dir, "modules", "sha256", m.Digest[7:9], m.Digest[7:]))
+			if (m.CollectedAt == nil) != (err == nil) {
+				t.Fatalf("round %d: collected at %v, and the bytes: %v", round, m.CollectedAt, err)
+			}
+		}
+	})
+}
