@@ -23,6 +23,9 @@ const handlers = {
     progress(1, 2, 'half')
     return 'done'
   },
+  async chatter(task, { log }) {
+    for (let i = 0; i < Number(task.input); i++) log(`line ${i}`)
+  },
   async fail(task) {
     const { outcome, error, code, retry_after_ms: retryAfterMs } = JSON.parse(task.input)
     throw new Failure(error, { permanent: outcome === 'permanent', code, retryAfterMs })

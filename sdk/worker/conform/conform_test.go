@@ -60,6 +60,16 @@ func ours() error {
 			t.Progress(1, 2, "half")
 			return []byte("done"), nil
 		}),
+		worker.Handle("chatter", func(_ context.Context, t *worker.Task) ([]byte, error) {
+			n, err := strconv.Atoi(string(t.Input))
+			if err != nil {
+				return nil, worker.Permanent(err)
+			}
+			for i := range n {
+				t.Logf("line %d", i)
+			}
+			return nil, nil
+		}),
 		worker.HandleJSON("fail", func(_ context.Context, _ *worker.Task, f failure) (string, error) {
 			err := worker.WithCode(errors.New(f.Error), f.Code)
 			if f.Outcome == "permanent" {
@@ -160,7 +170,7 @@ func hello(t *testing.T, p *program) {
 	if h == nil || h.Host == "" || h.Session == "" || h.Slots != slots || len(h.Running) != 0 {
 		t.Fatalf("hello: %v", h)
 	}
-	for _, name := range []string{"native:echo", "native:talk", "native:fail", "native:crash", "native:wait", "native:nap"} {
+	for _, name := range []string{"native:echo", "native:talk", "native:chatter", "native:fail", "native:crash", "native:wait", "native:nap"} {
 		if !slices.Contains(h.Abi, name) {
 			t.Errorf("hello.abi has no %s: %q", name, h.Abi)
 		}
@@ -193,10 +203,16 @@ func talks(t *testing.T, p *program) {
 	if r := p.result("talk"); string(r.Output) != "done" {
 		t.Errorf("result: %v", r)
 	}
+	const n = 5000
+	p.send(p.task("chatter", "chatter", fmt.Sprint(n)))
+	p.result("chatter")
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.ordered["talk"] || !slices.Equal(p.lines["talk"], []string{"1 one", "2 two"}) {
-		t.Errorf("log: %q, before the result: %v", p.lines["talk"], p.ordered["talk"])
+	if before := p.before["chatter"]; before != n || p.lines["chatter"][n-1] != fmt.Sprint("1 line ", n-1) {
+		t.Errorf("%d of %d lines came before the result", before, n)
+	}
+	if p.before["talk"] != 2 || !slices.Equal(p.lines["talk"], []string{"1 one", "2 two"}) {
+		t.Errorf("log: %q, before the result: %d lines", p.lines["talk"], p.before["talk"])
 	}
 	if got := p.latest["talk"]; got.GetDone() != 1 || got.GetTotal() != 2 || got.GetMessage() != "half" || got.GetAttempt() != 3 || got.GetApp() != app {
 		t.Errorf("progress: %v", got)
@@ -234,8 +250,10 @@ func failures(t *testing.T, p *program) {
 func unknown(t *testing.T, p *program) {
 	module := p.task("module", "echo", "x")
 	module.Module, module.Digest, module.Handler = "m@1", "sha256:00", "main"
-	p.send(p.task("none", "none", ""), p.task("proto", "constructor", ""), module)
-	for _, name := range []string{"none", "proto", "module"} {
+	named := p.task("named", "echo", "x") // the entry of a module may be called so
+	named.Module, named.Digest = "m@1", "sha256:00"
+	p.send(p.task("none", "none", ""), p.task("proto", "constructor", ""), module, named)
+	for _, name := range []string{"none", "proto", "module", "named"} {
 		if r := p.result(name); r.Outcome != apiv1.Outcome_OUTCOME_HOST_ERROR || r.Error == "" {
 			t.Errorf("%s: %v", name, r)
 		}

@@ -48,7 +48,7 @@ type server struct {
 	times   map[string]int               // how often a result came
 	lines   map[string][]string
 	latest  map[string]*apiv1.TaskProgress
-	ordered map[string]bool // the lines were there before the result
+	before  map[string]int // how many lines were there before the result
 	loads   int
 	drains  bool
 	hold    bool // results are not acknowledged
@@ -67,7 +67,7 @@ func newServer(t *testing.T) *server {
 	return &server{
 		t: t, changed: make(chan struct{}),
 		sent: map[string]*apiv1.Task{}, results: map[string]*apiv1.TaskResult{}, times: map[string]int{},
-		lines: map[string][]string{}, latest: map[string]*apiv1.TaskProgress{}, ordered: map[string]bool{},
+		lines: map[string][]string{}, latest: map[string]*apiv1.TaskProgress{}, before: map[string]int{},
 	}
 }
 
@@ -210,7 +210,7 @@ func (s *server) note(r *apiv1.TaskResult) {
 	s.times[name]++
 	if s.results[name] == nil {
 		s.results[name] = r
-		s.ordered[name] = len(s.lines[name]) > 0
+		s.before[name] = len(s.lines[name])
 	}
 }
 
