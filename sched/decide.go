@@ -103,7 +103,7 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 	put := &apiv1.JobPut{Job: def}
 	def.Revision, def.CreatedAt, def.UpdatedAt = 1, now, now
 	if j != nil {
-		def.Revision, def.CreatedAt = j.Revision+1, old.CreatedAt
+		def.Revision, def.CreatedAt = j.Revision()+1, old.CreatedAt
 		put.NextMs = j.NextMs
 	}
 	if j != nil && proto.Equal(old.Schedule, def.Schedule) && old.GetPaused() == def.GetPaused() {
@@ -356,7 +356,7 @@ const maxPlans = 10_000
 
 // planOf is plan for the schedule that a job has.
 func (l *loop) planOf(j *job.Job) (job.Plan, error) {
-	if p, ok := l.plans[string(j.Schedule())]; ok {
+	if p, ok := l.plans[j.Schedule()]; ok {
 		return p, nil
 	}
 	return l.plan(j.Shared())
