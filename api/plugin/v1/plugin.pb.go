@@ -129,7 +129,6 @@ type DescribeResponse struct {
 	// standard output and standard error is the log of the run; that of others is the log of the host, because nobody
 	// knows which run it is of.
 	Concurrency   uint32 `protobuf:"varint,3,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
-	Unary         bool   `protobuf:"varint,4,opt,name=unary,proto3" json:"unary,omitempty"` // the host is to use Call
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -183,13 +182,6 @@ func (x *DescribeResponse) GetConcurrency() uint32 {
 		return x.Concurrency
 	}
 	return 0
-}
-
-func (x *DescribeResponse) GetUnary() bool {
-	if x != nil {
-		return x.Unary
-	}
-	return false
 }
 
 // ToPlugin goes from the host to the plugin.
@@ -767,12 +759,11 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"\n" +
 	"\x16plugin/v1/plugin.proto\x12\x13wheelwork.plugin.v1\"%\n" +
 	"\x0fDescribeRequest\x12\x12\n" +
-	"\x04host\x18\x01 \x01(\tR\x04host\"\x80\x01\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\"j\n" +
 	"\x10DescribeResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1a\n" +
 	"\bhandlers\x18\x02 \x03(\tR\bhandlers\x12 \n" +
-	"\vconcurrency\x18\x03 \x01(\rR\vconcurrency\x12\x14\n" +
-	"\x05unary\x18\x04 \x01(\bR\x05unary\"r\n" +
+	"\vconcurrency\x18\x03 \x01(\rR\vconcurrency\"r\n" +
 	"\bToPlugin\x12/\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x19.wheelwork.plugin.v1.TaskR\x05tasks\x125\n" +
 	"\acancels\x18\x02 \x03(\v2\x1b.wheelwork.plugin.v1.CancelR\acancels\"\xac\x01\n" +
@@ -832,11 +823,10 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x11OUTCOME_SUCCEEDED\x10\x01\x12\x15\n" +
 	"\x11OUTCOME_RETRYABLE\x10\x02\x12\x15\n" +
 	"\x11OUTCOME_PERMANENT\x10\x03\x12\x13\n" +
-	"\x0fOUTCOME_STOPPED\x10\x042\xed\x01\n" +
+	"\x0fOUTCOME_STOPPED\x10\x042\xad\x01\n" +
 	"\x06Plugin\x12W\n" +
 	"\bDescribe\x12$.wheelwork.plugin.v1.DescribeRequest\x1a%.wheelwork.plugin.v1.DescribeResponse\x12J\n" +
-	"\x04Work\x12\x1d.wheelwork.plugin.v1.ToPlugin\x1a\x1f.wheelwork.plugin.v1.FromPlugin(\x010\x01\x12>\n" +
-	"\x04Call\x12\x19.wheelwork.plugin.v1.Task\x1a\x1b.wheelwork.plugin.v1.ResultB9Z7github.com/wheelworkhq/wheelwork/api/plugin/v1;pluginv1b\x06proto3"
+	"\x04Work\x12\x1d.wheelwork.plugin.v1.ToPlugin\x1a\x1f.wheelwork.plugin.v1.FromPlugin(\x010\x01B9Z7github.com/wheelworkhq/wheelwork/api/plugin/v1;pluginv1b\x06proto3"
 
 var (
 	file_plugin_v1_plugin_proto_rawDescOnce sync.Once
@@ -875,12 +865,10 @@ var file_plugin_v1_plugin_proto_depIdxs = []int32{
 	0,  // 6: wheelwork.plugin.v1.Result.outcome:type_name -> wheelwork.plugin.v1.Outcome
 	1,  // 7: wheelwork.plugin.v1.Plugin.Describe:input_type -> wheelwork.plugin.v1.DescribeRequest
 	3,  // 8: wheelwork.plugin.v1.Plugin.Work:input_type -> wheelwork.plugin.v1.ToPlugin
-	5,  // 9: wheelwork.plugin.v1.Plugin.Call:input_type -> wheelwork.plugin.v1.Task
-	2,  // 10: wheelwork.plugin.v1.Plugin.Describe:output_type -> wheelwork.plugin.v1.DescribeResponse
-	4,  // 11: wheelwork.plugin.v1.Plugin.Work:output_type -> wheelwork.plugin.v1.FromPlugin
-	7,  // 12: wheelwork.plugin.v1.Plugin.Call:output_type -> wheelwork.plugin.v1.Result
-	10, // [10:13] is the sub-list for method output_type
-	7,  // [7:10] is the sub-list for method input_type
+	2,  // 9: wheelwork.plugin.v1.Plugin.Describe:output_type -> wheelwork.plugin.v1.DescribeResponse
+	4,  // 10: wheelwork.plugin.v1.Plugin.Work:output_type -> wheelwork.plugin.v1.FromPlugin
+	9,  // [9:11] is the sub-list for method output_type
+	7,  // [7:9] is the sub-list for method input_type
 	7,  // [7:7] is the sub-list for extension type_name
 	7,  // [7:7] is the sub-list for extension extendee
 	0,  // [0:7] is the sub-list for field type_name

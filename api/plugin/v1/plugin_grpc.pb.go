@@ -21,7 +21,6 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Plugin_Describe_FullMethodName = "/wheelwork.plugin.v1.Plugin/Describe"
 	Plugin_Work_FullMethodName     = "/wheelwork.plugin.v1.Plugin/Work"
-	Plugin_Call_FullMethodName     = "/wheelwork.plugin.v1.Plugin/Call"
 )
 
 // PluginClient is the client API for Plugin service.
@@ -34,11 +33,9 @@ type PluginClient interface {
 	// Describe is called once, before anything else.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
 	// Work is one stream for the life of the plugin. Tasks go to the plugin as long as fewer than
-	// DescribeResponse.concurrency are without a result; results come back in any order.
+	// DescribeResponse.concurrency are without a result; results come back in any order. A message holds at most 16 MiB. When the
+	// stream ends, the host kills the plugin.
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ToPlugin, FromPlugin], error)
-	// Call runs one task. A host uses it instead of Work when DescribeResponse.unary says so: it is easier to write and
-	// costs five to ten times as much for each task. The end of the call's context is the cancellation.
-	Call(ctx context.Context, in *Task, opts ...grpc.CallOption) (*Result, error)
 }
 
 type pluginClient struct {
@@ -72,16 +69,6 @@ func (c *pluginClient) Work(ctx context.Context, opts ...grpc.CallOption) (grpc.
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Plugin_WorkClient = grpc.BidiStreamingClient[ToPlugin, FromPlugin]
 
-func (c *pluginClient) Call(ctx context.Context, in *Task, opts ...grpc.CallOption) (*Result, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Result)
-	err := c.cc.Invoke(ctx, Plugin_Call_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 // PluginServer is the server API for Plugin service.
 // All implementations must embed UnimplementedPluginServer
 // for forward compatibility.
@@ -92,11 +79,9 @@ type PluginServer interface {
 	// Describe is called once, before anything else.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
 	// Work is one stream for the life of the plugin. Tasks go to the plugin as long as fewer than
-	// DescribeResponse.concurrency are without a result; results come back in any order.
+	// DescribeResponse.concurrency are without a result; results come back in any order. A message holds at most 16 MiB. When the
+	// stream ends, the host kills the plugin.
 	Work(grpc.BidiStreamingServer[ToPlugin, FromPlugin]) error
-	// Call runs one task. A host uses it instead of Work when DescribeResponse.unary says so: it is easier to write and
-	// costs five to ten times as much for each task. The end of the call's context is the cancellation.
-	Call(context.Context, *Task) (*Result, error)
 	mustEmbedUnimplementedPluginServer()
 }
 
@@ -112,9 +97,6 @@ func (UnimplementedPluginServer) Describe(context.Context, *DescribeRequest) (*D
 }
 func (UnimplementedPluginServer) Work(grpc.BidiStreamingServer[ToPlugin, FromPlugin]) error {
 	return status.Error(codes.Unimplemented, "method Work not implemented")
-}
-func (UnimplementedPluginServer) Call(context.Context, *Task) (*Result, error) {
-	return nil, status.Error(codes.Unimplemented, "method Call not implemented")
 }
 func (UnimplementedPluginServer) mustEmbedUnimplementedPluginServer() {}
 func (UnimplementedPluginServer) testEmbeddedByValue()                {}
@@ -162,24 +144,6 @@ func _Plugin_Work_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Plugin_WorkServer = grpc.BidiStreamingServer[ToPlugin, FromPlugin]
 
-func _Plugin_Call_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(Task)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PluginServer).Call(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Plugin_Call_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PluginServer).Call(ctx, req.(*Task))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 // Plugin_ServiceDesc is the grpc.ServiceDesc for Plugin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -190,10 +154,6 @@ var Plugin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Describe",
 			Handler:    _Plugin_Describe_Handler,
-		},
-		{
-			MethodName: "Call",
-			Handler:    _Plugin_Call_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
