@@ -282,8 +282,8 @@ func (x *Job) GetWorkflow() *Workflow {
 // Handler says which code runs.
 type Handler struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Module        string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`                                                                     // name@version
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                                                         // the entry of the module; default "main"
+	Module        string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`                                                                     // name@version; empty: the handler is in no module
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                                                         // the entry of the module; default "main"; without a module native:NAME, plugin:NAME/HANDLER or builtin:NAME
 	Args          []string               `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`                                                                         // argv[1:] of a WASI command
 	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the environment of a WASI command
 	unknownFields protoimpl.UnknownFields

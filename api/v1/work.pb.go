@@ -193,7 +193,7 @@ type Hello struct {
 	Session       string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"` // new at each start of the host's process
 	Labels        map[string]string      `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Apps          []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"` // which it serves; empty: all
-	Abi           []string               `protobuf:"bytes,6,rep,name=abi,proto3" json:"abi,omitempty"`   // "wasi-p1", "wheelwork_v1.0"
+	Abi           []string               `protobuf:"bytes,6,rep,name=abi,proto3" json:"abi,omitempty"`   // what it runs: modules as "wasi-p1" or "wheelwork_v1.0", others as "native:NAME", "plugin:NAME", "builtin:NAME"; empty: modules
 	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
 	Slots         uint32                 `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"`    // tasks it runs at once
 	Running       []*Running             `protobuf:"bytes,9,rep,name=running,proto3" json:"running,omitempty"` // what it is executing or holds an unacknowledged result for
@@ -904,7 +904,7 @@ type Task struct {
 	MaxAttempts   int32                  `protobuf:"varint,5,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	PlannedMs     int64                  `protobuf:"varint,7,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"`
-	Module        string                 `protobuf:"bytes,8,opt,name=module,proto3" json:"module,omitempty"` // name@version, for people and argv[0]
+	Module        string                 `protobuf:"bytes,8,opt,name=module,proto3" json:"module,omitempty"` // name@version, for people and argv[0]; empty: the handler says what executes it, as "native:NAME"
 	Digest        string                 `protobuf:"bytes,9,opt,name=digest,proto3" json:"digest,omitempty"`
 	Handler       string                 `protobuf:"bytes,10,opt,name=handler,proto3" json:"handler,omitempty"`
 	Input         []byte                 `protobuf:"bytes,11,opt,name=input,proto3" json:"input,omitempty"`
