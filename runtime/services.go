@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 )
 
 // What a service answers instead of doing its work. An executor hands these to
@@ -77,14 +76,14 @@ type Submit struct {
 type Request struct {
 	Method string
 	URL    string
-	Header http.Header
+	Header map[string][]string
 	Body   []byte
 }
 
 // Response is the head of an answer and its body, which is bounded by the host.
 type Response struct {
 	Status int
-	Header http.Header
+	Header map[string][]string // names in their canonical form
 	Body   io.ReadCloser
 }
 
