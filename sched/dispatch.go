@@ -204,7 +204,7 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 	t := &apiv1.Task{
 		Run: r.ID[:], App: r.App, Job: r.Job, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts(), Epoch: l.cfg.Epoch,
 		PlannedMs: r.PlannedMs, Module: d.Handler.Module, Digest: d.Digest, Handler: d.Handler.Name,
-		Input: r.Input, Args: d.Handler.Args, Env: d.Handler.Env,
+		Input: r.Input, Args: d.Handler.Args, Env: d.Handler.Env, Http: d.Handler.Http, Command: d.Handler.Command,
 		TimeoutMs: r.Policy.Timeout.Milliseconds(), TraceParent: r.TraceParent, Covers: r.Covers,
 	}
 	if r.IsPart() {

@@ -36,6 +36,9 @@ import (
 // The test binary is also every plugin of these tests: role says which.
 const role = "WHEELWORK_TEST_ROLE"
 
+// forever stays. A program in which nothing can ever happen would be ended by Go.
+func forever() { <-time.After(time.Hour) }
+
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "guard" {
 		process.Guard(os.Stdin)
@@ -53,29 +56,29 @@ func TestMain(m *testing.M) {
 	case "raw":
 		stock(&scripted{hostile: true})
 	case "mute":
-		select {}
+		forever()
 	case "exits":
 		fmt.Fprintln(os.Stderr, "cannot open the database")
 		os.Exit(3)
 	case "garbage":
 		fmt.Println("hello, I am no plugin")
-		select {}
+		forever()
 	case "endless":
 		for {
 			os.Stdout.WriteString(strings.Repeat("x", 1<<10))
 		}
 	case "nocert":
 		fmt.Println("1|1|tcp|127.0.0.1:1|grpc|")
-		select {}
+		forever()
 	case "elsewhere":
 		fmt.Println("1|1|tcp|192.0.2.1:80|grpc|" + someCertificate())
-		select {}
+		forever()
 	case "socket":
 		fmt.Println("1|1|unix|/tmp/somebody-elses.sock|grpc|" + someCertificate())
-		select {}
+		forever()
 	case "child": // of a plugin: has its standard output
 		os.Stdout.WriteString("here\n")
-		select {}
+		forever()
 	case "host": // a host with one plugin that has a child; ends only when it is killed
 		host()
 	}
@@ -161,7 +164,8 @@ var handlers = map[string]sdk.Func{
 	},
 	"deaf": func(_ context.Context, t *sdk.Task) ([]byte, error) {
 		t.Printf("waiting")
-		select {}
+		forever()
+		return nil, nil
 	},
 	"exit": func(_ context.Context, t *sdk.Task) ([]byte, error) {
 		fmt.Fprintln(os.Stderr, "panic: out of cheese")
@@ -269,7 +273,7 @@ func host() {
 		panic(err)
 	}
 	fmt.Fprintln(os.Stderr, e.Run(context.Background(), runtime.Task{Module: "self", Handler: "spawn"}, &heard{}))
-	select {}
+	forever()
 }
 
 var ownDigest = sync.OnceValues(func() (string, error) {

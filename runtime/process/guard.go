@@ -97,6 +97,7 @@ func (g *guard) say(line string) error {
 	}
 	defer r.Close()
 	cmd := exec.Command(g.command[0], g.command[1:]...)
+	cmd.Args[0] = os.Args[0] // it may be one of several names of this program
 	cmd.Stdin, cmd.Env = r, []string{}
 	detach(cmd)
 	if err := cmd.Start(); err != nil {

@@ -13,10 +13,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // The test binary is also every program of these tests: role says which.
 const role = "WHEELWORK_TEST_ROLE"
+
+// forever stays. A program in which nothing can ever happen would be ended by Go.
+func forever() { <-time.After(time.Hour) }
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "guard" {
@@ -29,10 +33,10 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "hang": // says that it is there, and stays
 		os.Stdout.WriteString("here\n")
-		select {}
+		forever()
 	case "tree": // starts a child of its own in its group, which has its standard output, and stays
 		startHanging()
-		select {}
+		forever()
 	case "leave": // as tree, and goes when its input ends
 		startHanging()
 		io.Copy(io.Discard, os.Stdin)
@@ -57,7 +61,7 @@ func TestMain(m *testing.M) {
 		cmd.Stdout = os.NewFile(3, "out")
 		_, err := k.Start(cmd)
 		must(err)
-		select {}
+		forever()
 	}
 }
 
