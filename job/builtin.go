@@ -188,7 +188,7 @@ type Request struct {
 // FillRequest makes the request that a run sends. Its errors are those of the
 // input: another try cannot help.
 func FillRequest(c *apiv1.HTTPCall, input []byte) (Request, error) {
-	s := &scope{input: input}
+	s := &scope{input: input, parsed: map[int]any{}}
 	r := Request{Headers: map[string]string{}}
 	var err error
 	if r.Expect, err = StatusRanges(c.GetExpect()); err != nil {
