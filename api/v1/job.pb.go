@@ -286,8 +286,8 @@ type Handler struct {
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                                                         // the entry of the module; default "main"; without a module native:NAME, plugin:NAME/HANDLER or builtin:NAME
 	Args          []string               `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`                                                                         // argv[1:] of a WASI command
 	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the environment of a WASI command
-	Http          *HTTPCall              `protobuf:"bytes,20,opt,name=http,proto3" json:"http,omitempty"`                                                                        // of builtin:http: the request
-	Command       string                 `protobuf:"bytes,21,opt,name=command,proto3" json:"command,omitempty"`                                                                  // of builtin:exec: the name under which hosts allow a command; args and env go to it as far as they let them
+	Http          *HTTPCall              `protobuf:"bytes,10,opt,name=http,proto3" json:"http,omitempty"`                                                                        // of builtin:http: the request
+	Command       string                 `protobuf:"bytes,11,opt,name=command,proto3" json:"command,omitempty"`                                                                  // of builtin:exec: the name under which hosts allow a command; args and env go to it as far as they let them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3972,8 +3972,9 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04args\x18\x03 \x03(\tR\x04args\x120\n" +
 	"\x03env\x18\x04 \x03(\v2\x1e.wheelwork.v1.Handler.EnvEntryR\x03env\x12*\n" +
-	"\x04http\x18\x14 \x01(\v2\x16.wheelwork.v1.HTTPCallR\x04http\x12\x18\n" +
-	"\acommand\x18\x15 \x01(\tR\acommand\x1a6\n" +
+	"\x04http\x18\n" +
+	" \x01(\v2\x16.wheelwork.v1.HTTPCallR\x04http\x12\x18\n" +
+	"\acommand\x18\v \x01(\tR\acommand\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf5\x01\n" +
