@@ -49,6 +49,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "sdk":
 		sdk.Serve(sdk.Config{Version: "1.2", Handlers: handlers})
+	case "wide":
+		sdk.Serve(sdk.Config{Concurrency: 1024, Handlers: handlers})
 	case "alone":
 		sdk.Serve(sdk.Config{Concurrency: 1, Handlers: handlers})
 	case "stock":

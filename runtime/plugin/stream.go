@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"time"
@@ -138,6 +139,7 @@ func (s *stream) send() {
 		case <-s.done:
 			return
 		}
+		goruntime.Gosched() // let those who are about to say something say it: one message is cheaper than two
 		for m := s.next(); m != nil; m = s.next() {
 			if s.rpc.Send(m) != nil { // receive learns why
 				return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -231,6 +232,7 @@ func (o *outbox) next() (m *pluginv1.FromPlugin, closed bool) {
 // send sends until the outbox is closed and empty.
 func (o *outbox) send(stream grpc.ServerStreamingServer[pluginv1.FromPlugin]) error {
 	for range o.kick {
+		runtime.Gosched() // let handlers that are about to end do so: one message is cheaper than two
 		for {
 			m, closed := o.next()
 			if closed {
