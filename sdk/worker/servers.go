@@ -53,28 +53,12 @@ func (s *servers) connect(ctx context.Context) (grpc.ClientConnInterface, io.Clo
 	for range s.urls {
 		conn, err := s.follow(ctx, s.urls[s.at])
 		if err == nil {
-			return conn, closer{conn, s}, nil
+			return conn, conn, nil
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", s.urls[s.at], err))
-		s.next()
+		s.at = (s.at + 1) % len(s.urls)
 	}
 	return nil, nil, errors.Join(errs...)
-}
-
-func (s *servers) next() { s.at = (s.at + 1) % len(s.urls) }
-
-// closer ends a session's connection. A server that is gone by then is not the
-// first to be tried again.
-type closer struct {
-	conn *grpc.ClientConn
-	s    *servers
-}
-
-func (c closer) Close() error {
-	if c.conn.GetState() != connectivity.Ready {
-		c.s.next()
-	}
-	return c.conn.Close()
 }
 
 // follow asks at url which server serves the worker. One that does not know is

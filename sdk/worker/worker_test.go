@@ -350,7 +350,7 @@ func TestFailures(t *testing.T) {
 				if first.Outcome != tt.outcome || first.Code != tt.code || !strings.Contains(first.Error, tt.text) {
 					t.Errorf("first attempt: %s, code %q, %.200q", first.Outcome, first.Code, first.Error)
 				}
-				if len(first.Error) > 64<<10 {
+				if len(first.Error) > 17<<10 {
 					t.Errorf("an error of %d bytes", len(first.Error))
 				}
 				if tt.after == 0 {
@@ -532,6 +532,8 @@ func TestDrain(t *testing.T) {
 		for _, id := range []string{long, waits} {
 			if r := w.get(id); r.State != "queued" {
 				t.Errorf("what was given back: %v", r)
+			} else if code := r.Attempts[0].Code; code != "drained" {
+				t.Errorf("it was given back with the code %q", code)
 			}
 		}
 		defer w.work(worker.Options{Name: "second", Concurrency: 2}, slow)()
