@@ -45,7 +45,9 @@ func TestHandlersInNoModule(t *testing.T) {
 				t.Handler, t.Input = "builtin:http", []byte(`{"n":7}`)
 				t.Http = &apiv1.HTTPCall{Url: "https://a.example/${input.n}", Headers: map[string]string{"A": "b"}, Expect: []string{"2xx"}, Timeout: "3s"}
 			}, `http: http/  {"n":7} POST https://a.example/7 {"n":7} map[A:[b]] [{200 299}] 3s`},
-			{func(t *apiv1.Task) { t.Handler, t.Http = "builtin:http", &apiv1.HTTPCall{Url: "https://a.example/${input.n}"} }, "url: "},
+			{func(t *apiv1.Task) {
+				t.Handler, t.Http = "builtin:http", &apiv1.HTTPCall{Url: "https://a.example/${input.n}"}
+			}, "url: "},
 			{func(t *apiv1.Task) { t.Handler = "plugin:videos/cut" }, "this host does not run plugin:videos"},
 			{func(t *apiv1.Task) { t.Handler = "native:settle" }, "this host does not run native:settle"},
 			{func(t *apiv1.Task) { t.Handler = "builtin:later" }, "is not built in"},

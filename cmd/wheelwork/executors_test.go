@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/pem"
@@ -11,11 +12,29 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
+
+// shown returns the definitions of jobs that a page shows.
+func shown(t *testing.T, page string) [][]byte {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documents [][]byte
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
+		documents = append(documents, m[1])
+	}
+	if len(documents) != 3 {
+		t.Fatalf("%s shows %d documents", page, len(documents))
+	}
+	return documents
+}
 
 // TestExecutors drives the program against `wheelwork dev` that may run a signed
 // plugin, a command and requests to one server.
@@ -77,7 +96,7 @@ func TestExecutors(t *testing.T) {
 			e.Setenv("WHEELWORK_URL", ready.URL)
 			e.Setenv("WHEELWORK_TOKEN", ready.Token)
 			e.Setenv("SERVER", server.URL)
-			return nil
+			return os.WriteFile(filepath.Join(e.WorkDir, "docs.yaml"), bytes.Join(shown(t, "../../docs/executors.md"), []byte("---\n")), 0o600)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"logs": followLog, "field": readField},
 	})

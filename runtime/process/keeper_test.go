@@ -48,19 +48,18 @@ func TestMain(m *testing.M) {
 			guard = guardCommand()
 		}
 		k := New(guard...)
-		if os.Getenv("GUARDED") == "twice" { // its first guard is killed, as by the kernel when memory runs out
-			first := program("hang")
-			c, err := k.Start(first)
-			must(err)
-			k.guard.cmd.Process.Kill()
-			k.guard.cmd.Wait()
-			c.Kill()
-			<-c.Done()
-		}
 		cmd := program(os.Getenv("CHILD"))
 		cmd.Stdout = os.NewFile(3, "out")
 		_, err := k.Start(cmd)
 		must(err)
+		if os.Getenv("GUARDED") == "twice" { // its guard is killed, and the next one has to be told of all
+			must(k.guard.cmd.Process.Kill())
+			k.guard.cmd.Wait()
+			another := program("hang")
+			another.Stdout = cmd.Stdout
+			_, err := k.Start(another)
+			must(err)
+		}
 		forever()
 	}
 }
@@ -234,6 +233,9 @@ func TestKilledHost(t *testing.T) {
 			}
 			w.Close()
 			awaitHere(t, r)
+			if tt.guard == "twice" {
+				awaitHere(t, r)
+			}
 			if err := host.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
