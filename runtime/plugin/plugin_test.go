@@ -720,7 +720,8 @@ func TestKilledHost(t *testing.T) {
 }
 
 func TestCloseLeavesNothing(t *testing.T) {
-	before := sockets(t)
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
 	e, _ := open(t, "sdk")
 	r, _ := run(t, e, "pid", "")
 	if err := e.Close(); err != nil {
@@ -734,18 +735,34 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if r := e.Run(t.Context(), task("echo", ""), &heard{}); r.Outcome != runtime.HostError {
 		t.Errorf("run after close: %+v", r)
 	}
-	if after := sockets(t); after > before {
-		t.Errorf("%d directories of sockets, before %d", after, before)
-	}
+	leftNothing(t, temp)
 }
 
-func sockets(t *testing.T) int {
-	t.Helper()
-	found, err := filepath.Glob(filepath.Join(os.TempDir(), "plugin-dir*"))
-	if err != nil {
+func TestProgramThatIsNone(t *testing.T) {
+	temp, dir := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	const text = "no program"
+	file := filepath.Join(dir, "text")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return len(found)
+	sum := sha256.Sum256([]byte(text))
+	e, _ := open(t, "", func(s *Spec) { s.Path, s.SHA256 = file, []string{hex.EncodeToString(sum[:])} })
+	if r, _ := run(t, e, "echo", ""); r.Outcome != runtime.HostError || !strings.Contains(r.Error, syscall.ENOEXEC.Error()) {
+		t.Errorf("got %+v", r)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	leftNothing(t, temp)
+}
+
+func leftNothing(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
 }
 
 func TestAllow(t *testing.T) {
