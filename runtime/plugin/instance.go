@@ -465,7 +465,7 @@ func (o *output) read(handshake *io.PipeWriter, refuse func(error), emit func([]
 			err = checkHandshake(string(line))
 		}
 		if err == nil {
-			_, err = handshake.Write(line)
+			_, _ = handshake.Write(line) // whoever reads it has given up, or it succeeds
 		} else if err != io.EOF {
 			refuse(err)
 		}
