@@ -356,7 +356,7 @@ const maxPlans = 10_000
 
 // planOf is plan for the schedule that a job has.
 func (l *loop) planOf(j *job.Job) (job.Plan, error) {
-	if p, ok := l.plans[string(j.Schedule())]; ok {
+	if p, ok := l.plans[j.Schedule()]; ok {
 		return p, nil
 	}
 	return l.plan(j.Shared())
