@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -44,7 +46,11 @@ type Config struct {
 	// called before every session and may block until there is one.
 	Connect func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
 
-	Engine  Engine
+	Engine Engine
+	// Others run handlers that are in no module, each those that need its key, as
+	// job.Executor says it: "plugin:NAME", "builtin:http". The host tells the
+	// server of them.
+	Others  map[string]runtime.Executor
 	Modules *modules.Store // the cache of modules
 	Spool   *mq.Log        // of results; the caller closes it after Run
 
@@ -72,6 +78,7 @@ func New(cfg Config) (*Host, error) {
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
+	cfg.ABI = append(slices.Clone(cfg.ABI), slices.Sorted(maps.Keys(cfg.Others))...)
 	h := &Host{cfg: cfg}
 	var err error
 	h.worker, err = session.New(session.Config{

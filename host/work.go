@@ -56,24 +56,33 @@ func (h *Host) span(ctx context.Context, m *apiv1.Task) (context.Context, trace.
 
 func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
 	m := a.Task
+	if m.Module == "" && job.IsExecutor(m.Handler) {
+		return h.runOther(ctx, a)
+	}
 	if err := h.load(ctx, m.Digest); err != nil {
 		if ctx.Err() != nil {
 			return runtime.Result{Outcome: runtime.Stopped, Error: "cancelled while its module was loaded", Code: "cancelled"}
 		}
 		return runtime.Result{Outcome: runtime.HostError, Error: fmt.Sprintf("module %s: %v", cmp.Or(m.Module, "of "+m.Handler), err), Code: "module"}
 	}
+	t := taskOf(m)
+	if name, _, err := job.ParseModule(m.Module); err == nil {
+		t.Module = name
+	}
+	return h.cfg.Engine.Run(ctx, t, sink{a})
+}
+
+// taskOf is a task in the words of executors.
+func taskOf(m *apiv1.Task) runtime.Task {
 	t := runtime.Task{
 		RunID: job.RunID(m.Run).String(), App: m.App, Job: m.Job, Attempt: int(m.Attempt), MaxAttempt: int(m.MaxAttempts),
 		PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers, Part: int(m.Part), Parts: int(m.Parts), Module: m.Module, Digest: m.Digest, Handler: m.Handler,
 		Input: m.Input, Args: m.Args, Env: m.Env, TraceParent: m.TraceParent,
 	}
-	if name, _, err := job.ParseModule(m.Module); err == nil {
-		t.Module = name
-	}
 	if m.TimeoutMs > 0 {
 		t.Deadline = time.Now().Add(time.Duration(m.TimeoutMs) * time.Millisecond)
 	}
-	return h.cfg.Engine.Run(ctx, t, sink{a})
+	return t
 }
 
 // load makes a module ready: from the cache, or from the server.

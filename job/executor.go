@@ -13,7 +13,7 @@ import (
 //
 //	native:NAME          a function of a program that is a worker itself (sdk/worker)
 //	plugin:NAME/HANDLER  a handler of a plugin that the host's operator allows; plugin:NAME is plugin:NAME/main
-//	builtin:NAME         what every host can do: http, exec
+//	builtin:NAME         what the operator of a host lets it do without a program: http, exec (see [FillRequest])
 //
 // The zero value is a handler of a module.
 type Executor struct {
@@ -88,6 +88,9 @@ func NeedsOf(h *apiv1.Handler) string {
 	e, err := ParseExecutor(h.Name)
 	if err != nil { // of a later version: only a host that says exactly this
 		return h.Name
+	}
+	if h.Command != "" {
+		return e.Needs() + "/" + h.Command
 	}
 	return e.Needs()
 }

@@ -112,7 +112,10 @@ func checkEntry(h *apiv1.Handler) error {
 			return fmt.Errorf("handler.name: %w", err)
 		}
 		h.Name = e.String()
-		return nil
+		return checkBuiltin(h)
+	}
+	if err := checkBuiltin(h); err != nil {
+		return err
 	}
 	if _, _, err := ParseModule(h.Module); err != nil {
 		return fmt.Errorf("handler.module: %w", err)

@@ -204,7 +204,7 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 	t := &apiv1.Task{
 		Run: r.ID[:], App: r.App, Job: r.Job, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts(), Epoch: l.cfg.Epoch,
 		PlannedMs: r.PlannedMs, Module: sh.Handler.Module, Digest: sh.Digest, Handler: sh.Handler.Name,
-		Input: r.Given(), Args: sh.Handler.Args, Env: sh.Handler.Env,
+		Input: r.Given(), Args: sh.Handler.Args, Env: sh.Handler.Env, Http: sh.Handler.Http, Command: sh.Handler.Command,
 		TimeoutMs: r.Policy.Timeout.Milliseconds(), TraceParent: r.TraceParent, Covers: r.Covers,
 	}
 	if r.IsPart() {
