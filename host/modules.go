@@ -105,7 +105,7 @@ func (h *Host) report(m *apiv1.ModuleState) {
 	}
 	s.states[m.Digest] = m
 	s.mu.Unlock()
-	h.out.module(m)
+	h.tell(m)
 }
 
 // reportLoaded tells that a module is ready that was so before anybody asked.
@@ -119,28 +119,11 @@ func (h *Host) reportLoaded(digest string) {
 	}
 }
 
-// reportAll tells a new stream of all modules.
-func (h *Host) reportAll() {
-	s := h.shelf
+// all returns what is known of modules, for a new stream.
+func (s *shelf) all() []*apiv1.ModuleState {
 	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.states))
-	s.mu.Unlock()
-	for _, m := range all {
-		h.out.module(m)
-	}
-}
-
-func (o *outgoing) module(m *apiv1.ModuleState) {
-	o.mu.Lock()
-	o.modules[m.Digest] = m
-	o.mu.Unlock()
-	o.signal(o.kick)
-}
-
-// takeModulesLocked puts the states that wait into a message; o.mu must be held.
-func (o *outgoing) takeModulesLocked(m *apiv1.WorkUp) {
-	m.Modules = slices.AppendSeq(m.Modules, maps.Values(o.modules))
-	clear(o.modules)
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.states))
 }
 
 // errNotSigned is wrapped by every refusal of a module for its signatures.
@@ -149,7 +132,10 @@ var errNotSigned = modules.ErrNotSigned
 // load makes a module ready: from the cache, or from the server. One whose
 // signatures do not suffice is not compiled, and not run when it was.
 func (h *Host) load(ctx context.Context, w want) error {
-	if err := h.checkSigned(ctx, w); err != nil {
+	if w.digest == "" {
+		return errors.New("the handler is in no module, and this host runs modules alone")
+	}
+	if err := h.checkSigned(ctx, h.client, w); err != nil {
 		return err
 	}
 	if h.cfg.Engine.Loaded(w.digest) {
@@ -203,7 +189,7 @@ func (h *Host) keep(digest string, code []byte) error {
 // checkSigned asks for a module's signatures where the app or the operator of
 // this host wants some, and checks them here: a server that was told to send
 // other bytes cannot make a host run them.
-func (h *Host) checkSigned(ctx context.Context, w want) error {
+func (h *Host) checkSigned(ctx context.Context, server func() apiv1.WorkerClient, w want) error {
 	if w.trust == "" && len(h.cfg.TrustedKeys) == 0 {
 		return nil
 	}
@@ -214,9 +200,7 @@ func (h *Host) checkSigned(ctx context.Context, w want) error {
 	if good {
 		return nil
 	}
-	h.mu.Lock()
-	client := h.client
-	h.mu.Unlock()
+	client := server()
 	if client == nil {
 		return errors.New("no server is connected to ask for its signatures")
 	}
@@ -251,9 +235,7 @@ func (h *Host) checkSigned(ctx context.Context, w want) error {
 }
 
 func (h *Host) download(ctx context.Context, digest string) ([]byte, error) {
-	h.mu.Lock()
-	client := h.client
-	h.mu.Unlock()
+	client := h.client()
 	if client == nil {
 		return nil, errors.New("no server is connected to fetch it from")
 	}

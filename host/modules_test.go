@@ -204,9 +204,9 @@ func TestCheckSigned(t *testing.T) {
 		{name: "no answer", trust: trust, err: status.Error(codes.Unavailable, "gone"), asks: 2},
 	} {
 		p := &prover{proof: tt.proof, err: tt.err}
-		h := &Host{cfg: Config{TrustedKeys: tt.operator}, shelf: newShelf(), client: p}
+		h := &Host{cfg: Config{TrustedKeys: tt.operator}, shelf: newShelf()}
 		for range 2 {
-			err := h.checkSigned(t.Context(), want{"a", digest, tt.trust})
+			err := h.checkSigned(t.Context(), func() apiv1.WorkerClient { return p }, want{"a", digest, tt.trust})
 			if (err == nil) != tt.ok {
 				t.Errorf("%s: %v", tt.name, err)
 			}
@@ -219,13 +219,13 @@ func TestCheckSigned(t *testing.T) {
 		}
 	}
 	h := &Host{shelf: newShelf()}
-	if err := h.checkSigned(t.Context(), want{"a", digest, trust}); err == nil || !strings.Contains(err.Error(), "no server is connected") {
+	if err := h.checkSigned(t.Context(), func() apiv1.WorkerClient { return nil }, want{"a", digest, trust}); err == nil || !strings.Contains(err.Error(), "no server is connected") {
 		t.Errorf("without a server: %v", err)
 	}
 }
 
 func TestShelfIsBounded(t *testing.T) {
-	h := &Host{shelf: newShelf(), out: newOutgoing()}
+	h := &Host{shelf: newShelf(), tell: func(*apiv1.ModuleState) {}}
 	for i := range 2 * maxShelved {
 		digest := modules.Digest([]byte{byte(i), byte(i >> 8)})
 		h.prefetch([]*apiv1.Prefetch{{App: "a", Digest: digest}})

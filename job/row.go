@@ -112,7 +112,7 @@ func (r *Run) Row() *apiv1.RunRow {
 	}
 	if r.State.Terminal() {
 		if !r.HasInput {
-			row.Input = r.input()
+			row.Input = []byte(r.input())
 		}
 	} else {
 		row.Definition = r.bytes()

@@ -26,6 +26,7 @@ type HostConfig struct {
 	// TrustedKeys are the operator's: the host runs only what one of them has signed. Default: what apps ask for.
 	TrustedKeys []string
 	ModuleBytes int64 // of the cache of modules; default 1 GiB
+	Executors   Executors
 	ReadyFile   string
 	Logger      *slog.Logger
 	Ready       func(Ready)

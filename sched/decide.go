@@ -150,6 +150,9 @@ func (l *loop) first(plan job.Plan, def *apiv1.Job) (time.Time, bool) {
 
 // resolveModule pins the digest of the module version that a definition names.
 func (l *loop) resolveModule(def *apiv1.Job) error {
+	if def.Handler.Module == "" {
+		return nil // the handler is in no module: hosts say that they run it
+	}
 	return l.resolve(def)
 }
 
@@ -326,7 +329,7 @@ const maxPlans = 10_000
 
 // planOf is plan for the schedule that a job has.
 func (l *loop) planOf(j *job.Job) (job.Plan, error) {
-	if p, ok := l.plans[string(j.Schedule())]; ok {
+	if p, ok := l.plans[j.Schedule()]; ok {
 		return p, nil
 	}
 	return l.plan(j.Shared())

@@ -69,9 +69,7 @@ func keysOf[V any](m map[string]V) func(yield func(string) bool) {
 
 // runsModules reports whether the host executes modules at all: it may be a
 // program with handlers of its own.
-func (h *host) runsModules() bool {
-	return len(h.hello.Abi) == 0 || slices.ContainsFunc(h.hello.Abi, func(abi string) bool { return !strings.Contains(abi, ":") })
-}
+func (h *host) runsModules() bool { return h.abilities.Has("") }
 
 func (o *outbox) prefetch(p *apiv1.Prefetch) {
 	o.change(func() { o.fetch = append(o.fetch, p) })
