@@ -274,7 +274,7 @@ func TestFunctionsAreHandlers(t *testing.T) {
 		}
 		task := <-got
 		if task.Run != id || task.App != "default" || task.Job != "echo" || task.Handler != "echo" || task.Attempt != 1 || task.MaxAttempts != 1 ||
-			len(task.Args) != 1 || task.Env["K"] != "v" || task.Deadline.Sub(time.Now()) > time.Minute || task.PlannedAt.IsZero() {
+			len(task.Args) != 1 || task.Env["K"] != "v" || time.Until(task.Deadline) > time.Minute || task.PlannedAt.IsZero() {
 			t.Errorf("task: %+v", task)
 		}
 		want := []string{"info one", "info two 2", "warn careful who=me g.msg=x g.n=3", "debug small"}
@@ -577,7 +577,7 @@ func TestResultSurvives(t *testing.T) {
 		dir     bool
 		restart bool
 		calls   int32
-	}{{"cut", false, false, 1}, {"restart", true, true, 1}, {"restart without Dir", false, true, 2}} {
+	}{{"cut", false, false, 1}, {"cut with Dir", true, false, 1}, {"restart", true, true, 1}, {"restart without Dir", false, true, 2}} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				var calls atomic.Int32
@@ -598,6 +598,11 @@ func TestResultSurvives(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				if s := w.get(id).State; s != "running" {
 					t.Fatalf("the run is %s", s)
+				}
+				if tt.dir {
+					if kept, err := filepath.Glob(filepath.Join(opt.Dir, "results", "*")); err != nil || len(kept) != 1 {
+						t.Errorf("kept in the spool: %q, %v", kept, err)
+					}
 				}
 				if tt.restart {
 					stop()
