@@ -915,6 +915,8 @@ type Task struct {
 	Part          int32                  `protobuf:"varint,16,opt,name=part,proto3" json:"part,omitempty"`     // of a fan-out: its number, from 0
 	Parts         int32                  `protobuf:"varint,17,opt,name=parts,proto3" json:"parts,omitempty"`   // how many there are; 0: no fan-out
 	Covers        int64                  `protobuf:"varint,18,opt,name=covers,proto3" json:"covers,omitempty"` // planned times that the run stands for beside its own
+	Grants        []byte                 `protobuf:"bytes,40,opt,name=grants,proto3" json:"grants,omitempty"`  // an encoded Grants: what the module may use; empty: nothing. Tasks of one module have the same
+	Role          string                 `protobuf:"bytes,41,opt,name=role,proto3" json:"role,omitempty"`      // of a part of a run that maps: "root", "part" or "reduce"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1073,6 +1075,20 @@ func (x *Task) GetCovers() int64 {
 		return x.Covers
 	}
 	return 0
+}
+
+func (x *Task) GetGrants() []byte {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *Task) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
 }
 
 type TaskCancel struct {
@@ -1292,7 +1308,7 @@ const file_v1_work_proto_rawDesc = "" +
 	"\acancels\x18\x04 \x03(\v2\x18.wheelwork.v1.TaskCancelR\acancels\"7\n" +
 	"\aWelcome\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x8d\x04\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xb9\x04\n" +
 	"\x04Task\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -1314,7 +1330,9 @@ const file_v1_work_proto_rawDesc = "" +
 	"\ftrace_parent\x18\x0f \x01(\tR\vtraceParent\x12\x12\n" +
 	"\x04part\x18\x10 \x01(\x05R\x04part\x12\x14\n" +
 	"\x05parts\x18\x11 \x01(\x05R\x05parts\x12\x16\n" +
-	"\x06covers\x18\x12 \x01(\x03R\x06covers\x1a6\n" +
+	"\x06covers\x18\x12 \x01(\x03R\x06covers\x12\x16\n" +
+	"\x06grants\x18( \x01(\fR\x06grants\x12\x12\n" +
+	"\x04role\x18) \x01(\tR\x04role\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
