@@ -55,6 +55,8 @@ type Config struct {
 
 	Tracer trace.Tracer // of the spans of attempts; default: none
 
+	Guests Guests // the services of handlers; default: none
+
 	DrainTimeout time.Duration // how long running tasks may go on when the host ends; default 10 s
 	Logger       *slog.Logger  // default: discard
 }
@@ -64,6 +66,7 @@ type Host struct {
 	cfg     Config
 	session string
 	fetch   singleflight
+	grants  grantCache
 
 	mu      sync.Mutex
 	held    map[key]*task
@@ -74,9 +77,10 @@ type Host struct {
 	busy    int               // held tasks that are not finished
 	granted int               // credits that the server has and did not use
 	out     *outgoing
-	client  apiv1.WorkerClient // of the current session; nil: none
-	spooled int                // unacknowledged results in the spool
-	mean    time.Duration      // decaying, of the handlers' run time
+	client  apiv1.WorkerClient       // of the current session; nil: none
+	conn    grpc.ClientConnInterface // of the current session; nil: none
+	spooled int                      // unacknowledged results in the spool
+	mean    time.Duration            // decaying, of the handlers' run time
 }
 
 // key names an attempt.

@@ -49,7 +49,7 @@ func (h *Host) runSession(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("join: %w", err)
 	}
-	h.begin(client, first.GetWelcome().GetServer())
+	h.begin(client, conn, first.GetWelcome().GetServer())
 	defer h.endSession()
 	sent := make(chan error, 1)
 	go func() {
@@ -83,10 +83,10 @@ func (h *Host) hello() *apiv1.WorkUp {
 }
 
 // begin makes everything that is finished go out on the new stream.
-func (h *Host) begin(client apiv1.WorkerClient, server string) {
+func (h *Host) begin(client apiv1.WorkerClient, conn grpc.ClientConnInterface, server string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.client = client
+	h.client, h.conn = client, conn
 	h.out.restart()
 	for _, t := range h.held {
 		if t.state == finished {
@@ -99,7 +99,7 @@ func (h *Host) begin(client apiv1.WorkerClient, server string) {
 func (h *Host) endSession() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.client = nil
+	h.client, h.conn = nil, nil
 }
 
 func (h *Host) receive(stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.WorkDown]) error {

@@ -124,7 +124,7 @@ func (h *Host) runTask(ctx context.Context, m *apiv1.Task) runtime.Result {
 	t := runtime.Task{
 		RunID: job.RunID(m.Run).String(), App: m.App, Job: m.Job, Attempt: int(m.Attempt), MaxAttempt: int(m.MaxAttempts),
 		PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers, Part: int(m.Part), Parts: int(m.Parts), Module: m.Module, Digest: m.Digest, Handler: m.Handler,
-		Input: m.Input, Args: m.Args, Env: m.Env, TraceParent: m.TraceParent,
+		Input: m.Input, Args: m.Args, Env: withRole(m.Env, m.Role), TraceParent: m.TraceParent, Role: m.Role, Grants: h.grants.of(m.Grants),
 	}
 	if name, _, err := job.ParseModule(m.Module); err == nil {
 		t.Module = name
@@ -132,7 +132,12 @@ func (h *Host) runTask(ctx context.Context, m *apiv1.Task) runtime.Result {
 	if m.TimeoutMs > 0 {
 		t.Deadline = time.Now().Add(time.Duration(m.TimeoutMs) * time.Millisecond)
 	}
-	return h.cfg.Engine.Run(ctx, t, &sink{h: h, task: m})
+	res := h.cfg.Engine.Run(ctx, t, &sink{h: h, task: m, of: &t})
+	if g := h.cfg.Guests; g != nil {
+		res.Error, res.Trace = string(g.Redact(&t, []byte(res.Error))), string(g.Redact(&t, []byte(res.Trace)))
+		g.Done(&t)
+	}
+	return res
 }
 
 // load makes a module ready: from the cache, or from the server.
@@ -188,11 +193,20 @@ func (h *Host) download(ctx context.Context, digest string) ([]byte, error) {
 type sink struct {
 	h    *Host
 	task *apiv1.Task
+	of   *runtime.Task
 }
 
-func (s *sink) Log(level runtime.Level, line []byte) { s.h.out.log(s.task, level, line) }
+func (s *sink) Log(level runtime.Level, line []byte) {
+	if g := s.h.cfg.Guests; g != nil {
+		line = g.Redact(s.of, line)
+	}
+	s.h.out.log(s.task, level, line)
+}
 
 func (s *sink) Progress(done, total int64, message string) {
+	if g := s.h.cfg.Guests; g != nil {
+		message = string(g.Redact(s.of, []byte(message)))
+	}
 	s.h.out.progress(s.task, done, total, message)
 }
 

@@ -3,6 +3,7 @@ package job
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -30,6 +31,15 @@ type guests struct {
 type Row struct {
 	Key   string
 	Value proto.Message // nil: it is gone. It is not written to any more
+}
+
+// Grants reports whether the row says what a module was granted.
+func (r *Row) Grants() bool { return strings.HasPrefix(r.Key, rowGrants+"/") }
+
+// Lasting reports whether the row belongs to a run and has to be there as long as
+// the row of the run may.
+func (r *Row) Lasting() bool {
+	return strings.HasPrefix(r.Key, rowMapInputs+"/") || strings.HasPrefix(r.Key, rowMapOutputs+"/")
 }
 
 // The kinds of rows, which their keys begin with.

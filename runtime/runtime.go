@@ -18,9 +18,10 @@ type Task struct {
 	Attempt    int // 1 for the first try
 	MaxAttempt int // the last attempt the retry policy allows
 	PlannedAt  time.Time
-	Covers     int64 // planned times that passed and for which the run stands beside its own
-	Part       int   // of a fan-out: the number of this part, from 0
-	Parts      int   // how many parts there are; 0: the run is no part
+	Covers     int64  // planned times that passed and for which the run stands beside its own
+	Part       int    // of a fan-out: the number of this part, from 0
+	Parts      int    // how many parts there are; 0: the run is no part
+	Role       string // of a part of a run that maps: "root", "part" or "reduce"; else ""
 
 	Module  string // the name of the module, argv[0] of a WASI command
 	Digest  string // "sha256:<hex>" of the module's bytes: the key under which it was loaded

@@ -37,6 +37,8 @@ type checkpoints struct {
 	// calendars that were changed; nil: deleted.
 	calendars map[jobKey]*apiv1.Calendar
 	settings  []*apiv1.App
+	rows      map[string]*job.Row      // by key: what handlers keep
+	dropped   []*job.Row               // rows that go one capture later: see row
 	keys      map[string]*apiv1.KeyRow // by app
 	ends      []*job.Run               // since the last capture
 	// recent holds the runs that have ended and are not in the history yet.
@@ -80,7 +82,7 @@ func (c *checkpoints) reset() {
 	clear(c.runs)
 	c.runs = c.runs[:0]
 	c.minutes, c.keys = map[*app]map[int64]struct{}{}, map[string]*apiv1.KeyRow{}
-	c.modules, c.ends, c.calendars, c.settings = nil, nil, nil, nil
+	c.modules, c.ends, c.calendars, c.settings, c.rows = nil, nil, nil, nil, nil
 }
 
 func (c *checkpoints) calendar(key jobKey, m *apiv1.Calendar) {
@@ -129,7 +131,7 @@ func (c *checkpoints) ended(r *job.Run, row []byte) {
 }
 
 func (c *checkpoints) dirty() bool {
-	return len(c.jobs)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings) > 0
+	return len(c.jobs)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings)+len(c.rows)+len(c.dropped) > 0
 }
 
 // wait returns when the next capture is due.
@@ -226,6 +228,7 @@ func (l *loop) capture() (*capture, error) {
 		}
 		c.batch.Rows = append(c.batch.Rows, row)
 	}
+	c.batch.Rows = append(c.batch.Rows, v.guestRows(marshal)...)
 	for _, r := range v.ends {
 		k := runKey{r.App, r.ID}
 		c.ends = append(c.ends, k)
@@ -489,7 +492,7 @@ func (l *loop) loadRow(key string, value []byte) error {
 		l.view.keyChunks = append(l.view.keyChunks, keyChunk{key, keys.Keys[len(keys.Keys)-1].AtMs})
 		return nil
 	}
-	return fmt.Errorf("the store has a row %q that is none of ours", key)
+	return l.loadGuestRow(a, kind, rest, key, value)
 }
 
 // keyHash is what is kept of an idempotency key.

@@ -199,10 +199,12 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 	}
 	if r.IsPart() {
 		t.Part, t.Parts = r.Fan.Part, r.Fan.Parts
+		t.Role, t.Handler = r.Role(), r.HandlerName(d)
 	}
 	if !r.HasInput {
 		t.Input = job.Input(d)
 	}
+	t.Grants = l.grantsOf(r.App, d).encoded
 	return t
 }
 
