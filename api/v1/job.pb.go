@@ -1438,8 +1438,8 @@ type Run struct {
 	Cause           string                 `protobuf:"bytes,35,opt,name=cause,proto3" json:"cause,omitempty"`                                 // the run that this one retries or follows, or whose node it is
 	Node            string                 `protobuf:"bytes,36,opt,name=node,proto3" json:"node,omitempty"`                                   // of a run of a workflow, the cause: the node that this run is
 	Nodes           []*NodeState           `protobuf:"bytes,37,rep,name=nodes,proto3" json:"nodes,omitempty"`                                 // of a run of a workflow
-	Fanout          string                 `protobuf:"bytes,40,opt,name=fanout,proto3" json:"fanout,omitempty"`                               // of a parent: the mode of its job's fanout
-	Role            string                 `protobuf:"bytes,41,opt,name=role,proto3" json:"role,omitempty"`                                   // of a part of a run that maps: root, part or reduce
+	Fanout          string                 `protobuf:"bytes,50,opt,name=fanout,proto3" json:"fanout,omitempty"`                               // of a parent: the mode of its job's fanout
+	Role            string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`                                   // of a part of a run that maps: root, part or reduce
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -4049,8 +4049,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x05cause\x18# \x01(\tR\x05cause\x12\x12\n" +
 	"\x04node\x18$ \x01(\tR\x04node\x12-\n" +
 	"\x05nodes\x18% \x03(\v2\x17.wheelwork.v1.NodeStateR\x05nodes\x12\x16\n" +
-	"\x06fanout\x18( \x01(\tR\x06fanout\x12\x12\n" +
-	"\x04role\x18) \x01(\tR\x04role\"\xb2\x02\n" +
+	"\x06fanout\x182 \x01(\tR\x06fanout\x12\x12\n" +
+	"\x04role\x183 \x01(\tR\x04role\"\xb2\x02\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12?\n" +

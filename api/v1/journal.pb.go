@@ -391,31 +391,31 @@ type Record_AppPut struct {
 }
 
 type Record_ValuePut struct {
-	ValuePut *ValuePut `protobuf:"bytes,40,opt,name=value_put,json=valuePut,proto3,oneof"`
+	ValuePut *ValuePut `protobuf:"bytes,50,opt,name=value_put,json=valuePut,proto3,oneof"`
 }
 
 type Record_ValueDelete struct {
-	ValueDelete *ValueDelete `protobuf:"bytes,41,opt,name=value_delete,json=valueDelete,proto3,oneof"`
+	ValueDelete *ValueDelete `protobuf:"bytes,51,opt,name=value_delete,json=valueDelete,proto3,oneof"`
 }
 
 type Record_SecretPut struct {
-	SecretPut *SecretPut `protobuf:"bytes,42,opt,name=secret_put,json=secretPut,proto3,oneof"`
+	SecretPut *SecretPut `protobuf:"bytes,52,opt,name=secret_put,json=secretPut,proto3,oneof"`
 }
 
 type Record_SecretDelete struct {
-	SecretDelete *SecretDelete `protobuf:"bytes,43,opt,name=secret_delete,json=secretDelete,proto3,oneof"`
+	SecretDelete *SecretDelete `protobuf:"bytes,53,opt,name=secret_delete,json=secretDelete,proto3,oneof"`
 }
 
 type Record_GrantsPut struct {
-	GrantsPut *GrantsPut `protobuf:"bytes,44,opt,name=grants_put,json=grantsPut,proto3,oneof"`
+	GrantsPut *GrantsPut `protobuf:"bytes,54,opt,name=grants_put,json=grantsPut,proto3,oneof"`
 }
 
 type Record_Checkpointed struct {
-	Checkpointed *Checkpointed `protobuf:"bytes,45,opt,name=checkpointed,proto3,oneof"`
+	Checkpointed *Checkpointed `protobuf:"bytes,55,opt,name=checkpointed,proto3,oneof"`
 }
 
 type Record_Mapped struct {
-	Mapped *Mapped `protobuf:"bytes,46,opt,name=mapped,proto3,oneof"`
+	Mapped *Mapped `protobuf:"bytes,56,opt,name=mapped,proto3,oneof"`
 }
 
 func (*Record_JobPut) isRecord_Kind() {}
@@ -821,7 +821,7 @@ type Fanned struct {
 	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
 	Hosts         []string               `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`       // of a broadcast: the host of each part, by id
 	Only          []int32                `protobuf:"varint,4,rep,packed,name=only,proto3" json:"only,omitempty"` // the numbers of the parts to make; empty: all
-	Window        int32                  `protobuf:"varint,40,opt,name=window,proto3" json:"window,omitempty"`   // of a run that maps: how many parts are runs at once
+	Window        int32                  `protobuf:"varint,50,opt,name=window,proto3" json:"window,omitempty"`   // of a run that maps: how many parts are runs at once
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2059,7 +2059,7 @@ type Accepted struct {
 	Parts         []int32                `protobuf:"varint,10,rep,packed,name=parts,proto3" json:"parts,omitempty"`                   // of a retried parent: make only these parts
 	Node          string                 `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`                             // of the run cause, a workflow's: the node that this run is
 	Priority      int32                  `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`                    // unless the job has one; 0: none
-	PlannedMs     int64                  `protobuf:"varint,40,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"` // 0: the time that the id begins with
+	PlannedMs     int64                  `protobuf:"varint,50,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"` // 0: the time that the id begins with
 	Kept          []*NodeRow             `protobuf:"bytes,13,rep,name=kept,proto3" json:"kept,omitempty"`                             // of a retried workflow: the nodes that it may keep, and nested ones that go on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2466,12 +2466,12 @@ type RunRow struct {
 	Only            []int32                `protobuf:"varint,39,rep,packed,name=only,proto3" json:"only,omitempty"` // of a parent that was not fanned out yet: the parts to make
 	Node            string                 `protobuf:"bytes,41,opt,name=node,proto3" json:"node,omitempty"`         // of the run cause, a workflow's: the node that this run is
 	Nodes           []*NodeRow             `protobuf:"bytes,42,rep,name=nodes,proto3" json:"nodes,omitempty"`       // of a run of a workflow; before it begins: those that it may keep
-	Map             *MapRow                `protobuf:"bytes,60,opt,name=map,proto3" json:"map,omitempty"`           // of a parent that maps
-	Depth           int32                  `protobuf:"varint,61,opt,name=depth,proto3" json:"depth,omitempty"`      // of a part of a run that maps: how many parts lie between it and the first one
-	Mapped          int32                  `protobuf:"varint,62,opt,name=mapped,proto3" json:"mapped,omitempty"`    // of such a part: how many inputs it has mapped
-	Reduce          bool                   `protobuf:"varint,63,opt,name=reduce,proto3" json:"reduce,omitempty"`    // it is the part that reduces
-	Fanout          string                 `protobuf:"bytes,64,opt,name=fanout,proto3" json:"fanout,omitempty"`     // of a parent: the mode of its job's fanout
-	Role            string                 `protobuf:"bytes,65,opt,name=role,proto3" json:"role,omitempty"`         // of a part of a run that maps
+	Map             *MapRow                `protobuf:"bytes,70,opt,name=map,proto3" json:"map,omitempty"`           // of a parent that maps
+	Depth           int32                  `protobuf:"varint,71,opt,name=depth,proto3" json:"depth,omitempty"`      // of a part of a run that maps: how many parts lie between it and the first one
+	Mapped          int32                  `protobuf:"varint,72,opt,name=mapped,proto3" json:"mapped,omitempty"`    // of such a part: how many inputs it has mapped
+	Reduce          bool                   `protobuf:"varint,73,opt,name=reduce,proto3" json:"reduce,omitempty"`    // it is the part that reduces
+	Fanout          string                 `protobuf:"bytes,74,opt,name=fanout,proto3" json:"fanout,omitempty"`     // of a parent: the mode of its job's fanout
+	Role            string                 `protobuf:"bytes,75,opt,name=role,proto3" json:"role,omitempty"`         // of a part of a run that maps
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -4030,15 +4030,15 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x0fcalendar_delete\x18\x10 \x01(\v2\x1c.wheelwork.v1.CalendarDeleteH\x00R\x0ecalendarDelete\x124\n" +
 	"\badvanced\x18\x11 \x01(\v2\x16.wheelwork.v1.AdvancedH\x00R\badvanced\x12/\n" +
 	"\aapp_put\x18\x12 \x01(\v2\x14.wheelwork.v1.AppPutH\x00R\x06appPut\x125\n" +
-	"\tvalue_put\x18( \x01(\v2\x16.wheelwork.v1.ValuePutH\x00R\bvaluePut\x12>\n" +
-	"\fvalue_delete\x18) \x01(\v2\x19.wheelwork.v1.ValueDeleteH\x00R\vvalueDelete\x128\n" +
+	"\tvalue_put\x182 \x01(\v2\x16.wheelwork.v1.ValuePutH\x00R\bvaluePut\x12>\n" +
+	"\fvalue_delete\x183 \x01(\v2\x19.wheelwork.v1.ValueDeleteH\x00R\vvalueDelete\x128\n" +
 	"\n" +
-	"secret_put\x18* \x01(\v2\x17.wheelwork.v1.SecretPutH\x00R\tsecretPut\x12A\n" +
-	"\rsecret_delete\x18+ \x01(\v2\x1a.wheelwork.v1.SecretDeleteH\x00R\fsecretDelete\x128\n" +
+	"secret_put\x184 \x01(\v2\x17.wheelwork.v1.SecretPutH\x00R\tsecretPut\x12A\n" +
+	"\rsecret_delete\x185 \x01(\v2\x1a.wheelwork.v1.SecretDeleteH\x00R\fsecretDelete\x128\n" +
 	"\n" +
-	"grants_put\x18, \x01(\v2\x17.wheelwork.v1.GrantsPutH\x00R\tgrantsPut\x12@\n" +
-	"\fcheckpointed\x18- \x01(\v2\x1a.wheelwork.v1.CheckpointedH\x00R\fcheckpointed\x12.\n" +
-	"\x06mapped\x18. \x01(\v2\x14.wheelwork.v1.MappedH\x00R\x06mappedB\x06\n" +
+	"grants_put\x186 \x01(\v2\x17.wheelwork.v1.GrantsPutH\x00R\tgrantsPut\x12@\n" +
+	"\fcheckpointed\x187 \x01(\v2\x1a.wheelwork.v1.CheckpointedH\x00R\fcheckpointed\x12.\n" +
+	"\x06mapped\x188 \x01(\v2\x14.wheelwork.v1.MappedH\x00R\x06mappedB\x06\n" +
 	"\x04kind\"\x82\x01\n" +
 	"\x06JobPut\x12#\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x17\n" +
@@ -4080,7 +4080,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x05parts\x18\x02 \x01(\x05R\x05parts\x12\x14\n" +
 	"\x05hosts\x18\x03 \x03(\tR\x05hosts\x12\x12\n" +
 	"\x04only\x18\x04 \x03(\x05R\x04only\x12\x16\n" +
-	"\x06window\x18( \x01(\x05R\x06window\"\xd6\x01\n" +
+	"\x06window\x182 \x01(\x05R\x06window\"\xd6\x01\n" +
 	"\bAdvanced\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12+\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x15.wheelwork.v1.NodeRowR\x05nodes\x12\x14\n" +
@@ -4183,7 +4183,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x04node\x18\v \x01(\tR\x04node\x12\x1a\n" +
 	"\bpriority\x18\f \x01(\x05R\bpriority\x12\x1d\n" +
 	"\n" +
-	"planned_ms\x18( \x01(\x03R\tplannedMs\x12)\n" +
+	"planned_ms\x182 \x01(\x03R\tplannedMs\x12)\n" +
 	"\x04kept\x18\r \x03(\v2\x15.wheelwork.v1.NodeRowR\x04kept\"\x99\x01\n" +
 	"\aStarted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
@@ -4272,12 +4272,12 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x04only\x18' \x03(\x05R\x04only\x12\x12\n" +
 	"\x04node\x18) \x01(\tR\x04node\x12+\n" +
 	"\x05nodes\x18* \x03(\v2\x15.wheelwork.v1.NodeRowR\x05nodes\x12&\n" +
-	"\x03map\x18< \x01(\v2\x14.wheelwork.v1.MapRowR\x03map\x12\x14\n" +
-	"\x05depth\x18= \x01(\x05R\x05depth\x12\x16\n" +
-	"\x06mapped\x18> \x01(\x05R\x06mapped\x12\x16\n" +
-	"\x06reduce\x18? \x01(\bR\x06reduce\x12\x16\n" +
-	"\x06fanout\x18@ \x01(\tR\x06fanout\x12\x12\n" +
-	"\x04role\x18A \x01(\tR\x04role\"\x8a\x01\n" +
+	"\x03map\x18F \x01(\v2\x14.wheelwork.v1.MapRowR\x03map\x12\x14\n" +
+	"\x05depth\x18G \x01(\x05R\x05depth\x12\x16\n" +
+	"\x06mapped\x18H \x01(\x05R\x06mapped\x12\x16\n" +
+	"\x06reduce\x18I \x01(\bR\x06reduce\x12\x16\n" +
+	"\x06fanout\x18J \x01(\tR\x06fanout\x12\x12\n" +
+	"\x04role\x18K \x01(\tR\x04role\"\x8a\x01\n" +
 	"\x06MapRow\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\x05R\breleased\x12\x16\n" +
 	"\x06window\x18\x02 \x01(\x05R\x06window\x12\x16\n" +

@@ -37,7 +37,7 @@ type Module struct {
 	Imports       []string               `protobuf:"bytes,8,rep,name=imports,proto3" json:"imports,omitempty"` // "module.function"
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	Manifest      string                 `protobuf:"bytes,10,opt,name=manifest,proto3" json:"manifest,omitempty"` // JSON, as pushed
-	Requests      *Grants                `protobuf:"bytes,40,opt,name=requests,proto3" json:"requests,omitempty"` // what its manifest asks for
+	Requests      *Grants                `protobuf:"bytes,50,opt,name=requests,proto3" json:"requests,omitempty"` // what its manifest asks for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -517,7 +517,7 @@ const file_v1_module_proto_rawDesc = "" +
 	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1a\n" +
 	"\bmanifest\x18\n" +
 	" \x01(\tR\bmanifest\x120\n" +
-	"\brequests\x18( \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\"\xd3\x01\n" +
+	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\"\xd3\x01\n" +
 	"\x11PushModuleRequest\x12:\n" +
 	"\x04head\x18\x01 \x01(\v2$.wheelwork.v1.PushModuleRequest.HeadH\x00R\x04head\x12\x16\n" +
 	"\x05chunk\x18\x02 \x01(\fH\x00R\x05chunk\x1ab\n" +

@@ -915,8 +915,8 @@ type Task struct {
 	Part          int32                  `protobuf:"varint,16,opt,name=part,proto3" json:"part,omitempty"`     // of a fan-out: its number, from 0
 	Parts         int32                  `protobuf:"varint,17,opt,name=parts,proto3" json:"parts,omitempty"`   // how many there are; 0: no fan-out
 	Covers        int64                  `protobuf:"varint,18,opt,name=covers,proto3" json:"covers,omitempty"` // planned times that the run stands for beside its own
-	Grants        []byte                 `protobuf:"bytes,40,opt,name=grants,proto3" json:"grants,omitempty"`  // an encoded Grants: what the module may use; empty: nothing. Tasks of one module have the same
-	Role          string                 `protobuf:"bytes,41,opt,name=role,proto3" json:"role,omitempty"`      // of a part of a run that maps: "root", "part" or "reduce"
+	Grants        []byte                 `protobuf:"bytes,50,opt,name=grants,proto3" json:"grants,omitempty"`  // an encoded Grants: what the module may use; empty: nothing. Tasks of one module have the same
+	Role          string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`      // of a part of a run that maps: "root", "part" or "reduce"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1331,8 +1331,8 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x04part\x18\x10 \x01(\x05R\x04part\x12\x14\n" +
 	"\x05parts\x18\x11 \x01(\x05R\x05parts\x12\x16\n" +
 	"\x06covers\x18\x12 \x01(\x03R\x06covers\x12\x16\n" +
-	"\x06grants\x18( \x01(\fR\x06grants\x12\x12\n" +
-	"\x04role\x18) \x01(\tR\x04role\x1a6\n" +
+	"\x06grants\x182 \x01(\fR\x06grants\x12\x12\n" +
+	"\x04role\x183 \x01(\tR\x04role\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
