@@ -130,15 +130,15 @@ func splitHost(host string) (name, port string) {
 }
 
 func checkTarget(target string) error {
+	if target == "*" {
+		return nil
+	}
 	app, name, ok := strings.Cut(target, "/")
 	if !ok {
 		app, name = DefaultApp, target
 	}
 	if err := CheckName("app", app); err != nil {
 		return err
-	}
-	if name == "*" {
-		return nil
 	}
 	return CheckName("job", name)
 }
@@ -195,15 +195,12 @@ func Effective(requested, granted *apiv1.Grants) *apiv1.Grants {
 // quota is what may be written to a mount.
 func quota(f *apiv1.FileGrant) int64 { return cmp.Or(f.Bytes, 16<<20) }
 
-// bothHTTP returns what two grants have in common; nil: nothing.
+// bothHTTP returns what two grants have in common; nil: nothing. It means the
+// same as the host does, which holds a request against what it returns.
 func bothHTTP(a, b *apiv1.HttpGrant) *apiv1.HttpGrant {
 	h := &apiv1.HttpGrant{Private: a.Private && b.Private}
-	switch {
-	case a.Host == b.Host || within(a.Host, b.Host):
-		h.Host = a.Host
-	case within(b.Host, a.Host):
-		h.Host = b.Host
-	default:
+	ok := false
+	if h.Host, ok = narrowerHost(a.Host, b.Host); !ok {
 		return nil
 	}
 	for _, m := range methods(a) {
@@ -212,7 +209,7 @@ func bothHTTP(a, b *apiv1.HttpGrant) *apiv1.HttpGrant {
 		}
 	}
 	if len(h.Methods) == 0 {
-		return nil
+		return nil // an empty list would allow GET
 	}
 	if len(a.Paths) == 0 || len(b.Paths) == 0 {
 		h.Paths = append(slices.Clone(a.Paths), b.Paths...) // one of them allows all
@@ -221,26 +218,58 @@ func bothHTTP(a, b *apiv1.HttpGrant) *apiv1.HttpGrant {
 	for _, p := range a.Paths {
 		for _, q := range b.Paths {
 			switch {
-			case strings.HasPrefix(p, q):
+			case under(q, p):
 				h.Paths = append(h.Paths, p)
-			case strings.HasPrefix(q, p):
+			case under(p, q):
 				h.Paths = append(h.Paths, q)
 			}
 		}
 	}
 	if len(h.Paths) == 0 {
-		return nil // no path at all, which an empty list would not say
+		return nil // an empty list would allow all
 	}
 	return h
 }
 
-// within reports whether every host that the pattern a means is one of the
-// pattern b.
-func within(a, b string) bool {
+// under reports whether a path is a prefix itself or below it: "/v1" holds "/v1"
+// and "/v1/a", not "/v10".
+func under(prefix, p string) bool {
+	rest, ok := strings.CutPrefix(p, prefix)
+	return ok && (rest == "" || strings.HasSuffix(prefix, "/") || rest[0] == '/')
+}
+
+// narrowerHost returns the one of two patterns that the other one holds. Without
+// a port a pattern holds the ports 80 and 443 of its names.
+func narrowerHost(a, b string) (string, bool) {
 	an, ap := splitHost(a)
 	bn, bp := splitHost(b)
-	suffix, wild := strings.CutPrefix(bn, "*")
-	return wild && ap == bp && strings.HasSuffix(an, suffix) && an != bn
+	port := ap
+	switch {
+	case ap == bp:
+	case ap == "" && (bp == "80" || bp == "443"):
+		port = bp
+	case bp == "" && (ap == "80" || ap == "443"):
+	default:
+		return "", false
+	}
+	name := an
+	switch {
+	case an == bn || holdsHost(bn, an):
+	case holdsHost(an, bn):
+		name = bn
+	default:
+		return "", false
+	}
+	if port != "" {
+		name = net.JoinHostPort(strings.Trim(name, "[]"), port)
+	}
+	return name, true
+}
+
+// holdsHost reports whether every name of the inner pattern is one of the outer.
+func holdsHost(outer, inner string) bool {
+	suffix, wild := strings.CutPrefix(outer, "*")
+	return wild && strings.HasSuffix(inner, suffix) && inner != outer
 }
 
 func methods(h *apiv1.HttpGrant) []string {
@@ -250,16 +279,14 @@ func methods(h *apiv1.HttpGrant) []string {
 	return h.Methods
 }
 
-// bothTargets returns the jobs that both lists name.
+// bothTargets returns the jobs that both lists name. "*" holds every job of the
+// app, which is written without it.
 func bothTargets(a, b []string) []string {
 	var both []string
-	for _, x := range a {
-		for _, y := range b {
-			switch {
-			case x == y || covers(y, x):
-				both = append(both, x)
-			case covers(x, y):
-				both = append(both, y)
+	for _, pair := range [][2][]string{{a, b}, {b, a}} {
+		for _, t := range pair[0] {
+			if slices.Contains(pair[1], t) || !strings.Contains(t, "/") && slices.Contains(pair[1], "*") {
+				both = append(both, t)
 			}
 		}
 	}
@@ -267,27 +294,14 @@ func bothTargets(a, b []string) []string {
 	return slices.Compact(both)
 }
 
-// covers reports whether the pattern means the job: "*" every one of the app,
-// "other/*" every one of that.
-func covers(pattern, target string) bool {
-	app, isAll := strings.CutSuffix(pattern, "*")
-	rest, ok := strings.CutPrefix(target, app)
-	return isAll && ok && !strings.Contains(rest, "/")
-}
-
 // MayEnqueue reports whether grants allow a module of the app home to enqueue a
 // job of app.
 func MayEnqueue(g *apiv1.Grants, home, app, name string) bool {
-	full := app + "/" + name
-	for _, target := range g.GetEnqueue() {
-		if !strings.Contains(target, "/") {
-			target = home + "/" + target
-		}
-		if target == full || covers(target, full) {
-			return true
-		}
+	targets := g.GetEnqueue()
+	if slices.Contains(targets, app+"/"+name) {
+		return true
 	}
-	return false
+	return app == home && (slices.Contains(targets, name) || slices.Contains(targets, "*"))
 }
 
 // MayUse reports whether grants allow reading a bucket, or writing to it.

@@ -16,8 +16,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -46,14 +44,17 @@ type Link interface {
 // Config is what services are made of. A zero value means the default named
 // beside the field.
 type Config struct {
-	// Send sends a request that leaves the host; its grants are checked by it.
-	// Default: there is no way out.
-	Send func(ctx context.Context, t *runtime.Task, r runtime.Request) (*runtime.Response, error)
+	// Send sends a request that leaves the host under the grants, and puts in the
+	// secrets that it names. Default: there is no way out.
+	Send func(ctx context.Context, g *runtime.Grants, secrets Secrets, r runtime.Request) (*runtime.Response, error)
 	// Patience is how long a call is made again while no server is reachable.
 	// Default: 30 s.
 	Patience time.Duration
 	Meter    metric.Meter // of the metrics of handlers; default: none
 }
+
+// Secrets finds the value of a secret for the attempt that sends a request.
+type Secrets = func(ctx context.Context, name string) ([]byte, error)
 
 // Services implements [runtime.Services].
 type Services struct {
@@ -282,7 +283,7 @@ func (s *Services) Map(ctx context.Context, t *runtime.Task, first int, inputs [
 
 // Secret implements [runtime.Services].
 func (s *Services) Secret(ctx context.Context, t *runtime.Task, name string) (value []byte, err error) {
-	if t.Grants == nil || !slices.Contains(t.Grants.Secrets, name) {
+	if !t.Grants.Secret(name) {
 		return nil, fmt.Errorf("%w: secret %q", runtime.ErrNotGranted, name)
 	}
 	err = s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, _ bool) error {
@@ -296,49 +297,12 @@ func (s *Services) Secret(ctx context.Context, t *runtime.Task, name string) (va
 	return value, err
 }
 
-// secretRef is how a header names a secret.
-var secretRef = regexp.MustCompile(`\{\{secret:([A-Za-z0-9][A-Za-z0-9._-]{0,127})\}\}`)
-
 // Send implements [runtime.Services].
 func (s *Services) Send(ctx context.Context, t *runtime.Task, r runtime.Request) (*runtime.Response, error) {
 	if s.cfg.Send == nil {
 		return nil, runtime.ErrNoService
 	}
-	header := make(http.Header, len(r.Header))
-	for name, values := range r.Header {
-		for _, v := range values {
-			filled, err := s.fill(ctx, t, v)
-			if err != nil {
-				return nil, err
-			}
-			header[name] = append(header[name], filled)
-		}
-	}
-	r.Header = header
-	return s.cfg.Send(ctx, t, r)
-}
-
-// fill puts secrets into a header's value.
-func (s *Services) fill(ctx context.Context, t *runtime.Task, v string) (string, error) {
-	if !strings.Contains(v, "{{secret:") {
-		return v, nil
-	}
-	var failed error
-	filled := secretRef.ReplaceAllStringFunc(v, func(ref string) string {
-		name := secretRef.FindStringSubmatch(ref)[1]
-		value, err := s.Secret(ctx, t, name)
-		switch {
-		case err != nil:
-			failed = cmp.Or(failed, err)
-		case bytes.ContainsAny(value, "\r\n\x00"):
-			failed = cmp.Or(failed, fmt.Errorf("secret %s holds a line break, which no header can carry", name))
-		}
-		return string(value)
-	})
-	if failed != nil {
-		return "", failed
-	}
-	return filled, nil
+	return s.cfg.Send(ctx, t.Grants, func(ctx context.Context, name string) ([]byte, error) { return s.Secret(ctx, t, name) }, r)
 }
 
 // leastRedacted is the length of the shortest secret that is taken out of log
