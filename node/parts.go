@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,12 +15,15 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host"
+	"github.com/wheelworkhq/wheelwork/host/services"
 	"github.com/wheelworkhq/wheelwork/ingress"
+	"github.com/wheelworkhq/wheelwork/internal/outbound"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/journal/local"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/mq/queue"
+	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
@@ -99,9 +103,13 @@ func openServer(d *dataDir, cfg ServerConfig, tel *telemetry, log *slog.Logger) 
 			return p.sched.Apply(ctx, commands, at)
 		},
 	})
+	key, err := secretKey(cmp.Or(cfg.SecretKey, d.join("secret.key")), cfg.SecretKey == "")
+	if err != nil {
+		return nil, err
+	}
 	p.sched, err = sched.New(sched.Config{
 		ID: p.id, Journal: j, Store: st, Modules: mods, Inspect: inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
-		Meter: tel.meter, Logger: log,
+		SecretKey: key, Meter: tel.meter, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -123,7 +131,10 @@ func inspect(ctx context.Context, code []byte, manifest string) (sched.ModuleInf
 	if err != nil {
 		return sched.ModuleInfo{}, err
 	}
-	return sched.ModuleInfo{Code: code, Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports}, nil
+	return sched.ModuleInfo{
+		Code: code, Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports,
+		Requests: requested(info.Manifest.Capabilities),
+	}, nil
 }
 
 // connect finds the server that serves a host.
@@ -152,7 +163,15 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 			cfg.Name = id
 		}
 	}
-	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), Slots: cfg.Slots})
+	out := outbound.New(outbound.Config{})
+	p.add(out)
+	guests := services.New(services.Config{
+		Send: func(ctx context.Context, g *runtime.Grants, secrets services.Secrets, r runtime.Request) (*runtime.Response, error) {
+			return out.Send(ctx, g, secrets, r)
+		},
+		Meter: tel.meter,
+	})
+	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), Slots: cfg.Slots, Services: guests})
 	if err != nil {
 		return nil, fmt.Errorf("start the Wasm engine: %w", err)
 	}
@@ -169,11 +188,12 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
 		ABI: abi.Served(), Slots: cfg.Slots,
-		Connect: c, Engine: engine, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
+		Connect: c, Engine: engine, Guests: guests, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
+	guests.Attach(p.host)
 	return p, nil
 }
 

@@ -35,7 +35,7 @@ type instrument struct {
 // wheelwork.handler.NAME and has the attributes app and job.
 func (s *Services) Metric(ctx context.Context, t *runtime.Task, name string, kind runtime.MetricKind, value float64) error {
 	if math.IsNaN(value) || math.IsInf(value, 0) || kind == runtime.Counter && value < 0 {
-		return fmt.Errorf("metric %q: %v cannot be recorded", name, value)
+		return fmt.Errorf("%w: metric %q: %v cannot be recorded", runtime.ErrInvalid, name, value)
 	}
 	i, err := s.meter.get(name, kind)
 	if err != nil {
@@ -53,9 +53,9 @@ func (m *instruments) get(name string, kind runtime.MetricKind) (instrument, err
 	case ok && i.kind == kind:
 		return i, nil
 	case ok:
-		return i, fmt.Errorf("metric %q is of another kind already", name)
+		return i, fmt.Errorf("%w: metric %q is of another kind already", runtime.ErrInvalid, name)
 	case !metricName.MatchString(name):
-		return i, fmt.Errorf("metric %q is not a name: use small letters, digits, '_' and '.', at most 63, and begin with a letter", name)
+		return i, fmt.Errorf("%w: metric %q is not a name: use small letters, digits, '_' and '.', at most 63, and begin with a letter", runtime.ErrInvalid, name)
 	case len(m.byName) >= maxMetrics:
 		return i, fmt.Errorf("%w: the handlers of this host have %d metrics", runtime.ErrTooLarge, maxMetrics)
 	}
@@ -73,7 +73,7 @@ func (m *instruments) get(name string, kind runtime.MetricKind) (instrument, err
 		h, e := m.meter.Float64Histogram(full)
 		err, i.record = e, func(ctx context.Context, v float64, o metric.MeasurementOption) { h.Record(ctx, v, o) }
 	default:
-		err = fmt.Errorf("metric %q is of no kind", name)
+		err = fmt.Errorf("%w: metric %q is of no kind", runtime.ErrInvalid, name)
 	}
 	if err == nil {
 		m.byName[name] = i

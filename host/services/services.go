@@ -154,6 +154,8 @@ func translate(err error) error {
 		word = runtime.ErrConflict
 	case codes.PermissionDenied, codes.Unauthenticated:
 		word = runtime.ErrNotGranted
+	case codes.InvalidArgument:
+		word = runtime.ErrInvalid
 	case codes.OutOfRange, codes.ResourceExhausted:
 		word = runtime.ErrTooLarge
 	case codes.Unimplemented:

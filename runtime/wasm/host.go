@@ -273,6 +273,8 @@ func (c *call) param(key string) (string, bool) {
 		return strconv.Itoa(t.Part), true
 	case "parts":
 		return strconv.Itoa(t.Parts), true
+	case "role":
+		return t.Role, true
 	case "deadline_ms":
 		return unixMs(c.deadline), true
 	case "module":
