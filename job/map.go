@@ -86,11 +86,11 @@ func (r *Run) Role() string {
 }
 
 // HandlerName is the entry of the module that the run calls.
-func (r *Run) HandlerName(d *apiv1.Job) string {
+func (r *Run) HandlerName() string {
 	if r.Role() == RoleReduce {
-		return cmp.Or(d.GetFanout().GetReduce(), d.GetHandler().GetName())
+		return cmp.Or(r.shape.Fanout.GetReduce(), r.shape.Handler.GetName())
 	}
-	return d.GetHandler().GetName()
+	return r.shape.Handler.GetName()
 }
 
 // MapParent returns the run of which r is a part that may map; nil: r is none.
@@ -201,7 +201,7 @@ func (s *Slot) addPart(r *Run, f *Fan, input []byte, hasInput bool, atMs int64, 
 		ID: PartID(r.App, r.Job, time.UnixMilli(r.PlannedMs), r.ID, f.Part), App: r.App, Job: r.Job, State: Queued, Trigger: ByFanout, Policy: r.Policy,
 		PlannedMs: r.PlannedMs, AcceptedMs: atMs, HasInput: hasInput, Input: input,
 		TraceParent: r.TraceParent, Revision: r.Revision, Covers: r.Covers,
-		Fan: f, owner: r.owner, slot: s, def: r.def,
+		Fan: f, owner: r.owner, slot: s, spec: r.spec,
 	}
 	s.add(part)
 	r.Fan.join(part)
@@ -414,18 +414,44 @@ func (m *Mapping) row() *apiv1.MapRow {
 	if m == nil {
 		return nil
 	}
-	return &apiv1.MapRow{Released: m.Released, Window: m.window, Chunks: m.chunkN, Reduced: m.Reduced, Overflow: m.Overflow}
+	return &apiv1.MapRow{Released: m.Released, Window: m.window, Chunks: int64(m.chunkN), Reduced: m.Reduced, Overflow: m.Overflow}
+}
+
+// appendMap appends what the row of a run says of mapping.
+func (r *Run) appendMap(b []byte) ([]byte, error) {
+	f := r.Fan
+	if f == nil {
+		return b, nil
+	}
+	if row := f.Map.row(); row != nil {
+		var err error
+		b = nested(b, 70, func(b []byte) []byte {
+			b, err = proto.MarshalOptions{}.MarshalAppend(b, row)
+			return b
+		})
+		if err != nil {
+			return b, err
+		}
+	}
+	b = putInt(b, 71, int64(f.Depth))
+	b = putInt(b, 72, int64(f.Mapped))
+	b = putBool(b, 73, f.Reduce)
+	if r.HasParts() {
+		b = putText(b, 74, r.Policy.fanout())
+	}
+	return putText(b, 75, r.Role()), nil
 }
 
 func mappingOf(row *apiv1.MapRow) *Mapping {
 	if row == nil {
 		return nil
 	}
-	return &Mapping{Released: row.Released, window: row.Window, chunkN: row.Chunks, Reduced: row.Reduced, Overflow: row.Overflow}
+	return &Mapping{Released: row.Released, window: row.Window, chunkN: uint32(row.Chunks), Reduced: row.Reduced, Overflow: row.Overflow}
 }
 
-// MapLimits returns how many parts a run of a definition that maps may have, and
-// how deep they may map.
-func MapLimits(d *apiv1.Job) (parts, depth int32) {
-	return cmp.Or(d.GetFanout().GetMaxParts(), MaxMapped), cmp.Or(d.GetFanout().GetMaxDepth(), DefaultMapDepth)
+// MapLimits returns how many parts a run that maps may have, and how deep they
+// may map.
+func (r *Run) MapLimits() (parts, depth int32) {
+	f := r.shape.Fanout
+	return cmp.Or(f.GetMaxParts(), MaxMapped), cmp.Or(f.GetMaxDepth(), DefaultMapDepth)
 }

@@ -64,6 +64,21 @@ const (
 // Fans reports whether a run is made into parts.
 func (p *Policy) Fans() bool { return p.Broadcast || p.Shards > 0 || p.Map }
 
+// fanout is the mode of the fan-out; "": there is none.
+func (p *Policy) fanout() string {
+	switch {
+	case p.Reduce:
+		return "map_reduce"
+	case p.Map:
+		return "map"
+	case p.Broadcast:
+		return "broadcast"
+	case p.Shards > 0:
+		return "shards"
+	}
+	return ""
+}
+
 // PolicyOf reads the policy of a definition that [Validate] has accepted.
 func PolicyOf(d *apiv1.Job) Policy {
 	p := Policy{Timeout: duration(d.GetTimeout()), First: time.Second, Limit: time.Minute}

@@ -93,49 +93,42 @@ func (l *loop) caller(c *apiv1.Caller) (*job.Run, error) {
 	return r, nil
 }
 
-// moduleKey names the code of a run.
-type moduleKey struct{ app, ref, digest string }
-
 // grants are what a module may use, and the same as a task carries it.
 type grants struct {
 	*apiv1.Grants
 	encoded []byte
 }
 
-// maxGranted bounds the modules whose grants are kept at hand.
+// maxGranted bounds the shapes of definitions whose grants are kept at hand.
 const maxGranted = 10_000
 
 // grantsOf returns what the module of a definition may use: what was both asked
 // for and granted. Tasks of the same module share it.
-func (l *loop) grantsOf(app string, d *apiv1.Job) grants {
-	k := moduleKey{app, d.GetHandler().GetModule(), d.GetDigest()}
-	if k.ref == "" {
-		return grants{}
-	}
-	g, ok := l.granted[k]
+func (l *loop) grantsOf(app string, sh *job.Shape) grants {
+	g, ok := l.granted[sh] // a shape is of one app
 	if ok {
 		return g
 	}
 	s := l.apps[app].slots[job.ModuleSlot]
-	name, _, _ := strings.Cut(k.ref, "@")
+	name, _, _ := strings.Cut(sh.Handler.GetModule(), "@")
 	if given := s.Grants(name).GetGrants(); given != nil {
-		g.Grants = job.Effective(moduleOf(s, name, k).GetRequests(), given)
+		g.Grants = job.Effective(moduleOf(s, name, sh).GetRequests(), given)
 		g.encoded = job.EncodeGrants(g.Grants)
 	}
 	if len(l.granted) >= maxGranted {
 		clear(l.granted)
 	}
-	l.granted[k] = g
+	l.granted[sh] = g
 	return g
 }
 
 // moduleOf returns the version of a module that a run has pinned, or nil.
-func moduleOf(s *job.Slot, name string, k moduleKey) *apiv1.Module {
-	if m := s.Modules[k.ref]; m != nil && m.Digest == k.digest {
+func moduleOf(s *job.Slot, name string, sh *job.Shape) *apiv1.Module {
+	if m := s.Modules[sh.Handler.GetModule()]; m != nil && m.Digest == sh.Digest {
 		return m
 	}
 	for _, m := range s.Modules {
-		if m.Name == name && m.Digest == k.digest {
+		if m.Name == name && m.Digest == sh.Digest {
 			return m
 		}
 	}
@@ -143,10 +136,10 @@ func moduleOf(s *job.Slot, name string, k moduleKey) *apiv1.Module {
 }
 
 // grantsOfRun is grantsOf for a run.
-func (l *loop) grantsOfRun(r *job.Run) *apiv1.Grants { return l.grantsOf(r.App, r.Shared()).Grants }
+func (l *loop) grantsOfRun(r *job.Run) *apiv1.Grants { return l.grantsOf(r.App, r.Shape()).Grants }
 
 func notGranted(r *job.Run, what string) error {
-	name, _, _ := strings.Cut(r.Shared().GetHandler().GetModule(), "@")
+	name, _, _ := strings.Cut(r.Shape().Handler.GetModule(), "@")
 	return status.Errorf(codes.PermissionDenied, "module %s may not use %s: its manifest has to ask for it, and `wheelwork module grant %s` allows it", name, what, name)
 }
 
@@ -196,7 +189,7 @@ func (l *loop) mapParts(r *job.Run, first int64, inputs [][]byte) error {
 		in.Sizes[i] = uint32(len(input))
 		size += len(input)
 	}
-	parts, depth := job.MapLimits(r.Shared())
+	parts, depth := r.MapLimits()
 	_, waiting := parent.Waiting()
 	switch {
 	case in.Depth > depth:
@@ -266,7 +259,7 @@ func (l *loop) enqueueFor(r *job.Run, e *enqueued) (id job.RunID, known bool, er
 		acc.KeyHash = hash[:]
 		id = job.NewRunID(e.app, e.name, l.now, e.key)
 	}
-	if l.liveRun(e.app, id) != nil || l.view.recent[runKey{e.app, id}] != nil {
+	if l.liveRun(e.app, id) != nil || l.view.recent(e.app, id) != nil {
 		return id, true, nil
 	}
 	if err := l.busy(); err != nil {

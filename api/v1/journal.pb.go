@@ -54,6 +54,7 @@ type Record struct {
 	//	*Record_Checkpointed
 	//	*Record_Mapped
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
+	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"` // runs that were accepted at this time; kind is unset
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -314,6 +315,13 @@ func (x *Record) GetMapped() *Mapped {
 		if x, ok := x.Kind.(*Record_Mapped); ok {
 			return x.Mapped
 		}
+	}
+	return nil
+}
+
+func (x *Record) GetAccepts() []*Accepted {
+	if x != nil {
+		return x.Accepts
 	}
 	return nil
 }
@@ -2466,6 +2474,7 @@ type RunRow struct {
 	Only            []int32                `protobuf:"varint,39,rep,packed,name=only,proto3" json:"only,omitempty"` // of a parent that was not fanned out yet: the parts to make
 	Node            string                 `protobuf:"bytes,41,opt,name=node,proto3" json:"node,omitempty"`         // of the run cause, a workflow's: the node that this run is
 	Nodes           []*NodeRow             `protobuf:"bytes,42,rep,name=nodes,proto3" json:"nodes,omitempty"`       // of a run of a workflow; before it begins: those that it may keep
+	Nth             int64                  `protobuf:"varint,43,opt,name=nth,proto3" json:"nth,omitempty"`          // counts the ended runs of its job; 0: it is not counted
 	Map             *MapRow                `protobuf:"bytes,70,opt,name=map,proto3" json:"map,omitempty"`           // of a parent that maps
 	Depth           int32                  `protobuf:"varint,71,opt,name=depth,proto3" json:"depth,omitempty"`      // of a part of a run that maps: how many parts lie between it and the first one
 	Mapped          int32                  `protobuf:"varint,72,opt,name=mapped,proto3" json:"mapped,omitempty"`    // of such a part: how many inputs it has mapped
@@ -2800,6 +2809,13 @@ func (x *RunRow) GetNodes() []*NodeRow {
 	return nil
 }
 
+func (x *RunRow) GetNth() int64 {
+	if x != nil {
+		return x.Nth
+	}
+	return 0
+}
+
 func (x *RunRow) GetMap() *MapRow {
 	if x != nil {
 		return x.Map
@@ -2847,7 +2863,7 @@ type MapRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Released      int32                  `protobuf:"varint,1,opt,name=released,proto3" json:"released,omitempty"` // parts that were made into runs; those behind them wait
 	Window        int32                  `protobuf:"varint,2,opt,name=window,proto3" json:"window,omitempty"`
-	Chunks        uint32                 `protobuf:"varint,3,opt,name=chunks,proto3" json:"chunks,omitempty"`     // how many chunks of inputs there have been
+	Chunks        int64                  `protobuf:"varint,3,opt,name=chunks,proto3" json:"chunks,omitempty"`     // how many chunks of inputs there have been
 	Reduced       bool                   `protobuf:"varint,4,opt,name=reduced,proto3" json:"reduced,omitempty"`   // the part that reduces was made
 	Overflow      bool                   `protobuf:"varint,5,opt,name=overflow,proto3" json:"overflow,omitempty"` // the outputs are more than the reduce part may get
 	unknownFields protoimpl.UnknownFields
@@ -2898,7 +2914,7 @@ func (x *MapRow) GetWindow() int32 {
 	return 0
 }
 
-func (x *MapRow) GetChunks() uint32 {
+func (x *MapRow) GetChunks() int64 {
 	if x != nil {
 		return x.Chunks
 	}
@@ -3019,22 +3035,17 @@ func (x *AttemptRow) GetCode() string {
 	return ""
 }
 
-// JobRow is a job as the store keeps it.
+// JobRow is a job as the store keeps it. What its runs change is in a row of its own, when there is one: that holds
+// then.
 type JobRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Definition    []byte                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`                         // a Job
-	NextMs        int64                  `protobuf:"varint,2,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"`                  // the next planned time that is not armed
-	ShownNextMs   int64                  `protobuf:"varint,3,opt,name=shown_next_ms,json=shownNextMs,proto3" json:"shown_next_ms,omitempty"` // the next planned time, armed or not
-	Live          int64                  `protobuf:"varint,4,opt,name=live,proto3" json:"live,omitempty"`
-	Succeeded     int64                  `protobuf:"varint,5,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
-	Failed        int64                  `protobuf:"varint,6,opt,name=failed,proto3" json:"failed,omitempty"`
-	LastState     string                 `protobuf:"bytes,7,opt,name=last_state,json=lastState,proto3" json:"last_state,omitempty"`
-	LastRun       []byte                 `protobuf:"bytes,8,opt,name=last_run,json=lastRun,proto3" json:"last_run,omitempty"`
-	LastEndMs     int64                  `protobuf:"varint,9,opt,name=last_end_ms,json=lastEndMs,proto3" json:"last_end_ms,omitempty"`
-	Planned       int64                  `protobuf:"varint,10,opt,name=planned,proto3" json:"planned,omitempty"` // planned times of the schedule so far
-	Route         *RouteRow              `protobuf:"bytes,11,opt,name=route,proto3" json:"route,omitempty"`
-	Met           []string               `protobuf:"bytes,12,rep,name=met,proto3" json:"met,omitempty"`                                // upstream jobs whose runs count for the dependency already
-	GivenMs       []int64                `protobuf:"varint,13,rep,packed,name=given_ms,json=givenMs,proto3" json:"given_ms,omitempty"` // planned times to come that were given up: skipped by request, or their run cancelled
+	Definition    []byte                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`        // a Job; read from older stores, not written: see shape
+	NextMs        int64                  `protobuf:"varint,2,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"` // the next planned time that is not armed
+	Planned       int64                  `protobuf:"varint,10,opt,name=planned,proto3" json:"planned,omitempty"`            // planned times of the schedule so far
+	Shape         []byte                 `protobuf:"bytes,14,opt,name=shape,proto3" json:"shape,omitempty"`                 // a Job: what many have in common, see job.Shape
+	Own           []byte                 `protobuf:"bytes,15,opt,name=own,proto3" json:"own,omitempty"`                     // a Job: the rest, without its name and app
+	Revision      int64                  `protobuf:"varint,16,opt,name=revision,proto3" json:"revision,omitempty"`
+	Etag          []byte                 `protobuf:"bytes,17,opt,name=etag,proto3" json:"etag,omitempty"` // 8 bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3083,55 +3094,6 @@ func (x *JobRow) GetNextMs() int64 {
 	return 0
 }
 
-func (x *JobRow) GetShownNextMs() int64 {
-	if x != nil {
-		return x.ShownNextMs
-	}
-	return 0
-}
-
-func (x *JobRow) GetLive() int64 {
-	if x != nil {
-		return x.Live
-	}
-	return 0
-}
-
-func (x *JobRow) GetSucceeded() int64 {
-	if x != nil {
-		return x.Succeeded
-	}
-	return 0
-}
-
-func (x *JobRow) GetFailed() int64 {
-	if x != nil {
-		return x.Failed
-	}
-	return 0
-}
-
-func (x *JobRow) GetLastState() string {
-	if x != nil {
-		return x.LastState
-	}
-	return ""
-}
-
-func (x *JobRow) GetLastRun() []byte {
-	if x != nil {
-		return x.LastRun
-	}
-	return nil
-}
-
-func (x *JobRow) GetLastEndMs() int64 {
-	if x != nil {
-		return x.LastEndMs
-	}
-	return 0
-}
-
 func (x *JobRow) GetPlanned() int64 {
 	if x != nil {
 		return x.Planned
@@ -3139,21 +3101,153 @@ func (x *JobRow) GetPlanned() int64 {
 	return 0
 }
 
-func (x *JobRow) GetRoute() *RouteRow {
+func (x *JobRow) GetShape() []byte {
+	if x != nil {
+		return x.Shape
+	}
+	return nil
+}
+
+func (x *JobRow) GetOwn() []byte {
+	if x != nil {
+		return x.Own
+	}
+	return nil
+}
+
+func (x *JobRow) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *JobRow) GetEtag() []byte {
+	if x != nil {
+		return x.Etag
+	}
+	return nil
+}
+
+// JobStatsRow is what the runs and planned times of a job came to.
+type JobStatsRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NextMs        int64                  `protobuf:"varint,1,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"`
+	Planned       int64                  `protobuf:"varint,2,opt,name=planned,proto3" json:"planned,omitempty"`
+	Succeeded     int64                  `protobuf:"varint,3,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	Failed        int64                  `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
+	Skipped       int64                  `protobuf:"varint,5,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	LastState     string                 `protobuf:"bytes,6,opt,name=last_state,json=lastState,proto3" json:"last_state,omitempty"`
+	LastRun       []byte                 `protobuf:"bytes,7,opt,name=last_run,json=lastRun,proto3" json:"last_run,omitempty"`
+	LastEndMs     int64                  `protobuf:"varint,8,opt,name=last_end_ms,json=lastEndMs,proto3" json:"last_end_ms,omitempty"`
+	Route         *RouteRow              `protobuf:"bytes,9,opt,name=route,proto3" json:"route,omitempty"`
+	Met           []string               `protobuf:"bytes,10,rep,name=met,proto3" json:"met,omitempty"`
+	GivenMs       []int64                `protobuf:"varint,11,rep,packed,name=given_ms,json=givenMs,proto3" json:"given_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobStatsRow) Reset() {
+	*x = JobStatsRow{}
+	mi := &file_v1_journal_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobStatsRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobStatsRow) ProtoMessage() {}
+
+func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
+func (*JobStatsRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *JobStatsRow) GetNextMs() int64 {
+	if x != nil {
+		return x.NextMs
+	}
+	return 0
+}
+
+func (x *JobStatsRow) GetPlanned() int64 {
+	if x != nil {
+		return x.Planned
+	}
+	return 0
+}
+
+func (x *JobStatsRow) GetSucceeded() int64 {
+	if x != nil {
+		return x.Succeeded
+	}
+	return 0
+}
+
+func (x *JobStatsRow) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *JobStatsRow) GetSkipped() int64 {
+	if x != nil {
+		return x.Skipped
+	}
+	return 0
+}
+
+func (x *JobStatsRow) GetLastState() string {
+	if x != nil {
+		return x.LastState
+	}
+	return ""
+}
+
+func (x *JobStatsRow) GetLastRun() []byte {
+	if x != nil {
+		return x.LastRun
+	}
+	return nil
+}
+
+func (x *JobStatsRow) GetLastEndMs() int64 {
+	if x != nil {
+		return x.LastEndMs
+	}
+	return 0
+}
+
+func (x *JobStatsRow) GetRoute() *RouteRow {
 	if x != nil {
 		return x.Route
 	}
 	return nil
 }
 
-func (x *JobRow) GetMet() []string {
+func (x *JobStatsRow) GetMet() []string {
 	if x != nil {
 		return x.Met
 	}
 	return nil
 }
 
-func (x *JobRow) GetGivenMs() []int64 {
+func (x *JobStatsRow) GetGivenMs() []int64 {
 	if x != nil {
 		return x.GivenMs
 	}
@@ -3171,7 +3265,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3277,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3290,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -3225,7 +3319,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3237,7 +3331,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3250,7 +3344,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -3284,7 +3378,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3390,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,7 +3403,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -3331,7 +3425,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3343,7 +3437,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3356,7 +3450,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -3392,7 +3486,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3404,7 +3498,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3417,7 +3511,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -3451,7 +3545,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3463,7 +3557,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3476,7 +3570,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -3499,7 +3593,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3605,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3575,7 +3669,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3587,7 +3681,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +3742,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +3754,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +3794,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3712,7 +3806,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3763,7 +3857,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +3869,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3893,7 +3987,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3905,7 +3999,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3918,7 +4012,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -3953,7 +4047,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3965,7 +4059,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3978,7 +4072,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -4006,8 +4100,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\rv1/work.proto\"\xd9\n" +
-	"\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\rv1/work.proto\"\x8b\v\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -4038,7 +4131,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"grants_put\x186 \x01(\v2\x17.wheelwork.v1.GrantsPutH\x00R\tgrantsPut\x12@\n" +
 	"\fcheckpointed\x187 \x01(\v2\x1a.wheelwork.v1.CheckpointedH\x00R\fcheckpointed\x12.\n" +
-	"\x06mapped\x188 \x01(\v2\x14.wheelwork.v1.MappedH\x00R\x06mappedB\x06\n" +
+	"\x06mapped\x188 \x01(\v2\x14.wheelwork.v1.MappedH\x00R\x06mapped\x120\n" +
+	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\x82\x01\n" +
 	"\x06JobPut\x12#\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x17\n" +
@@ -4218,7 +4312,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aAdopted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
-	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xa3\n" +
+	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xb5\n" +
 	"\n" +
 	"\x06RunRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
@@ -4271,7 +4365,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"cancel_why\x18( \x01(\tR\tcancelWhy\x12\x12\n" +
 	"\x04only\x18' \x03(\x05R\x04only\x12\x12\n" +
 	"\x04node\x18) \x01(\tR\x04node\x12+\n" +
-	"\x05nodes\x18* \x03(\v2\x15.wheelwork.v1.NodeRowR\x05nodes\x12&\n" +
+	"\x05nodes\x18* \x03(\v2\x15.wheelwork.v1.NodeRowR\x05nodes\x12\x10\n" +
+	"\x03nth\x18+ \x01(\x03R\x03nth\x12&\n" +
 	"\x03map\x18F \x01(\v2\x14.wheelwork.v1.MapRowR\x03map\x12\x14\n" +
 	"\x05depth\x18G \x01(\x05R\x05depth\x12\x16\n" +
 	"\x06mapped\x18H \x01(\x05R\x06mapped\x12\x16\n" +
@@ -4281,7 +4376,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x06MapRow\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\x05R\breleased\x12\x16\n" +
 	"\x06window\x18\x02 \x01(\x05R\x06window\x12\x16\n" +
-	"\x06chunks\x18\x03 \x01(\rR\x06chunks\x12\x18\n" +
+	"\x06chunks\x18\x03 \x01(\x03R\x06chunks\x12\x18\n" +
 	"\areduced\x18\x04 \x01(\bR\areduced\x12\x1a\n" +
 	"\boverflow\x18\x05 \x01(\bR\boverflow\"\xf8\x01\n" +
 	"\n" +
@@ -4295,25 +4390,32 @@ const file_v1_journal_proto_rawDesc = "" +
 	"finishedMs\x12/\n" +
 	"\aoutcome\x18\x06 \x01(\x0e2\x15.wheelwork.v1.OutcomeR\aoutcome\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\x12\x12\n" +
-	"\x04code\x18\b \x01(\tR\x04code\"\xfe\x02\n" +
+	"\x04code\x18\b \x01(\tR\x04code\"\xb3\x01\n" +
 	"\x06JobRow\x12\x1e\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\fR\n" +
 	"definition\x12\x17\n" +
-	"\anext_ms\x18\x02 \x01(\x03R\x06nextMs\x12\"\n" +
-	"\rshown_next_ms\x18\x03 \x01(\x03R\vshownNextMs\x12\x12\n" +
-	"\x04live\x18\x04 \x01(\x03R\x04live\x12\x1c\n" +
-	"\tsucceeded\x18\x05 \x01(\x03R\tsucceeded\x12\x16\n" +
-	"\x06failed\x18\x06 \x01(\x03R\x06failed\x12\x1d\n" +
-	"\n" +
-	"last_state\x18\a \x01(\tR\tlastState\x12\x19\n" +
-	"\blast_run\x18\b \x01(\fR\alastRun\x12\x1e\n" +
-	"\vlast_end_ms\x18\t \x01(\x03R\tlastEndMs\x12\x18\n" +
+	"\anext_ms\x18\x02 \x01(\x03R\x06nextMs\x12\x18\n" +
 	"\aplanned\x18\n" +
-	" \x01(\x03R\aplanned\x12,\n" +
-	"\x05route\x18\v \x01(\v2\x16.wheelwork.v1.RouteRowR\x05route\x12\x10\n" +
-	"\x03met\x18\f \x03(\tR\x03met\x12\x19\n" +
-	"\bgiven_ms\x18\r \x03(\x03R\agivenMs\"O\n" +
+	" \x01(\x03R\aplanned\x12\x14\n" +
+	"\x05shape\x18\x0e \x01(\fR\x05shape\x12\x10\n" +
+	"\x03own\x18\x0f \x01(\fR\x03own\x12\x1a\n" +
+	"\brevision\x18\x10 \x01(\x03R\brevision\x12\x12\n" +
+	"\x04etag\x18\x11 \x01(\fR\x04etag\"\xc5\x02\n" +
+	"\vJobStatsRow\x12\x17\n" +
+	"\anext_ms\x18\x01 \x01(\x03R\x06nextMs\x12\x18\n" +
+	"\aplanned\x18\x02 \x01(\x03R\aplanned\x12\x1c\n" +
+	"\tsucceeded\x18\x03 \x01(\x03R\tsucceeded\x12\x16\n" +
+	"\x06failed\x18\x04 \x01(\x03R\x06failed\x12\x18\n" +
+	"\askipped\x18\x05 \x01(\x03R\askipped\x12\x1d\n" +
+	"\n" +
+	"last_state\x18\x06 \x01(\tR\tlastState\x12\x19\n" +
+	"\blast_run\x18\a \x01(\fR\alastRun\x12\x1e\n" +
+	"\vlast_end_ms\x18\b \x01(\x03R\tlastEndMs\x12,\n" +
+	"\x05route\x18\t \x01(\v2\x16.wheelwork.v1.RouteRowR\x05route\x12\x10\n" +
+	"\x03met\x18\n" +
+	" \x03(\tR\x03met\x12\x19\n" +
+	"\bgiven_ms\x18\v \x03(\x03R\agivenMs\"O\n" +
 	"\aIngress\x12/\n" +
 	"\acommand\x18\x01 \x01(\v2\x15.wheelwork.v1.CommandR\acommand\x12\x13\n" +
 	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"\xac\x01\n" +
@@ -4354,7 +4456,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 	return file_v1_journal_proto_rawDescData
 }
 
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_v1_journal_proto_goTypes = []any{
 	(*Record)(nil),            // 0: wheelwork.v1.Record
 	(*JobPut)(nil),            // 1: wheelwork.v1.JobPut
@@ -4392,27 +4494,28 @@ var file_v1_journal_proto_goTypes = []any{
 	(*MapRow)(nil),            // 33: wheelwork.v1.MapRow
 	(*AttemptRow)(nil),        // 34: wheelwork.v1.AttemptRow
 	(*JobRow)(nil),            // 35: wheelwork.v1.JobRow
-	(*Ingress)(nil),           // 36: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 37: wheelwork.v1.RouteRow
-	(*KeyRow)(nil),            // 38: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 39: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 40: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 41: wheelwork.v1.LogRow
-	(*Armed_Run)(nil),         // 42: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 43: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 44: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 45: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 46: wheelwork.v1.Finished.End
-	(*RouteRow_Use)(nil),      // 47: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 48: wheelwork.v1.KeyRow.Key
-	(*Job)(nil),               // 49: wheelwork.v1.Job
-	(*Module)(nil),            // 50: wheelwork.v1.Module
-	(*Calendar)(nil),          // 51: wheelwork.v1.Calendar
-	(*App)(nil),               // 52: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 53: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 54: wheelwork.v1.Outcome
-	(*Command)(nil),           // 55: wheelwork.v1.Command
-	(*LogLine)(nil),           // 56: wheelwork.v1.LogLine
+	(*JobStatsRow)(nil),       // 36: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 37: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 38: wheelwork.v1.RouteRow
+	(*KeyRow)(nil),            // 39: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 40: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 41: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 42: wheelwork.v1.LogRow
+	(*Armed_Run)(nil),         // 43: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 44: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 45: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 46: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 47: wheelwork.v1.Finished.End
+	(*RouteRow_Use)(nil),      // 48: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 49: wheelwork.v1.KeyRow.Key
+	(*Job)(nil),               // 50: wheelwork.v1.Job
+	(*Module)(nil),            // 51: wheelwork.v1.Module
+	(*Calendar)(nil),          // 52: wheelwork.v1.Calendar
+	(*App)(nil),               // 53: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 54: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 55: wheelwork.v1.Outcome
+	(*Command)(nil),           // 56: wheelwork.v1.Command
+	(*LogLine)(nil),           // 57: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
@@ -4439,38 +4542,39 @@ var file_v1_journal_proto_depIdxs = []int32{
 	18, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
 	19, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
 	20, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	49, // 24: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	50, // 25: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	42, // 26: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	43, // 27: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	9,  // 28: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	9,  // 29: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	51, // 30: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	52, // 31: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	23, // 32: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	25, // 33: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	53, // 34: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	21, // 35: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	44, // 36: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	9,  // 37: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	45, // 38: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	46, // 39: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	45, // 40: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	34, // 41: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	9,  // 42: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	33, // 43: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	54, // 44: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	37, // 45: wheelwork.v1.JobRow.route:type_name -> wheelwork.v1.RouteRow
-	55, // 46: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	47, // 47: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	48, // 48: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	56, // 49: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	54, // 50: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	51, // [51:51] is the sub-list for method output_type
-	51, // [51:51] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	27, // 24: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	50, // 25: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	51, // 26: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	43, // 27: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	44, // 28: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	9,  // 29: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	9,  // 30: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	52, // 31: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	53, // 32: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	23, // 33: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	25, // 34: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	54, // 35: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	21, // 36: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	45, // 37: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	9,  // 38: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	46, // 39: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	47, // 40: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	46, // 41: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	34, // 42: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	9,  // 43: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	33, // 44: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	55, // 45: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	38, // 46: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	56, // 47: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	48, // 48: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	49, // 49: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	57, // 50: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	55, // 51: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -4516,7 +4620,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
