@@ -3,7 +3,8 @@ package job
 import (
 	"cmp"
 	"fmt"
-	"net"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,7 +101,7 @@ func checkHTTP(h *apiv1.HttpGrant) error {
 		return fmt.Errorf("host %q: %q is not a port", h.Host, port)
 	case name == "" || len(name) > 253 || strings.ContainsAny(strings.TrimPrefix(name, "*."), "*/@?# %\\"):
 		return fmt.Errorf("%q is not a host: write api.example.com, *.example.com or api.example.com:8443", h.Host)
-	case strings.Contains(name, ":") && net.ParseIP(strings.Trim(name, "[]")) == nil:
+	case strings.Contains(name, ":") && !isIPv6(name):
 		return fmt.Errorf("%q is not a host: an IPv6 address stands in brackets", h.Host)
 	}
 	if len(h.Methods) > maxGrants || len(h.Paths) > maxGrants {
@@ -122,11 +123,15 @@ func checkHTTP(h *apiv1.HttpGrant) error {
 	return nil
 }
 
+func isIPv6(name string) bool {
+	a, err := netip.ParseAddr(name)
+	return err == nil && a.Is6()
+}
+
+// splitHost parts the host of a grant from its port, "" when it names none.
 func splitHost(host string) (name, port string) {
-	if name, port, err := net.SplitHostPort(host); err == nil {
-		return name, port
-	}
-	return host, ""
+	u := url.URL{Host: host}
+	return strings.TrimSuffix(u.Hostname(), "."), u.Port()
 }
 
 func checkTarget(target string) error {
@@ -260,8 +265,11 @@ func narrowerHost(a, b string) (string, bool) {
 	default:
 		return "", false
 	}
+	if strings.Contains(name, ":") {
+		name = "[" + name + "]"
+	}
 	if port != "" {
-		name = net.JoinHostPort(strings.Trim(name, "[]"), port)
+		name += ":" + port
 	}
 	return name, true
 }
