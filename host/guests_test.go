@@ -3,6 +3,7 @@ package host
 import (
 	"net/url"
 	"reflect"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -32,6 +33,11 @@ func drawGrants(t *rapid.T, what string) *apiv1.Grants {
 		g.Kv = append(g.Kv, &apiv1.BucketGrant{Name: name, Write: rapid.Bool().Draw(t, what+"write")})
 	}
 	return g
+}
+
+// mayPrivate reports whether a grant allows a request to a private address.
+func mayPrivate(g *runtime.Grants, method string, u *url.URL) bool {
+	return g != nil && slices.ContainsFunc(g.HTTP, func(h runtime.HTTPGrant) bool { return h.Private && h.Covers(method, u) })
 }
 
 // TestEffectiveGrantsMeanBoth holds what the server makes of a request and a
@@ -69,6 +75,9 @@ func TestEffectiveGrantsMeanBoth(t *testing.T) {
 						want := r.Request(method, u) != nil && g.Request(method, u) != nil
 						if got := both.Request(method, u) != nil; got != want {
 							t.Fatalf("%s %s is allowed: %v, want %v\nrequested %v\ngranted %v\neffective %v", method, u, got, want, requested, granted, e)
+						}
+						if mayPrivate(both, method, u) != (mayPrivate(r, method, u) && mayPrivate(g, method, u)) {
+							t.Fatalf("%s %s at a private address: requested %v\ngranted %v\neffective %v", method, u, requested, granted, e)
 						}
 					}
 				}

@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -151,7 +152,7 @@ func TestMapFails(t *testing.T) {
 			t.Errorf("retried: %v", r)
 		}
 		r = do("large", &apiv1.Fanout{Mode: "map_reduce"}, func(ctx context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
-			return runtime.Result{Outcome: runtime.Succeeded, Output: make([]byte, 500_000), Error: fmt.Sprint(maps(ctx, task, texts("", 0, 5)))}
+			return runtime.Result{Outcome: runtime.Succeeded, Output: bytes.Repeat([]byte{'x'}, 500_000), Error: fmt.Sprint(maps(ctx, task, texts("", 0, 5)))}
 		})
 		if r.State != "failed" || r.Code != "reduce_limit" || r.PartsFailed != 0 || r.PartsSucceeded != 6 {
 			t.Errorf("large outputs: %v", r)
