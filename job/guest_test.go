@@ -411,11 +411,11 @@ func TestMapFold(t *testing.T) {
 // restarted is the slot as a start makes it of its rows.
 func (m *mapped) restarted(rows shelf) *Slot {
 	s := NewSlot("app", m.s.Index)
-	for _, j := range m.s.Jobs {
+	for j := range m.s.Jobs.All() {
 		if err := s.LoadJob(j.Name, proto.CloneOf(j.Row())); err != nil {
 			m.t.Fatal(err)
 		}
-		s.Jobs[j.Name].LoadStats(proto.CloneOf(j.StatsRow()))
+		s.Jobs.Get(j.Name).LoadStats(proto.CloneOf(j.StatsRow()))
 	}
 	for _, r := range m.s.Runs {
 		if err := s.LoadRun(proto.CloneOf(r.Row())); err != nil {
@@ -484,7 +484,7 @@ func TestMapAfterATornCommit(t *testing.T) {
 	apply(s, record())
 	torn := &mapped{s: s}
 	again := NewSlot("app", s.Index)
-	for _, j := range s.Jobs {
+	for j := range s.Jobs.All() {
 		if err := again.LoadJob(j.Name, j.Row()); err != nil {
 			t.Fatal(err)
 		}

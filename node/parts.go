@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -107,6 +108,9 @@ func openServer(d *dataDir, cfg ServerConfig, tel *telemetry, log *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
+	// Nothing of what is loaded now is garbage: collecting it again and again would
+	// take a third of the start. What it costs in memory is given back later.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	p.sched, err = sched.New(sched.Config{
 		ID: p.id, Journal: j, Store: st, Modules: mods, Inspect: inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
 		SecretKey: key, Meter: tel.meter, Logger: log,

@@ -171,6 +171,7 @@ func (s *serving) ready() Ready {
 // start starts the server's roles.
 func (s *serving) start(ctx context.Context) *roles {
 	r := newRoles(ctx)
+	r.run("memory", giveBack)
 	r.serve(s.door, s.ln, s.handler)
 	r.run("server", s.parts.sched.Run)
 	r.run("ingress", s.parts.ingress.Run)

@@ -80,6 +80,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	}
 	open.add(h)
 	r := newRoles(ctx)
+	r.run("memory", giveBack)
 	r.run("host", h.host.Run)
 	return r.until(cfg.ReadyFile, cfg.Ready, Ready{PID: os.Getpid()})
 }

@@ -103,7 +103,7 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 	put := &apiv1.JobPut{Job: def}
 	def.Revision, def.CreatedAt, def.UpdatedAt = 1, now, now
 	if j != nil {
-		def.Revision, def.CreatedAt = j.Revision+1, old.CreatedAt
+		def.Revision, def.CreatedAt = j.Revision()+1, old.CreatedAt
 		put.NextMs = j.NextMs
 	}
 	if j != nil && proto.Equal(old.Schedule, def.Schedule) && old.GetPaused() == def.GetPaused() {

@@ -96,7 +96,7 @@ func (l *loop) overview(name string) *apiv1.Overview {
 		if s == nil {
 			continue
 		}
-		o.Jobs += int64(len(s.Jobs))
+		o.Jobs += int64(s.Jobs.Len())
 		o.Armed += int64(s.Live(job.Armed))
 		o.Queued += int64(s.Live(job.Queued))
 		o.Running += int64(s.Live(job.Running))
