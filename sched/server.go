@@ -72,8 +72,8 @@ func (c *Config) defaults() error {
 	if c.Journal == nil || c.Store == nil || c.Modules == nil || c.Inspect == nil {
 		return errors.New("sched: Journal, Store, Modules and Inspect are required")
 	}
-	if n := len(c.SecretKey); n != 0 && n != keyBytes {
-		return fmt.Errorf("sched: the key of the secrets has %d bytes, it must have %d", n, keyBytes)
+	if err := c.checkKey(); err != nil {
+		return err
 	}
 	c.Epoch, c.Sync = cmp.Or(c.Epoch, 1), cmp.Or(c.Sync, "always")
 	c.MaxLive = cmp.Or(c.MaxLive, 1_000_000)
@@ -87,6 +87,13 @@ func (c *Config) defaults() error {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+func (c *Config) checkKey() error {
+	if n := len(c.SecretKey); n != 0 && n != keyBytes {
+		return fmt.Errorf("sched: the key of the secrets has %d bytes, it must have %d", n, keyBytes)
 	}
 	return nil
 }
