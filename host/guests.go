@@ -23,21 +23,11 @@ type Guests interface {
 // Caller names an attempt that the host runs now, for calls to its server. It
 // reports false for any other.
 func (h *Host) Caller(app string, run [16]byte, attempt int32) (*apiv1.Caller, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.held[key{app, run, attempt}]
-	if t == nil || t.state != running || t.msg == nil {
-		return nil, false
-	}
-	return &apiv1.Caller{App: app, Run: run[:], Attempt: attempt, Epoch: t.msg.Epoch, Host: h.cfg.ID, Session: h.session}, true
+	return h.worker.Caller(app, run, attempt)
 }
 
 // Conn is the connection to the server of the current session; nil: there is none.
-func (h *Host) Conn() grpc.ClientConnInterface {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.conn
-}
+func (h *Host) Conn() grpc.ClientConnInterface { return h.worker.Conn() }
 
 // maxGrants bounds the grants that are kept decoded.
 const maxGrants = 1024

@@ -145,6 +145,8 @@ func checkPolicies(d *apiv1.Job) error {
 			return fmt.Errorf("fanout.shards goes with the mode shards only")
 		case f.Mode != "map_reduce" && f.Reduce != "":
 			return fmt.Errorf("fanout.reduce goes with the mode map_reduce only")
+		case f.Reduce != "" && d.GetHandler().GetModule() == "":
+			return fmt.Errorf("fanout.reduce names a handler of the job's module, and the job has none")
 		case !maps && (f.MaxParts != 0 || f.MaxDepth != 0):
 			return fmt.Errorf("fanout.max_parts and fanout.max_depth go with the modes map and map_reduce only")
 		case f.MaxParts < 0 || f.MaxParts > MaxMapped:

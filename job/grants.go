@@ -56,7 +56,7 @@ func CheckGrants(g *apiv1.Grants) error {
 		}
 	}
 	for _, h := range g.GetHttp() {
-		if err := checkHTTP(h); err != nil {
+		if err := checkHTTPGrant(h); err != nil {
 			return fmt.Errorf("http: %w", err)
 		}
 	}
@@ -93,7 +93,7 @@ func CheckGrants(g *apiv1.Grants) error {
 	return nil
 }
 
-func checkHTTP(h *apiv1.HttpGrant) error {
+func checkHTTPGrant(h *apiv1.HttpGrant) error {
 	h.Host = strings.ToLower(h.GetHost())
 	name, port := splitHost(h.Host)
 	switch n, err := strconv.ParseUint(port, 10, 16); {
@@ -208,8 +208,8 @@ func bothHTTP(a, b *apiv1.HttpGrant) *apiv1.HttpGrant {
 	if h.Host, ok = narrowerHost(a.Host, b.Host); !ok {
 		return nil
 	}
-	for _, m := range methods(a) {
-		if slices.Contains(methods(b), m) {
+	for _, m := range methodsOf(a) {
+		if slices.Contains(methodsOf(b), m) {
 			h.Methods = append(h.Methods, m)
 		}
 	}
@@ -280,7 +280,7 @@ func holdsHost(outer, inner string) bool {
 	return wild && strings.HasSuffix(inner, suffix) && inner != outer
 }
 
-func methods(h *apiv1.HttpGrant) []string {
+func methodsOf(h *apiv1.HttpGrant) []string {
 	if len(h.Methods) == 0 {
 		return []string{"GET", "HEAD"}
 	}

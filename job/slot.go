@@ -297,7 +297,7 @@ func (r *Run) Shared() *apiv1.Job { return r.slot.shared(r.Job, r.spec) }
 func (j *Job) Shared() *apiv1.Job { return j.slot.shared(j.Name, j.spec) }
 
 // Schedule returns the schedule of the job as bytes of an apiv1.Schedule.
-func (j *Job) Schedule() []byte { return j.schedule() }
+func (j *Job) Schedule() string { return j.schedule() }
 
 // maxDecoded bounds the definitions that a slot keeps decoded: those of the
 // jobs that run now, not of all there are.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -162,4 +163,31 @@ func TestRecount(t *testing.T) {
 	if later.Jobs.Get("j").Recount(ended[5]) {
 		t.Error("a run of an earlier job of that name was counted")
 	}
+}
+
+func FuzzCut(f *testing.F) {
+	d := &apiv1.Job{}
+	n := int64(0)
+	fill(d.ProtoReflect(), &n)
+	f.Add(string(encode(d)))
+	f.Add("\x0a\xff")
+	f.Add("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+	f.Fuzz(func(t *testing.T, s string) {
+		for b := s; b != ""; { // ends, and finds what protowire finds
+			number, kind, size := protowire.ConsumeTag([]byte(b))
+			n, v, rest := cut(b)
+			if len(rest) >= len(b) {
+				t.Fatalf("%q does not get shorter: %q", b, rest)
+			}
+			if size < 0 {
+				return
+			}
+			if kind == protowire.BytesType {
+				if want, m := protowire.ConsumeBytes([]byte(b)[size:]); m >= 0 && (n != uint64(number) || v != string(want) || len(rest) != len(b)-size-m) {
+					t.Fatalf("%q: field %d with %q, want %d with %q", b, n, v, number, want)
+				}
+			}
+			b = rest
+		}
+	})
 }

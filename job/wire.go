@@ -203,7 +203,7 @@ func (r *Run) AppendRow(b []byte) ([]byte, error) {
 	terminal := r.State.Terminal()
 	switch {
 	case terminal && !r.HasInput:
-		b = putBytes(b, 19, r.input())
+		b = putText(b, 19, r.input())
 	case terminal && len(r.Input) > MaxInput: // see Row
 	default:
 		b = putBytes(b, 19, r.Input)

@@ -189,10 +189,15 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
 	p.add(spool)
+	others, open, err := openExecutors(cfg.Executors, dir, log)
+	if err != nil {
+		return nil, err
+	}
+	p.add(&open)
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
 		ABI: abi.Served(), Slots: cfg.Slots,
-		Connect: c, Engine: engine, Guests: guests, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
+		Connect: c, Engine: engine, Others: others, Guests: guests, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err

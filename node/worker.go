@@ -23,6 +23,7 @@ type HostConfig struct {
 	Labels     map[string]string
 	Apps       []string // default: all
 	Slots      int      // default: GOMAXPROCS, at least 4
+	Executors  Executors
 	ReadyFile  string
 	Logger     *slog.Logger
 	Ready      func(Ready)

@@ -234,6 +234,12 @@ func (w *world) addHost(id string, slots int) { w.addLabelled(id, slots, nil) }
 
 func (w *world) addLabelled(id string, slots int, labels map[string]string) {
 	w.t.Helper()
+	w.addAble(id, slots, labels)
+}
+
+// addAble starts a host that says of itself what it runs.
+func (w *world) addAble(id string, slots int, labels map[string]string, abi ...string) {
+	w.t.Helper()
 	dir := filepath.Join(w.dir, id)
 	spool, err := mq.Open(mq.Config{Dir: filepath.Join(dir, "spool"), SegmentBytes: 1 << 20, ReserveBytes: -1})
 	if err != nil {
@@ -245,7 +251,7 @@ func (w *world) addLabelled(id string, slots int, labels map[string]string) {
 	}
 	svc := services.New(services.Config{})
 	h, err := host.New(host.Config{
-		ID: id, Slots: slots, Labels: labels, Engine: serviced{w.handlers, svc}, Guests: svc, Modules: mods, Spool: spool, DrainTimeout: time.Second,
+		ID: id, Slots: slots, Labels: labels, ABI: abi, Engine: serviced{w.handlers, svc}, Guests: svc, Modules: mods, Spool: spool, DrainTimeout: time.Second,
 		Connect: func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 			conn, err := w.dial()
 			return conn, conn, err
