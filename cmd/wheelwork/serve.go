@@ -89,6 +89,7 @@ func (c *cli) serverCommand() *cobra.Command {
 	flags.StringVar(&conf.Nameserver, "nameserver", "", "HOST:PORT of the nameserver (default the server is its own)")
 	addTokenFile(cmd, &conf.TokenFile)
 	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
+	flags.StringVar(&conf.SecretKey, "secret-key-file", "", "`file` with the key that seals secrets; servers that share a journal share it (default secret.key in --data, made when missing)")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	log := c.addLogFlags(cmd, "info")
