@@ -235,14 +235,19 @@ func (c *Cluster) measure(ctx context.Context) error {
 	return nil
 }
 
-// keeper reports whether this server is the one that cleans.
+// keeper reports whether this server is the one that cleans. When etcd takes
+// nothing because it is full, and nobody is, everybody does: it bears that.
 func (c *Cluster) keeper(ctx context.Context) bool {
-	l, err := c.grant(ctx)
-	if err != nil {
+	key := c.cfg.Prefix + "keeper"
+	o, ok, err := c.owner(ctx, key)
+	if err != nil || ok && o.Server != c.cfg.Server {
 		return false
 	}
-	_, err = c.campaign(ctx, c.cfg.Prefix+"keeper", l)
-	return err == nil
+	l, err := c.grant(ctx)
+	if err == nil {
+		_, err = c.campaign(ctx, key, l)
+	}
+	return err == nil || errors.Is(err, rpctypes.ErrNoSpace)
 }
 
 // clean compacts etcd's history up to a revision, gives unused space back, and

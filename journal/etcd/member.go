@@ -16,6 +16,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -226,17 +227,26 @@ func (c *MemberConfig) join(ctx context.Context) (string, error) {
 	members := list.Members
 	self := slices.IndexFunc(members, func(m *pb.Member) bool { return slices.Contains(m.PeerURLs, c.Peer) })
 	if self >= 0 && members[self].Name != "" {
-		if _, err := client.MemberRemove(ctx, members[self].ID); err != nil {
+		err := patiently(ctx, func() error {
+			_, err := client.MemberRemove(ctx, members[self].ID)
+			return err
+		})
+		if err != nil {
 			return "", fmt.Errorf("take this member, whose files are lost, out of the cluster at %s: %w", at, err)
 		}
 		self = -1
 	}
 	if self < 0 {
-		added, err := client.MemberAdd(ctx, []string{c.Peer})
+		err := patiently(ctx, func() error {
+			added, err := client.MemberAdd(ctx, []string{c.Peer})
+			if err == nil {
+				members = added.Members
+			}
+			return err
+		})
 		if err != nil {
 			return "", fmt.Errorf("join the cluster at %s: %w", at, err)
 		}
-		members = added.Members
 	}
 	all := map[string]string{}
 	for _, m := range members {
@@ -250,6 +260,22 @@ func (c *MemberConfig) join(ctx context.Context) (string, error) {
 		all[name] = m.PeerURLs[0]
 	}
 	return memberList(all), nil
+}
+
+// patiently repeats a change of the members while etcd says that they have not
+// been in touch for long enough to bear it.
+func patiently(ctx context.Context, change func() error) error {
+	for {
+		err := change()
+		if !errors.Is(err, rpctypes.ErrUnhealthy) {
+			return err
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // Client returns the URL at which the member serves.

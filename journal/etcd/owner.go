@@ -174,9 +174,13 @@ func (c *Cluster) position(ctx context.Context, name string) (end, mark head, er
 
 // Owner returns who owns a journal; ok is false when nobody does.
 func (c *Cluster) Owner(ctx context.Context, name string) (o Owner, ok bool, err error) {
-	resp, err := c.client.Get(ctx, c.key("o", name))
+	return c.owner(ctx, c.key("o", name))
+}
+
+func (c *Cluster) owner(ctx context.Context, key string) (o Owner, ok bool, err error) {
+	resp, err := c.client.Get(ctx, key)
 	if err != nil {
-		return o, false, fmt.Errorf("ask etcd for the owner of %s: %w", name, err)
+		return o, false, fmt.Errorf("ask etcd for the owner of %s: %w", key, err)
 	}
 	if len(resp.Kvs) == 0 {
 		return o, false, nil

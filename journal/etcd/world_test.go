@@ -37,8 +37,7 @@ type proxy struct {
 	ln  net.Listener
 	to  string
 	mu  sync.Mutex
-	cut chan struct{} // closed: open; nil entries never occur
-	on  bool
+	on  bool // cut
 	all []net.Conn
 }
 
@@ -198,8 +197,13 @@ func shared(t testing.TB) (endpoint, prefix string) {
 // connect returns the access of a server; it is closed at the end of the test.
 func connect(t testing.TB, server, prefix string, endpoints ...string) *Cluster {
 	t.Helper()
+	return connectFor(t, 3*time.Second, server, prefix, endpoints...)
+}
+
+func connectFor(t testing.TB, lease time.Duration, server, prefix string, endpoints ...string) *Cluster {
+	t.Helper()
 	c, err := Connect(within(t, 20*time.Second), Config{
-		Endpoints: endpoints, Prefix: prefix, Server: server, Address: server + ".test:1", Lease: time.Second, Keep: time.Hour,
+		Endpoints: endpoints, Prefix: prefix, Server: server, Address: server + ".test:1", Lease: lease, Keep: time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)
