@@ -100,6 +100,7 @@ func holds(t *testing.T, c *Cluster, name string, want []string) {
 // TestMemberLoss takes members of three away, one after the other, the leader
 // among them: what was acknowledged stays, and the owner stays the owner.
 func TestMemberLoss(t *testing.T) {
+	t.Parallel()
 	e := begin(t, 3, nil)
 	c := connect(t, "a", "w/", e.urls()...)
 	j := own(t, c, "x")
@@ -128,6 +129,7 @@ func TestMemberLoss(t *testing.T) {
 // TestNoQuorum: with two of three members gone nothing is acknowledged, and it
 // is said why; the owner goes on when one is back.
 func TestNoQuorum(t *testing.T) {
+	t.Parallel()
 	e := begin(t, 3, nil)
 	c := connect(t, "a", "w/", e.urls()...)
 	j := own(t, c, "x")
@@ -188,6 +190,7 @@ func TestNoQuorum(t *testing.T) {
 // TestPartition cuts an owner off from etcd for longer than its lease, while
 // another server takes the journal: the first one writes nothing any more.
 func TestPartition(t *testing.T) {
+	t.Parallel()
 	e := begin(t, 3, nil)
 	var ways []*proxy
 	var urls []string
@@ -230,6 +233,7 @@ func TestPartition(t *testing.T) {
 // TestPartitionedMembers cuts members off from each other, the leader first:
 // the rest goes on, and what was acknowledged holds when they are one again.
 func TestPartitionedMembers(t *testing.T) {
+	t.Parallel()
 	e := begin(t, 3, nil)
 	c := connect(t, "a", "w/", e.urls()...)
 	j := own(t, c, "x")
@@ -252,6 +256,7 @@ func TestPartitionedMembers(t *testing.T) {
 
 // TestRestartOfAll stops every member and starts them again from their disks.
 func TestRestartOfAll(t *testing.T) {
+	t.Parallel()
 	e := begin(t, 3, nil)
 	c := connect(t, "a", "w/", e.urls()...)
 	j := own(t, c, "x")
@@ -282,6 +287,7 @@ func TestRestartOfAll(t *testing.T) {
 // TestWipedMember: a member that lost its disk joins again as a new one, and the
 // cluster bears the loss of another one after that. So does one that is added.
 func TestWipedMember(t *testing.T) {
+	t.Parallel()
 	e := begin(t, 3, nil)
 	c := connect(t, "a", "w/", e.urls()...)
 	j := own(t, c, "x")

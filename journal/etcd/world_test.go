@@ -144,6 +144,8 @@ func begin(t testing.TB, n int, change func(*MemberConfig)) *ensemble {
 
 func (e *ensemble) start(t testing.TB, i int) {
 	t.Helper()
+	e.client[i].set(false)
+	e.peer[i].set(false)
 	m, err := Start(within(t, 30*time.Second), e.configs[i])
 	if err != nil {
 		t.Error(err)
@@ -152,8 +154,12 @@ func (e *ensemble) start(t testing.TB, i int) {
 	e.members[i] = m
 }
 
+// stop ends a member. Nobody is told: its streams end with it, which also keeps
+// it from waiting for them.
 func (e *ensemble) stop(i int) {
 	if m := e.members[i]; m != nil {
+		e.client[i].set(true)
+		e.peer[i].set(true)
 		m.Close()
 		e.members[i] = nil
 	}
