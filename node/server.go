@@ -107,16 +107,23 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		return nil, err
 	}
 	s.add(s.parts)
-	s.door = newDoor(g, s.tel, s.log)
+	var owned []grpc.ServerOption
+	if cfg.Nameserver != "" { // there may be other servers
+		if err := s.findNames(cfg, shared); err != nil {
+			return nil, err
+		}
+		o := newOwner(s.parts.id, s.names, s.parts.sched.Holds)
+		owned = append(owned, grpc.ChainUnaryInterceptor(o.unary), grpc.ChainStreamInterceptor(o.stream))
+	}
+	s.door = newDoor(g, s.tel, s.log, owned...)
 	s.parts.sched.Register(s.door.grpc)
 	s.parts.ingress.Register(s.door.grpc)
 	if s.self, err = s.dial(inner); err != nil {
 		return nil, err
 	}
-	if s.names = s.self; cfg.Nameserver == "" {
+	if cfg.Nameserver == "" {
+		s.names = s.self
 		nameserver.New(nameserver.Config{Logger: s.log}).Register(s.door.grpc)
-	} else if err := s.findNames(cfg, shared); err != nil {
-		return nil, err
 	}
 	return s, s.openConsole(g, kind)
 }
