@@ -55,7 +55,11 @@ type Journal struct {
 	telling bool
 }
 
-var _ journal.Journal = (*Journal)(nil)
+var (
+	_ journal.Journal  = (*Journal)(nil)
+	_ journal.Refuser  = (*Journal)(nil)
+	_ journal.Follower = (*Journal)(nil)
+)
 
 // unit is the records of one Append, encoded. Without records it is a barrier.
 type unit struct {

@@ -189,6 +189,16 @@ func (c *Cluster) owner(ctx context.Context, key string) (o Owner, ok bool, err 
 	return o, err == nil, err
 }
 
+// Depose ends the ownership of a journal, whoever has it, as the end of its lease
+// would: the owner finds that it is fenced. It is for people and for tests: a
+// server that is stopped keeps its journals for its lease, and no longer.
+func (c *Cluster) Depose(ctx context.Context, name string) error {
+	if _, err := c.client.Delete(ctx, c.key("o", name)); err != nil {
+		return fmt.Errorf("end the ownership of %s: %w", name, err)
+	}
+	return nil
+}
+
 // Free waits until a journal has no owner.
 func (c *Cluster) Free(ctx context.Context, name string) error {
 	key := c.key("o", name)

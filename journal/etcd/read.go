@@ -28,6 +28,11 @@ func (j *Journal) Read(from uint64, fn func(uint64, journal.Slot, []byte) error)
 	return err
 }
 
+// Follow implements [journal.Follower].
+func (j *Journal) Follow(ctx context.Context, from uint64, fn func(uint64, journal.Slot, []byte) error) error {
+	return j.c.Follow(ctx, j.name, from, fn)
+}
+
 // Read calls fn for every durable record of a journal, owned or not, from a
 // sequence on.
 func (c *Cluster) Read(ctx context.Context, name string, from uint64, fn Fn) error {
