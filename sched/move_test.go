@@ -305,3 +305,84 @@ func TestJournalOutOfReach(t *testing.T) {
 	c.close()
 	w.close()
 }
+
+// TestCatchUp: a standby's store follows, it says which modules' code it lacks,
+// and nothing is decided: not even where a run is due that nobody has started.
+func TestCatchUp(t *testing.T) {
+	w := newWorld(t)
+	url := etcdFor(t)
+	a := w.join("a", url)
+	ca := w.through(a)
+	ca.push()
+	ca.apply(&apiv1.Job{Name: "j"})
+	id := ca.trigger("j", "k") // there is no host
+
+	c, err := etcd.Connect(t.Context(), etcd.Config{Endpoints: []string{url}, Server: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // a test's
+	st, err := store.Open(store.Config{Dir: filepath.Join(w.dir, "b", "store"), SegmentBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mods, err := modules.Open(filepath.Join(w.dir, "b", "modules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := sched.Config{
+		ID: "b", Store: st, Modules: mods,
+		Inspect: func(context.Context, []byte, string) (sched.ModuleInfo, error) { return sched.ModuleInfo{}, nil },
+	}
+	catchUp := func() sched.CaughtUp {
+		t.Helper()
+		next := a.journal.Next()
+		cfg.Journal = c.View(t.Context(), "default.0")
+		at, err := sched.CatchUp(cfg)
+		if err != nil || at.Applied != next-1 || st.Applied() != next-1 || a.journal.Next() != next {
+			t.Fatalf("%+v of %d records, the store is at %d, %v", at, next-1, st.Applied(), err)
+		}
+		return at
+	}
+	code := []byte{}
+	if at := catchUp(); !slices.Equal(at.Missing, []string{modules.Digest(code)}) {
+		t.Fatalf("missing: %v", at.Missing)
+	}
+	if _, err := mods.Put(code); err != nil {
+		t.Fatal(err)
+	}
+	ca.apply(&apiv1.Job{Name: "j2"})
+	for range 2 { // and when there is nothing new
+		if at := catchUp(); len(at.Missing) > 0 {
+			t.Fatalf("missing: %v", at.Missing)
+		}
+	}
+	if err := a.journal.Trim(st.Applied() + 1); err != nil { // what it has is needed no more
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a.stop()
+	b := w.join("b", url)
+	cb := w.through(b)
+	w.addHost("h1", 1)
+	defer w.removeHost("h1")
+	if r := cb.wait(id); r.State != "succeeded" {
+		t.Fatalf("the run that was waiting: %v", r)
+	}
+	if _, err := cb.jobs.GetJob(t.Context(), &apiv1.GetJobRequest{Name: "j2"}); err != nil {
+		t.Fatal(err)
+	}
+
+	// A disk that is too far behind is told so.
+	empty, err := store.Open(store.Config{Dir: filepath.Join(w.dir, "c", "store"), SegmentBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer empty.Close() //nolint:errcheck // a test's
+	cfg.Store, cfg.Journal = empty, c.View(t.Context(), "default.0")
+	if _, err := sched.CatchUp(cfg); !errors.Is(err, journal.ErrTrimmed) {
+		t.Fatalf("from the beginning: %v", err)
+	}
+}
