@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/wheelworkhq/wheelwork/journal"
 )
@@ -26,6 +28,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 		{"records keep their slot and order", order},
 		{"sequences are dense and answers in order", answers},
 		{"a barrier waits for what is before it", barrier},
+		{"what nobody waits for becomes durable", lazy},
 		{"a unit of any size", units},
 		{"reading from anywhere", anywhere},
 		{"a reader's error ends the reading", stops},
@@ -212,6 +215,23 @@ func barrier(t *testing.T, open Open) {
 		t.Fatalf("a barrier is at %d", last)
 	}
 	same(t, read(t, j, 1), []told{{1, r.Slot, "lazy"}})
+	closeIt(t, j)
+}
+
+// lazy appends what nobody waits for, and asks for nothing else.
+func lazy(t *testing.T, open Open) {
+	j := open(t)
+	r := record("a", 0, "lazy")
+	for n := range 3 {
+		if _, err := j.AppendLazy([]journal.Record{r}); err != nil {
+			t.Fatal(err)
+		}
+		for begin := time.Now(); len(read(t, j, 1)) != n+1; runtime.Gosched() {
+			if time.Since(begin) > 20*time.Second {
+				t.Fatalf("record %d is not durable after 20 s", n+1)
+			}
+		}
+	}
 	closeIt(t, j)
 }
 

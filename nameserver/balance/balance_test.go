@@ -489,6 +489,32 @@ func TestLostDecision(t *testing.T) {
 	}
 }
 
+// TestBudget: no decision moves more than it may, but for what has no owner.
+func TestBudget(t *testing.T) {
+	var subs []SubApp
+	for i := range 40 {
+		subs = append(subs, sub(fmt.Sprintf("x%02d", i), "a", 10, 0))
+	}
+	for name, c := range map[string]struct {
+		servers []Server
+		want    int
+	}{
+		"level":    {servers("a", "b"), 3},
+		"drain":    {[]Server{{ID: "a", Draining: true}, {ID: "b"}}, 3},
+		"homeless": {servers("b"), 40},
+	} {
+		if d := Decide(Config{MaxMoves: 3}, State{c.servers, subs}, t0); len(d.Moves) != c.want {
+			t.Errorf("%s: %d moves, want %d", name, len(d.Moves), c.want)
+		}
+	}
+	for i := range subs {
+		subs[i].Hosts = 500
+	}
+	if d := Decide(Config{MaxMoves: 3}, State{servers("a"), subs}, t0); len(d.Splits) != 3 {
+		t.Errorf("%d splits, want 3", len(d.Splits))
+	}
+}
+
 // TestHalf: both sides have slots, no slot is lost, and the sides are alike.
 func TestHalf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
