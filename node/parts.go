@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -113,6 +114,9 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 		}
 		conf.Journal, conf.Epoch = j, j.Epoch()
 	}
+	// Nothing of what is loaded now is garbage: collecting it again and again would
+	// take a third of the start. What it costs in memory is given back later.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	if p.sched, err = sched.New(conf); err != nil {
 		return nil, err
 	}
@@ -189,10 +193,15 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
 	p.add(spool)
+	others, open, err := openExecutors(cfg.Executors, dir, log)
+	if err != nil {
+		return nil, err
+	}
+	p.add(&open)
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
 		ABI: []string{"wasi-p1", "wheelwork_v1.0"}, Slots: cfg.Slots,
-		Connect: c, Engine: engine, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
+		Connect: c, Engine: engine, Others: others, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err
