@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"slices"
@@ -41,14 +42,13 @@ type member struct {
 // etcdFor starts an etcd for a test and returns its address.
 func etcdFor(t *testing.T) string {
 	t.Helper()
-	var urls [2]string
-	for i := range urls {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	var urls []string
+	for len(urls) < 2 { // below the ports of outgoing connections
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		if ln, err := net.Listen("tcp", address); err == nil && !slices.Contains(urls, "http://"+address) {
+			urls = append(urls, "http://"+address)
+			ln.Close() //nolint:errcheck // it has served
 		}
-		urls[i] = "http://" + ln.Addr().String()
-		ln.Close() //nolint:errcheck // it has served
 	}
 	m, err := etcd.Start(t.Context(), etcd.MemberConfig{
 		Name: "one", Dir: t.TempDir(), Client: urls[0], Peer: urls[1], NoSync: true,

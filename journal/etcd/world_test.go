@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -14,16 +15,27 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal"
 )
 
-// freeAddress returns an address of this machine that nobody listens on.
+// freeAddress returns an address of this machine that nobody listens on. It is
+// below the ports that the kernel gives to outgoing connections, so that it
+// stays free while a member is down.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		if _, taken := given.LoadOrStore(address, true); taken {
+			continue
+		}
+		if ln, err := net.Listen("tcp", address); err == nil {
+			ln.Close() //nolint:errcheck // it has served
+			return address
+		}
 	}
-	defer ln.Close() //nolint:errcheck // it has served
-	return ln.Addr().String()
+	t.Fatal("no free port in 100 attempts")
+	return ""
 }
+
+// given are the addresses that tests have.
+var given sync.Map
 
 func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
