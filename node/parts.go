@@ -20,6 +20,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/ingress"
 	"github.com/wheelworkhq/wheelwork/internal/outbound"
 	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/journal/local"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
@@ -57,7 +58,7 @@ type serverParts struct {
 	ingress *ingress.Ingress
 }
 
-func openServer(d *dataDir, cfg ServerConfig, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
+func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
 	p := &serverParts{}
 	defer func() {
 		if err != nil {
@@ -71,8 +72,7 @@ func openServer(d *dataDir, cfg ServerConfig, tel *telemetry, log *slog.Logger) 
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
-	j := local.New(l)
-	p.add(j)
+	p.add(local.New(l))
 	st, err := store.Open(store.Config{Dir: d.join("store"), Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
@@ -108,17 +108,38 @@ func openServer(d *dataDir, cfg ServerConfig, tel *telemetry, log *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
+	conf := sched.Config{
+		ID: p.id, Journal: local.New(l), Store: st, Modules: mods, Inspect: inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
+		SecretKey: key, Meter: tel.meter, Logger: log,
+	}
+	if len(cfg.Etcd.Endpoints) > 0 {
+		if l.Next() > 1 {
+			return nil, errors.New("the data directory has a journal of its own: a server that shares a journal in etcd begins with an empty directory, or with one that did so; choose another with --data")
+		}
+		j, err := p.takeOver(ctx, cfg, conf, shared)
+		if err != nil {
+			return nil, err
+		}
+		conf.Journal, conf.Epoch = j, j.Epoch()
+	}
 	// Nothing of what is loaded now is garbage: collecting it again and again would
 	// take a third of the start. What it costs in memory is given back later.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	p.sched, err = sched.New(sched.Config{
-		ID: p.id, Journal: j, Store: st, Modules: mods, Inspect: inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
-		SecretKey: key, Meter: tel.meter, Logger: log,
-	})
-	if err != nil {
+	if p.sched, err = sched.New(conf); err != nil {
 		return nil, err
 	}
 	return p, nil
+}
+
+// takeOver waits for the journal that the server shares with others.
+func (p *serverParts) takeOver(ctx context.Context, cfg ServerConfig, conf sched.Config, shared string) (*etcd.Journal, error) {
+	c, err := joinGroup(ctx, cfg, p.id, conf.Logger)
+	if err != nil {
+		return nil, err
+	}
+	p.add(c) // closes the journal
+	s := &standby{cluster: c, group: cmp.Or(cfg.Etcd.Group, "main"), cfg: conf, token: shared, caCert: cfg.CACert, log: conf.Logger}
+	return s.wait(ctx)
 }
 
 // ingressSegment is smaller than a segment of the journal: most servers have

@@ -3,6 +3,7 @@ package sched
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -479,6 +480,14 @@ func (l *loop) fail(err error) {
 
 // refuse says why nothing new is accepted now; nil when it is.
 func (l *loop) refuse() error {
+	if r, ok := l.cfg.Journal.(journal.Refuser); ok && l.failure == nil {
+		switch err := r.Refuses(); {
+		case errors.Is(err, journal.ErrFull):
+			return status.Error(codes.ResourceExhausted, err.Error())
+		case err != nil:
+			return status.Error(codes.Unavailable, err.Error())
+		}
+	}
 	switch {
 	case l.failure != nil:
 		return l.failure

@@ -168,3 +168,8 @@ type Load struct {
 func (s *Server) Load(ctx context.Context) (Load, error) {
 	return ask(ctx, s.loop, func(l *loop) (Load, error) { return l.load(), nil })
 }
+
+// Holds reports whether the server has anything of an app.
+func (s *Server) Holds(ctx context.Context, app string) (bool, error) {
+	return ask(ctx, s.loop, func(l *loop) (bool, error) { return l.apps[app] != nil, nil })
+}
