@@ -63,6 +63,8 @@ type Config struct {
 
 	Tracer trace.Tracer // of the spans of attempts; default: none
 
+	Guests Guests // the services of handlers; default: none
+
 	DrainTimeout time.Duration // how long running tasks may go on when the host ends; default 10 s
 	Logger       *slog.Logger  // default: discard
 }
@@ -72,6 +74,7 @@ type Host struct {
 	cfg    Config
 	worker *session.Worker
 	fetch  singleflight
+	grants grantCache
 	shelf  *shelf
 	tell   func(*apiv1.ModuleState) // the server, what became of a module
 }

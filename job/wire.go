@@ -144,7 +144,7 @@ func appendAccepted(b []byte, a *apiv1.Accepted) ([]byte, error) {
 			return b, err
 		}
 	}
-	return appendPin(b, 40, a.Pin), nil
+	return putInt(appendPin(b, 40, a.Pin), 50, a.PlannedMs), nil
 }
 
 func appendPin(b []byte, n protowire.Number, p *apiv1.Pin) []byte {
@@ -209,13 +209,15 @@ func (r *Run) AppendRow(b []byte) ([]byte, error) {
 	b = putText(b, 13, r.Host)
 	b = putText(b, 14, r.Session)
 	b = putText(b, 15, r.shape.Handler.GetModule())
-	b = putText(b, 16, r.shape.Handler.GetName())
+	b = putText(b, 16, r.HandlerName())
 	b = putText(b, 17, r.shape.Digest)
 	b = putBool(b, 18, r.HasInput)
 	terminal := r.State.Terminal()
-	if terminal && !r.HasInput {
+	switch {
+	case terminal && !r.HasInput:
 		b = putText(b, 19, r.input())
-	} else {
+	case terminal && len(r.Input) > MaxInput: // see Row
+	default:
 		b = putBytes(b, 19, r.Input)
 	}
 	b = putBytes(b, 20, r.Output)
@@ -260,7 +262,7 @@ func (r *Run) AppendRow(b []byte) ([]byte, error) {
 			}
 		}
 	}
-	return appendPin(putInt(b, 43, r.Nth), 60, r.Pin), nil
+	return r.appendMap(appendPin(putInt(b, 43, r.Nth), 60, r.Pin))
 }
 
 // AppendKey appends an idempotency key to the bytes of an apiv1.KeyRow.

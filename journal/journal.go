@@ -4,7 +4,10 @@
 // business. The journal of one machine is journal/local.
 package journal
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // Slot names a slot of an app.
 type Slot struct {
@@ -53,4 +56,16 @@ type Journal interface {
 	// Bytes returns the size of the journal on disk.
 	Bytes() int64
 	Close() error
+}
+
+// Refuser is a journal that is not always in reach. Refuses says why nothing new
+// should be begun now, nil when it may; what was begun may still be brought to
+// its end, as far as there is Room.
+type Refuser interface{ Refuses() error }
+
+// Follower is a journal that others can follow: fn is called for every durable
+// record from a sequence on, and for each that becomes durable later, until ctx
+// ends or fn fails.
+type Follower interface {
+	Follow(ctx context.Context, from uint64, fn func(seq uint64, slot Slot, body []byte) error) error
 }

@@ -28,14 +28,19 @@ import (
 
 // Config is what a nameserver is made of.
 type Config struct {
-	Lease  time.Duration // how long a silent server keeps its apps; default 3 s
-	Logger *slog.Logger  // default: discard
+	Lease time.Duration // how long a silent server keeps its apps; default 3 s
+	// Settle is how long after its start the nameserver gives nobody an app that
+	// it has not heard of: a server that lives, and has not come back yet, may
+	// have it. Default: not at all, as is right for a server's own nameserver.
+	Settle time.Duration
+	Logger *slog.Logger // default: discard
 }
 
 // Nameserver is safe for concurrent use.
 type Nameserver struct {
 	apiv1.UnimplementedNameserverServer
-	cfg Config
+	cfg     Config
+	settled time.Time // until when it gives nobody an app
 
 	mu      sync.Mutex
 	servers map[string]*server
@@ -58,7 +63,18 @@ func New(cfg Config) *Nameserver {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Nameserver{cfg: cfg, servers: map[string]*server{}, owner: map[string]string{}, changed: make(chan struct{})}
+	n := &Nameserver{
+		cfg: cfg, settled: time.Now().Add(cfg.Settle),
+		servers: map[string]*server{}, owner: map[string]string{}, changed: make(chan struct{}),
+	}
+	if cfg.Settle > 0 {
+		time.AfterFunc(cfg.Settle, func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.notifyLocked()
+		})
+	}
+	return n
 }
 
 // Register puts the service on r.
@@ -110,6 +126,7 @@ func (n *Nameserver) Join(stream apiv1.Nameserver_JoinServer) error {
 		n.mu.Lock()
 		report.Server = first.Server
 		s.report, s.seenAt = report, time.Now()
+		n.adoptLocked(s)
 		n.mu.Unlock()
 	}
 }
@@ -125,6 +142,20 @@ func (n *Nameserver) join(r *apiv1.ServerReport) *server {
 	}
 	n.notifyLocked()
 	return s
+}
+
+// adoptLocked notes apps that a server holds and that have no owner yet, as
+// those that came to be while this nameserver was away. n.mu must be held.
+func (n *Nameserver) adoptLocked(s *server) {
+	adopted := false
+	for _, app := range s.report.Apps {
+		if _, ok := n.owner[app]; !ok && n.servers[s.report.Server] == s {
+			n.owner[app], adopted = s.report.Server, true
+		}
+	}
+	if adopted {
+		n.notifyLocked()
+	}
 }
 
 // leave begins the lease of a server whose stream has ended.
@@ -162,6 +193,9 @@ func (n *Nameserver) assignLocked(app string, now time.Time) *apiv1.Assignment {
 		if s := n.servers[id]; n.aliveLocked(s, now) {
 			return &apiv1.Assignment{Server: id, Address: s.report.Address, Epoch: s.epoch}
 		}
+		return &apiv1.Assignment{}
+	}
+	if now.Before(n.settled) {
 		return &apiv1.Assignment{}
 	}
 	apps := map[string]int{}
@@ -219,6 +253,9 @@ func (n *Nameserver) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_Watc
 // Route answers where an app's commands go.
 func (n *Nameserver) Route(_ context.Context, req *apiv1.RouteRequest) (*apiv1.Assignment, error) {
 	a, _ := n.assign(cmp.Or(req.App, defaultApp))
+	if a.Server == "" && time.Now().Before(n.settled) {
+		return nil, status.Error(codes.Unavailable, "the nameserver has just started and waits for the servers to come back: try again in a moment")
+	}
 	if a.Server == "" {
 		return nil, status.Error(codes.Unavailable, "no server is alive: start one with `wheelwork server --nameserver ADDRESS`")
 	}

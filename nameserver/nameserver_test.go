@@ -37,9 +37,13 @@ func TestPick(t *testing.T) {
 
 // inBubble gives f a client of a nameserver in fake time.
 func inBubble(t *testing.T, f func(t *testing.T, c apiv1.NameserverClient)) {
+	inBubbleWith(t, Config{Lease: 3 * time.Second}, f)
+}
+
+func inBubbleWith(t *testing.T, cfg Config, f func(t *testing.T, c apiv1.NameserverClient)) {
 	synctest.Test(t, func(t *testing.T) {
 		g := grpc.NewServer()
-		New(Config{Lease: 3 * time.Second}).Register(g)
+		New(cfg).Register(g)
 		lis := bufconn.Listen(1 << 16)
 		go g.Serve(lis) //nolint:errcheck // ends with Stop
 		conn, err := grpc.NewClient("passthrough:names", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -125,6 +129,61 @@ func TestNewAppGoesToTheLeastBusyServer(t *testing.T) {
 				if a, err := c.Route(context.Background(), &apiv1.RouteRequest{App: app}); err != nil || a.Server != want {
 					t.Fatalf("%s: %v, %v", app, a, err)
 				}
+			}
+		}
+	})
+}
+
+// TestNewNameserverWaitsForTheServers: an app may be on the disk of a server
+// that has not come back yet. Nobody else gets it.
+func TestNewNameserverWaitsForTheServers(t *testing.T) {
+	inBubbleWith(t, Config{Settle: 3 * time.Second}, func(t *testing.T, c apiv1.NameserverClient) {
+		ctx := context.Background()
+		w, err := c.Watch(ctx, &apiv1.WatchRequest{Host: "h", Apps: []string{"new"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err := w.Recv(); err != nil || a.Server != "" {
+			t.Fatalf("at once: %v, %v", a, err)
+		}
+		join(t, c, &apiv1.ServerReport{Server: "a", Address: "a:1", Apps: []string{"known"}})
+		if a, err := c.Route(ctx, &apiv1.RouteRequest{App: "known"}); err != nil || a.Server != "a" {
+			t.Fatalf("what a server has: %v, %v", a, err)
+		}
+		if a, err := c.Route(ctx, &apiv1.RouteRequest{App: "pay"}); status.Code(err) != codes.Unavailable {
+			t.Fatalf("what nobody has yet: %v, %v", a, err)
+		}
+		time.Sleep(2 * time.Second)
+		join(t, c, &apiv1.ServerReport{Server: "b", Address: "b:1", Apps: []string{"pay"}, ScheduleRate: 100})
+		if a, err := c.Route(ctx, &apiv1.RouteRequest{App: "pay"}); err != nil || a.Server != "b" {
+			t.Fatalf("when its server is back: %v, %v", a, err)
+		}
+		start := time.Now()
+		if a, err := w.Recv(); err != nil || a.Server != "a" || time.Since(start) > time.Second {
+			t.Fatalf("after that: %v, %v, after %v", a, err, time.Since(start))
+		}
+	})
+}
+
+// TestAppsOfALaterReport: an app that came to be while the nameserver was away
+// is the reporter's, unless it is somebody's already.
+func TestAppsOfALaterReport(t *testing.T) {
+	inBubble(t, func(t *testing.T, c apiv1.NameserverClient) {
+		join(t, c, &apiv1.ServerReport{Server: "a", Address: "a:1", Apps: []string{"old"}})
+		ctx := context.Background()
+		s, err := c.Join(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, apps := range [][]string{nil, {"old", "new"}} {
+			if err := s.Send(&apiv1.ServerReport{Server: "b", Address: "b:1", ScheduleRate: 100, Apps: apps}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		for app, want := range map[string]string{"old": "a", "new": "b"} {
+			if a, err := c.Route(ctx, &apiv1.RouteRequest{App: app}); err != nil || a.Server != want {
+				t.Errorf("%s: %v, %v", app, a, err)
 			}
 		}
 	})

@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -66,11 +68,14 @@ func newGateway(g Gate) *gateway {
 
 // gateAnswer is what the child writes: one JSON object.
 type gateAnswer struct {
-	Refused  string   `json:"refused,omitempty"` // why; "": accepted
-	Memory   bool     `json:"memory,omitempty"`  // its memory was not enough
-	Kind     string   `json:"kind,omitempty"`
-	Handlers []string `json:"handlers,omitempty"`
-	Imports  []string `json:"imports,omitempty"`
+	Refused  string         `json:"refused,omitempty"` // why; "": accepted
+	Memory   bool           `json:"memory,omitempty"`  // its memory was not enough
+	Kind     string         `json:"kind,omitempty"`
+	Handlers []string       `json:"handlers,omitempty"`
+	Imports  []string       `json:"imports,omitempty"`
+	Manifest string         `json:"manifest,omitempty"` // that is put into the code; "": it has one, or needs none
+	Digest   string         `json:"digest,omitempty"`   // of the code with it
+	Requests runtime.Grants `json:"requests"`
 }
 
 // maxAnswer bounds what is read of a child: it runs on what a stranger sent.
@@ -96,10 +101,13 @@ func (g *gateway) inspect(ctx context.Context, code []byte, manifest string) (sc
 	if a.Refused != "" {
 		return sched.ModuleInfo{}, errors.New(a.Refused)
 	}
-	if manifest != "" {
-		code = wasm.AppendManifest(code, manifest)
+	if a.Manifest != "" {
+		code = wasm.AppendManifest(code, a.Manifest)
 	}
-	return sched.ModuleInfo{Code: code, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports}, nil
+	if modules.Digest(code) != a.Digest {
+		return sched.ModuleInfo{}, gateFailed("the upload gate looked at other bytes than those that came")
+	}
+	return sched.ModuleInfo{Code: code, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Requests: requested(a.Requests)}, nil
 }
 
 // ask has a child look at an upload.
@@ -256,11 +264,14 @@ func examine(ctx context.Context, code []byte, manifest string, compile bool) ga
 	if len(code) > modules.MaxBytes {
 		return gateAnswer{Refused: fmt.Sprintf("the module is larger than %d MiB, which is the limit", modules.MaxBytes>>20)}
 	}
-	var err error
-	if manifest != "" {
-		if code, err = wasm.WithManifest(code, manifest); err != nil {
-			return gateAnswer{Refused: err.Error()}
-		}
+	packed, err := wasm.Pack(ctx, code, manifest)
+	if err != nil {
+		return gateAnswer{Refused: err.Error()}
+	}
+	text := ""
+	if len(packed) > len(code) {
+		section, _ := modules.Custom(packed, abi.ManifestSection)
+		code, text = packed, string(section)
 	}
 	info, err := wasm.Inspect(code)
 	if err == nil && compile {
@@ -269,7 +280,10 @@ func examine(ctx context.Context, code []byte, manifest string, compile bool) ga
 	if err != nil {
 		return gateAnswer{Refused: err.Error()}
 	}
-	return gateAnswer{Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports}
+	return gateAnswer{
+		Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports,
+		Manifest: text, Digest: info.Digest, Requests: info.Manifest.Capabilities,
+	}
 }
 
 // compiles compiles a module as a host will, and throws the result away.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
@@ -161,8 +162,8 @@ func TestGateCommandThatIsNone(t *testing.T) {
 // TestGateChildSeesNoSecrets looks at the environment of the child.
 func TestGateChildSeesNoSecrets(t *testing.T) {
 	t.Setenv("WHEELWORK_TOKEN", "secret")
-	look := `if [ -n "$WHEELWORK_TOKEN" ]; then echo '{"refused":"it sees the token"}'; else echo '{"kind":"command"}'; fi`
-	info, err := newGateway(Gate{Command: []string{"/bin/sh", "-c", look}}).inspect(t.Context(), greet.Module, "")
+	look := `if [ -n "$WHEELWORK_TOKEN" ]; then echo '{"refused":"it sees the token"}'; else echo '{"kind":"command","digest":"'$1'"}'; fi`
+	info, err := newGateway(Gate{Command: []string{"/bin/sh", "-c", look, "look", modules.Digest(greet.Module)}}).inspect(t.Context(), greet.Module, "")
 	if err != nil || info.Kind != "command" {
 		t.Errorf("%+v, %v", info, err)
 	}

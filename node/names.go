@@ -29,6 +29,9 @@ type NameserverConfig struct {
 	Ready     func(Ready)
 }
 
+// namesSettle is the lease: a server that has been silent for less may live.
+const namesSettle = 3 * time.Second
+
 // Nameserver runs a nameserver until ctx ends.
 func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	log := logger(cfg.Logger)
@@ -50,7 +53,7 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	defer ln.Close()           //nolint:errcheck // closed by the door in the usual case
 	removeReady(cfg.ReadyFile) // of a process that was killed
 	dr := newDoor(g, tel, log)
-	nameserver.New(nameserver.Config{Logger: log}).Register(dr.grpc)
+	nameserver.New(nameserver.Config{Settle: namesSettle, Logger: log}).Register(dr.grpc)
 	r := newRoles(ctx)
 	r.serve(dr, ln, tel.metrics(g, http.NotFoundHandler()))
 	return r.until(cfg.ReadyFile, cfg.Ready, Ready{GRPC: ln.Addr().String(), PID: os.Getpid()})

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,12 +16,17 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host"
+	"github.com/wheelworkhq/wheelwork/host/services"
 	"github.com/wheelworkhq/wheelwork/ingress"
+	"github.com/wheelworkhq/wheelwork/internal/outbound"
 	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/journal/local"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/mq/queue"
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
 	"github.com/wheelworkhq/wheelwork/store"
@@ -52,7 +58,7 @@ type serverParts struct {
 	ingress *ingress.Ingress
 }
 
-func openServer(d *dataDir, cfg ServerConfig, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
+func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
 	p := &serverParts{}
 	defer func() {
 		if err != nil {
@@ -66,8 +72,7 @@ func openServer(d *dataDir, cfg ServerConfig, tel *telemetry, log *slog.Logger) 
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
-	j := local.New(l)
-	p.add(j)
+	p.add(local.New(l))
 	st, err := store.Open(store.Config{Dir: d.join("store"), Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
@@ -99,17 +104,42 @@ func openServer(d *dataDir, cfg ServerConfig, tel *telemetry, log *slog.Logger) 
 			return p.sched.Apply(ctx, commands, at)
 		},
 	})
-	// Nothing of what is loaded now is garbage: collecting it again and again would
-	// take a third of the start. What it costs in memory is given back later.
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	p.sched, err = sched.New(sched.Config{
-		ID: p.id, Journal: j, Store: st, Modules: mods, Inspect: newGateway(cfg.Gate).inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
-		Meter: tel.meter, Logger: log,
-	})
+	key, err := secretKey(cmp.Or(cfg.SecretKey, d.join("secret.key")), cfg.SecretKey == "")
 	if err != nil {
 		return nil, err
 	}
+	conf := sched.Config{
+		ID: p.id, Journal: local.New(l), Store: st, Modules: mods, Inspect: newGateway(cfg.Gate).inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
+		SecretKey: key, Meter: tel.meter, Logger: log,
+	}
+	if len(cfg.Etcd.Endpoints) > 0 {
+		if l.Next() > 1 {
+			return nil, errors.New("the data directory has a journal of its own: a server that shares a journal in etcd begins with an empty directory, or with one that did so; choose another with --data")
+		}
+		j, err := p.takeOver(ctx, cfg, conf, shared)
+		if err != nil {
+			return nil, err
+		}
+		conf.Journal, conf.Epoch = j, j.Epoch()
+	}
+	// Nothing of what is loaded now is garbage: collecting it again and again would
+	// take a third of the start. What it costs in memory is given back later.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	if p.sched, err = sched.New(conf); err != nil {
+		return nil, err
+	}
 	return p, nil
+}
+
+// takeOver waits for the journal that the server shares with others.
+func (p *serverParts) takeOver(ctx context.Context, cfg ServerConfig, conf sched.Config, shared string) (*etcd.Journal, error) {
+	c, err := joinGroup(ctx, cfg, p.id, conf.Logger)
+	if err != nil {
+		return nil, err
+	}
+	p.add(c) // closes the journal
+	s := &standby{cluster: c, group: cmp.Or(cfg.Etcd.Group, "main"), cfg: conf, token: shared, caCert: cfg.CACert, log: conf.Logger}
+	return s.wait(ctx)
 }
 
 // ingressSegment is smaller than a segment of the journal: most servers have
@@ -142,7 +172,15 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 			cfg.Name = id
 		}
 	}
-	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), Slots: cfg.Slots})
+	out := outbound.New(outbound.Config{})
+	p.add(out)
+	guests := services.New(services.Config{
+		Send: func(ctx context.Context, g *runtime.Grants, secrets services.Secrets, r runtime.Request) (*runtime.Response, error) {
+			return out.Send(ctx, g, secrets, r)
+		},
+		Meter: tel.meter,
+	})
+	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), Slots: cfg.Slots, Services: guests})
 	if err != nil {
 		return nil, fmt.Errorf("start the Wasm engine: %w", err)
 	}
@@ -163,12 +201,13 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	p.add(&open)
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
-		ABI: []string{"wasi-p1", "wheelwork_v1.0"}, Slots: cfg.Slots,
-		Connect: c, Engine: engine, Others: others, Modules: mods, TrustedKeys: cfg.TrustedKeys, ModuleBytes: cfg.ModuleBytes, Spool: spool, Tracer: tel.tracer, Logger: log,
+		ABI: abi.Served(), Slots: cfg.Slots,
+		Connect: c, Engine: engine, Others: others, Guests: guests, Modules: mods, TrustedKeys: cfg.TrustedKeys, ModuleBytes: cfg.ModuleBytes, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
+	guests.Attach(p.host)
 	return p, nil
 }
 

@@ -28,6 +28,8 @@ type ServerConfig struct {
 	TLSKey     string
 	CACert     string // to check the nameserver by; "": no TLS towards it
 	ReadyFile  string // written when ready; "": none
+	SecretKey  string // the file with the key that seals secrets; default secret.key in Data, made when missing
+	Etcd       EtcdConfig
 
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always
@@ -42,6 +44,9 @@ type ServerConfig struct {
 func Server(ctx context.Context, cfg ServerConfig) (err error) {
 	s, err := openServing(ctx, cfg, "")
 	if err != nil {
+		if cause := ctx.Err(); cause != nil && errors.Is(err, cause) {
+			return nil // it was asked to end while it stood by
+		}
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
@@ -103,6 +108,12 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	g.allow(s.hostToken, worker)
 	g.allow(shared, member)
 	g.allow(inner, member)
+	if len(cfg.Etcd.Endpoints) > 0 { // it listens when it works, and not while it stands by
+		cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7700")
+		if err := s.openParts(ctx, cfg, shared); err != nil {
+			return nil, err
+		}
+	}
 	if s.ln, s.secure, err = listen(cmp.Or(cfg.Listen, "127.0.0.1:7700"), cfg.TLSCert, cfg.TLSKey); err != nil {
 		return nil, err
 	}
@@ -110,22 +121,38 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		s.ln.Close() //nolint:errcheck // closed by the door in the usual case
 		return nil
 	}))
-	if s.parts, err = openServer(s.data, cfg, s.tel, s.log); err != nil {
-		return nil, err
+	if s.parts == nil {
+		if err := s.openParts(ctx, cfg, shared); err != nil {
+			return nil, err
+		}
 	}
-	s.add(s.parts)
-	s.door = newDoor(g, s.tel, s.log)
+	var owned []grpc.ServerOption
+	if cfg.Nameserver != "" { // there may be other servers
+		if err := s.findNames(cfg, shared); err != nil {
+			return nil, err
+		}
+		o := newOwner(s.parts.id, s.names, s.parts.sched.Holds)
+		owned = append(owned, grpc.ChainUnaryInterceptor(o.unary), grpc.ChainStreamInterceptor(o.stream))
+	}
+	s.door = newDoor(g, s.tel, s.log, owned...)
 	s.parts.sched.Register(s.door.grpc)
 	s.parts.ingress.Register(s.door.grpc)
 	if s.self, err = s.dial(inner); err != nil {
 		return nil, err
 	}
-	if s.names = s.self; cfg.Nameserver == "" {
+	if cfg.Nameserver == "" {
+		s.names = s.self
 		nameserver.New(nameserver.Config{Logger: s.log}).Register(s.door.grpc)
-	} else if err := s.findNames(cfg, shared); err != nil {
-		return nil, err
 	}
 	return s, s.openConsole(g, kind)
+}
+
+func (s *serving) openParts(ctx context.Context, cfg ServerConfig, shared string) (err error) {
+	if s.parts, err = openServer(ctx, s.data, cfg, shared, s.tel, s.log); err != nil {
+		return err
+	}
+	s.add(s.parts)
+	return nil
 }
 
 // dial returns a connection to the process's own door with a token; "" for

@@ -76,7 +76,7 @@ func (l *loop) resolve(def *apiv1.Job) error {
 		for _, version := range versionsOf(x) {
 			m, err := a.usable(x.Module + "@" + version)
 			if err == nil {
-				err = hasHandler(m, def.Handler.Name)
+				err = hasHandlers(m, def)
 			}
 			if err != nil {
 				return status.Errorf(codes.FailedPrecondition, "job %s: %s: %s", def.Name, ref, status.Convert(err).Message())
@@ -89,12 +89,25 @@ func (l *loop) resolve(def *apiv1.Job) error {
 	}
 	m, err := a.usable(ref)
 	if err == nil {
-		err = hasHandler(m, def.Handler.Name)
+		err = hasHandlers(m, def)
 	}
 	if err != nil {
 		return status.Errorf(codes.FailedPrecondition, "job %s: %s", def.Name, status.Convert(err).Message())
 	}
 	def.Digest = m.Digest
+	return nil
+}
+
+// hasHandlers wants the handler that a definition names, and the one that reduces.
+func hasHandlers(m *apiv1.Module, def *apiv1.Job) error {
+	if err := hasHandler(m, def.Handler.Name); err != nil {
+		return err
+	}
+	if reduce := def.GetFanout().GetReduce(); reduce != "" {
+		if err := hasHandler(m, reduce); err != nil {
+			return status.Errorf(codes.FailedPrecondition, "fanout.reduce: %s", status.Convert(err).Message())
+		}
+	}
 	return nil
 }
 
@@ -283,10 +296,10 @@ func canaryRow(app, ref string) string { return "canary/" + app + "/" + ref }
 
 // mark notes a small row for the next capture.
 func (c *checkpoints) mark(key string, value func() proto.Message) {
-	if c.rows == nil {
-		c.rows = map[string]func() proto.Message{}
+	if c.small == nil {
+		c.small = map[string]func() proto.Message{}
 	}
-	c.rows[key] = value
+	c.small[key] = value
 }
 
 func (c *checkpoints) unmark(key string) { c.mark(key, func() proto.Message { return nil }) }

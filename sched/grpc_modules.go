@@ -101,7 +101,10 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 		}
 		return invalid(err)
 	}
-	m.Kind, m.Handlers, m.Imports, m.Size = info.Kind, info.Handlers, info.Imports, int64(len(info.Code))
+	m.Kind, m.Handlers, m.Imports, m.Size, m.Requests = info.Kind, info.Handlers, info.Imports, int64(len(info.Code)), info.Requests
+	if err := job.CheckGrants(m.Requests); err != nil {
+		return invalid(fmt.Errorf("the manifest asks for what cannot be granted: %w", err))
+	}
 	m.Digest = modules.Digest(info.Code)
 	if m.Signatures, err = checkSignatures(head.Signatures, m.Digest); err != nil {
 		return err

@@ -3,6 +3,7 @@ package sched
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -90,6 +91,7 @@ type loop struct {
 	planned   map[jobKey][]*job.Job
 	calendars map[jobKey]*job.Calendar // compiled
 	calendarN int                      // counts the changes of calendars
+	granted   map[*job.Shape]grants    // what modules may use, as tasks carry it
 
 	// suspects are canaries of which an attempt failed since they were judged.
 	suspects []jobKey
@@ -154,7 +156,7 @@ func newLoop(cfg *Config, h *hub) (*loop, error) {
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 		apps: map[string]*app{}, plans: map[string]job.Plan{},
 		slow: map[jobKey]time.Duration{}, lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{},
-		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{},
+		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{}, granted: map[*job.Shape]grants{},
 		stage: &stage{}, hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{},
 	}
 	l.view.init()
@@ -485,6 +487,14 @@ func (l *loop) fail(err error) {
 
 // refuse says why nothing new is accepted now; nil when it is.
 func (l *loop) refuse() error {
+	if r, ok := l.cfg.Journal.(journal.Refuser); ok && l.failure == nil {
+		switch err := r.Refuses(); {
+		case errors.Is(err, journal.ErrFull):
+			return status.Error(codes.ResourceExhausted, err.Error())
+		case err != nil:
+			return status.Error(codes.Unavailable, err.Error())
+		}
+	}
 	switch {
 	case l.failure != nil:
 		return l.failure
@@ -554,6 +564,7 @@ func (l *loop) account(fx []job.Effect) {
 			l.view.counted(e.Job)
 		case job.ModuleAdded:
 			l.view.modules = append(l.view.modules, e.Module)
+			clear(l.granted)
 		case job.AliasChanged, job.AliasDeleted:
 			l.accountAlias(e)
 		case job.AppChanged:
@@ -565,6 +576,11 @@ func (l *loop) account(fx []job.Effect) {
 		case job.CalendarDeleted:
 			l.view.calendar(jobKey{e.Calendar.App, e.Calendar.Name}, nil)
 			l.forgetCalendar(e.Calendar)
+		case job.RowChanged:
+			l.view.row(e.Row)
+			if e.Row.Grants() {
+				clear(l.granted)
+			}
 		case job.JobDepends:
 			l.depends(e.Job)
 		case job.KeyAdded:

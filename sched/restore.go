@@ -13,9 +13,19 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// restore builds the state: what the store holds, and on top of it the records
-// of the journal that the store has not seen.
+// restore builds the state and sets going what it asks for.
 func restore(cfg *Config, h *hub) (*loop, error) {
+	l, err := rebuild(cfg, h)
+	if err != nil {
+		return nil, err
+	}
+	l.resume()
+	return l, nil
+}
+
+// rebuild builds the state: what the store holds, and on top of it the records
+// of the journal that the store has not seen.
+func rebuild(cfg *Config, h *hub) (*loop, error) {
 	l, err := newLoop(cfg, h)
 	if err != nil {
 		return nil, err
@@ -80,7 +90,6 @@ func restore(cfg *Config, h *hub) (*loop, error) {
 	if err := l.replay(); err != nil {
 		return nil, err
 	}
-	l.resume()
 	return l, nil
 }
 

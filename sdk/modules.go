@@ -33,11 +33,21 @@ const chunk = 256 << 10
 // the same bytes again is [Unchanged], other bytes fail with [ErrConflict].
 func (c *Client) PushModule(ctx context.Context, u Upload) (*Module, Result, error) {
 	op := "push module " + u.Name + "@" + u.Version
+	for hops := 0; ; hops++ {
+		m, result, err := c.pushModule(ctx, u)
+		if hint(err) != nil && hops < maxHops { // the app is on another server
+			continue
+		}
+		return m, result, c.callError(ctx, op, err)
+	}
+}
+
+func (c *Client) pushModule(ctx context.Context, u Upload) (*Module, Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := c.modules.PushModule(forApp(ctx, u.App))
 	if err != nil {
-		return nil, "", c.callError(ctx, op, err)
+		return nil, "", err
 	}
 	err = stream.Send(&apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Head_{Head: &apiv1.PushModuleRequest_Head{
 		App: appOf(u.App), Name: u.Name, Version: u.Version, Manifest: u.Manifest, Signatures: u.Signatures,
@@ -51,11 +61,11 @@ func (c *Client) PushModule(ctx context.Context, u Upload) (*Module, Result, err
 	}
 	// A send that met a closed stream fails with EOF; the reason comes with the answer.
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, "", c.callError(ctx, op, err)
+		return nil, "", err
 	}
 	answer, err := stream.CloseAndRecv()
 	if err != nil {
-		return nil, "", c.callError(ctx, op, err)
+		return nil, "", err
 	}
 	return answer.GetModule(), Result(answer.GetResult()), nil
 }

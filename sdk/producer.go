@@ -391,6 +391,7 @@ type message struct {
 func (l *lane) run() {
 	var down time.Time // since when nobody answers; zero while somebody does
 	pause := minPause
+	hops := 0 // servers that named another one since the last answer
 	for !l.ended() {
 		l.p.servers.learn(l.p.ctx)
 		at := l.p.servers.pick(l.p.ctx, l.app)
@@ -400,7 +401,11 @@ func (l *lane) run() {
 		}
 		answered, err := l.session(at)
 		if answered {
-			down, pause = time.Time{}, minPause
+			down, pause, hops = time.Time{}, minPause, 0
+		}
+		if hops < maxHops && l.p.servers.follow(at, l.app, err) != nil {
+			hops++
+			continue // to the server that it named
 		}
 		switch {
 		case l.p.ctx.Err() != nil || l.idle(): // an idle stream ended; the next command opens another
@@ -474,7 +479,7 @@ func (l *lane) session(at *server) (answered bool, err error) {
 		for received {
 			_, received = <-answers
 		}
-		l.requeue(!answered && refused(err))
+		l.requeue(!answered && (refused(err) || hint(err) != nil))
 	}()
 	stream, err := apiv1.NewProducerClient(at.conn).Produce(ctx)
 	if err != nil {

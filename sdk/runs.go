@@ -120,6 +120,7 @@ func follow[T any](
 		defer cancel()
 		var down time.Time // since when nothing came; zero while something does
 		pause := minPause
+		hops := 0 // servers that named another one since something came
 		for {
 			stream, err := open(ctx)
 			for err == nil {
@@ -127,7 +128,7 @@ func follow[T any](
 				if element, err = stream.Recv(); err != nil {
 					break
 				}
-				down, pause = time.Time{}, minPause
+				down, pause, hops = time.Time{}, minPause, 0
 				seen(element)
 				if !yield(element, nil) {
 					return
@@ -135,6 +136,10 @@ func follow[T any](
 			}
 			if errors.Is(err, io.EOF) {
 				return
+			}
+			if hint(err) != nil && hops < maxHops {
+				hops++
+				continue
 			}
 			if down.IsZero() {
 				down = time.Now()

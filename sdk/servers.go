@@ -226,11 +226,53 @@ func (s *servers) route(ctx context.Context, at *server, app string) (*server, e
 	if err != nil {
 		return nil, err
 	}
+	s.rememberLocked(app, to)
+	return to, nil
+}
+
+// maxHops bounds how often a call follows a server to another one: two that each
+// name the other would keep it for ever.
+const maxHops = 3
+
+// hint returns the server that a refusal names as the owner of an app; nil when
+// it is no such refusal.
+func hint(err error) *apiv1.Assignment {
+	if status.Code(err) != codes.FailedPrecondition {
+		return nil
+	}
+	for _, d := range status.Convert(err).Details() {
+		if a, ok := d.(*apiv1.Assignment); ok && a.GetAddress() != "" {
+			return a
+		}
+	}
+	return nil
+}
+
+// follow returns the server that another one named as the owner of an app, and
+// remembers it; nil if it named none.
+func (s *servers) follow(at *server, app string, err error) *server {
+	a := hint(err)
+	if a == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to, err := s.addLocked(at.beside(a.GetAddress()), true)
+	if err != nil || to == at {
+		return nil
+	}
+	s.rememberLocked(app, to)
+	return to
+}
+
+func (s *servers) rememberLocked(app string, at *server) {
+	if app == "" {
+		return
+	}
 	if len(s.owners) >= maxOwners {
 		clear(s.owners)
 	}
-	s.owners[app] = owner{to, time.Now().Add(learnEvery)}
-	return to, nil
+	s.owners[app] = owner{at, time.Now().Add(learnEvery)}
 }
 
 // learn asks who the servers are, unless it did so a short time ago. A client
@@ -280,8 +322,8 @@ func lost(err error) bool {
 // Invoke is one call, sent to the next server when one is out of reach. Each is
 // tried at most once. Every call of this package can be repeated.
 func (s *servers) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return s.try(ctx, appIn(ctx, args), func(conn *grpc.ClientConn) error {
-		return conn.Invoke(ctx, method, args, reply, opts...)
+	return s.try(ctx, appIn(ctx, args), func(at *server) error {
+		return at.conn.Invoke(ctx, method, args, reply, opts...)
 	})
 }
 
@@ -290,17 +332,49 @@ func (s *servers) Invoke(ctx context.Context, method string, args, reply any, op
 func (s *servers) NewStream(
 	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
 ) (stream grpc.ClientStream, err error) {
-	err = s.try(ctx, appIn(ctx, nil), func(conn *grpc.ClientConn) (err error) {
-		stream, err = conn.NewStream(ctx, desc, method, opts...)
+	app := appIn(ctx, nil)
+	err = s.try(ctx, app, func(at *server) error {
+		inner, err := at.conn.NewStream(ctx, desc, method, opts...)
+		stream = &heeding{inner, s, at, app}
 		return err
 	})
-	return stream, err
+	if err != nil {
+		return nil, err
+	}
+	return stream, nil
 }
 
-func (s *servers) try(ctx context.Context, app string, call func(*grpc.ClientConn) error) error {
+// heeding is a stream that remembers where a server says that its app is: the
+// next one leads there.
+type heeding struct {
+	grpc.ClientStream
+	s   *servers
+	at  *server
+	app string
+}
+
+func (h *heeding) RecvMsg(m any) error {
+	err := h.ClientStream.RecvMsg(m)
+	if err != nil {
+		h.s.follow(h.at, h.app, err)
+	}
+	return err
+}
+
+func (s *servers) try(ctx context.Context, app string, call func(*server) error) error {
+	hops := 0
+	var to *server // where the last one said that the app is; nil: nothing was said
 	for left := s.count(); ; left-- {
-		at := s.pick(ctx, app)
-		err := call(at.conn)
+		at := to
+		if at == nil {
+			at = s.pick(ctx, app)
+		}
+		err := call(at)
+		if to = s.follow(at, app, err); to != nil && hops < maxHops && ctx.Err() == nil {
+			hops++
+			left++
+			continue
+		}
 		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
 			if err == nil {
 				s.heard(at, nil)

@@ -40,6 +40,7 @@ type Module struct {
 	Signatures []*Signature           `protobuf:"bytes,11,rep,name=signatures,proto3" json:"signatures,omitempty"`
 	// Set: nothing referred to the version, and its bytes were dropped. Pushing the same bytes again brings it back.
 	CollectedAt   *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=collected_at,json=collectedAt,proto3" json:"collected_at,omitempty"`
+	Requests      *Grants                `protobuf:"bytes,50,opt,name=requests,proto3" json:"requests,omitempty"` // what its manifest asks for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -154,6 +155,13 @@ func (x *Module) GetSignatures() []*Signature {
 func (x *Module) GetCollectedAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.CollectedAt
+	}
+	return nil
+}
+
+func (x *Module) GetRequests() *Grants {
+	if x != nil {
+		return x.Requests
 	}
 	return nil
 }
@@ -1743,7 +1751,7 @@ var File_v1_module_proto protoreflect.FileDescriptor
 
 const file_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\x8d\x03\n" +
+	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xbf\x03\n" +
 	"\x06Module\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1760,7 +1768,8 @@ const file_v1_module_proto_rawDesc = "" +
 	"\n" +
 	"signatures\x18\v \x03(\v2\x17.wheelwork.v1.SignatureR\n" +
 	"signatures\x12=\n" +
-	"\fcollected_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\"r\n" +
+	"\fcollected_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\x120\n" +
+	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\"r\n" +
 	"\tSignature\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\x125\n" +
@@ -1936,53 +1945,55 @@ var file_v1_module_proto_goTypes = []any{
 	(*CollectModulesResponse)(nil), // 23: wheelwork.v1.CollectModulesResponse
 	(*PushModuleRequest_Head)(nil), // 24: wheelwork.v1.PushModuleRequest.Head
 	(*timestamppb.Timestamp)(nil),  // 25: google.protobuf.Timestamp
+	(*Grants)(nil),                 // 26: wheelwork.v1.Grants
 }
 var file_v1_module_proto_depIdxs = []int32{
 	25, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
 	1,  // 1: wheelwork.v1.Module.signatures:type_name -> wheelwork.v1.Signature
 	25, // 2: wheelwork.v1.Module.collected_at:type_name -> google.protobuf.Timestamp
-	25, // 3: wheelwork.v1.Signature.added_at:type_name -> google.protobuf.Timestamp
-	3,  // 4: wheelwork.v1.Alias.canary:type_name -> wheelwork.v1.Canary
-	4,  // 5: wheelwork.v1.Alias.events:type_name -> wheelwork.v1.AliasEvent
-	25, // 6: wheelwork.v1.Alias.updated_at:type_name -> google.protobuf.Timestamp
-	25, // 7: wheelwork.v1.Canary.started_at:type_name -> google.protobuf.Timestamp
-	25, // 8: wheelwork.v1.AliasEvent.at:type_name -> google.protobuf.Timestamp
-	6,  // 9: wheelwork.v1.Rollout.by_host:type_name -> wheelwork.v1.HostRollout
-	24, // 10: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
-	0,  // 11: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
-	0,  // 12: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
-	1,  // 13: wheelwork.v1.SignModuleRequest.signature:type_name -> wheelwork.v1.Signature
-	3,  // 14: wheelwork.v1.SetAliasRequest.canary:type_name -> wheelwork.v1.Canary
-	2,  // 15: wheelwork.v1.ListAliasesResponse.aliases:type_name -> wheelwork.v1.Alias
-	0,  // 16: wheelwork.v1.CollectModulesResponse.collected:type_name -> wheelwork.v1.Module
-	1,  // 17: wheelwork.v1.PushModuleRequest.Head.signatures:type_name -> wheelwork.v1.Signature
-	7,  // 18: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
-	9,  // 19: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
-	10, // 20: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
-	12, // 21: wheelwork.v1.Modules.DownloadModule:input_type -> wheelwork.v1.DownloadModuleRequest
-	14, // 22: wheelwork.v1.Modules.SignModule:input_type -> wheelwork.v1.SignModuleRequest
-	15, // 23: wheelwork.v1.Modules.SetAlias:input_type -> wheelwork.v1.SetAliasRequest
-	16, // 24: wheelwork.v1.Modules.GetAlias:input_type -> wheelwork.v1.GetAliasRequest
-	17, // 25: wheelwork.v1.Modules.ListAliases:input_type -> wheelwork.v1.ListAliasesRequest
-	19, // 26: wheelwork.v1.Modules.DeleteAlias:input_type -> wheelwork.v1.DeleteAliasRequest
-	21, // 27: wheelwork.v1.Modules.GetRollout:input_type -> wheelwork.v1.GetRolloutRequest
-	22, // 28: wheelwork.v1.Modules.CollectModules:input_type -> wheelwork.v1.CollectModulesRequest
-	8,  // 29: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
-	0,  // 30: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
-	11, // 31: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
-	13, // 32: wheelwork.v1.Modules.DownloadModule:output_type -> wheelwork.v1.DownloadModuleResponse
-	0,  // 33: wheelwork.v1.Modules.SignModule:output_type -> wheelwork.v1.Module
-	2,  // 34: wheelwork.v1.Modules.SetAlias:output_type -> wheelwork.v1.Alias
-	2,  // 35: wheelwork.v1.Modules.GetAlias:output_type -> wheelwork.v1.Alias
-	18, // 36: wheelwork.v1.Modules.ListAliases:output_type -> wheelwork.v1.ListAliasesResponse
-	20, // 37: wheelwork.v1.Modules.DeleteAlias:output_type -> wheelwork.v1.DeleteAliasResponse
-	5,  // 38: wheelwork.v1.Modules.GetRollout:output_type -> wheelwork.v1.Rollout
-	23, // 39: wheelwork.v1.Modules.CollectModules:output_type -> wheelwork.v1.CollectModulesResponse
-	29, // [29:40] is the sub-list for method output_type
-	18, // [18:29] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	26, // 3: wheelwork.v1.Module.requests:type_name -> wheelwork.v1.Grants
+	25, // 4: wheelwork.v1.Signature.added_at:type_name -> google.protobuf.Timestamp
+	3,  // 5: wheelwork.v1.Alias.canary:type_name -> wheelwork.v1.Canary
+	4,  // 6: wheelwork.v1.Alias.events:type_name -> wheelwork.v1.AliasEvent
+	25, // 7: wheelwork.v1.Alias.updated_at:type_name -> google.protobuf.Timestamp
+	25, // 8: wheelwork.v1.Canary.started_at:type_name -> google.protobuf.Timestamp
+	25, // 9: wheelwork.v1.AliasEvent.at:type_name -> google.protobuf.Timestamp
+	6,  // 10: wheelwork.v1.Rollout.by_host:type_name -> wheelwork.v1.HostRollout
+	24, // 11: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
+	0,  // 12: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
+	0,  // 13: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
+	1,  // 14: wheelwork.v1.SignModuleRequest.signature:type_name -> wheelwork.v1.Signature
+	3,  // 15: wheelwork.v1.SetAliasRequest.canary:type_name -> wheelwork.v1.Canary
+	2,  // 16: wheelwork.v1.ListAliasesResponse.aliases:type_name -> wheelwork.v1.Alias
+	0,  // 17: wheelwork.v1.CollectModulesResponse.collected:type_name -> wheelwork.v1.Module
+	1,  // 18: wheelwork.v1.PushModuleRequest.Head.signatures:type_name -> wheelwork.v1.Signature
+	7,  // 19: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
+	9,  // 20: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
+	10, // 21: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
+	12, // 22: wheelwork.v1.Modules.DownloadModule:input_type -> wheelwork.v1.DownloadModuleRequest
+	14, // 23: wheelwork.v1.Modules.SignModule:input_type -> wheelwork.v1.SignModuleRequest
+	15, // 24: wheelwork.v1.Modules.SetAlias:input_type -> wheelwork.v1.SetAliasRequest
+	16, // 25: wheelwork.v1.Modules.GetAlias:input_type -> wheelwork.v1.GetAliasRequest
+	17, // 26: wheelwork.v1.Modules.ListAliases:input_type -> wheelwork.v1.ListAliasesRequest
+	19, // 27: wheelwork.v1.Modules.DeleteAlias:input_type -> wheelwork.v1.DeleteAliasRequest
+	21, // 28: wheelwork.v1.Modules.GetRollout:input_type -> wheelwork.v1.GetRolloutRequest
+	22, // 29: wheelwork.v1.Modules.CollectModules:input_type -> wheelwork.v1.CollectModulesRequest
+	8,  // 30: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
+	0,  // 31: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
+	11, // 32: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
+	13, // 33: wheelwork.v1.Modules.DownloadModule:output_type -> wheelwork.v1.DownloadModuleResponse
+	0,  // 34: wheelwork.v1.Modules.SignModule:output_type -> wheelwork.v1.Module
+	2,  // 35: wheelwork.v1.Modules.SetAlias:output_type -> wheelwork.v1.Alias
+	2,  // 36: wheelwork.v1.Modules.GetAlias:output_type -> wheelwork.v1.Alias
+	18, // 37: wheelwork.v1.Modules.ListAliases:output_type -> wheelwork.v1.ListAliasesResponse
+	20, // 38: wheelwork.v1.Modules.DeleteAlias:output_type -> wheelwork.v1.DeleteAliasResponse
+	5,  // 39: wheelwork.v1.Modules.GetRollout:output_type -> wheelwork.v1.Rollout
+	23, // 40: wheelwork.v1.Modules.CollectModules:output_type -> wheelwork.v1.CollectModulesResponse
+	30, // [30:41] is the sub-list for method output_type
+	19, // [19:30] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_v1_module_proto_init() }
@@ -1991,6 +2002,7 @@ func file_v1_module_proto_init() {
 		return
 	}
 	file_v1_options_proto_init()
+	file_v1_resource_proto_init()
 	file_v1_module_proto_msgTypes[7].OneofWrappers = []any{
 		(*PushModuleRequest_Head_)(nil),
 		(*PushModuleRequest_Chunk)(nil),

@@ -1175,6 +1175,8 @@ type Task struct {
 	Covers        int64                  `protobuf:"varint,18,opt,name=covers,proto3" json:"covers,omitempty"`  // planned times that the run stands for beside its own
 	Http          *HTTPCall              `protobuf:"bytes,40,opt,name=http,proto3" json:"http,omitempty"`       // of builtin:http
 	Command       string                 `protobuf:"bytes,41,opt,name=command,proto3" json:"command,omitempty"` // of builtin:exec
+	Grants        []byte                 `protobuf:"bytes,50,opt,name=grants,proto3" json:"grants,omitempty"`   // an encoded Grants: what the module may use; empty: nothing. Tasks of one module have the same
+	Role          string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`       // of a part of a run that maps: "root", "part" or "reduce"
 	Trust         string                 `protobuf:"bytes,60,opt,name=trust,proto3" json:"trust,omitempty"`     // "": the app does not ask for signatures. Else it changes with the keys that the app trusts: a host that has not checked the module under this one asks for its proof
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1346,6 +1348,20 @@ func (x *Task) GetHttp() *HTTPCall {
 func (x *Task) GetCommand() string {
 	if x != nil {
 		return x.Command
+	}
+	return ""
+}
+
+func (x *Task) GetGrants() []byte {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *Task) GetRole() string {
+	if x != nil {
+		return x.Role
 	}
 	return ""
 }
@@ -1594,7 +1610,7 @@ const file_v1_work_proto_rawDesc = "" +
 	"signatures\"7\n" +
 	"\aWelcome\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xe9\x04\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x95\x05\n" +
 	"\x04Task\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -1618,7 +1634,9 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x05parts\x18\x11 \x01(\x05R\x05parts\x12\x16\n" +
 	"\x06covers\x18\x12 \x01(\x03R\x06covers\x12*\n" +
 	"\x04http\x18( \x01(\v2\x16.wheelwork.v1.HTTPCallR\x04http\x12\x18\n" +
-	"\acommand\x18) \x01(\tR\acommand\x12\x14\n" +
+	"\acommand\x18) \x01(\tR\acommand\x12\x16\n" +
+	"\x06grants\x182 \x01(\fR\x06grants\x12\x12\n" +
+	"\x04role\x183 \x01(\tR\x04role\x12\x14\n" +
 	"\x05trust\x18< \x01(\tR\x05trust\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

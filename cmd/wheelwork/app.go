@@ -79,27 +79,30 @@ func (c *cli) appGet() *cobra.Command {
 }
 
 func (c *cli) appSet() *cobra.Command {
-	var rate, description string
+	var rate, description, quota string
+	var from, trust, untrust []string
 	var signed bool
-	var trust, untrust []string
 	cmd := &cobra.Command{
 		Use:   "set APP",
 		Short: "Bound an app, or describe it",
-		Long: `Bound how often the jobs of an app start, all of them together, or describe the
-app, or have it take only modules that are signed. What is not named stays as it is.`,
+		Long: `Bound how often the jobs of an app start, all of them together, and what its
+handlers may keep; say which other apps may enqueue its jobs; have it take only
+modules that are signed; or describe it. What is not named stays as it is.`,
 		Example: `  wheelwork app set shop --rate 100/1s
   wheelwork app set shop --require-signed --trust ed25519:k3y...
   wheelwork app set shop --rate none --description "orders and bills"`,
 		Args: arguments("APP"),
 	}
 	cmd.Flags().StringVar(&rate, "rate", "", "starts in a time, as `N/TIME`: 100/1s, 5/1m; none: no limit")
+	cmd.Flags().StringVar(&quota, "kv-quota", "", "what the keys and values of the app may take, as `SIZE`: 512KiB, 64MiB, 1GiB")
+	cmd.Flags().StringSliceVar(&from, "enqueue-from", nil, "`APP`s whose handlers may enqueue jobs of this one, if they were granted that; none: no other")
 	cmd.Flags().StringVar(&description, "description", "", "what the app is for")
 	cmd.Flags().BoolVar(&signed, "require-signed", false, "take and run only modules that a trusted key has signed")
 	cmd.Flags().StringArrayVar(&trust, "trust", nil, "public `key` to trust: ed25519:…; may be repeated")
 	cmd.Flags().StringArrayVar(&untrust, "untrust", nil, "public `key` to trust no more; may be repeated")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !slices.ContainsFunc([]string{"rate", "description", "require-signed", "trust", "untrust"}, cmd.Flags().Changed) {
-			return usage(cmd, "say what to set: --rate, --description, --require-signed, --trust or --untrust")
+		if !slices.ContainsFunc([]string{"rate", "description", "kv-quota", "enqueue-from", "require-signed", "trust", "untrust"}, cmd.Flags().Changed) {
+			return usage(cmd, "say what to set: --rate, --kv-quota, --enqueue-from, --description, --require-signed, --trust or --untrust")
 		}
 		var bound *sdk.Rate
 		if rate != "" && rate != "none" {
@@ -109,6 +112,16 @@ app, or have it take only modules that are signed. What is not named stays as it
 				return usage(cmd, "--rate %q: want a number and a time, as 100/1s, or none", rate)
 			}
 			bound = &sdk.Rate{Max: int32(n), Per: per}
+		}
+		var bytes int64
+		if quota != "" {
+			var err error
+			if bytes, err = sizeOf(quota); err != nil {
+				return usage(cmd, "--kv-quota %q: %s", quota, err)
+			}
+		}
+		if slices.Equal(from, []string{"none"}) {
+			from = nil
 		}
 		return c.call(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, args []string) error {
 			app, err := client.App(ctx, args[0])
@@ -120,6 +133,12 @@ app, or have it take only modules that are signed. What is not named stays as it
 			}
 			if cmd.Flags().Changed("rate") {
 				app.Rate = bound
+			}
+			if cmd.Flags().Changed("kv-quota") {
+				app.KvBytes = bytes
+			}
+			if cmd.Flags().Changed("enqueue-from") {
+				app.EnqueueFrom = from
 			}
 			if cmd.Flags().Changed("description") {
 				app.Description = description

@@ -31,6 +31,7 @@ func TestDev(t *testing.T) {
 		t.Errorf("the ready file says %+v, standard output %+v", fromFile, ready)
 	}
 	totals, shard := buildWASI(t, "../../examples/totals"), buildWASI(t, "testdata/shard")
+	words := buildWASI(t, "../../examples/words", "-buildmode=c-shared", "-ldflags=-s -w")
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/dev",
 		RequireExplicitExec: true,
@@ -42,6 +43,7 @@ func TestDev(t *testing.T) {
 			e.Setenv("DATA", filepath.Join(dir, "data"))
 			e.Setenv("TOTALS", totals)
 			e.Setenv("SHARD", shard)
+			e.Setenv("WORDS", words)
 			return errors.Join(
 				os.WriteFile(filepath.Join(e.WorkDir, "greet.wasm"), greet.Module, 0o600),
 				os.WriteFile(filepath.Join(e.WorkDir, "hollow.wasm"), []byte("\x00asm\x01\x00\x00\x00"), 0o600),
@@ -163,10 +165,10 @@ func readReady(t *testing.T, file string) node.Ready {
 }
 
 // buildWASI compiles a Go program to a WASI command.
-func buildWASI(t *testing.T, dir string) string {
+func buildWASI(t *testing.T, dir string, flags ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(dir)+".wasm")
-	cmd := exec.Command("go", "build", "-o", out, ".")
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", out, ".")...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if text, err := cmd.CombinedOutput(); err != nil {

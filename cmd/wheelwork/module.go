@@ -15,7 +15,7 @@ import (
 func (c *cli) moduleCommand() *cobra.Command {
 	return group("module", "Upload WebAssembly modules, move them between versions, or run them here",
 		c.modulePush(), c.modulePull(), c.moduleList(), c.moduleInspect(), c.moduleDiff(),
-		c.moduleAlias(), c.moduleRollout(), c.moduleCollect(), c.moduleKeygen(), c.moduleSign(), c.moduleRun())
+		c.moduleAlias(), c.moduleRollout(), c.moduleCollect(), c.moduleKeygen(), c.moduleSign(), c.moduleRun(), c.moduleGrant(), c.moduleGrants())
 }
 
 func (c *cli) modulePush() *cobra.Command {
@@ -48,7 +48,7 @@ those of the server's version then.`,
 		}
 		upload, err := c.readUpload(cmd, args[0], args[1], manifest)
 		if err == nil {
-			upload.Signatures, err = readSignatures(upload, signatures, key)
+			upload.Signatures, err = readSignatures(cmd.Context(), upload, signatures, key)
 		}
 		switch {
 		case err != nil:

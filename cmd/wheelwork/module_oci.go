@@ -19,7 +19,11 @@ func (c *cli) pushToOCI(cmd *cobra.Command, place string, upload sdk.Upload) err
 	if err != nil {
 		return usage(cmd, "--oci: %s", err)
 	}
-	a := oci.Artifact{Code: keptBytes(upload.Code, upload.Manifest), Name: upload.Name, Version: upload.Version}
+	kept, err := keptBytes(cmd.Context(), upload.Code, upload.Manifest)
+	if err != nil {
+		return err
+	}
+	a := oci.Artifact{Code: kept, Name: upload.Name, Version: upload.Version}
 	for _, s := range upload.Signatures {
 		a.Signatures = append(a.Signatures, modules.Signature{Key: s.GetKey(), Signature: s.GetSignature()})
 	}

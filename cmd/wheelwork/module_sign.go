@@ -113,7 +113,7 @@ hashed here; compare the digest that is printed with that of your build.`,
 				return c.signVersion(ctx, client, private, args[0])
 			})(cmd, args)
 		}
-		return c.signFile(private, args[0], manifest, out)
+		return c.signFile(cmd.Context(), private, args[0], manifest, out)
 	}
 	return cmd
 }
@@ -128,7 +128,7 @@ func isVersion(arg string) bool {
 	return err == nil
 }
 
-func (c *cli) signFile(key ed25519.PrivateKey, file, manifest, out string) error {
+func (c *cli) signFile(ctx context.Context, key ed25519.PrivateKey, file, manifest, out string) error {
 	code, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("read the module: %w", err)
@@ -137,7 +137,11 @@ func (c *cli) signFile(key ed25519.PrivateKey, file, manifest, out string) error
 	if err != nil {
 		return err
 	}
-	signed, err := sign(key, keptBytes(code, text))
+	kept, err := keptBytes(ctx, code, text)
+	if err != nil {
+		return err
+	}
+	signed, err := sign(key, kept)
 	if err != nil {
 		return err
 	}
@@ -180,19 +184,23 @@ func sign(key ed25519.PrivateKey, code []byte) (signatureFile, error) {
 	return signatureFile{digest, s.Key, s.Signature}, err
 }
 
-// keptBytes are the bytes that a server keeps of an upload.
-func keptBytes(code []byte, manifest string) []byte {
-	if manifest == "" {
-		return code
-	}
-	return wasm.AppendManifest(code, manifest)
+// keptBytes are the bytes that a server keeps of an upload: with the manifest
+// that came beside it, or that the module tells itself.
+func keptBytes(ctx context.Context, code []byte, manifest string) ([]byte, error) {
+	return wasm.Pack(ctx, code, manifest)
 }
 
 // readSignatures reads the signatures of an upload from files, and makes one
 // with the key if there is one.
-func readSignatures(upload sdk.Upload, files []string, key string) ([]*sdk.Signature, error) {
+func readSignatures(ctx context.Context, upload sdk.Upload, files []string, key string) ([]*sdk.Signature, error) {
 	var all []*sdk.Signature
-	kept := keptBytes(upload.Code, upload.Manifest)
+	if len(files) == 0 && key == "" {
+		return nil, nil
+	}
+	kept, err := keptBytes(ctx, upload.Code, upload.Manifest)
+	if err != nil {
+		return nil, err
+	}
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		if err != nil {

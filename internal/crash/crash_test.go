@@ -432,15 +432,17 @@ func TestFixtureMatchesItsSource(t *testing.T) {
 		}
 		t.Skip("needs wat2wasm (Debian package wabt), which is not installed")
 	}
-	out := filepath.Join(t.TempDir(), "work.wasm")
-	if msg, err := exec.Command(tool, "testdata/work.wat", "-o", out).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, msg)
-	}
-	want, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(workModule, want) {
-		t.Error("testdata/work.wasm is not what its source makes: build it again")
+	for name, module := range map[string][]byte{"work": workModule, "sleep": sleepModule} {
+		out := filepath.Join(t.TempDir(), name+".wasm")
+		if msg, err := exec.Command(tool, "testdata/"+name+".wat", "-o", out).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, msg)
+		}
+		want, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(module, want) {
+			t.Errorf("testdata/%s.wasm is not what its source makes: build it again", name)
+		}
 	}
 }

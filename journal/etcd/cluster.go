@@ -1,0 +1,412 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Config is what a server's access to the cluster's journals is made of.
+type Config struct {
+	Endpoints []string      // of etcd, as URLs; at least one
+	Prefix    string        // of all keys; default "wheelwork/"
+	Server    string        // the server's id: required, and no two servers may share one
+	Address   string        // where others reach the server: told to those who ask for an owner
+	Lease     time.Duration // how long the journals of a dead server stay its own; default 3 s, whole seconds
+	Quota     int64         // of etcd's database in bytes, where etcd does not tell; default 2 GiB, etcd's own
+	// Keep is how often etcd is looked after: its history compacted, its room
+	// measured, its files defragmented; default 5 s.
+	Keep   time.Duration
+	TLS    *tls.Config  // nil: none
+	Logger *slog.Logger // default: discard
+}
+
+func (c *Config) defaults() error {
+	switch {
+	case len(c.Endpoints) == 0:
+		return errors.New("etcd: no endpoint is given")
+	case !validName(c.Server):
+		return fmt.Errorf("etcd: %q is no server's id: 1 to 200 letters, digits and . _ - ~ are", c.Server)
+	}
+	c.Prefix, c.Lease, c.Keep = cmp.Or(c.Prefix, "wheelwork/"), cmp.Or(c.Lease, 3*time.Second), cmp.Or(c.Keep, 5*time.Second)
+	if c.Lease < time.Second || c.Lease%time.Second != 0 {
+		return fmt.Errorf("etcd: a lease of %v: whole seconds are possible, at least one", c.Lease)
+	}
+	c.Quota = cmp.Or(c.Quota, 2<<30)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// validName says whether a name can be a piece of a key.
+func validName(s string) bool {
+	return s != "" && len(s) <= 200 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-~") == ""
+}
+
+const (
+	// maxTxn bounds the bytes of a transaction: etcd's own limit is 1.5 MiB.
+	maxTxn = 2 * maxPart
+	// maxJournals bounds the journals in a transaction: etcd's own limit is 128
+	// operations, and each has up to four of a kind.
+	maxJournals = 24
+
+	minPause = 10 * time.Millisecond // after a transaction without an answer; doubled each time
+	maxPause = 500 * time.Millisecond
+)
+
+// Cluster is a server's access to the journals of its cluster. It is safe for
+// concurrent use.
+type Cluster struct {
+	cfg    Config
+	client *clientv3.Client
+	log    *slog.Logger
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	kick chan struct{} // capacity 1: there is something to write
+
+	mu       sync.Mutex
+	journals []*Journal // owned; the committer goes round
+	turn     int        // in journals: who comes first
+	lease    *lease     // nil: none now
+	granting sync.Mutex // held while one is granted
+
+	// since when transactions have no answer, in Unix nanoseconds; 0: they have.
+	silent atomic.Int64
+	full   atomic.Bool   // etcd refuses writes: its quota is used up
+	room   atomic.Int64  // as last measured, less what was written since
+	look   chan struct{} // capacity 1: measure now
+}
+
+// lease is the one below which the server's keys are.
+type lease struct {
+	id   clientv3.LeaseID
+	gone chan struct{} // closed when etcd has said that it is gone
+}
+
+// Connect opens the access. It returns when etcd has answered, or with ctx.
+func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: cfg.Endpoints, TLS: cfg.TLS, Logger: bridge(cfg.Logger),
+		DialTimeout: 5 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+		BackoffWaitBetween: minPause, MaxUnaryRetries: 3,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(cfg.Endpoints, ", "), err)
+	}
+	c := &Cluster{cfg: cfg, client: client, log: cfg.Logger, kick: make(chan struct{}, 1), look: make(chan struct{}, 1)}
+	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := c.measure(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("etcd at %s does not answer: %w", strings.Join(cfg.Endpoints, ", "), err), c.client.Close())
+	}
+	c.wg.Go(c.commit)
+	c.wg.Go(c.upkeep)
+	return c, nil
+}
+
+// Close closes the journals that are open, gives up the lease and ends.
+func (c *Cluster) Close() error {
+	c.mu.Lock()
+	open := append([]*Journal(nil), c.journals...)
+	c.mu.Unlock()
+	var errs []error
+	for _, j := range open {
+		errs = append(errs, j.Close())
+	}
+	c.mu.Lock()
+	l := c.lease
+	c.mu.Unlock()
+	if l != nil {
+		ctx, cancel := context.WithTimeout(c.ctx, c.patience())
+		_, _ = c.client.Revoke(ctx, l.id) // otherwise it runs out by itself
+		cancel()
+	}
+	c.cancel()
+	c.wg.Wait()
+	return errors.Join(append(errs, c.client.Close())...)
+}
+
+// patience is how long one attempt may take. What did not answer by then is
+// tried again, usually with another member.
+func (c *Cluster) patience() time.Duration { return c.cfg.Lease / 2 }
+
+func (c *Cluster) key(kind, name string) string { return c.cfg.Prefix + kind + "/" + name }
+
+func partKey(prefix, name string, seq uint64, index int) string {
+	return fmt.Sprintf("%sj/%s/%016x/%04x", prefix, name, seq, index)
+}
+
+// parseKey reads what follows the journal's name in a part's key.
+func parseKey(rest string) (seq uint64, index int, err error) {
+	s, p, ok := strings.Cut(rest, "/")
+	if ok && len(s) == 16 && len(p) == 4 {
+		if _, err = fmt.Sscanf(s+" "+p, "%016x %04x", &seq, &index); err == nil && fmt.Sprintf("%016x/%04x", seq, index) == rest && seq > 0 {
+			return seq, index, nil
+		}
+	}
+	return 0, 0, fmt.Errorf("etcd has the key %q among the records: it was written by a newer version or by somebody else than a server", rest)
+}
+
+// grant returns the server's lease, a new one if there is none.
+func (c *Cluster) grant(ctx context.Context) (*lease, error) {
+	c.granting.Lock()
+	defer c.granting.Unlock()
+	c.mu.Lock()
+	l := c.lease
+	c.mu.Unlock()
+	if l != nil {
+		return l, nil
+	}
+	resp, err := c.client.Grant(ctx, int64(c.cfg.Lease/time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("ask etcd for a lease: %w", err)
+	}
+	l = &lease{resp.ID, make(chan struct{})}
+	c.mu.Lock()
+	c.lease = l
+	c.mu.Unlock()
+	c.wg.Go(func() { c.renew(l) })
+	return l, nil
+}
+
+// renew keeps a lease until etcd says that it is gone. That etcd has been out
+// of reach for longer than the lease means nothing: without a quorum no lease
+// ends, and after that every lease begins anew.
+func (c *Cluster) renew(l *lease) {
+	for c.ctx.Err() == nil {
+		if answers, err := c.client.KeepAlive(c.ctx, l.id); err == nil {
+			for range answers {
+			}
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, c.patience())
+		left, err := c.client.TimeToLive(ctx, l.id)
+		cancel()
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && left.TTL <= 0 {
+			break
+		}
+		c.pause(minPause * 10)
+	}
+	c.mu.Lock()
+	if c.lease == l {
+		c.lease = nil
+	}
+	owned := append([]*Journal(nil), c.journals...)
+	c.mu.Unlock()
+	close(l.gone)
+	for _, j := range owned {
+		if j.lease == l {
+			j.lost()
+		}
+	}
+}
+
+// pause waits, or less when the cluster is closed.
+func (c *Cluster) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-c.ctx.Done():
+	}
+}
+
+func (c *Cluster) wake() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
+// commit is the one goroutine that writes records.
+func (c *Cluster) commit() {
+	pause := minPause
+	for {
+		f := c.gather()
+		if len(f) == 0 {
+			select {
+			case <-c.kick:
+				continue
+			case <-c.ctx.Done():
+				return
+			}
+		}
+		switch err := c.write(f); {
+		case err == nil:
+			pause = minPause
+		case c.ctx.Err() != nil:
+			return
+		default:
+			c.pause(pause)
+			pause = min(2*pause, maxPause)
+		}
+	}
+}
+
+// cargo is what one journal has in a transaction.
+type cargo struct {
+	j     *Journal
+	b     *batch
+	parts [][]byte // of b, from b.sent on
+	final bool     // they are the last ones
+}
+
+// gather takes the next transaction's load, from each journal in turn.
+func (c *Cluster) gather() []cargo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var load []cargo
+	size, n := 0, len(c.journals)
+	for i := range n {
+		j := c.journals[(c.turn+i)%n]
+		g, bytes := j.take(maxTxn - size)
+		if g.b == nil {
+			continue
+		}
+		load, size = append(load, g), size+bytes
+		if size >= maxTxn-maxPart/8 || len(load) == maxJournals {
+			break
+		}
+	}
+	if n > 0 {
+		c.turn = (c.turn + 1) % n
+	}
+	return load
+}
+
+// write sends one transaction and settles what it brought. An error means that
+// nothing is known of it: it is to be tried again.
+func (c *Cluster) write(load []cargo) error {
+	var ifs []clientv3.Cmp
+	var then, otherwise []clientv3.Op
+	size := 0
+	for _, g := range load {
+		owner := c.key("o", g.j.name)
+		ifs = append(ifs, clientv3.Compare(clientv3.CreateRevision(owner), "=", g.j.epoch))
+		otherwise = append(otherwise, clientv3.OpGet(owner, clientv3.WithKeysOnly()))
+		for i, p := range g.parts {
+			key := partKey(c.cfg.Prefix, g.j.name, g.b.first, g.b.sent+i)
+			ifs = append(ifs, clientv3.Compare(clientv3.CreateRevision(key), "=", 0))
+			then = append(then, clientv3.OpPut(key, string(p)))
+			otherwise = append(otherwise, clientv3.OpGet(key))
+			size += len(key) + len(p)
+		}
+		if g.final {
+			then = append(then, clientv3.OpPut(c.key("h", g.j.name), g.b.after.encode()))
+		}
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.patience())
+	resp, err := c.client.Txn(ctx).If(ifs...).Then(then...).Else(otherwise...).Commit()
+	cancel()
+	if err != nil {
+		return c.unanswered(load, err)
+	}
+	c.silent.Store(0)
+	c.full.Store(false)
+	if resp.Succeeded {
+		c.room.Add(-int64(size))
+		for _, g := range load {
+			g.j.wrote(g)
+		}
+		return nil
+	}
+	answers := resp.Responses
+	for _, g := range load {
+		own := answers[0].GetResponseRange()
+		found := answers[1 : 1+len(g.parts)]
+		answers = answers[1+len(g.parts):]
+		owned := len(own.Kvs) == 1 && own.Kvs[0].CreateRevision == g.j.epoch
+		stored, foreign := 0, false
+		for i, p := range g.parts {
+			if kvs := found[i].GetResponseRange().Kvs; len(kvs) == 1 {
+				if string(kvs[0].Value) == string(p) {
+					stored++
+				} else {
+					foreign = true
+				}
+			}
+		}
+		switch {
+		case stored == len(g.parts): // an earlier attempt whose answer was lost
+			g.j.wrote(g)
+			if !owned {
+				g.j.fail(c.fenced(g.j))
+			}
+		case !owned:
+			g.j.fail(c.fenced(g.j))
+		case foreign || stored > 0:
+			g.j.fail(fmt.Errorf("the journal %s has other records at %d than its owner wrote: somebody else than a server has written there", g.j.name, g.b.first))
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) fenced(j *Journal) error {
+	return fmt.Errorf("%w: the ownership %d of the journal %s has ended", journalFenced, j.epoch, j.name)
+}
+
+// unanswered sorts the errors of a transaction. It returns nil when trying
+// again makes no sense.
+func (c *Cluster) unanswered(load []cargo, err error) error {
+	var final error
+	switch {
+	case c.ctx.Err() != nil:
+		return err
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		if !c.full.Swap(true) {
+			c.log.Error("etcd refuses writes: its quota is used up; nothing new is accepted until there is room", "error", err)
+		}
+		c.measureSoon()
+		return err
+	case errors.Is(err, rpctypes.ErrRequestTooLarge):
+		final = fmt.Errorf("etcd takes no request of 1 MiB: start it with --max-request-bytes of at least 1572864, its default: %w", err)
+	case errors.Is(err, rpctypes.ErrTooManyOps):
+		final = fmt.Errorf("etcd takes no transaction of %d operations: start it with --max-txn-ops of at least 128, its default: %w", 4*maxJournals, err)
+	case errors.Is(err, rpctypes.ErrCorrupt):
+		final = fmt.Errorf("etcd has found that its members differ and accepts nothing: %w", err)
+	}
+	if final != nil {
+		for _, g := range load {
+			g.j.fail(final)
+		}
+		return nil
+	}
+	if c.silent.CompareAndSwap(0, time.Now().UnixNano()) {
+		c.log.Warn("etcd does not answer", "error", err)
+	}
+	return err
+}
+
+// mayStage bounds what of one journal may wait for etcd.
+func (c *Cluster) mayStage() int64 {
+	if c.full.Load() {
+		return maxStagedFull
+	}
+	return maxStaged
+}
+
+// refuses says why nothing new should be begun now.
+func (c *Cluster) refuses() error {
+	if c.full.Load() {
+		return fmt.Errorf("%w: etcd's quota is used up: compact and defragment it, or start it with a larger --quota-backend-bytes", journalFull)
+	}
+	if at := c.silent.Load(); at != 0 {
+		if d := time.Since(time.Unix(0, at)); d > time.Second/2 {
+			return fmt.Errorf("etcd has not answered for %v: a majority of its members is out of reach; what is planned goes on, nothing new is accepted until they are back", d.Round(100*time.Millisecond))
+		}
+	}
+	return nil
+}

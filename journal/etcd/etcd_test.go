@@ -1,0 +1,509 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/wheelworkhq/wheelwork/journal"
+	"github.com/wheelworkhq/wheelwork/journal/conform"
+)
+
+// dir is for the etcd that tests share.
+var dir string
+
+func TestMain(m *testing.M) {
+	var err error
+	if dir, err = os.MkdirTemp("", "etcd"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	if one.member != nil {
+		one.member.Close()
+	}
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func TestConform(t *testing.T) {
+	conform.Run(t, func(t *testing.T) conform.Open {
+		endpoint, prefix := shared(t)
+		return func(t *testing.T) journal.Journal {
+			t.Helper()
+			return own(t, connect(t, "s1", prefix, endpoint), "app.0")
+		}
+	})
+}
+
+// TestStaleOwnerIsFenced is the promise of the package: a server that has lost
+// the ownership, and does not know, writes nothing.
+func TestStaleOwnerIsFenced(t *testing.T) {
+	endpoint, prefix := shared(t)
+	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
+	old := own(t, a, "app.0")
+	other := own(t, a, "app.1") // it shares transactions with the one that is lost
+	mustPut(t, old, "one", "two")
+	var held *OwnedError
+	if _, err := b.Own(within(t, 10*time.Second), "app.0"); !errors.As(err, &held) || held.Owner.Server != "a" || held.Owner.Address != "a.test:1" || held.Owner.Epoch != old.Epoch() {
+		t.Fatalf("a second owner: %v", err)
+	}
+	// Somebody ends the ownership behind the back of its owner.
+	if _, err := b.client.Delete(context.Background(), b.key("o", "app.0")); err != nil {
+		t.Fatal(err)
+	}
+	fresh := own(t, b, "app.0")
+	if fresh.Epoch() <= old.Epoch() || fresh.Next() != 3 {
+		t.Fatalf("epoch %d after %d, next %d", fresh.Epoch(), old.Epoch(), fresh.Next())
+	}
+	var wg sync.WaitGroup
+	wg.Add(3)
+	for i, j := range []*Journal{old, other, old} {
+		if _, err := j.Append([]journal.Record{rec(fmt.Sprint("late", i))}, func(err error) {
+			defer wg.Done()
+			if (j == old) != errors.Is(err, journal.ErrFenced) || j == other && err != nil {
+				t.Errorf("the append %d to %s: %v", i, j.Name(), err)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+	<-old.Lost()
+	if err := put(t, old, "later"); !errors.Is(err, journal.ErrFenced) {
+		t.Fatalf("after that: %v", err)
+	}
+	if err := old.Trim(2); !errors.Is(err, journal.ErrFenced) {
+		t.Fatalf("trimming: %v", err)
+	}
+	mustPut(t, fresh, "three")
+	if got := bodies(t, b, "app.0", 1); got != "one two three" {
+		t.Fatalf("the journal holds %q", got)
+	}
+	if got := bodies(t, b, "app.1", 1); got != "late1" {
+		t.Fatalf("the other journal holds %q", got)
+	}
+	select {
+	case <-other.Lost():
+		t.Fatal("the other journal was lost with it")
+	default:
+	}
+}
+
+func TestStaleTrimIsFenced(t *testing.T) {
+	endpoint, prefix := shared(t)
+	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
+	old := own(t, a, "x")
+	mustPut(t, old, "one")
+	mustPut(t, old, "two")
+	if _, err := b.client.Delete(context.Background(), b.key("o", "x")); err != nil {
+		t.Fatal(err)
+	}
+	own(t, b, "x")
+	if err := old.Trim(2); !errors.Is(err, journal.ErrFenced) {
+		t.Fatalf("a trim by the last owner: %v", err)
+	}
+	if got := bodies(t, b, "x", 1); got != "one two" {
+		t.Fatalf("the journal holds %q", got)
+	}
+}
+
+// TestLostLease ends a server's lease, as a process that was stopped for longer
+// than it finds on waking up.
+func TestLostLease(t *testing.T) {
+	endpoint, prefix := shared(t)
+	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
+	j := own(t, a, "x")
+	mustPut(t, j, "one")
+	a.mu.Lock()
+	l := a.lease
+	a.mu.Unlock()
+	waited := make(chan error, 1)
+	go func() { waited <- b.Free(within(t, 20*time.Second), "x") }()
+	if _, err := b.client.Revoke(context.Background(), l.id); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waited; err != nil {
+		t.Fatal(err)
+	}
+	next := own(t, b, "x")
+	if err := put(t, j, "late"); !errors.Is(err, journal.ErrFenced) {
+		t.Fatalf("an append after the lease: %v", err)
+	}
+	<-l.gone // the server notices without an append as well
+	mustPut(t, next, "two")
+	if got := bodies(t, b, "x", 1); got != "one two" {
+		t.Fatalf("the journal holds %q", got)
+	}
+	if err := next.Close(); err != nil { // gives it back at once
+		t.Fatal(err)
+	}
+	again := own(t, a, "x") // under a new lease
+	if again.Epoch() <= next.Epoch() {
+		t.Fatalf("epoch %d after %d", again.Epoch(), next.Epoch())
+	}
+	mustPut(t, again, "three")
+}
+
+// TestIdleOwnerNoticesThatItsLeaseIsGone: Lost is closed though nothing is written.
+func TestIdleOwnerNoticesThatItsLeaseIsGone(t *testing.T) {
+	endpoint, prefix := shared(t)
+	a := connect(t, "a", prefix, endpoint)
+	j := own(t, a, "x")
+	if _, err := a.client.Revoke(context.Background(), j.lease.id); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-j.Lost():
+	case <-time.After(20 * time.Second):
+		t.Fatal("it did not notice")
+	}
+	if err := j.Err(); !errors.Is(err, journal.ErrFenced) {
+		t.Fatal(err)
+	}
+}
+
+// TestRestartedServerTakesItsOwnBack without waiting for the lease of its last process.
+func TestRestartedServerTakesItsOwnBack(t *testing.T) {
+	endpoint, prefix := shared(t)
+	a := connect(t, "a", prefix, endpoint)
+	j := own(t, a, "x")
+	mustPut(t, j, "one")
+	again := own(t, connect(t, "a", prefix, endpoint), "x")
+	if again.Epoch() <= j.Epoch() || again.Next() != 2 {
+		t.Fatalf("epoch %d after %d, next %d", again.Epoch(), j.Epoch(), again.Next())
+	}
+	if err := put(t, j, "late"); !errors.Is(err, journal.ErrFenced) {
+		t.Fatalf("the process before: %v", err)
+	}
+	if _, err := connect(t, "b", prefix, endpoint).Own(within(t, 10*time.Second), "x"); err == nil {
+		t.Fatal("another server took it")
+	}
+}
+
+// TestUnfinishedBatch: an owner dies after the first part of a batch. Nobody
+// sees it, and the next owner writes in its place.
+func TestUnfinishedBatch(t *testing.T) {
+	endpoint, prefix := shared(t)
+	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
+	j := own(t, a, "x")
+	mustPut(t, j, "one")
+	p := part{epoch: j.Epoch(), before: j.end.bytes, body: []byte{200, 1, 0, 0}}
+	if _, err := a.client.Put(context.Background(), partKey(prefix, "x", 2, 0), string(p.encode())); err != nil {
+		t.Fatal(err)
+	}
+	if got := bodies(t, b, "x", 1); got != "one" {
+		t.Fatalf("a reader sees %q", got)
+	}
+	ctx, cancel := context.WithCancel(within(t, 20*time.Second))
+	var seen []string
+	followed := make(chan error, 1)
+	go func() {
+		followed <- b.Follow(ctx, "x", 1, func(_ uint64, _ journal.Slot, body []byte) error {
+			if seen = append(seen, string(body)); string(body) == "end" {
+				cancel()
+			}
+			return nil
+		})
+	}()
+	if _, err := a.client.Delete(context.Background(), a.key("o", "x")); err != nil {
+		t.Fatal(err)
+	}
+	next := own(t, b, "x")
+	if next.Next() != 2 {
+		t.Fatalf("the next owner begins at %d", next.Next())
+	}
+	mustPut(t, next, "two", "end")
+	if err := <-followed; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if got := strings.Join(seen, " "); got != "one two end" {
+		t.Fatalf("a follower saw %q", got)
+	}
+	if got := bodies(t, b, "x", 1); got != "one two end" {
+		t.Fatalf("a reader sees %q", got)
+	}
+}
+
+// TestLostAnswer: a transaction was applied and its answer lost. The same bytes
+// found there are a success; other bytes are not overwritten.
+func TestLostAnswer(t *testing.T) {
+	endpoint, prefix := shared(t)
+	c := connect(t, "a", prefix, endpoint)
+	j := own(t, c, "x")
+	mustPut(t, j, "one")
+	c.mu.Lock() // keeps the committer from gathering
+	result := make(chan error, 1)
+	if _, err := j.Append([]journal.Record{rec("two")}, func(err error) { result <- err }); err != nil {
+		t.Fatal(err)
+	}
+	j.mu.Lock()
+	j.cut()
+	applied := j.now
+	j.mu.Unlock()
+	if _, err := c.client.Put(context.Background(), partKey(prefix, "x", 2, 0), string(applied.parts[0])); err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Unlock()
+	if err := <-result; err != nil {
+		t.Fatalf("what was written already: %v", err)
+	}
+	if _, err := c.client.Put(context.Background(), partKey(prefix, "x", 3, 0), "foreign"); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(t, j, "three"); err == nil || !strings.Contains(err.Error(), "somebody else") {
+		t.Fatalf("foreign bytes in the way: %v", err)
+	}
+	if err := c.Read(context.Background(), "x", 1, func(uint64, journal.Slot, []byte) error { return nil }); err == nil {
+		t.Fatal("foreign bytes were read")
+	}
+}
+
+func TestFollow(t *testing.T) {
+	endpoint, prefix := shared(t)
+	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
+	j := own(t, a, "x")
+	own(t, a, "x.y") // a name that begins alike
+	want := ""
+	for i := range 10 {
+		mustPut(t, j, fmt.Sprint("r", i))
+	}
+	ctx, cancel := context.WithCancel(within(t, 20*time.Second))
+	var got []string
+	caught := make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		done <- b.Follow(ctx, "x", 4, func(seq uint64, slot journal.Slot, body []byte) error {
+			if slot.App != "app" || slot.Index != 3 || seq != uint64(len(got)+4) {
+				return fmt.Errorf("record %d of %v", seq, slot)
+			}
+			got = append(got, string(body[:min(len(body), 8)]))
+			switch len(got) {
+			case 7:
+				close(caught)
+			case 27:
+				cancel()
+			}
+			return nil
+		})
+	}()
+	<-caught
+	big := strings.Repeat("b", 1<<20)
+	for i := 10; i < 30; i++ {
+		if i == 15 { // history that a follower may still want is gone
+			r, err := a.client.Get(ctx, "nothing")
+			if err == nil {
+				_, err = a.client.Compact(ctx, r.Header.Revision)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustPut(t, j, "r15"+big)
+			continue
+		}
+		mustPut(t, j, fmt.Sprint("r", i))
+	}
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	for i := 3; i < 30; i++ {
+		name := fmt.Sprint("r", i)
+		if i == 15 {
+			name = "r15bbbbb"
+		}
+		want += name + " "
+	}
+	if strings.Join(got, " ")+" " != want {
+		t.Fatalf("followed %q", got)
+	}
+	failed := errors.New("no")
+	if err := b.Follow(within(t, 10*time.Second), "x", 1, func(uint64, journal.Slot, []byte) error { return failed }); !errors.Is(err, failed) {
+		t.Fatal(err)
+	}
+	if err := j.Trim(9); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Follow(within(t, 10*time.Second), "x", 1, nil); !errors.Is(err, journal.ErrTrimmed) {
+		t.Fatalf("following what was trimmed: %v", err)
+	}
+	if err := b.Follow(within(t, 10*time.Second), "x", 99, nil); err == nil {
+		t.Fatal("following from behind the end, as the disk of another cluster asks for")
+	}
+}
+
+// TestTrimWaitsForStandbys holds for as long as they live.
+func TestTrimWaitsForStandbys(t *testing.T) {
+	endpoint, prefix := shared(t)
+	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
+	j := own(t, a, "x")
+	for i := range 10 {
+		mustPut(t, j, fmt.Sprint(i))
+	}
+	ctx := within(t, 20*time.Second)
+	begins := func(want uint64) {
+		t.Helper()
+		end, mark, err := a.position(ctx, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at, err := a.begin(ctx, "x", mark, end); err != nil || at != want || mark.next != want {
+			t.Fatalf("it begins at %d, the mark is %d, want %d, %v", at, mark.next, want, err)
+		}
+	}
+	if err := b.Checkpoint(ctx, "x", 4); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Trim(8); err != nil {
+		t.Fatal(err)
+	}
+	begins(4)
+	if err := b.Checkpoint(ctx, "x", 6); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Trim(8); err != nil {
+		t.Fatal(err)
+	}
+	begins(6)
+	if err := b.Close(); err != nil { // a standby that is gone holds nothing
+		t.Fatal(err)
+	}
+	if err := j.Trim(8); err != nil {
+		t.Fatal(err)
+	}
+	begins(8)
+}
+
+// TestKeyBelowTheMark: an attempt to write that was long under way may be
+// applied after its key was trimmed.
+func TestKeyBelowTheMark(t *testing.T) {
+	endpoint, prefix := shared(t)
+	c := connect(t, "a", prefix, endpoint)
+	j := own(t, c, "x")
+	mustPut(t, j, "one")
+	first, err := c.client.Get(context.Background(), partKey(prefix, "x", 1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, j, "two")
+	mustPut(t, j, "three")
+	if err := j.Trim(3); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.client.Put(context.Background(), string(first.Kvs[0].Key), string(first.Kvs[0].Value)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Read(context.Background(), "x", 1, func(uint64, journal.Slot, []byte) error { return nil }); !errors.Is(err, journal.ErrTrimmed) {
+		t.Fatalf("from the beginning: %v", err)
+	}
+	if got := bodies(t, c, "x", 3); got != "three" {
+		t.Fatalf("it holds %q", got)
+	}
+	mustPut(t, j, "four")
+	if err := j.Trim(4); err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.client.Get(context.Background(), prefix+"j/x/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil || r.Count != 1 {
+		t.Fatalf("%d keys are left, %v", r.Count, err)
+	}
+}
+
+func TestOwners(t *testing.T) {
+	endpoint, prefix := shared(t)
+	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
+	own(t, a, "x")
+	ctx, cancel := context.WithCancel(within(t, 20*time.Second))
+	tables := make(chan string)
+	go func() {
+		defer close(tables)
+		b.Owners(ctx, func(m map[string]Owner) { //nolint:errcheck // it ends with ctx
+			tables <- fmt.Sprint(len(m), m["x"].Server, m["y"].Server)
+		})
+	}()
+	if got := <-tables; got != "1a" {
+		t.Fatal(got)
+	}
+	y := own(t, b, "y")
+	if got := <-tables; got != "2a b" && got != "2ab" {
+		t.Fatal(got)
+	}
+	if o, ok, err := a.Owner(ctx, "y"); err != nil || !ok || o.Server != "b" || o.Epoch != y.Epoch() {
+		t.Fatal(o, ok, err)
+	}
+	y.Close()
+	if got := <-tables; got != "1a" {
+		t.Fatal(got)
+	}
+	if _, ok, err := a.Owner(ctx, "y"); err != nil || ok {
+		t.Fatal(ok, err)
+	}
+	cancel()
+	for range tables {
+	}
+}
+
+func TestBadNames(t *testing.T) {
+	endpoint, prefix := shared(t)
+	c := connect(t, "a", prefix, endpoint)
+	for _, name := range []string{"", "a/b", "a b", "ü", strings.Repeat("a", 201)} {
+		if _, err := c.Own(context.Background(), name); err == nil {
+			t.Errorf("%q was taken", name)
+		}
+	}
+	if _, err := c.Own(context.Background(), "good"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Own(context.Background(), "good"); err == nil {
+		t.Error("one server took a journal twice")
+	}
+	for _, cfg := range []Config{
+		{Server: "a"},
+		{Server: "a/b", Endpoints: []string{endpoint}},
+		{Server: "a", Endpoints: []string{endpoint}, Lease: 1500 * time.Millisecond},
+	} {
+		if c, err := Connect(context.Background(), cfg); err == nil {
+			c.Close()
+			t.Errorf("%+v was taken", cfg)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if c, err := Connect(ctx, Config{Server: "a", Endpoints: []string{"http://" + freeAddress(t)}}); err == nil {
+		c.Close()
+		t.Error("nobody is there, and it connected")
+	}
+}
+
+// TestForeignKeys: what others wrote below the prefix is an error that names it,
+// not records.
+func TestForeignKeys(t *testing.T) {
+	endpoint, prefix := shared(t)
+	c := connect(t, "a", prefix, endpoint)
+	for i, kv := range [][2]string{
+		{"h/%s", "nonsense"},
+		{"t/%s", "nonsense"},
+		{"j/%s/0000000000000002/0000", "nonsense"},
+		{"j/%s/0000000000000003/0000", ""},
+		{"j/%s/zz", "x"},
+		{"o/%s", "{}"},
+		{"f/%s/b", "x"},
+	} {
+		name := fmt.Sprint("n", i)
+		j := own(t, c, name)
+		mustPut(t, j, "one")
+		if _, err := c.client.Put(context.Background(), prefix+fmt.Sprintf(kv[0], name), kv[1]); err != nil {
+			t.Fatal(err)
+		}
+		err := c.Read(context.Background(), name, 1, func(uint64, journal.Slot, []byte) error { return nil })
+		_, _, oerr := c.Owner(context.Background(), name)
+		if terr := j.Trim(2); err == nil && oerr == nil && terr == nil {
+			t.Errorf("%v: nobody minds", kv)
+		}
+	}
+}

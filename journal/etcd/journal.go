@@ -1,0 +1,403 @@
+package etcd
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/wheelworkhq/wheelwork/journal"
+)
+
+var (
+	journalFenced = journal.ErrFenced
+	journalFull   = journal.ErrFull
+)
+
+const (
+	// maxStaged bounds what waits in memory for etcd: when it is reached,
+	// appends are refused.
+	maxStaged = 64 << 20
+	// maxStagedFull is the bound while etcd refuses writes. It is not 0: who asked
+	// for room a moment before it did may rely on the answer.
+	maxStagedFull = 16 << 20
+	// lazyDelay is how long records nobody waits for may lie.
+	lazyDelay = 100 * time.Millisecond
+)
+
+// Journal is a journal that this server owns. It implements [journal.Journal].
+type Journal struct {
+	c     *Cluster
+	name  string
+	epoch int64 // the owner key's create revision
+	lease *lease
+
+	mu     sync.Mutex
+	units  []unit // staged, oldest first
+	staged int64  // bytes of units and of now
+	wanted int    // units that somebody waits for
+	now    *batch // being written
+	next   uint64 // sequence of the next record to be staged
+	end    head   // behind the last batch that was cut
+	mark   head   // what Trim has left
+	lazy   *time.Timer
+	err    error // final
+	closed bool
+
+	over    chan struct{} // closed with err
+	settled chan struct{} // closed when closed and nothing is staged
+	pending []settlement  // to be told, in order
+	telling bool
+}
+
+var (
+	_ journal.Journal  = (*Journal)(nil)
+	_ journal.Refuser  = (*Journal)(nil)
+	_ journal.Follower = (*Journal)(nil)
+)
+
+// unit is the records of one Append, encoded. Without records it is a barrier.
+type unit struct {
+	n    uint64
+	b    []byte
+	done func(error)
+}
+
+// batch is what is written as one: it becomes visible with its last part.
+type batch struct {
+	first uint64
+	after head
+	parts [][]byte
+	sent  int
+	units []unit
+	bytes int64
+}
+
+type settlement struct {
+	done func(error)
+	err  error
+}
+
+// Name returns the journal's name.
+func (j *Journal) Name() string { return j.name }
+
+// Epoch returns the number of this ownership: higher than that of every
+// earlier one.
+func (j *Journal) Epoch() uint64 { return uint64(j.epoch) }
+
+// Lost is closed when the ownership has ended, or the journal has failed.
+func (j *Journal) Lost() <-chan struct{} { return j.over }
+
+// Err returns why the journal is dead, nil while it is not.
+func (j *Journal) Err() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.err
+}
+
+// Refuses says why nothing new should be begun now; nil when it may. Appends
+// are still taken, as long as there is room.
+func (j *Journal) Refuses() error { return j.c.refuses() }
+
+// Append implements [journal.Journal].
+func (j *Journal) Append(recs []journal.Record, done func(error)) (uint64, error) {
+	return j.stage(recs, done)
+}
+
+// AppendLazy implements [journal.Journal].
+func (j *Journal) AppendLazy(recs []journal.Record) (uint64, error) { return j.stage(recs, nil) }
+
+func (j *Journal) stage(recs []journal.Record, done func(error)) (uint64, error) {
+	size := 0
+	for i := range recs {
+		if n := len(recs[i].Slot.App); n > 255 {
+			return 0, fmt.Errorf("journal: the app's name has %d bytes, the limit is 255", n)
+		}
+		size += 2 + len(recs[i].Slot.App) + binary.MaxVarintLen32 + len(recs[i].Body)
+	}
+	b := make([]byte, 0, size)
+	for i := range recs {
+		b = appendRecord(b, &recs[i])
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.err != nil:
+		return 0, j.err
+	case j.closed:
+		return 0, errors.New("journal: it is closed")
+	case len(b) > 0 && j.staged+int64(len(b)) > j.c.mayStage():
+		return 0, fmt.Errorf("%w: %d MiB wait for etcd", journal.ErrFull, j.staged>>20)
+	}
+	j.units = append(j.units, unit{uint64(len(recs)), b, done})
+	j.next += uint64(len(recs))
+	j.staged += int64(len(b))
+	if done != nil {
+		j.wanted++
+		j.c.wake()
+	} else if j.lazy == nil && len(recs) > 0 {
+		j.lazy = time.AfterFunc(lazyDelay, j.flushLazy)
+	}
+	return j.next - 1, nil
+}
+
+func (j *Journal) flushLazy() {
+	j.mu.Lock()
+	j.lazy = nil
+	if len(j.units) > 0 {
+		j.wanted++ // until the next batch is cut
+	}
+	j.mu.Unlock()
+	j.c.wake()
+}
+
+// take returns what the journal has for a transaction with room for so many
+// bytes. The cluster's mutex is held.
+func (j *Journal) take(room int) (cargo, int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		return cargo{}, 0
+	}
+	if j.now == nil {
+		j.cut()
+	}
+	b := j.now
+	if b == nil {
+		return cargo{}, 0
+	}
+	to, size := b.sent, 0
+	for to < len(b.parts) && size+len(b.parts[to]) <= room {
+		size += len(b.parts[to])
+		to++
+	}
+	if to == b.sent {
+		return cargo{}, 0 // it is the first of the next transaction's, which has room for a part
+	}
+	return cargo{j, b, b.parts[b.sent:to], to == len(b.parts)}, size
+}
+
+// cut makes a batch of staged units: as many as fit into one part, or one that
+// is larger. j.mu is held.
+func (j *Journal) cut() {
+	if j.wanted == 0 {
+		return
+	}
+	const room = maxPart - partHeader - binary.MaxVarintLen64
+	n, size, count := 0, 0, uint64(0)
+	for _, u := range j.units {
+		if size > 0 && size+len(u.b) > room {
+			break
+		}
+		n, size, count = n+1, size+len(u.b), count+u.n
+	}
+	units := j.units[:n:n]
+	j.units = j.units[n:]
+	if len(j.units) == 0 {
+		j.units, j.wanted = nil, 0
+	}
+	if count == 0 { // barriers, and all before them is durable
+		for _, u := range units {
+			j.settleLocked(u.done, nil)
+		}
+		j.tellLocked()
+		if len(j.units) > 0 {
+			j.cut()
+		}
+		return
+	}
+	body := make([]byte, 0, size+binary.MaxVarintLen64)
+	body = binary.AppendUvarint(body, count)
+	for _, u := range units {
+		body = append(body, u.b...)
+	}
+	b := &batch{first: j.end.next, units: units, bytes: int64(size)}
+	for piece := range slices.Chunk(body, maxPart-partHeader) {
+		p := part{epoch: uint64(j.epoch), before: j.end.bytes, body: piece}
+		b.parts = append(b.parts, nil)
+		p.last = len(b.parts)*(maxPart-partHeader) >= len(body)
+		b.parts[len(b.parts)-1] = p.encode()
+	}
+	j.end = head{j.end.next + count, j.end.bytes + uint64(len(body))}
+	b.after = j.end
+	j.now = b
+}
+
+// wrote notes that parts are in etcd.
+func (j *Journal) wrote(g cargo) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.now != g.b {
+		return
+	}
+	g.b.sent += len(g.parts)
+	if !g.final {
+		return
+	}
+	j.now = nil
+	j.staged -= g.b.bytes
+	for _, u := range g.b.units {
+		j.settleLocked(u.done, nil)
+	}
+	j.tellLocked()
+}
+
+// settleLocked puts an answer into line; tellLocked sends those in line on their way.
+func (j *Journal) settleLocked(done func(error), err error) {
+	if done != nil {
+		j.pending = append(j.pending, settlement{done, err})
+	}
+}
+
+// tellLocked has the answers given, in order and without any mutex: who is told
+// may append again.
+func (j *Journal) tellLocked() {
+	if j.closed && j.now == nil && len(j.units) == 0 && len(j.pending) == 0 && !j.telling {
+		j.settleClosedLocked()
+	}
+	if j.telling || len(j.pending) == 0 {
+		return
+	}
+	j.telling = true
+	j.c.wg.Go(func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		for len(j.pending) > 0 {
+			line := j.pending
+			j.pending = nil
+			j.mu.Unlock()
+			for _, s := range line {
+				s.done(s.err)
+			}
+			j.mu.Lock()
+		}
+		j.telling = false
+		j.tellLocked()
+	})
+}
+
+func (j *Journal) settleClosedLocked() {
+	select {
+	case <-j.settled:
+	default:
+		close(j.settled)
+	}
+}
+
+// lost is called when etcd has said that the lease is gone. If something is
+// being written, its transaction knows more: it may have been applied before.
+func (j *Journal) lost() {
+	j.mu.Lock()
+	writing := j.now != nil
+	j.mu.Unlock()
+	if !writing {
+		j.fail(j.c.fenced(j))
+	}
+}
+
+// fail ends the journal: its first error is final.
+func (j *Journal) fail(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		return
+	}
+	j.err = err
+	close(j.over)
+	j.c.log.Error("the journal has failed", "journal", j.name, "error", err)
+	if j.now != nil {
+		for _, u := range j.now.units {
+			j.settleLocked(u.done, err)
+		}
+	}
+	for _, u := range j.units {
+		j.settleLocked(u.done, err)
+	}
+	j.now, j.units, j.staged = nil, nil, 0
+	j.tellLocked()
+}
+
+// Next implements [journal.Journal].
+func (j *Journal) Next() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.next
+}
+
+// Room implements [journal.Journal]. It is what may still wait in memory, or
+// what etcd has room for, if that is less.
+func (j *Journal) Room() int64 {
+	j.mu.Lock()
+	staged := j.staged
+	j.mu.Unlock()
+	if j.c.full.Load() {
+		return 0
+	}
+	return max(0, min(maxStaged-staged, j.c.room.Load()-staged))
+}
+
+// Bytes implements [journal.Journal].
+func (j *Journal) Bytes() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return int64(j.end.bytes - min(j.mark.bytes, j.end.bytes))
+}
+
+// Close waits, for as long as the lease, until what is staged is durable, and
+// gives up the ownership: another server may take it at once. What could not
+// be written by then is lost to its callers, who are told so.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	if j.closed {
+		j.mu.Unlock()
+		<-j.settled
+		return nil
+	}
+	j.closed = true
+	if len(j.units) > 0 {
+		j.wanted++
+	}
+	j.tellLocked()
+	dead := j.err
+	j.mu.Unlock()
+	j.c.wake()
+	var late error
+	select {
+	case <-j.settled:
+	case <-time.After(j.c.cfg.Lease):
+		late = fmt.Errorf("journal: %s is closed before all of it is durable: etcd does not answer", j.name)
+		j.fail(late)
+		<-j.settled
+	}
+	j.c.forget(j)
+	if dead != nil {
+		return nil // its users know why
+	}
+	ctx, cancel := context.WithTimeout(j.c.ctx, j.c.patience())
+	defer cancel()
+	owner := j.c.key("o", j.name)
+	_, err := j.c.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(owner), "=", j.epoch)).
+		Then(clientv3.OpDelete(owner)).Commit()
+	if err != nil && late == nil {
+		j.c.log.Warn("the journal's ownership runs out by itself", "journal", j.name, "error", err)
+	}
+	j.mu.Lock()
+	if j.err == nil {
+		j.err = errors.New("journal: it is closed")
+		close(j.over)
+	}
+	j.mu.Unlock()
+	return late
+}
+
+func (c *Cluster) forget(j *Journal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.journals = slices.DeleteFunc(c.journals, func(x *Journal) bool { return x == j })
+}

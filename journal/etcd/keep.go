@@ -1,0 +1,326 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// trimStride is how many keys one transaction removes: more would keep etcd
+// from its other work.
+const trimStride = 1000
+
+// Trim implements [journal.Journal]. Records that a standby's disk does not
+// have yet stay: see [Cluster.Checkpoint].
+func (j *Journal) Trim(before uint64) error {
+	j.mu.Lock()
+	mark, end := j.mark, j.end
+	err := j.err
+	j.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(j.c.ctx, 10*j.c.patience())
+	defer cancel()
+	before, err = j.c.held(ctx, j.name, min(before, end.next))
+	if err != nil || before <= mark.next {
+		return err
+	}
+	begin, err := j.c.begin(ctx, j.name, mark, end)
+	if err != nil || before <= begin {
+		return err
+	}
+	first, err := j.c.batchOf(ctx, j.name, begin, before, end.next)
+	if err != nil || first <= mark.next {
+		return err
+	}
+	to := head{next: first, bytes: end.bytes}
+	if first < end.next {
+		if to.bytes, err = j.c.bytesBefore(ctx, j.name, first); err != nil {
+			return err
+		}
+	}
+	owner := j.c.key("o", j.name)
+	own := clientv3.Compare(clientv3.CreateRevision(owner), "=", j.epoch)
+	resp, err := j.c.client.Txn(ctx).If(own).Then(clientv3.OpPut(j.c.key("t", j.name), to.encode())).Commit()
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace): // deleting alone makes room; readers see where the keys begin
+	case err != nil:
+		return fmt.Errorf("trim the journal %s: %w", j.name, err)
+	case !resp.Succeeded:
+		err := j.c.fenced(j)
+		j.fail(err)
+		return err
+	}
+	if err := j.c.remove(ctx, j.name, own, first); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	j.mark = to
+	j.mu.Unlock()
+	return nil
+}
+
+// bytesBefore returns the size of the journal before the batch at a sequence.
+func (c *Cluster) bytesBefore(ctx context.Context, name string, seq uint64) (uint64, error) {
+	resp, err := c.client.Get(ctx, partKey(c.cfg.Prefix, name, seq, 0))
+	if err != nil {
+		return 0, fmt.Errorf("read the journal %s: %w", name, err)
+	}
+	if len(resp.Kvs) == 0 {
+		return 0, fmt.Errorf("the journal %s has no batch at %d, where one began: records are missing", name, seq)
+	}
+	p, err := decodePart(resp.Kvs[0].Value)
+	if err != nil {
+		return 0, fmt.Errorf("the journal %s: the batch at %d %w", name, seq, err)
+	}
+	return p.before, nil
+}
+
+// remove deletes the records before a batch.
+func (c *Cluster) remove(ctx context.Context, name string, own clientv3.Cmp, before uint64) error {
+	stop := partKey(c.cfg.Prefix, name, before, 0)
+	for {
+		key := c.cfg.Prefix + "j/" + name + "/"
+		resp, err := c.client.Get(ctx, key, clientv3.WithRange(stop), clientv3.WithCountOnly())
+		if err != nil {
+			return fmt.Errorf("trim the journal %s: %w", name, err)
+		}
+		if resp.Count == 0 {
+			return nil
+		}
+		end := stop
+		if resp.Count > trimStride {
+			first, err := c.client.Get(ctx, key, clientv3.WithRange(stop), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+			if err != nil {
+				return fmt.Errorf("trim the journal %s: %w", name, err)
+			}
+			if len(first.Kvs) == 1 {
+				seq, _, err := c.seqOf(name, first.Kvs[0].Key)
+				if err != nil {
+					return err
+				}
+				end = partKey(c.cfg.Prefix, name, seq+max(1, (before-seq)*trimStride/uint64(resp.Count)), 0)
+			}
+		}
+		txn, err := c.client.Txn(ctx).If(own).Then(clientv3.OpDelete(key, clientv3.WithRange(end))).Commit()
+		if err != nil {
+			return fmt.Errorf("trim the journal %s: %w", name, err)
+		}
+		if !txn.Succeeded {
+			return fmt.Errorf("trim the journal %s: %w", name, journalFenced)
+		}
+	}
+}
+
+// Checkpoint says that this server, a standby, has the records of a journal
+// before a sequence on its own disk: Trim leaves those from there on. It holds
+// as long as the server's lease; a standby that was away for longer begins with
+// a snapshot when it finds that it was trimmed.
+func (c *Cluster) Checkpoint(ctx context.Context, name string, before uint64) error {
+	l, err := c.grant(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = c.client.Put(ctx, c.key("f", name)+"/"+c.cfg.Server, strconv.FormatUint(before, 10), clientv3.WithLease(l.id))
+	if err != nil {
+		return fmt.Errorf("note a checkpoint of the journal %s: %w", name, err)
+	}
+	return nil
+}
+
+// held lowers a sequence to what every standby has.
+func (c *Cluster) held(ctx context.Context, name string, before uint64) (uint64, error) {
+	resp, err := c.client.Get(ctx, c.key("f", name)+"/", clientv3.WithPrefix())
+	if err != nil {
+		return 0, fmt.Errorf("ask etcd for the standbys of %s: %w", name, err)
+	}
+	for _, kv := range resp.Kvs {
+		n, err := strconv.ParseUint(string(kv.Value), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("the checkpoint %s is %q, which is no number", kv.Key, kv.Value)
+		}
+		before = min(before, n)
+	}
+	return before, nil
+}
+
+const (
+	quotaReserve  = 64 << 20 // of the quota, never counted as room
+	wastefulBytes = 32 << 20 // less than this is never worth a defragmentation
+)
+
+// upkeep looks after etcd until the cluster is closed.
+func (c *Cluster) upkeep() {
+	tick := time.NewTicker(c.cfg.Keep)
+	defer tick.Stop()
+	var old int64 // the revision at the last tick: watchers are past it by now
+	for {
+		select {
+		case <-tick.C:
+		case <-c.look:
+		case <-c.ctx.Done():
+			return
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, max(c.cfg.Keep, 30*time.Second))
+		if err := c.measure(ctx); err != nil {
+			cancel()
+			continue
+		}
+		if c.keeper(ctx) {
+			old = c.clean(ctx, old)
+		}
+		cancel()
+	}
+}
+
+func (c *Cluster) measureSoon() {
+	select {
+	case c.look <- struct{}{}:
+	default:
+	}
+}
+
+// member is what one member of etcd says of itself.
+type member struct {
+	endpoint string
+	leader   bool
+	size     int64 // of its file
+	used     int64 // of it
+}
+
+// statuses asks all endpoints, each for a short time. One answer is enough.
+func (c *Cluster) statuses(ctx context.Context) (found []member, revision int64, quota int64, alarms []string, err error) {
+	quota = c.cfg.Quota
+	for _, at := range c.client.Endpoints() {
+		ctx, cancel := context.WithTimeout(ctx, c.patience())
+		s, serr := c.client.Status(ctx, at)
+		cancel()
+		if serr != nil {
+			err = serr
+			continue
+		}
+		if s.DbSizeQuota > 0 {
+			quota = s.DbSizeQuota
+		}
+		found = append(found, member{at, s.Leader == s.Header.MemberId, s.DbSize, s.DbSizeInUse})
+		revision = max(revision, s.Header.Revision)
+		alarms = append(alarms, s.Errors...)
+	}
+	if len(found) > 0 {
+		err = nil
+	}
+	return found, revision, quota, alarms, err
+}
+
+// measure finds out how much room there is.
+func (c *Cluster) measure(ctx context.Context) error {
+	found, _, quota, _, err := c.statuses(ctx)
+	if err != nil {
+		return err
+	}
+	room := quota
+	for _, m := range found {
+		room = min(room, quota-m.size)
+	}
+	c.room.Store(max(0, room-min(quotaReserve, quota/8)))
+	return nil
+}
+
+// keeper reports whether this server is the one that cleans. When etcd takes
+// nothing because it is full, and nobody is, everybody does: it bears that.
+func (c *Cluster) keeper(ctx context.Context) bool {
+	key := c.cfg.Prefix + "keeper"
+	o, ok, err := c.owner(ctx, key)
+	if err != nil || ok && o.Server != c.cfg.Server {
+		return false
+	}
+	l, err := c.grant(ctx)
+	if err == nil {
+		_, err = c.campaign(ctx, key, l)
+	}
+	return err == nil || errors.Is(err, rpctypes.ErrNoSpace)
+}
+
+// clean compacts etcd's history up to a revision, gives unused space back, and
+// lifts the alarm when that has made room. It returns the revision of now.
+func (c *Cluster) clean(ctx context.Context, old int64) int64 {
+	found, revision, quota, alarms, err := c.statuses(ctx)
+	if err != nil {
+		return old
+	}
+	if len(alarms) > 0 { // every revision that can be given up counts
+		old = revision
+	}
+	if old > 0 {
+		_, err := c.client.Compact(ctx, old, clientv3.WithCompactPhysical())
+		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+			c.log.Warn("compact etcd", "error", err)
+		}
+		found, _, _, _, err = c.statuses(ctx)
+		if err != nil {
+			return old
+		}
+	}
+	// The leader comes last: while a member is at it, it does nothing else.
+	slices.SortStableFunc(found, func(a, b member) int { return boolInt(a.leader) - boolInt(b.leader) })
+	roomy := true
+	for _, m := range found {
+		if wasteful(m, quota) {
+			c.log.Info("etcd is defragmented", "endpoint", m.endpoint, "bytes", m.size, "used", m.used)
+			if _, err := c.client.Defragment(ctx, m.endpoint); err != nil {
+				c.log.Warn("defragment etcd", "endpoint", m.endpoint, "error", err)
+			}
+			m.size = m.used
+		}
+		roomy = roomy && m.size < quota/10*9
+	}
+	if slices.ContainsFunc(alarms, isNoSpace) && roomy {
+		c.disarm(ctx)
+	}
+	return revision
+}
+
+// wasteful says whether a member's file should be written anew: the quota
+// counts the file, not what is used of it.
+func wasteful(m member, quota int64) bool {
+	free := m.size - m.used
+	return m.size > quota/2 && free > m.size/2 || m.size > quota/10*8 && free > min(wastefulBytes, quota/4)
+}
+
+func (c *Cluster) disarm(ctx context.Context) {
+	list, err := c.client.AlarmList(ctx)
+	if err != nil {
+		return
+	}
+	for _, a := range list.Alarms {
+		if a.Alarm != pb.AlarmType_NOSPACE {
+			continue
+		}
+		if _, err := c.client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: a.MemberID, Alarm: a.Alarm}); err != nil {
+			c.log.Warn("lift etcd's alarm", "error", err)
+			return
+		}
+		c.log.Info("etcd has room again")
+	}
+	c.full.Store(false)
+	_ = c.measure(ctx) // the next tick does it otherwise
+	c.wake()
+}
+
+func isNoSpace(alarm string) bool { return strings.Contains(alarm, pb.AlarmType_NOSPACE.String()) }
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

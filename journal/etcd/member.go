@@ -1,0 +1,291 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// MemberConfig is for an etcd inside this process.
+type MemberConfig struct {
+	Name   string // of the member: the server's id
+	Dir    string // for its files
+	Client string // URL at which servers reach it
+	Peer   string // URL at which the other members reach it
+	// Where to listen, if that is another address than the one at which others
+	// reach it; default Client and Peer.
+	ListenClient, ListenPeer string
+	// Members are the peer URLs of the first members by name, this one's among
+	// them; nil: it is alone. They count when Dir is new; after that etcd knows.
+	Members map[string]string
+	// Join are client URLs of a cluster that runs: when Dir is new, the member is
+	// added to it. Not together with Members.
+	Join  []string
+	Token string // of the cluster, so that two never mix; default "wheelwork"
+
+	// Certificates of the member, towards clients and members: both have to show
+	// one of the same authority. "": no TLS, on this machine only.
+	Cert, Key, CA string
+
+	Quota     int64         // bytes of the database; default 8 GiB
+	Heartbeat time.Duration // default 100 ms
+	Election  time.Duration // default ten heartbeats
+	NoSync    bool          // a crash of the machine loses what was acknowledged: for tests
+	Logger    *slog.Logger  // default: discard
+}
+
+// Member is an etcd inside this process.
+type Member struct {
+	etcd   *embed.Etcd
+	client string
+}
+
+// addresses of a member.
+type addresses struct{ client, peer, listenClient, listenPeer *url.URL }
+
+func (c *MemberConfig) check() (a addresses, err error) {
+	if !validName(c.Name) {
+		return a, fmt.Errorf("etcd: %q is no member's name: 1 to 200 letters, digits and . _ - ~ are", c.Name)
+	}
+	if len(c.Members) > 0 && len(c.Join) > 0 {
+		return a, errors.New("etcd: a member begins a cluster or joins one, not both")
+	}
+	if at, ok := c.Members[c.Name]; len(c.Members) > 0 && (!ok || at != c.Peer) {
+		return a, fmt.Errorf("etcd: the members of the cluster do not include %s=%s", c.Name, c.Peer)
+	}
+	secure := c.Cert != ""
+	if secure != (c.Key != "") || secure != (c.CA != "") {
+		return a, errors.New("etcd: TLS takes a certificate, its key and the authority: give all three or none")
+	}
+	for _, x := range []struct {
+		to *(*url.URL)
+		s  string
+	}{
+		{&a.client, c.Client},
+		{&a.peer, c.Peer},
+		{&a.listenClient, cmp.Or(c.ListenClient, c.Client)},
+		{&a.listenPeer, cmp.Or(c.ListenPeer, c.Peer)},
+	} {
+		if *x.to, err = c.address(x.s, secure); err != nil {
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+// address reads a URL. Beyond this machine there is no etcd without TLS: who
+// reaches it can write everything.
+func (c *MemberConfig) address(s string, secure bool) (*url.URL, error) {
+	u, err := url.Parse(s)
+	want := "http"
+	if secure {
+		want = "https"
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("etcd: %q is no URL: %w", s, err)
+	case u.Scheme != want || u.Port() == "" || strings.Trim(u.Path, "/") != "":
+		return nil, fmt.Errorf("etcd: %q is not %s://HOST:PORT", s, want)
+	case !secure && !loopback(u.Hostname()):
+		return nil, fmt.Errorf("etcd: %s is not on this machine: TLS is required, give a certificate, its key and the authority", s)
+	}
+	return u, nil
+}
+
+func loopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
+}
+
+// tlsConfig is how the member's process speaks to other members as a client.
+func (c *MemberConfig) tlsConfig() (*tls.Config, error) {
+	if c.Cert == "" {
+		return nil, nil
+	}
+	return ClientTLS(c.Cert, c.Key, c.CA)
+}
+
+// ClientTLS reads the files with which a server shows who it is to etcd, and
+// checks etcd.
+func ClientTLS(cert, key, ca string) (*tls.Config, error) {
+	info := transport.TLSInfo{CertFile: cert, KeyFile: key, TrustedCAFile: ca}
+	conf, err := info.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the certificates towards etcd: %w", err)
+	}
+	return conf, nil
+}
+
+// Start starts a member and waits until it serves: until a majority of the
+// members is there, or ctx ends.
+func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
+	at, err := cfg.check()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	e := embed.NewConfig()
+	e.Name, e.Dir = cfg.Name, filepath.Clean(cfg.Dir)
+	e.ListenClientUrls, e.AdvertiseClientUrls = []url.URL{*at.listenClient}, []url.URL{*at.client}
+	e.ListenPeerUrls, e.AdvertisePeerUrls = []url.URL{*at.listenPeer}, []url.URL{*at.peer}
+	e.InitialCluster = cfg.Name + "=" + cfg.Peer
+	if len(cfg.Members) > 0 {
+		e.InitialCluster = memberList(cfg.Members)
+	}
+	e.InitialClusterToken = cmp.Or(cfg.Token, "wheelwork")
+	if cfg.Cert != "" {
+		info := transport.TLSInfo{CertFile: cfg.Cert, KeyFile: cfg.Key, TrustedCAFile: cfg.CA, ClientCertAuth: true}
+		e.ClientTLSInfo, e.PeerTLSInfo = info, info
+	}
+	e.QuotaBackendBytes = cmp.Or(cfg.Quota, 8<<30)
+	beat := cmp.Or(cfg.Heartbeat, 100*time.Millisecond)
+	election := cmp.Or(cfg.Election, 10*beat)
+	e.TickMs, e.ElectionMs = uint(beat.Milliseconds()), uint(election.Milliseconds())
+	e.UnsafeNoFsync = cfg.NoSync
+	// A history is compacted by the servers, which know who follows it.
+	e.AutoCompactionRetention = "0"
+	e.EnableGRPCGateway = false
+	e.LogLevel = "error"
+	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(cfg.Logger))
+	if len(cfg.Join) > 0 && !cfg.begun() {
+		if e.InitialCluster, err = cfg.join(ctx); err != nil {
+			return nil, err
+		}
+		e.ClusterState = embed.ClusterStateFlagExisting
+	}
+	started, err := embed.StartEtcd(e)
+	if err != nil {
+		return nil, fmt.Errorf("start etcd in %s: %w", cfg.Dir, err)
+	}
+	select {
+	case <-started.Server.ReadyNotify():
+		return &Member{started, cfg.Client}, nil
+	case err = <-started.Err():
+	case <-started.Server.StopNotify():
+		err = errors.New("it stopped by itself: see its log")
+	case <-ctx.Done():
+		err = fmt.Errorf("a majority of its members is not there: %w", ctx.Err())
+	}
+	started.Server.HardStop() // a member that never had a leader cannot stop in order
+	started.Close()
+	return nil, fmt.Errorf("start etcd in %s: %w", cfg.Dir, err)
+}
+
+func memberList(m map[string]string) string {
+	var list []string
+	for name, at := range m {
+		list = append(list, name+"="+at)
+	}
+	slices.Sort(list)
+	return strings.Join(list, ",")
+}
+
+// begun says whether the directory has a member's files: then they say who the
+// other members are.
+func (c *MemberConfig) begun() bool {
+	_, err := os.Stat(filepath.Join(c.Dir, "member", "wal"))
+	return err == nil
+}
+
+// join adds the member to the cluster and returns the list of all members. If
+// it was added before, by a start that did not come to its end, that holds. If
+// it was one that ran, its files are lost, and with them all that it promised
+// to the others: it is taken out first.
+func (c *MemberConfig) join(ctx context.Context) (string, error) {
+	at := strings.Join(c.Join, ", ")
+	secure, err := c.tlsConfig()
+	if err != nil {
+		return "", err
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.Join, TLS: secure, DialTimeout: 5 * time.Second, Logger: bridge(c.Logger)})
+	if err != nil {
+		return "", fmt.Errorf("join the cluster at %s: %w", at, err)
+	}
+	defer client.Close() //nolint:errcheck // nothing is under way
+	list, err := client.MemberList(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask the cluster at %s for its members: %w", at, err)
+	}
+	members := list.Members
+	self := slices.IndexFunc(members, func(m *pb.Member) bool { return slices.Contains(m.PeerURLs, c.Peer) })
+	if self >= 0 && members[self].Name != "" {
+		err := patiently(ctx, func() error {
+			_, err := client.MemberRemove(ctx, members[self].ID)
+			return err
+		})
+		if err != nil {
+			return "", fmt.Errorf("take this member, whose files are lost, out of the cluster at %s: %w", at, err)
+		}
+		self = -1
+	}
+	if self < 0 {
+		err := patiently(ctx, func() error {
+			added, err := client.MemberAdd(ctx, []string{c.Peer})
+			if err == nil {
+				members = added.Members
+			}
+			return err
+		})
+		if err != nil {
+			return "", fmt.Errorf("join the cluster at %s: %w", at, err)
+		}
+	}
+	all := map[string]string{}
+	for _, m := range members {
+		name := m.Name
+		if slices.Contains(m.PeerURLs, c.Peer) {
+			name = c.Name
+		}
+		if name == "" || len(m.PeerURLs) == 0 {
+			return "", fmt.Errorf("the cluster at %s has a member that was added and never started (%v): start it, or remove it, first", at, m.PeerURLs)
+		}
+		all[name] = m.PeerURLs[0]
+	}
+	return memberList(all), nil
+}
+
+// patiently repeats a change of the members while etcd says that they have not
+// been in touch for long enough to bear it.
+func patiently(ctx context.Context, change func() error) error {
+	for {
+		err := change()
+		if !errors.Is(err, rpctypes.ErrUnhealthy) {
+			return err
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// Client returns the URL at which the member serves.
+func (m *Member) Client() string { return m.client }
+
+// Failed tells the error that ended the member.
+func (m *Member) Failed() <-chan error { return m.etcd.Err() }
+
+// Close stops the member.
+func (m *Member) Close() error {
+	m.etcd.Close()
+	return nil
+}

@@ -1,0 +1,263 @@
+package etcd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Owner is who owns a journal.
+type Owner struct {
+	Server  string `json:"server"`
+	Address string `json:"address,omitempty"`
+	Epoch   uint64 `json:"-"`
+}
+
+// OwnedError says that a journal has another owner.
+type OwnedError struct {
+	Journal string
+	Owner   Owner
+}
+
+func (e *OwnedError) Error() string {
+	return fmt.Sprintf("the journal %s is owned by the server %s at %s", e.Journal, e.Owner.Server, e.Owner.Address)
+}
+
+// Own takes a journal that has no owner, and makes it when it is new. If it has
+// another owner the error is an [OwnedError]: see [Cluster.Free]. An ownership
+// that this server's last process left behind is replaced at once.
+func (c *Cluster) Own(ctx context.Context, name string) (*Journal, error) {
+	if !validName(name) {
+		return nil, fmt.Errorf("%q is no journal's name: 1 to 200 letters, digits and . _ - ~ are", name)
+	}
+	c.mu.Lock()
+	for _, j := range c.journals {
+		if j.name == name && j.Err() == nil {
+			c.mu.Unlock()
+			return nil, fmt.Errorf("this server has the journal %s already", name)
+		}
+	}
+	c.mu.Unlock()
+	l, err := c.grant(ctx)
+	if err != nil {
+		return nil, err
+	}
+	epoch, err := c.campaign(ctx, c.key("o", name), l)
+	if err != nil {
+		if held := (*OwnedError)(nil); errors.As(err, &held) {
+			held.Journal = name
+		}
+		return nil, err
+	}
+	j, err := c.open(ctx, name, epoch, l)
+	if err != nil {
+		_, _ = c.client.Delete(context.WithoutCancel(ctx), c.key("o", name)) // otherwise the lease does it
+		return nil, err
+	}
+	return j, nil
+}
+
+// campaign makes a key of this server, under its lease, and returns the key's
+// create revision.
+func (c *Cluster) campaign(ctx context.Context, key string, l *lease) (int64, error) {
+	value, err := json.Marshal(Owner{Server: c.cfg.Server, Address: c.cfg.Address})
+	if err != nil {
+		return 0, err
+	}
+	for {
+		resp, err := c.client.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+			Then(clientv3.OpPut(key, string(value), clientv3.WithLease(l.id))).
+			Else(clientv3.OpGet(key)).Commit()
+		switch {
+		case errors.Is(err, rpctypes.ErrLeaseNotFound):
+			return 0, fmt.Errorf("the server's lease ran out before it owned anything: try again: %w", err)
+		case err != nil:
+			return 0, fmt.Errorf("ask etcd for the ownership: %w", err)
+		case resp.Succeeded:
+			return resp.Header.Revision, nil
+		}
+		kvs := resp.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 {
+			continue
+		}
+		holder, err := decodeOwner(kvs[0].Value, kvs[0].CreateRevision)
+		if err != nil {
+			return 0, err
+		}
+		switch {
+		case holder.Server != c.cfg.Server:
+			return 0, &OwnedError{Owner: holder}
+		case clientv3.LeaseID(kvs[0].Lease) == l.id: // the answer to an attempt was lost
+			return kvs[0].CreateRevision, nil
+		}
+		_, err = c.client.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(key), "=", kvs[0].CreateRevision)).
+			Then(clientv3.OpDelete(key)).Commit()
+		if err != nil {
+			return 0, fmt.Errorf("end the ownership of this server's last process: %w", err)
+		}
+	}
+}
+
+func decodeOwner(b []byte, epoch int64) (Owner, error) {
+	o := Owner{}
+	if err := json.Unmarshal(b, &o); err != nil || o.Server == "" {
+		return o, fmt.Errorf("etcd says that %q is an owner, which names no server", b)
+	}
+	o.Epoch = uint64(epoch)
+	return o, nil
+}
+
+// open reads where the journal stands and removes what its last owner did not
+// bring to an end.
+func (c *Cluster) open(ctx context.Context, name string, epoch int64, l *lease) (*Journal, error) {
+	j := &Journal{
+		c: c, name: name, epoch: epoch, lease: l,
+		over: make(chan struct{}), settled: make(chan struct{}),
+	}
+	var err error
+	if j.end, j.mark, err = c.position(ctx, name); err != nil {
+		return nil, err
+	}
+	j.next = j.end.next
+	owner := c.key("o", name)
+	resp, err := c.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(owner), "=", epoch)).
+		Then(clientv3.OpDelete(partKey(c.cfg.Prefix, name, j.end.next, 0), clientv3.WithRange(c.endOf(name)))).Commit()
+	if err != nil {
+		return nil, fmt.Errorf("tidy the end of the journal %s: %w", name, err)
+	}
+	if !resp.Succeeded {
+		return nil, c.fenced(j)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-l.gone:
+		return nil, c.fenced(j)
+	default:
+	}
+	c.journals = append(c.journals, j)
+	return j, nil
+}
+
+// endOf is the key behind the last record a journal can have.
+func (c *Cluster) endOf(name string) string {
+	return clientv3.GetPrefixRangeEnd(c.cfg.Prefix + "j/" + name + "/")
+}
+
+// position reads the head and the mark of a journal, as of one moment.
+func (c *Cluster) position(ctx context.Context, name string) (end, mark head, err error) {
+	end, mark = head{next: 1}, head{next: 1}
+	resp, err := c.client.Txn(ctx).Then(clientv3.OpGet(c.key("h", name)), clientv3.OpGet(c.key("t", name))).Commit()
+	if err != nil {
+		return end, mark, fmt.Errorf("ask etcd where the journal %s stands: %w", name, err)
+	}
+	for i, h := range []*head{&end, &mark} {
+		if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) == 1 {
+			if *h, err = decodeHead(kvs[0].Value); err != nil {
+				return end, mark, fmt.Errorf("the journal %s: %w", name, err)
+			}
+		}
+	}
+	if mark.next > end.next {
+		return end, mark, fmt.Errorf("the journal %s was trimmed up to %d and ends before %d: it was changed by somebody else than a server", name, mark.next, end.next)
+	}
+	return end, mark, nil
+}
+
+// Owner returns who owns a journal; ok is false when nobody does.
+func (c *Cluster) Owner(ctx context.Context, name string) (o Owner, ok bool, err error) {
+	return c.owner(ctx, c.key("o", name))
+}
+
+func (c *Cluster) owner(ctx context.Context, key string) (o Owner, ok bool, err error) {
+	resp, err := c.client.Get(ctx, key)
+	if err != nil {
+		return o, false, fmt.Errorf("ask etcd for the owner of %s: %w", key, err)
+	}
+	if len(resp.Kvs) == 0 {
+		return o, false, nil
+	}
+	o, err = decodeOwner(resp.Kvs[0].Value, resp.Kvs[0].CreateRevision)
+	return o, err == nil, err
+}
+
+// Depose ends the ownership of a journal, whoever has it, as the end of its lease
+// would: the owner finds that it is fenced. It is for people and for tests: a
+// server that is stopped keeps its journals for its lease, and no longer.
+func (c *Cluster) Depose(ctx context.Context, name string) error {
+	if _, err := c.client.Delete(ctx, c.key("o", name)); err != nil {
+		return fmt.Errorf("end the ownership of %s: %w", name, err)
+	}
+	return nil
+}
+
+// Free waits until a journal has no owner.
+func (c *Cluster) Free(ctx context.Context, name string) error {
+	key := c.key("o", name)
+	for {
+		resp, err := c.client.Get(ctx, key)
+		if err != nil {
+			return fmt.Errorf("ask etcd for the owner of %s: %w", name, err)
+		}
+		if len(resp.Kvs) == 0 {
+			return nil
+		}
+		if err := c.await(ctx, key, resp.Header.Revision+1); err != nil {
+			return err
+		}
+	}
+}
+
+// await returns at the next change of a key, or when it makes sense to look again.
+func (c *Cluster) await(ctx context.Context, key string, from int64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for resp := range c.client.Watch(clientv3.WithRequireLeader(ctx), key, clientv3.WithRev(from)) {
+		if len(resp.Events) > 0 || resp.Err() != nil {
+			break
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Owners calls fn with all owners by journal, now and whenever one changes,
+// until ctx ends. An error means that nothing is known from then on.
+func (c *Cluster) Owners(ctx context.Context, fn func(map[string]Owner)) error {
+	prefix := c.key("o", "")
+	for {
+		resp, err := c.client.Get(ctx, prefix, clientv3.WithPrefix())
+		if err != nil {
+			return fmt.Errorf("ask etcd for the owners: %w", err)
+		}
+		owners := map[string]Owner{}
+		for _, kv := range resp.Kvs {
+			o, err := decodeOwner(kv.Value, kv.CreateRevision)
+			if err != nil {
+				return err
+			}
+			owners[strings.TrimPrefix(string(kv.Key), prefix)] = o
+		}
+		fn(owners)
+		inner, cancel := context.WithCancel(ctx)
+		for w := range c.client.Watch(clientv3.WithRequireLeader(inner), prefix, clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1)) {
+			if len(w.Events) > 0 || w.Err() != nil {
+				break
+			}
+		}
+		cancel()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}

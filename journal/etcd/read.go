@@ -1,0 +1,270 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/wheelworkhq/wheelwork/journal"
+)
+
+// Fn is told of a record. The body is valid until it returns.
+type Fn = func(seq uint64, slot journal.Slot, body []byte) error
+
+const (
+	pageBytes = 8 << 20 // of a page of keys, about
+	maxPage   = 1000
+)
+
+// Read implements [journal.Journal].
+func (j *Journal) Read(from uint64, fn func(uint64, journal.Slot, []byte) error) error {
+	_, _, err := j.c.read(j.c.ctx, j.name, from, fn)
+	return err
+}
+
+// Follow implements [journal.Follower].
+func (j *Journal) Follow(ctx context.Context, from uint64, fn func(uint64, journal.Slot, []byte) error) error {
+	return j.c.Follow(ctx, j.name, from, fn)
+}
+
+// Read calls fn for every durable record of a journal, owned or not, from a
+// sequence on.
+func (c *Cluster) Read(ctx context.Context, name string, from uint64, fn Fn) error {
+	_, _, err := c.read(ctx, name, from, fn)
+	return err
+}
+
+// read returns the sequence behind the last record, and etcd's revision at
+// which there was nothing after it.
+func (c *Cluster) read(ctx context.Context, name string, from uint64, fn Fn) (next uint64, revision int64, err error) {
+	end, mark, err := c.position(ctx, name)
+	if err != nil {
+		return from, 0, err
+	}
+	begin, err := c.begin(ctx, name, mark, end)
+	switch {
+	case err != nil:
+		return from, 0, err
+	case from < begin:
+		return from, 0, fmt.Errorf("%w: %s begins at %d, %d was asked for", journal.ErrTrimmed, name, begin, from)
+	case from > end.next:
+		return from, 0, fmt.Errorf("the journal %s ends before %d, %d was asked for: the disk is of another cluster, or the cluster was restored from a backup", name, end.next, from)
+	}
+	at, err := c.batchOf(ctx, name, begin, from, end.next)
+	if err != nil {
+		return from, 0, err
+	}
+	r := reader{name: name, next: at, from: from, fn: fn}
+	limit := int64(4)
+	key, stop := partKey(c.cfg.Prefix, name, at, 0), c.endOf(name)
+	for {
+		resp, err := c.client.Get(ctx, key, clientv3.WithRange(stop), clientv3.WithLimit(limit))
+		if err != nil {
+			return r.next, 0, fmt.Errorf("read the journal %s: %w", name, err)
+		}
+		size := 0
+		for _, kv := range resp.Kvs {
+			size += len(kv.Value)
+			if err := c.put(&r, kv); err != nil {
+				return r.next, 0, c.explain(ctx, name, r.next, err)
+			}
+			key = string(kv.Key) + "\x00"
+		}
+		if !resp.More {
+			return r.next, resp.Header.Revision, nil
+		}
+		limit = max(1, min(maxPage, pageBytes*limit/int64(max(size, 1))))
+	}
+}
+
+// explain looks whether what misses was trimmed while it was read.
+func (c *Cluster) explain(ctx context.Context, name string, next uint64, err error) error {
+	if gap := (*gapError)(nil); errors.As(err, &gap) {
+		if end, mark, perr := c.position(ctx, name); perr == nil {
+			if begin, berr := c.begin(ctx, name, mark, end); berr == nil && begin > next {
+				return fmt.Errorf("%w: %s begins at %d now", journal.ErrTrimmed, name, begin)
+			}
+		}
+	}
+	return err
+}
+
+// begin returns the sequence of the first record that is left. Keys below the
+// mark do not count; and where etcd had no room for the mark, the keys that are
+// left say it.
+func (c *Cluster) begin(ctx context.Context, name string, mark, end head) (uint64, error) {
+	resp, err := c.client.Get(ctx, partKey(c.cfg.Prefix, name, mark.next, 0),
+		clientv3.WithRange(partKey(c.cfg.Prefix, name, end.next, 0)), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	if err != nil {
+		return 0, fmt.Errorf("read the journal %s: %w", name, err)
+	}
+	if len(resp.Kvs) == 0 {
+		return end.next, nil
+	}
+	seq, _, err := c.seqOf(name, resp.Kvs[0].Key)
+	return seq, err
+}
+
+// batchOf returns the sequence at which the batch with a record begins, for
+// first ≤ seq ≤ end. etcd can only be asked for the first key from somewhere
+// on, so it is looked for by halves; mostly seq is a beginning.
+func (c *Cluster) batchOf(ctx context.Context, name string, first, seq, end uint64) (uint64, error) {
+	// A batch begins at low, which is ≤ seq; none begins in [high, seq].
+	low, high := first, seq+1
+	step := uint64(1)
+	for low+1 < high {
+		var mid uint64
+		if high > step && high-step > low {
+			mid = high - step // the answer is near seq: batches are short
+			step *= 4
+		} else {
+			mid = low + (high-low)/2
+		}
+		resp, err := c.client.Get(ctx, partKey(c.cfg.Prefix, name, mid, 0),
+			clientv3.WithRange(c.endOf(name)), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+		if err != nil {
+			return 0, fmt.Errorf("look for record %d of the journal %s: %w", seq, name, err)
+		}
+		found := end
+		if len(resp.Kvs) == 1 {
+			if found, _, err = c.seqOf(name, resp.Kvs[0].Key); err != nil {
+				return 0, err
+			}
+		}
+		if found <= seq {
+			low = found
+		} else {
+			high = mid
+		}
+	}
+	return low, nil
+}
+
+func (c *Cluster) seqOf(name string, key []byte) (uint64, int, error) {
+	return parseKey(string(key[min(len(key), len(c.cfg.Prefix)+len("j/")+len(name)+1):]))
+}
+
+func (c *Cluster) put(r *reader, kv *mvccpb.KeyValue) error {
+	seq, index, err := c.seqOf(r.name, kv.Key)
+	if err != nil {
+		return err
+	}
+	return r.put(seq, index, kv.Value)
+}
+
+// reader turns the parts of a journal, in order, into records.
+type reader struct {
+	name string
+	next uint64 // the sequence of the next batch
+	from uint64 // records before are not told
+	fn   Fn
+	a    assembler
+}
+
+type gapError struct {
+	name       string
+	next, have uint64
+}
+
+func (e *gapError) Error() string {
+	return fmt.Sprintf("the journal %s has a batch at %d where %d is next: records are missing", e.name, e.have, e.next)
+}
+
+func (r *reader) put(seq uint64, index int, value []byte) error {
+	if seq != r.next {
+		return &gapError{r.name, r.next, seq}
+	}
+	p, err := decodePart(value)
+	if err != nil {
+		return fmt.Errorf("the journal %s: part %d of the batch at %d %w", r.name, index, seq, err)
+	}
+	whole, err := r.a.add(seq, index, p)
+	if err != nil {
+		return fmt.Errorf("the journal %s: %w", r.name, err)
+	}
+	if !whole {
+		return nil
+	}
+	var told error
+	n, err := decodeBatch(r.a.body, func(i uint64, slot journal.Slot, body []byte) error {
+		if seq+i < r.from {
+			return nil
+		}
+		told = r.fn(seq+i, slot, body)
+		return told
+	})
+	switch {
+	case told != nil:
+		return told
+	case err != nil:
+		return fmt.Errorf("the journal %s: the batch at %d %w", r.name, seq, err)
+	}
+	r.next = seq + n
+	return nil
+}
+
+// Follow calls fn for every durable record of a journal from a sequence on, and
+// for each that becomes durable later, until ctx ends or fn fails. What was not
+// brought to an end by its owner is not told. While etcd is out of reach it waits.
+func (c *Cluster) Follow(ctx context.Context, name string, from uint64, fn Fn) error {
+	for {
+		next, revision, err := c.read(ctx, name, from, fn)
+		from = max(from, next)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && !passing(err):
+			return err
+		case err != nil:
+			c.log.Warn("etcd does not answer a standby", "journal", name, "error", err)
+			c.pause(maxPause)
+			continue
+		}
+		if from, err = c.watch(ctx, name, from, revision, fn); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// passing says whether an error is of the way to etcd, not of what is there.
+func passing(err error) bool {
+	code := status.Code(err)
+	if e := (rpctypes.EtcdError{}); errors.As(err, &e) {
+		code = e.Code()
+	}
+	return code == codes.Unavailable || errors.Is(err, context.DeadlineExceeded) || clientv3.IsConnCanceled(err)
+}
+
+// watch tells of what comes after a revision. It returns without an error when
+// the journal has to be read again: the history that it needs is compacted, or
+// the way to etcd broke.
+func (c *Cluster) watch(ctx context.Context, name string, next uint64, revision int64, fn Fn) (uint64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := reader{name: name, next: next, from: next, fn: fn}
+	prefix := c.cfg.Prefix + "j/" + name + "/"
+	changes := c.client.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1), clientv3.WithFilterDelete())
+	for resp := range changes {
+		if resp.Err() != nil {
+			return r.next, nil
+		}
+		for _, e := range resp.Events {
+			if err := c.put(&r, e.Kv); err != nil {
+				if gap := (*gapError)(nil); errors.As(err, &gap) {
+					return r.next, nil // read again: it says what is wrong, if anything is
+				}
+				return r.next, err
+			}
+		}
+	}
+	return r.next, nil
+}

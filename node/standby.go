@@ -1,0 +1,202 @@
+package node
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/journal"
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/sched"
+)
+
+// EtcdConfig is for servers that share a journal: one of them works, the others
+// stand by and take over when it is lost.
+type EtcdConfig struct {
+	Endpoints     []string // of etcd; none: the journal is on this server's disk
+	Group         string   // the servers that share one journal; default "main"
+	Cert, Key, CA string   // with which the server shows itself to etcd and checks it; "": no TLS, on this machine only
+}
+
+const (
+	// catchUpEvery is how far behind a standby may be.
+	catchUpEvery = 2 * time.Second
+	// standbyAgain is the pause after an attempt that etcd did not answer.
+	standbyAgain = time.Second
+)
+
+// standby is a server until it owns its group's journal.
+type standby struct {
+	cluster *etcd.Cluster
+	group   string
+	cfg     sched.Config
+	token   string // of members
+	caCert  string
+	log     *slog.Logger
+}
+
+// joinGroup connects to etcd.
+func joinGroup(ctx context.Context, cfg ServerConfig, id string, log *slog.Logger) (*etcd.Cluster, error) {
+	address := cmp.Or(cfg.Advertise, cfg.Listen)
+	if _, port, err := net.SplitHostPort(address); err != nil || port == "0" {
+		return nil, fmt.Errorf("servers that share a journal tell each other where they are: give --listen a port, or --advertise HOST:PORT, instead of %q", address)
+	}
+	var secure *tls.Config
+	if cfg.Etcd.Cert != "" || cfg.Etcd.Key != "" || cfg.Etcd.CA != "" {
+		var err error
+		if secure, err = etcd.ClientTLS(cfg.Etcd.Cert, cfg.Etcd.Key, cfg.Etcd.CA); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return etcd.Connect(ctx, etcd.Config{Endpoints: cfg.Etcd.Endpoints, Server: id, Address: address, TLS: secure, Logger: log})
+}
+
+// wait stands by until the journal is this server's. Meanwhile it keeps its
+// store near the journal's end, and the modules' code on its disk.
+func (s *standby) wait(ctx context.Context) (*etcd.Journal, error) {
+	said := ""
+	for {
+		j, err := s.cluster.Own(ctx, s.group)
+		var held *etcd.OwnedError
+		switch {
+		case err == nil:
+			s.log.Info("this server works now", "group", s.group, "epoch", j.Epoch())
+			return j, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !errors.As(err, &held):
+			s.log.Warn("etcd did not answer a standby", "error", err)
+			if !pause(ctx, standbyAgain) {
+				return nil, ctx.Err()
+			}
+			continue
+		}
+		if said != held.Owner.Server {
+			said = held.Owner.Server
+			s.log.Info("this server stands by", "group", s.group, "owner", held.Owner.Server, "address", held.Owner.Address)
+		}
+		if err := s.untilFree(ctx, held.Owner); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// untilFree catches up again and again until the owner is gone.
+func (s *standby) untilFree(ctx context.Context, owner etcd.Owner) error {
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	free := make(chan struct{})
+	go func() {
+		defer close(free)
+		if err := s.cluster.Free(waiting, s.group); err != nil && waiting.Err() == nil {
+			pause(waiting, standbyAgain) // etcd does not answer: look again
+		}
+	}()
+	defer func() { stop(); <-free }()
+	tick := time.NewTicker(catchUpEvery)
+	defer tick.Stop()
+	for {
+		if err := s.catchUp(ctx, owner); err != nil {
+			return err
+		}
+		select {
+		case <-free:
+			return ctx.Err()
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *standby) catchUp(ctx context.Context, owner etcd.Owner) error {
+	// It is not to be trimmed away while it is read.
+	if err := s.cluster.Checkpoint(ctx, s.group, s.cfg.Store.Applied()+1); err != nil {
+		s.log.Warn("a standby could not say where it is", "error", err)
+		return ctx.Err()
+	}
+	cfg := s.cfg
+	cfg.Journal = s.cluster.View(ctx, s.group)
+	cfg.Logger = nil // it happens all the time
+	at, err := sched.CatchUp(cfg)
+	switch {
+	case errors.Is(err, journal.ErrTrimmed):
+		return fmt.Errorf("this server was away for so long that the journal does not reach back to what is on its disk: stop another standby, copy its data directory without the file server-id, and start both: %w", err)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		s.log.Warn("a standby did not catch up", "error", err)
+		return nil
+	}
+	if err := s.fetch(ctx, owner, at.Missing); err != nil {
+		s.log.Warn("a standby could not fetch the code of modules", "from", owner.Address, "error", err)
+	}
+	if err := s.cluster.Checkpoint(ctx, s.group, at.Applied+1); err != nil {
+		s.log.Warn("a standby could not say where it is", "error", err)
+	}
+	return ctx.Err()
+}
+
+// fetch gets the code of modules from the owner.
+func (s *standby) fetch(ctx context.Context, owner etcd.Owner, digests []string) error {
+	if len(digests) == 0 {
+		return nil
+	}
+	conn, err := dialMember(owner.Address, s.token, s.caCert)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // nothing is under way
+	for _, digest := range digests {
+		if err := fetchModule(ctx, apiv1.NewWorkerClient(conn), s.cfg.Modules, digest); err != nil {
+			return fmt.Errorf("%s: %w", digest, err)
+		}
+	}
+	return nil
+}
+
+func fetchModule(ctx context.Context, from apiv1.WorkerClient, to *modules.Store, digest string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	stream, err := from.FetchModule(ctx, &apiv1.FetchModuleRequest{Digest: digest})
+	if err != nil {
+		return err
+	}
+	var code bytes.Buffer
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		code.Write(chunk.GetData())
+	}
+	if got := modules.Digest(code.Bytes()); got != digest {
+		return fmt.Errorf("the owner sent other bytes: %s", got)
+	}
+	_, err = to.Put(code.Bytes())
+	return err
+}
+
+// pause waits; it reports false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,388 @@
+package sched_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/journal"
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/sched"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+// member is a server of a cluster: with a disk of its own, and a journal in
+// etcd that it has to own. Hosts of the world find the one that started last.
+type member struct {
+	id      string
+	cluster *etcd.Cluster
+	journal *etcd.Journal
+	lis     *bufconn.Listener
+	failed  chan error // what Run returned
+	stop    func()     // in order; gives the journal up
+}
+
+// etcdFor starts an etcd for a test and returns its address.
+func etcdFor(t *testing.T) string {
+	t.Helper()
+	var urls []string
+	for len(urls) < 2 { // below the ports of outgoing connections
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		if ln, err := net.Listen("tcp", address); err == nil && !slices.Contains(urls, "http://"+address) {
+			urls = append(urls, "http://"+address)
+			ln.Close() //nolint:errcheck // it has served
+		}
+	}
+	m, err := etcd.Start(t.Context(), etcd.MemberConfig{
+		Name: "one", Dir: t.TempDir(), Client: urls[0], Peer: urls[1], NoSync: true,
+		Heartbeat: 20 * time.Millisecond, Election: 200 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() }) //nolint:errcheck // a test's
+	return urls[0]
+}
+
+// join starts a server of the world's cluster on an empty disk, which takes the
+// journal as soon as it is free.
+func (w *world) join(id, etcdURL string) *member {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	c, err := etcd.Connect(ctx, etcd.Config{Endpoints: []string{etcdURL}, Server: id, Address: id + ":1"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := c.Free(ctx, "default.0"); err != nil {
+		w.t.Fatal(err)
+	}
+	j, err := c.Own(ctx, "default.0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	st, err := store.Open(store.Config{Dir: filepath.Join(w.dir, id, "store"), SegmentBytes: 1 << 20})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	mods, err := modules.Open(filepath.Join(w.dir, id, "modules"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	srv, err := sched.New(sched.Config{
+		ID: id, Epoch: j.Epoch(), Journal: j, Store: st, Modules: mods,
+		Inspect: func(_ context.Context, code []byte, _ string) (sched.ModuleInfo, error) {
+			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main"}}, nil
+		},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	srv.Register(g)
+	m := &member{id: id, cluster: c, journal: j, lis: bufconn.Listen(1 << 20), failed: make(chan error, 1)}
+	run, end := context.WithCancel(context.Background())
+	go func() { m.failed <- srv.Run(run) }()
+	go g.Serve(m.lis) //nolint:errcheck // ends with Stop
+	w.mu.Lock()
+	w.listen = m.lis
+	w.mu.Unlock()
+	stopped := false
+	m.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		end()
+		g.Stop()
+		m.failed <- <-m.failed
+		if err := errors.Join(st.Close(), c.Close()); err != nil {
+			w.t.Error(err)
+		}
+	}
+	w.t.Cleanup(m.stop)
+	return m
+}
+
+// through returns the API of one member, whoever is the last.
+func (w *world) through(m *member) *client {
+	w.t.Helper()
+	w.mu.Lock()
+	last := w.listen
+	w.listen = m.lis
+	w.mu.Unlock()
+	c := w.client()
+	w.mu.Lock()
+	w.listen = last
+	w.mu.Unlock()
+	w.t.Cleanup(c.close)
+	return c
+}
+
+// gate returns a handler that waits to be let through, and says when it began.
+func gate() (h handler, began chan struct{}, open chan struct{}) {
+	began, open = make(chan struct{}, 100), make(chan struct{})
+	return func(ctx context.Context, t runtime.Task, _ runtime.Sink) runtime.Result {
+		began <- struct{}{}
+		select {
+		case <-open:
+			return runtime.Result{Outcome: runtime.Succeeded, Output: t.Input}
+		case <-ctx.Done():
+			return runtime.Result{Outcome: runtime.Stopped, Error: "stopped"}
+		}
+	}, began, open
+}
+
+// TestPlannedMove: a server gives its slots up; another one, with an empty disk,
+// takes them, knows everything, adopts what runs, and goes on.
+func TestPlannedMove(t *testing.T) {
+	w := newWorld(t)
+	url := etcdFor(t)
+	a := w.join("a", url)
+	w.addHost("h1", 8)
+	defer w.removeHost("h1")
+	ca := w.through(a)
+	ca.push()
+	slow, began, open := gate()
+	w.handlers.byJob["slow"] = slow
+	ca.apply(&apiv1.Job{Name: "quick", Input: "q"})
+	ca.apply(&apiv1.Job{Name: "slow", Input: "s"})
+	before := ca.wait(ca.trigger("quick", "k1"))
+	under := ca.trigger("slow", "k2")
+	<-began
+
+	start := time.Now()
+	a.stop()
+	if err := <-a.failed; err != nil {
+		t.Fatalf("the first server: %v", err)
+	}
+	b := w.join("b", url)
+	cb := w.through(b)
+	if got, err := cb.runs.GetRun(t.Context(), &apiv1.GetRunRequest{Id: before.Id}); err != nil || got.State != "succeeded" || got.Output != "q" {
+		t.Fatalf("a run from before the move: %v, %v", got, err)
+	}
+	if id := cb.trigger("quick", "k1"); id != before.Id {
+		t.Errorf("the key of the run %s gave %s", before.Id, id)
+	}
+	after := cb.wait(cb.trigger("quick", "k3"))
+	t.Logf("from giving up to a run's end on the other server: %v", time.Since(start).Round(time.Millisecond))
+	if after.State != "succeeded" {
+		t.Fatalf("a run after the move: %v", after)
+	}
+	close(open)
+	if r := cb.wait(under); r.State != "succeeded" || r.Attempt != 1 || r.Output != "s" {
+		t.Fatalf("the run that was under way: %v", r)
+	}
+	for job, want := range map[string]int{"quick": 2, "slow": 1} {
+		if got := w.handlers.of(job); len(got) != want {
+			t.Errorf("%s was executed %d times, want %d", job, len(got), want)
+		}
+	}
+	if b.journal.Epoch() <= a.journal.Epoch() {
+		t.Errorf("epoch %d after %d", b.journal.Epoch(), a.journal.Epoch())
+	}
+}
+
+// TestStoppedOwner: a server loses its lease and does not know, as one that was
+// stopped for a while. Another one goes on; the first does nothing more that
+// counts, and ends.
+func TestStoppedOwner(t *testing.T) {
+	w := newWorld(t)
+	url := etcdFor(t)
+	a := w.join("a", url)
+	w.addHost("h1", 8)
+	defer w.removeHost("h1")
+	ca := w.through(a)
+	ca.push()
+	slow, began, open := gate()
+	w.handlers.byJob["slow"] = slow
+	ca.apply(&apiv1.Job{Name: "slow", Input: "s", Overlap: &apiv1.Overlap{Policy: "parallel"}})
+	var acked []string
+	for i := range 20 {
+		acked = append(acked, ca.trigger("slow", fmt.Sprint("k", i)))
+	}
+	for range 8 {
+		<-began
+	}
+
+	// What etcd does when the lease is over.
+	thief, err := etcd.Connect(t.Context(), etcd.Config{Endpoints: []string{url}, Server: "thief"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer thief.Close() //nolint:errcheck // a test's
+	if err := thief.Depose(t.Context(), "default.0"); err != nil {
+		t.Fatal(err)
+	}
+	b := w.join("b", url)
+	if _, err := ca.jobs.TriggerJob(t.Context(), &apiv1.TriggerJobRequest{Name: "slow", Input: proto.String("late"), IdempotencyKey: "late"}); status.Code(err) != codes.Unavailable {
+		t.Fatalf("the first server took a command: %v", err)
+	}
+	if err := <-a.failed; err == nil || !strings.Contains(err.Error(), journal.ErrFenced.Error()) {
+		t.Fatalf("the first server ended with %v", err)
+	}
+	a.failed <- nil
+	a.stop() // its streams end: the host turns to the other one
+	close(open)
+	cb := w.through(b)
+	for _, id := range acked {
+		if r := cb.wait(id); r.State != "succeeded" || r.Attempt != 1 {
+			t.Errorf("%v", r)
+		}
+	}
+	ran := map[string]int{}
+	for _, c := range w.handlers.of("slow") {
+		ran[c.run]++
+	}
+	for id, n := range ran {
+		if n != 1 || !slices.Contains(acked, id) {
+			t.Errorf("%s was executed %d times", id, n)
+		}
+	}
+	if len(ran) != len(acked) {
+		t.Errorf("%d runs were executed, %d acknowledged", len(ran), len(acked))
+	}
+}
+
+// unreachable is a journal that says that it is out of reach.
+type unreachable struct {
+	journal.Journal
+	why *atomic.Pointer[error]
+}
+
+func (u unreachable) Refuses() error {
+	if p := u.why.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// TestJournalOutOfReach: nothing new is accepted, and it is said why; after
+// that everything is as before.
+func TestJournalOutOfReach(t *testing.T) {
+	var why atomic.Pointer[error]
+	w := newWorld(t)
+	w.wrap = func(j journal.Journal) journal.Journal { return unreachable{j, &why} }
+	w.start()
+	w.addHost("h1", 4)
+	c := w.client()
+	c.push()
+	c.apply(&apiv1.Job{Name: "j"})
+	for _, tt := range []struct {
+		err  error
+		code codes.Code
+	}{
+		{errors.New("a majority is out of reach"), codes.Unavailable},
+		{fmt.Errorf("%w: the quota is used up", journal.ErrFull), codes.ResourceExhausted},
+	} {
+		why.Store(&tt.err)
+		_, err := c.jobs.TriggerJob(t.Context(), &apiv1.TriggerJobRequest{Name: "j"})
+		if status.Code(err) != tt.code || !strings.Contains(err.Error(), tt.err.Error()) {
+			t.Errorf("%v: %v", tt.err, err)
+		}
+	}
+	why.Store(nil)
+	if r := c.wait(c.trigger("j", "")); r.State != "succeeded" {
+		t.Errorf("after that: %v", r)
+	}
+	c.close()
+	w.close()
+}
+
+// TestCatchUp: a standby's store follows, it says which modules' code it lacks,
+// and nothing is decided: not even where a run is due that nobody has started.
+func TestCatchUp(t *testing.T) {
+	w := newWorld(t)
+	url := etcdFor(t)
+	a := w.join("a", url)
+	ca := w.through(a)
+	ca.push()
+	ca.apply(&apiv1.Job{Name: "j"})
+	id := ca.trigger("j", "k") // there is no host
+
+	c, err := etcd.Connect(t.Context(), etcd.Config{Endpoints: []string{url}, Server: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // a test's
+	st, err := store.Open(store.Config{Dir: filepath.Join(w.dir, "b", "store"), SegmentBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mods, err := modules.Open(filepath.Join(w.dir, "b", "modules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := sched.Config{
+		ID: "b", Store: st, Modules: mods,
+		Inspect: func(context.Context, []byte, string) (sched.ModuleInfo, error) { return sched.ModuleInfo{}, nil },
+	}
+	catchUp := func() sched.CaughtUp {
+		t.Helper()
+		next := a.journal.Next()
+		cfg.Journal = c.View(t.Context(), "default.0")
+		at, err := sched.CatchUp(cfg)
+		if err != nil || at.Applied != next-1 || st.Applied() != next-1 || a.journal.Next() != next {
+			t.Fatalf("%+v of %d records, the store is at %d, %v", at, next-1, st.Applied(), err)
+		}
+		return at
+	}
+	code := []byte{}
+	if at := catchUp(); !slices.Equal(at.Missing, []string{modules.Digest(code)}) {
+		t.Fatalf("missing: %v", at.Missing)
+	}
+	if _, err := mods.Put(code); err != nil {
+		t.Fatal(err)
+	}
+	ca.apply(&apiv1.Job{Name: "j2"})
+	for range 2 { // and when there is nothing new
+		if at := catchUp(); len(at.Missing) > 0 {
+			t.Fatalf("missing: %v", at.Missing)
+		}
+	}
+	if err := a.journal.Trim(st.Applied() + 1); err != nil { // what it has is needed no more
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a.stop()
+	b := w.join("b", url)
+	cb := w.through(b)
+	w.addHost("h1", 1)
+	defer w.removeHost("h1")
+	if r := cb.wait(id); r.State != "succeeded" {
+		t.Fatalf("the run that was waiting: %v", r)
+	}
+	if _, err := cb.jobs.GetJob(t.Context(), &apiv1.GetJobRequest{Name: "j2"}); err != nil {
+		t.Fatal(err)
+	}
+
+	// A disk that is too far behind is told so.
+	empty, err := store.Open(store.Config{Dir: filepath.Join(w.dir, "c", "store"), SegmentBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer empty.Close() //nolint:errcheck // a test's
+	cfg.Store, cfg.Journal = empty, c.View(t.Context(), "default.0")
+	if _, err := sched.CatchUp(cfg); !errors.Is(err, journal.ErrTrimmed) {
+		t.Fatalf("from the beginning: %v", err)
+	}
+}
