@@ -54,7 +54,7 @@ func TestGate(t *testing.T) {
 		{"greet", "", greet.Module, ""},
 		{"two manifests", `{"handlers":[{"name":"main"}]}`, wasm.AppendManifest(greet.Module, `{"handlers":[{"name":"main"}]}`), "was given a manifest besides"},
 		{"a small one with a manifest", `{"handlers":[{"name":"main"}],"capabilities":{"http":["example.com"]}}`, busyModule(1, 1), ""},
-		{"a manifest that is none", `{`, busyModule(1, 1), "manifest is not JSON"},
+		{"a manifest that is none", `{`, busyModule(1, 1), "manifest is not the JSON expected"},
 		{"nothing", "", nil, "not WebAssembly"},
 		{"text", "", []byte("#!/bin/sh"), "not WebAssembly"},
 		{"a component", "", []byte("\x00asm\x0d\x00\x01\x00"), "is a component"},
