@@ -9,6 +9,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
 // Bounds of a slice: the units (about instructions) a guest runs between two
@@ -139,6 +140,16 @@ func (c *call) endf(format string, args ...any) {
 
 // begin starts the first slice.
 func (c *call) begin() { c.sliceStart = time.Now() }
+
+// refill is what a guest calls when its budget is used up: it is ended, or
+// gets its next slice.
+func (c *call) refill(budget uint64) uint64 {
+	_, stack := meter.SplitBudget(budget)
+	if stack < 0 {
+		c.end(errCallDepth)
+	}
+	return meter.Budget(int32(c.tick()), stack)
+}
 
 // tick is called when a slice is used up: it lets other goroutines run, ends a
 // guest whose time is over, and returns the next slice.

@@ -175,12 +175,14 @@ func (e *Engine) load(digest string, code []byte) error {
 	if err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
-	metered := meter.Rewrite(parsed, e.meterOptions())
+	opts := e.meterOptions()
+	opts.Marks = info.Kind == Reactor
+	metered := meter.Rewrite(parsed, opts)
 	compiled, err := compile(e.rt, metered.Code)
 	if err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
-	m := &module{info: info, compiled: compiled, globals: metered.Globals, resettable: metered.NotResettable == ""}
+	m := &module{info: info, compiled: compiled, globals: metered.Globals, marks: (*marks)(metered.Marks), resettable: metered.NotResettable == ""}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.modules[digest] = m
@@ -196,6 +198,7 @@ func meterOptions(cfg Config) meter.Options {
 		StackBytes:    cfg.StackBytes,
 		MemoryPages:   pages(cfg.MaxMemoryBytes),
 		TableElements: binary.DefaultLimits().TableElements,
+		Writes:        writesOf,
 	}
 }
 

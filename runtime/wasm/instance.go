@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -25,6 +26,7 @@ type module struct {
 	info       Info
 	compiled   wazero.CompiledModule
 	globals    []string              // exports that hold its mutable globals
+	marks      *marks                // nil: what a call writes is not marked
 	resettable bool                  // memory and globals are all the state that a call changes
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
 }
@@ -36,8 +38,8 @@ type instance struct {
 	call    *call // invariant: the call that runs while guest code runs
 	limit   int64 // bytes of linear memory it may have
 	handle  api.Function
-	fuel    api.MutableGlobal
-	stack   api.MutableGlobal
+	budget  api.MutableGlobal
+	marks   api.MutableGlobal
 	globals []api.MutableGlobal // in the order of module.globals
 	params  [1]uint64           // parameter and result of handle
 }
@@ -55,8 +57,8 @@ func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error)
 	}
 	inst.mod = mod
 	inst.handle = mod.ExportedFunction(abi.ExportHandle)
-	inst.fuel = mod.ExportedGlobal(meter.FuelGlobal).(api.MutableGlobal)
-	inst.stack = mod.ExportedGlobal(meter.StackGlobal).(api.MutableGlobal)
+	inst.budget = mod.ExportedGlobal(meter.BudgetGlobal).(api.MutableGlobal)
+	inst.marks = mod.ExportedGlobal(meter.MarksGlobal).(api.MutableGlobal)
 	for _, name := range m.globals {
 		inst.globals = append(inst.globals, mod.ExportedGlobal(name).(api.MutableGlobal))
 	}
@@ -131,8 +133,7 @@ func (r instanceRandom) Read(p []byte) (int, error) { return randomSource{r.inst
 // arm prepares the counters for a call.
 func (inst *instance) arm(c *call, stackBytes int64) {
 	inst.call = c
-	inst.fuel.Set(firstSlice)
-	inst.stack.Set(uint64(stackBytes))
+	inst.budget.Set(meter.Budget(firstSlice, stackBytes))
 	c.begin()
 }
 
@@ -146,31 +147,22 @@ func (inst *instance) size() int64 {
 
 func (inst *instance) close(ctx context.Context) error { return inst.mod.Close(ctx) }
 
-// pageBytes is the unit in which memory is compared and set back.
+// pageBytes is the unit in which memory is compared.
 const pageBytes = 4096
 
 // An image is the state of an initialised instance. It is immutable.
 type image struct {
-	pages   [][]byte // nil: a page of zeros
+	memory  []byte
 	globals []uint64
 }
 
 // takeImage copies an instance's memory and globals.
 func takeImage(inst *instance) *image {
-	im := &image{}
+	im := &image{memory: bytes.Clone(inst.view())}
 	for _, g := range inst.globals {
 		im.globals = append(im.globals, g.Get())
 	}
-	mem := inst.view()
-	var zero [pageBytes]byte
-	for off := 0; off < len(mem); off += pageBytes {
-		page := mem[off : off+pageBytes]
-		if bytes.Equal(page, zero[:]) {
-			im.pages = append(im.pages, nil)
-		} else {
-			im.pages = append(im.pages, bytes.Clone(page))
-		}
-	}
+	inst.marks.Set(0)
 	return im
 }
 
@@ -185,27 +177,65 @@ func (inst *instance) view() []byte {
 	return view
 }
 
-// restore sets the instance back to the image, writing only pages that differ.
-// It reports false when the memory has another size, which cannot be set back.
+// everything are the marks of a memory of which nothing is known.
+const everything = ^uint64(0)
+
+// restore sets the instance back to the image: globals, and the memory where
+// it was marked. It reports false when the memory has another size, which
+// cannot be set back.
 func (inst *instance) restore(im *image) bool {
+	marks := everything
+	if inst.module.marks != nil {
+		marks = inst.marks.Get()
+		inst.marks.Set(0)
+	}
+	return inst.restoreMarked(im, marks)
+}
+
+func (inst *instance) restoreMarked(im *image, marks uint64) bool {
 	mem := inst.view()
-	if len(mem) != len(im.pages)*pageBytes {
+	if len(mem) != len(im.memory) {
 		return false
 	}
-	var zero [pageBytes]byte
-	for i, want := range im.pages {
-		have := mem[i*pageBytes : (i+1)*pageBytes]
-		switch {
-		case want == nil && !bytes.Equal(have, zero[:]):
-			clear(have)
-		case want != nil && !bytes.Equal(have, want):
-			copy(have, want)
-		}
+	if marks == everything {
+		setBack(mem, im.memory)
+	} else {
+		inst.module.marks.setBack(mem, im.memory, marks)
 	}
 	for i, g := range inst.globals {
 		g.Set(im.globals[i])
 	}
 	return true
+}
+
+// setBack makes have equal to want and writes only the pages that differ:
+// reading is cheaper, and a page that was never written need not exist.
+func setBack(have, want []byte) {
+	for len(have) > 0 {
+		n := min(len(have), pageBytes)
+		if !bytes.Equal(have[:n], want[:n]) {
+			copy(have[:n], want[:n])
+		}
+		have, want = have[n:], want[n:]
+	}
+}
+
+// marks are how a module marks what it writes.
+type marks meter.Marks
+
+// setBack makes the marked parts of have equal to want.
+func (m *marks) setBack(have, want []byte, set uint64) {
+	chunk := 1 << m.Shift
+	for ; set != 0; set &= set - 1 {
+		for at := bits.TrailingZeros64(set) << m.Shift; at < len(have); at += 64 << m.Shift {
+			end := min(at+chunk+m.Slack, len(have))
+			if chunk > pageBytes {
+				setBack(have[at:end], want[at:end])
+			} else {
+				copy(have[at:end], want[at:end])
+			}
+		}
+	}
 }
 
 // reactor returns an initialised instance: an idle one, a new one set to the
@@ -232,13 +262,13 @@ func (e *Engine) reactor(c *call, m *module, limit int64) (*instance, error) {
 
 // adopt sets a new instance to an image that another one took.
 func (inst *instance) adopt(im *image) bool {
-	want := int64(len(im.pages)) * pageBytes
-	if grow := want - inst.size(); grow > 0 {
+	if grow := int64(len(im.memory)) - inst.size(); grow > 0 {
 		if _, ok := inst.mod.Memory().Grow(uint32(grow >> 16)); !ok {
 			return false
 		}
 	}
-	return inst.restore(im)
+	inst.marks.Set(0)
+	return inst.restoreMarked(im, everything)
 }
 
 func (e *Engine) initialize(c *call, inst *instance) error {

@@ -60,6 +60,10 @@ func (p pair) invoke(m api.Module, name string, args []uint64) string {
 	return fmt.Sprint(results)
 }
 
+func (p pair) budget() api.MutableGlobal {
+	return p.metered.ExportedGlobal(meter.BudgetGlobal).(api.MutableGlobal)
+}
+
 func specRuntime(t *testing.T) wazero.Runtime {
 	t.Helper()
 	ctx := context.Background()
@@ -140,11 +144,11 @@ func (p pair) compareExports(t *testing.T) (calls int) {
 			if plain := p.invoke(p.plain, name, args); plain != metered {
 				t.Errorf("%s(%d): plain %s, metered %s", name, arg, plain, metered)
 			}
-			if left := p.metered.ExportedGlobal(meter.StackGlobal).Get(); left != defaultStackBytes && !strings.HasPrefix(metered, trapped) {
+			if _, left := meter.SplitBudget(p.budget().Get()); left != defaultStackBytes && !strings.HasPrefix(metered, trapped) {
 				t.Fatalf("%s(%d): %d bytes of stack are left of %d", name, arg, left, defaultStackBytes)
 			}
 			if strings.HasPrefix(metered, trapped) { // as its host would throw it away
-				p.metered.ExportedGlobal(meter.StackGlobal).(api.MutableGlobal).Set(defaultStackBytes)
+				p.budget().Set(meter.Budget(0, defaultStackBytes))
 			}
 		}
 	}
@@ -211,14 +215,14 @@ func TestChargeIsWhatRuns(t *testing.T) {
 	if !ok {
 		t.Fatal("the module cannot be instantiated")
 	}
-	fuel := p.metered.ExportedGlobal(meter.FuelGlobal).(api.MutableGlobal)
 	for _, n := range []uint64{1, 10, 1000} {
-		const full = 1 << 40
-		fuel.Set(full)
+		const full = 1 << 30
+		p.budget().Set(meter.Budget(full, defaultStackBytes))
 		if got := p.invoke(p.metered, "wheelwork_handle", []uint64{n}); got != "[0]" {
 			t.Fatal(got)
 		}
-		if charged := full - fuel.Get(); charged < 6*n || charged > 7*n+10 {
+		left, _ := meter.SplitBudget(p.budget().Get())
+		if charged := uint64(full - left); charged < 6*n || charged > 7*n+10 {
 			t.Errorf("%d rounds cost %d units, want 6 to 7 for each", n, charged)
 		}
 	}

@@ -360,7 +360,7 @@ func (p *parser) code(r *reader) {
 	p.m.Bodies = make([]Body, 0, n)
 	for i := range n {
 		size := r.count("bytes of one function body", p.limits.BodyBytes)
-		b, err := p.body(r.bytes(uint32(size)))
+		b, err := p.body(r.bytes(uint32(size)), p.params(i))
 		if r.err == nil && err != nil {
 			r.fail(fmt.Errorf("function %d: %w", p.m.ImportedFuncs+i, err))
 		}
@@ -369,6 +369,15 @@ func (p *parser) code(r *reader) {
 		}
 		p.m.Bodies = append(p.m.Bodies, b)
 	}
+}
+
+// params is the number of parameters of a defined function; an unknown type is
+// refused when all is read.
+func (p *parser) params(i int) int {
+	if t := p.m.Funcs[i]; int64(t) < int64(len(p.m.Types)) {
+		return len(p.m.Types[t].Params)
+	}
+	return 0
 }
 
 func (p *parser) data(r *reader) {
