@@ -9,7 +9,6 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
-	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
 // Bounds of a slice: the units (about instructions) a guest runs between two
@@ -67,6 +66,7 @@ type call struct {
 
 	cause      error     // why the host ended the guest; nil when it did not
 	cancelSeen time.Time // first tick that saw the caller's context end
+	fuel       int64     // units that may still be granted
 	slice      int64     // units of the slice that runs
 	sliceStart time.Time
 }
@@ -89,6 +89,7 @@ func newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan
 		outputLimit: int(orDefault(t.Limits.OutputBytes, defaultOutputBytes)),
 		log:         logWriter{sink: sink, limit: orDefault(t.Limits.LogBytes, defaultLogBytes)},
 		progress:    progress{sink: sink},
+		fuel:        orDefault(t.Limits.Fuel, unlimited),
 		slice:       firstSlice,
 	}
 	if d, ok := ctx.Deadline(); ok && (c.deadline.IsZero() || d.Before(c.deadline)) {
@@ -140,16 +141,6 @@ func (c *call) endf(format string, args ...any) {
 
 // begin starts the first slice.
 func (c *call) begin() { c.sliceStart = time.Now() }
-
-// refill is what a guest calls when its budget is used up: it is ended, or
-// gets its next slice.
-func (c *call) refill(budget uint64) uint64 {
-	_, stack := meter.SplitBudget(budget)
-	if stack < 0 {
-		c.end(errCallDepth)
-	}
-	return meter.Budget(int32(c.tick()), stack)
-}
 
 // tick is called when a slice is used up: it lets other goroutines run, ends a
 // guest whose time is over, and returns the next slice.

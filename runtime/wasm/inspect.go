@@ -38,6 +38,7 @@ const (
 type Info struct {
 	Kind           Kind
 	Handlers       []string // a handler's place is the index it is called with
+	Reuse          string   // what becomes of an instance after a task: "reset", "fresh", "shared"; "": by kind
 	Imports        []string // "module.function", sorted
 	Exports        []string // names, sorted
 	ABI            []string // import modules it needs, sorted
@@ -76,7 +77,7 @@ func inspect(code []byte) (*binary.Module, Info, error) {
 	if err := errors.Join(describeImports(m, &info), describeExports(m, &info)); err != nil {
 		return nil, Info{}, firstError(err)
 	}
-	if info.Handlers, err = handlers(m, info.Kind); err != nil {
+	if info.Handlers, info.Reuse, err = handlers(m, info.Kind); err != nil {
 		return nil, Info{}, err
 	}
 	if m.Memory != nil {
@@ -261,30 +262,33 @@ func checkExport(m *binary.Module, name string, want binary.FuncType) error {
 }
 
 // handlers reads the names of a module's handlers from its manifest section.
-func handlers(m *binary.Module, kind Kind) ([]string, error) {
+func handlers(m *binary.Module, kind Kind) (names []string, reuse string, err error) {
 	section, ok := m.Custom(abi.ManifestSection)
 	if !ok || kind == Command {
-		return []string{abi.DefaultHandler}, nil
+		return []string{abi.DefaultHandler}, "", nil
 	}
 	var manifest struct {
 		Handlers []struct {
 			Name string `json:"name"`
 		} `json:"handlers"`
+		Reuse string `json:"reuse"`
 	}
 	if err := json.Unmarshal(section, &manifest); err != nil {
-		return nil, refuse("its section %s is not the JSON expected (%v): write {\"handlers\":[{\"name\":\"main\"}]}", abi.ManifestSection, err)
+		return nil, "", refuse("its section %s is not the JSON expected (%v): write {\"handlers\":[{\"name\":\"main\"}]}", abi.ManifestSection, err)
 	}
 	if n := len(manifest.Handlers); n == 0 || n > maxHandlers {
-		return nil, refuse("its section %s names %d handlers: name 1 to %d", abi.ManifestSection, n, maxHandlers)
+		return nil, "", refuse("its section %s names %d handlers: name 1 to %d", abi.ManifestSection, n, maxHandlers)
 	}
-	var names []string
+	if r := manifest.Reuse; r != "" && r != string(reset) && r != string(fresh) && r != string(shared) {
+		return nil, "", refuse("its section %s asks for reuse %.40q: it may be reset, fresh or shared", abi.ManifestSection, r)
+	}
 	for _, h := range manifest.Handlers {
 		if h.Name == "" || len(h.Name) > maxHandlerName || slices.Contains(names, h.Name) {
-			return nil, refuse("its section %s names the handler %.40q, which is empty, too long or there twice: give each its own name", abi.ManifestSection, h.Name)
+			return nil, "", refuse("its section %s names the handler %.40q, which is empty, too long or there twice: give each its own name", abi.ManifestSection, h.Name)
 		}
 		names = append(names, h.Name)
 	}
-	return names, nil
+	return names, manifest.Reuse, nil
 }
 
 // checkTypes lets the engine's interpreter check the module's types. It checks

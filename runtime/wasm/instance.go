@@ -3,6 +3,8 @@ package wasm
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,9 +27,11 @@ import (
 type module struct {
 	info       Info
 	compiled   wazero.CompiledModule
-	globals    []string              // exports that hold its mutable globals
-	marks      *marks                // nil: what a call writes is not marked
-	resettable bool                  // memory and globals are all the state that a call changes
+	globals    []string // exports that hold its mutable globals
+	marks      *marks   // nil: what a call writes is not marked
+	resettable bool     // memory and globals are all the state that a call changes
+	gone       bool     // it was unloaded; guarded by the pool's lock
+	grants     atomic.Pointer[granted]
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
 }
 
@@ -36,12 +40,16 @@ type instance struct {
 	mod     api.Module
 	module  *module
 	call    *call // invariant: the call that runs while guest code runs
+	idle    *idle // where it waits for tasks
+	tasks   int   // how many it has run, when it is shared
 	limit   int64 // bytes of linear memory it may have
 	handle  api.Function
 	budget  api.MutableGlobal
 	marks   api.MutableGlobal
 	globals []api.MutableGlobal // in the order of module.globals
 	params  [1]uint64           // parameter and result of handle
+
+	older, younger *instance // in the pool
 }
 
 // instantiate makes an instance for c. It runs the module's start function if
@@ -133,7 +141,7 @@ func (r instanceRandom) Read(p []byte) (int, error) { return randomSource{r.inst
 // arm prepares the counters for a call.
 func (inst *instance) arm(c *call, stackBytes int64) {
 	inst.call = c
-	inst.budget.Set(meter.Budget(firstSlice, stackBytes))
+	inst.budget.Set(meter.Budget(c.grant(firstSlice, 0), stackBytes))
 	c.begin()
 }
 
@@ -148,23 +156,47 @@ func (inst *instance) size() int64 {
 func (inst *instance) close(ctx context.Context) error { return inst.mod.Close(ctx) }
 
 // pageBytes is the unit in which memory is compared.
-const pageBytes = 4096
+const (
+	pageShift = 12
+	pageBytes = 1 << pageShift
+)
 
 // An image is the state of an initialised instance. It is immutable.
 type image struct {
-	memory  []byte
+	pages   [][]byte // nil: a page of zeros
 	globals []uint64
+	marks   uint64 // where it may differ from a memory of zeros, and from that of a new instance
 }
 
-// takeImage copies an instance's memory and globals.
+// takeImage copies an instance's memory and globals. What was neither filled
+// nor marked is zero, and is not read: it need not exist.
 func takeImage(inst *instance) *image {
-	im := &image{memory: bytes.Clone(inst.view())}
+	im := &image{marks: everything}
 	for _, g := range inst.globals {
 		im.globals = append(im.globals, g.Get())
 	}
-	inst.marks.Set(0)
+	mem := inst.view()
+	im.pages = make([][]byte, len(mem)/pageBytes)
+	if m := inst.module.marks; m != nil {
+		im.marks = inst.marks.Get() | m.Start
+		inst.marks.Set(0)
+		m.each(im.marks, len(mem), func(at, end int) { im.take(mem, at, end) })
+	} else {
+		im.take(mem, 0, len(mem))
+	}
 	return im
 }
+
+// take copies the pages that a part of the memory lies in.
+func (im *image) take(mem []byte, at, end int) {
+	for i := at / pageBytes; i*pageBytes < end; i++ {
+		if page := mem[i*pageBytes : (i+1)*pageBytes]; im.pages[i] == nil && !bytes.Equal(page, zeros[:]) {
+			im.pages[i] = bytes.Clone(page)
+		}
+	}
+}
+
+var zeros [pageBytes]byte // never written to
 
 // view is the whole linear memory, valid until the guest runs again. Its
 // length is a multiple of a Wasm page and so of pageBytes.
@@ -194,13 +226,13 @@ func (inst *instance) restore(im *image) bool {
 
 func (inst *instance) restoreMarked(im *image, marks uint64) bool {
 	mem := inst.view()
-	if len(mem) != len(im.memory) {
+	if len(mem) != len(im.pages)*pageBytes {
 		return false
 	}
 	if marks == everything {
-		setBack(mem, im.memory)
-	} else {
-		inst.module.marks.setBack(mem, im.memory, marks)
+		im.compare(mem, 0, len(mem))
+	} else if marks != 0 {
+		inst.module.marks.setBack(mem, im, marks)
 	}
 	for i, g := range inst.globals {
 		g.Set(im.globals[i])
@@ -208,67 +240,144 @@ func (inst *instance) restoreMarked(im *image, marks uint64) bool {
 	return true
 }
 
-// setBack makes have equal to want and writes only the pages that differ:
-// reading is cheaper, and a page that was never written need not exist.
-func setBack(have, want []byte) {
-	for len(have) > 0 {
-		n := min(len(have), pageBytes)
-		if !bytes.Equal(have[:n], want[:n]) {
-			copy(have[:n], want[:n])
+// compare makes a part of the memory equal to the image and writes only the
+// pages that differ: reading is cheaper, and a page that was never written need
+// not exist.
+func (im *image) compare(mem []byte, at, end int) {
+	for at < end {
+		have, want := im.piece(mem, at, end)
+		if !bytes.Equal(have, want) {
+			copy(have, want)
 		}
-		have, want = have[n:], want[n:]
+		at += len(have)
 	}
+}
+
+// copy makes a part of the memory equal to the image.
+func (im *image) copy(mem []byte, at, end int) {
+	for at < end {
+		have, want := im.piece(mem, at, end)
+		copy(have, want)
+		at += len(have)
+	}
+}
+
+// piece is what of the range lies in its first page, in memory and image.
+func (im *image) piece(mem []byte, at, end int) (have, want []byte) {
+	page := at / pageBytes
+	from := at - page*pageBytes
+	to := min(pageBytes, end-page*pageBytes)
+	if want = im.pages[page]; want == nil {
+		want = zeros[:]
+	}
+	return mem[at : at+to-from], want[from:to]
 }
 
 // marks are how a module marks what it writes.
 type marks meter.Marks
 
-// setBack makes the marked parts of have equal to want.
-func (m *marks) setBack(have, want []byte, set uint64) {
-	chunk := 1 << m.Shift
+// setBack makes the marked parts of the memory equal to the image.
+func (m *marks) setBack(mem []byte, im *image, set uint64) {
+	put := im.copy
+	if m.Shift > pageShift {
+		put = im.compare
+	}
+	m.each(set, len(mem), func(at, end int) { put(mem, at, end) })
+}
+
+// each calls do for each marked part of a memory of so many bytes.
+func (m *marks) each(set uint64, size int, do func(at, end int)) {
 	for ; set != 0; set &= set - 1 {
-		for at := bits.TrailingZeros64(set) << m.Shift; at < len(have); at += 64 << m.Shift {
-			end := min(at+chunk+m.Slack, len(have))
-			if chunk > pageBytes {
-				setBack(have[at:end], want[at:end])
-			} else {
-				copy(have[at:end], want[at:end])
-			}
+		for at := bits.TrailingZeros64(set) << m.Shift; at < size; at += 64 << m.Shift {
+			do(at, min(at+1<<m.Shift+m.Slack, size))
 		}
 	}
 }
 
 // reactor returns an initialised instance: an idle one, a new one set to the
-// module's image, or, the first time, a new one that runs _initialize.
+// module's image, or a new one that runs _initialize: the first one does, and
+// each of a module that asks for a fresh one.
 func (e *Engine) reactor(c *call, m *module, limit int64) (*instance, error) {
-	if inst := e.pool.get(poolKey{m, limit}); inst != nil {
+	key := poolKey{m, limit, c.task.App, m.grantKey(c.task.Grants)}
+	if inst := e.pool.get(key); inst != nil {
 		return inst, nil
 	}
 	inst, err := e.instantiate(c, m, limit)
 	if err != nil {
 		return nil, err
 	}
+	inst.idle = e.pool.place(key)
+	reuse := m.reuse()
 	if im := m.image.Load(); im != nil && inst.adopt(im) {
 		return inst, nil
 	}
 	if err := e.initialize(c, inst); err != nil {
 		return nil, errors.Join(err, inst.close(c))
 	}
-	if m.resettable {
+	if reuse == reset {
 		m.image.CompareAndSwap(nil, takeImage(inst))
 	}
 	return inst, nil
 }
 
+// reuse says what becomes of an instance after a task.
+type reuse string
+
+const (
+	reset  reuse = "reset"  // set back to what it was after _initialize
+	fresh  reuse = "fresh"  // thrown away
+	shared reuse = "shared" // used as it is by later tasks of the same app
+)
+
+// sharedTasks is how many tasks an instance runs that is never set back: what
+// leaks in it comes to an end.
+const sharedTasks = 10_000
+
+// reuse is what the module asks for, if its state can be set back at all.
+func (m *module) reuse() reuse {
+	switch want := reuse(m.info.Reuse); {
+	case want == shared, want == fresh:
+		return want
+	case !m.resettable:
+		return fresh
+	}
+	return reset
+}
+
+// granted is the key of the grants seen last: computing it takes longer than a
+// task, and the tasks of a module and app share theirs.
+type granted struct {
+	grants *runtime.Grants
+	key    string
+}
+
+// grantKey is equal for equal grants.
+func (m *module) grantKey(g *runtime.Grants) string {
+	if g == nil {
+		return ""
+	}
+	if last := m.grants.Load(); last != nil && last.grants == g {
+		return last.key
+	}
+	text, err := json.Marshal(g)
+	if err != nil {
+		panic(fmt.Sprintf("wasm: grants have no JSON: %v", err)) // they are strings and numbers
+	}
+	sum := sha256.Sum256(text)
+	m.grants.Store(&granted{g, string(sum[:])})
+	return string(sum[:])
+}
+
 // adopt sets a new instance to an image that another one took.
 func (inst *instance) adopt(im *image) bool {
-	if grow := int64(len(im.memory)) - inst.size(); grow > 0 {
+	if grow := int64(len(im.pages))*pageBytes - inst.size(); grow > 0 {
 		if _, ok := inst.mod.Memory().Grow(uint32(grow >> 16)); !ok {
 			return false
 		}
 	}
+	set := im.marks | inst.marks.Get() // a start function has run
 	inst.marks.Set(0)
-	return inst.restoreMarked(im, everything)
+	return inst.restoreMarked(im, set)
 }
 
 func (e *Engine) initialize(c *call, inst *instance) error {
@@ -282,16 +391,27 @@ func (e *Engine) initialize(c *call, inst *instance) error {
 	if _, err := init.Call(c); err != nil {
 		return fmt.Errorf("%s: %w", abi.ExportInit, err)
 	}
+	left, _ := meter.SplitBudget(inst.budget.Get())
+	c.giveBack(int64(left))
 	return nil
 }
 
-// recycle puts an instance back into the pool as if it were new, or closes it.
+// recycle puts an instance back into the pool, as if it were new unless it is
+// shared, or closes it.
 func (e *Engine) recycle(ctx context.Context, inst *instance) {
-	im := inst.module.image.Load()
 	inst.call = nil
-	if im == nil || !inst.module.resettable || !inst.restore(im) {
-		_ = inst.close(ctx) // closing an instance frees memory; it has no error to tell
-		return
+	keep := false
+	switch inst.module.reuse() {
+	case reset:
+		im := inst.module.image.Load()
+		keep = im != nil && inst.restore(im)
+	case shared:
+		inst.tasks++
+		keep = inst.tasks < sharedTasks
 	}
-	e.pool.put(ctx, inst)
+	if keep {
+		e.pool.put(ctx, inst)
+	} else {
+		_ = inst.close(ctx) // closing an instance frees memory; it has no error to tell
+	}
 }

@@ -25,6 +25,7 @@ type pair struct {
 	rt             wazero.Runtime
 	plain, metered api.Module
 	call           *call
+	marks          *marks // of the metered form; nil without
 }
 
 // newPair instantiates both forms. ok is false when the plain one cannot be.
@@ -39,11 +40,44 @@ func newPair(t *testing.T, rt wazero.Runtime, code []byte) (p pair, ok bool) {
 		return pair{}, false
 	}
 	plain, err := rt.InstantiateWithConfig(c, code, cfg)
-	metered, meteredErr := rt.InstantiateWithConfig(c, meter.Rewrite(parsed, meterOptions(Config{}.withDefaults())).Code, cfg)
+	opts := meterOptions(Config{}.withDefaults())
+	opts.Marks = true
+	rewritten := meter.Rewrite(parsed, opts)
+	metered, meteredErr := rt.InstantiateWithConfig(c, rewritten.Code, cfg)
 	if (err == nil) != (meteredErr == nil) {
 		t.Errorf("instantiate plain: %v, metered: %v", err, meteredErr)
 	}
-	return pair{rt, plain, metered, c}, err == nil && meteredErr == nil
+	return pair{rt, plain, metered, c, (*marks)(rewritten.Marks)}, err == nil && meteredErr == nil
+}
+
+// memory is a copy of the metered form's memory, nil without marks or when it
+// is large.
+func (p pair) memory() []byte {
+	if p.marks == nil || p.metered.Memory().Size() > 4<<20 {
+		return nil
+	}
+	mem := p.metered.Memory()
+	view, _ := mem.Read(0, mem.Size())
+	return bytes.Clone(view)
+}
+
+// checkMarks fails when the metered form changed a byte that it did not mark.
+func (p pair) checkMarks(t *testing.T, name string, before []byte) {
+	t.Helper()
+	if before == nil {
+		return
+	}
+	global := p.metered.ExportedGlobal(meter.MarksGlobal).(api.MutableGlobal)
+	after := p.memory()
+	if len(after) < len(before) {
+		return // too large by now
+	}
+	set := global.Get()
+	global.Set(0)
+	p.marks.each(set, len(before), func(at, end int) { copy(after[at:end], before[at:end]) })
+	if !bytes.Equal(after[:len(before)], before) {
+		t.Fatalf("%s changed memory without a mark: marks %b, chunks of %d", name, set, 1<<p.marks.Shift)
+	}
 }
 
 // trapped begins the description of a call that did not return.
@@ -136,7 +170,11 @@ func (p pair) compareExports(t *testing.T) (calls int) {
 		for _, arg := range []uint64{0, 1, 5, 0xff} {
 			args := slices.Repeat([]uint64{arg}, len(def.ParamTypes()))
 			p.call.deadline = within(100 * time.Millisecond)
+			before := p.memory()
 			metered := p.invoke(p.metered, name, args)
+			if !strings.HasPrefix(metered, trapped) {
+				p.checkMarks(t, name, before)
+			}
 			if strings.Contains(metered, errDeadline.Error()) {
 				return calls // the plain form would not end
 			}
@@ -176,7 +214,11 @@ func TestBulkOperationsBehaveAlikeMetered(t *testing.T) {
 		for _, pos := range [][2]uint64{{0, 3}, {3, 0}, {0, chunk}, {chunk, 0}, {5, 5}, {chunk + 9, chunk}, {1, size - chunk}} {
 			for _, name := range []string{"copy", "fill"} {
 				args := []uint64{pos[0], pos[1], n}
+				before := p.memory()
 				plain, metered := p.invoke(p.plain, name, args), p.invoke(p.metered, name, args)
+				if metered == "[]" {
+					p.checkMarks(t, name, before)
+				}
 				if plain != metered {
 					t.Errorf("%s(%d): plain %s, metered %s", name, args, plain, metered)
 				}

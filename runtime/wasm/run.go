@@ -26,6 +26,7 @@ const (
 	codeDeadline    = "deadline"
 	codeStopped     = "stopped"
 	codeCallDepth   = "call_depth"
+	codeFuel        = "fuel"
 	codeOutputLimit = "output_limit"
 	codeMisuse      = "host_call"
 	codeNotLoaded   = "not_loaded"
@@ -242,6 +243,8 @@ func (c *call) ended(cause error) runtime.Result {
 		return failed(runtime.Stopped, codeStopped, "%v", cause)
 	case errors.Is(cause, errOutputLimit):
 		return failed(runtime.Permanent, codeOutputLimit, "the output exceeds its limit of %d bytes: write less or raise the limit", c.outputLimit)
+	case errors.Is(cause, errFuel):
+		return failed(runtime.Permanent, codeFuel, "%v of %d units: do less in one task, or raise the limit", cause, c.task.Limits.Fuel)
 	case errors.Is(cause, errCallDepth):
 		return failed(runtime.Retryable, codeCallDepth, "trap: %v", cause)
 	case errors.As(cause, &bad):

@@ -383,13 +383,14 @@ func (p *parser) params(i int) int {
 func (p *parser) data(r *reader) {
 	p.m.RawData = r.buf
 	for range r.count("data segments", p.limits.Segments) {
+		var d Data
 		switch flags := r.u32(); flags {
 		case 0:
-			p.constExpr(r)
+			d.Offset = p.constExpr(r)
 		case 1:
 		case 2:
 			r.u32()
-			p.constExpr(r)
+			d.Offset = p.constExpr(r)
 		default:
 			r.failf("data segment has unknown form %d", flags)
 		}
@@ -397,7 +398,8 @@ func (p *parser) data(r *reader) {
 		if r.err != nil {
 			return
 		}
-		p.m.Data = append(p.m.Data, uint32(len(body)))
+		d.Len = uint32(len(body))
+		p.m.Data = append(p.m.Data, d)
 	}
 }
 

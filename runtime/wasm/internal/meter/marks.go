@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"math/bits"
 	"slices"
 
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
@@ -11,8 +12,9 @@ import (
 // bytes of the one behind it, so that one mark serves for the fields of a
 // struct and for a store across a boundary.
 type Marks struct {
-	Shift uint // a chunk has 1<<Shift bytes
-	Slack int  // invariant: maxStore <= Slack < 1<<Shift
+	Shift uint   // a chunk has 1<<Shift bytes
+	Slack int    // invariant: maxStore <= Slack < 1<<Shift
+	Start uint64 // marks of what the data segments fill before any code runs
 }
 
 const (
@@ -22,13 +24,33 @@ const (
 
 // marksFor lets 64 chunks cover a memory as it is at the start. One that grew
 // has several chunks to a bit, which is as right, only coarser.
-func marksFor(pages uint32) *Marks {
+func marksFor(module *binary.Module) *Marks {
 	m := &Marks{Shift: minShift}
-	for int64(64)<<m.Shift < int64(pages)*binary.PageSize {
+	for int64(64)<<m.Shift < int64(module.Memory.Min)*binary.PageSize {
 		m.Shift++
 	}
 	m.Slack = min(1<<m.Shift/4, maxSlack)
+	for _, d := range module.Data {
+		if d.Offset == nil || d.Len == 0 {
+			continue
+		}
+		at, ok := d.At()
+		if !ok {
+			m.Start = ^uint64(0)
+			break
+		}
+		m.Start |= m.bits(uint64(at), uint64(d.Len))
+	}
 	return m
+}
+
+// bits are the marks of a range of at least one byte.
+func (m *Marks) bits(at, n uint64) uint64 {
+	first, last := at>>m.Shift, (at+n-1)>>m.Shift
+	if last-first >= 63 {
+		return ^uint64(0)
+	}
+	return bits.RotateLeft64(1<<(last-first+1)-1, int(first&63))
 }
 
 // A Write says what an imported function may write to the guest's memory: Len
@@ -192,9 +214,7 @@ func (m *marker) covered(local, offset, size uint32) bool {
 // constBits are the marks of a store to a constant address; a store out of
 // bounds traps, so what its marks are does not matter.
 func (m *marker) constBits(address, offset, size uint32) uint64 {
-	shift := m.f.w.marks.Shift
-	first := uint64(address) + uint64(offset)
-	return 1<<(first>>shift&63) | 1<<((first+uint64(size)-1)>>shift&63)
+	return m.f.w.marks.bits(uint64(address)+uint64(offset), uint64(size))
 }
 
 // mark writes a store with its mark behind it.
@@ -212,14 +232,14 @@ func (m *marker) mark(in binary.Instr) {
 	}
 	switch at := m.operand(1); at.kind {
 	case fromConst:
-		bits := m.constBits(at.value, in.Offset, size)
+		set := m.constBits(at.value, in.Offset, size)
 		f.code = append(f.code, store...)
 		m.get()
 		f.code = append(f.code, opI64Const)
-		f.code = binary.AppendS64(f.code, int64(bits))
+		f.code = binary.AppendS64(f.code, int64(set))
 		f.code = append(f.code, opI64Or)
 		m.set()
-		m.consts |= bits
+		m.consts |= set
 	case fromLocal:
 		f.code = append(f.code, store...)
 		m.markLocal(at.value, from)

@@ -101,7 +101,7 @@ func (w *rewriter) dataLen(segment uint32) int64 {
 	if int64(segment) >= int64(len(w.m.Data)) {
 		return 0 // invalid: the engine refuses it
 	}
-	return int64(w.m.Data[segment])
+	return int64(w.m.Data[segment].Len)
 }
 
 // noteState remembers instructions whose effect a reset of memory and globals

@@ -108,7 +108,7 @@ func (w *rewriter) plan() {
 		}
 	}
 	if w.opts.Marks && w.notResettable == "" && w.m.Memory != nil {
-		w.marks = marksFor(w.m.Memory.Min)
+		w.marks = marksFor(w.m)
 	}
 	w.planHelpers()
 }
