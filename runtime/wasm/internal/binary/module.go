@@ -70,7 +70,7 @@ type Module struct {
 	Start    []byte // raw body of the start section; nil without one
 	StartFn  uint32
 	Elements []Element
-	Bodies   []Body   // invariant: len(Bodies) == len(Funcs)
+	Bodies   []Body // invariant: len(Bodies) == len(Funcs)
 	Data     []Data
 	Customs  []Custom
 
