@@ -26,6 +26,7 @@ type pair struct {
 	plain, metered api.Module
 	call           *call
 	marks          *marks // of the metered form; nil without
+	code           []byte // of the metered form
 }
 
 // newPair instantiates both forms. ok is false when the plain one cannot be.
@@ -47,7 +48,7 @@ func newPair(t *testing.T, rt wazero.Runtime, code []byte) (p pair, ok bool) {
 	if (err == nil) != (meteredErr == nil) {
 		t.Errorf("instantiate plain: %v, metered: %v", err, meteredErr)
 	}
-	return pair{rt, plain, metered, c, (*marks)(rewritten.Marks)}, err == nil && meteredErr == nil
+	return pair{rt, plain, metered, c, (*marks)(rewritten.Marks), rewritten.Code}, err == nil && meteredErr == nil
 }
 
 // memory is a copy of the metered form's memory, nil without marks or when it
@@ -135,6 +136,7 @@ func TestSpecModulesBehaveAlikeMetered(t *testing.T) {
 				return
 			}
 			modules++
+			p.compareMemories(t)
 			calls += p.compareExports(t)
 			p.plain.Close(p.call)
 			p.metered.Close(p.call)
@@ -152,6 +154,71 @@ func glob(t *testing.T, dir, part string) []string {
 		t.Fatal(err)
 	}
 	return files
+}
+
+// compareMemories compares what both forms start with.
+func (p pair) compareMemories(t *testing.T) {
+	t.Helper()
+	if metered := p.memory(); metered != nil {
+		if plain, ok := p.plain.Memory().Read(0, uint32(len(metered))); !ok || !bytes.Equal(plain, metered) {
+			t.Error("the forms start with different memories")
+		}
+	}
+}
+
+// TestSegmentsAreMerged compares the memories that data segments make, and
+// counts those that are left.
+func TestSegmentsAreMerged(t *testing.T) {
+	active := func(at int64, text string) []byte {
+		b := append(wasmbinary.AppendS64([]byte{0, 0x41}, at), 0x0b)
+		return wasmbinary.AppendName(b, text)
+	}
+	passive := func(text string) []byte { return wasmbinary.AppendName([]byte{1}, text) }
+	rt := specRuntime(t)
+	for _, tt := range []struct {
+		name     string
+		segments [][]byte
+		want     int
+	}{
+		{"adjacent", [][]byte{active(10, "one"), active(13, "two")}, 1},
+		{"a small gap", [][]byte{active(10, "one"), active(40, "two")}, 1},
+		{"a large gap", [][]byte{active(10, "one"), active(4000, "two")}, 2},
+		{"falling", [][]byte{active(40, "two"), active(10, "one")}, 1},
+		{"overlapping", [][]byte{active(10, "first"), active(12, "second")}, 2},
+		{"overlapping and falling", [][]byte{active(12, "second"), active(10, "first")}, 2},
+		{"the same twice", [][]byte{active(10, "first"), active(10, "again")}, 2},
+		{"empty at the end", [][]byte{active(65530, "one"), active(65536, "")}, 1},
+		{"up to the end", [][]byte{active(65500, "one"), active(65533, "end")}, 1},
+		{"out of bounds", [][]byte{active(65500, "one"), active(65534, "end")}, 0},
+		{"empty out of bounds", [][]byte{active(65500, "one"), active(65537, "")}, 0},
+		{"a negative address", [][]byte{active(10, "one"), active(-100, "two")}, 0},
+		{"passive", [][]byte{active(10, "one"), passive("two")}, 2},
+	} {
+		code := []byte("\x00asm\x01\x00\x00\x00")
+		code = wasmbinary.AppendSection(code, wasmbinary.SectionMemory, []byte{1, 0, 1})
+		code = wasmbinary.AppendSection(code, wasmbinary.SectionExport, append(wasmbinary.AppendName([]byte{1}, "memory"), 2, 0))
+		code = wasmbinary.AppendSection(code, wasmbinary.SectionData, slices.Concat([]byte{byte(len(tt.segments))}, slices.Concat(tt.segments...)))
+		p, ok := newPair(t, rt, code)
+		if ok != (tt.want > 0) {
+			t.Errorf("%s: instantiated %t", tt.name, ok)
+		}
+		if !ok {
+			continue
+		}
+		p.compareMemories(t)
+		if have := len(parsed(t, p.code).Data); have != tt.want {
+			t.Errorf("%s: %d segments, want %d", tt.name, have, tt.want)
+		}
+	}
+}
+
+func parsed(t *testing.T, code []byte) *wasmbinary.Module {
+	t.Helper()
+	m, err := wasmbinary.Parse(code, wasmbinary.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // compareExports calls each exported function in both forms.

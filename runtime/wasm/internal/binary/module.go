@@ -177,7 +177,7 @@ func (e Element) Len() int { return len(e.Funcs) + len(e.Exprs) }
 // A Data is a data segment.
 type Data struct {
 	Offset []byte // constant expression; nil when passive
-	Len    uint32 // bytes
+	Bytes  []byte
 }
 
 // At is where an active segment goes, if that is written in it as a number.

@@ -389,16 +389,17 @@ func (p *parser) data(r *reader) {
 			d.Offset = p.constExpr(r)
 		case 1:
 		case 2:
-			r.u32()
+			if memory := r.u32(); memory != 0 {
+				r.failf("data segment names memory %d", memory) // a rewriter may write it without
+			}
 			d.Offset = p.constExpr(r)
 		default:
 			r.failf("data segment has unknown form %d", flags)
 		}
-		body := r.bytes(r.u32())
+		d.Bytes = r.bytes(r.u32())
 		if r.err != nil {
 			return
 		}
-		d.Len = uint32(len(body))
 		p.m.Data = append(p.m.Data, d)
 	}
 }

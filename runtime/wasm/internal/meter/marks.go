@@ -31,7 +31,7 @@ func marksFor(module *binary.Module) *Marks {
 	}
 	m.Slack = min(1<<m.Shift/4, maxSlack)
 	for _, d := range module.Data {
-		if d.Offset == nil || d.Len == 0 {
+		if d.Offset == nil || len(d.Bytes) == 0 {
 			continue
 		}
 		at, ok := d.At()
@@ -39,7 +39,7 @@ func marksFor(module *binary.Module) *Marks {
 			m.Start = ^uint64(0)
 			break
 		}
-		m.Start |= m.bits(uint64(at), uint64(d.Len))
+		m.Start |= m.bits(uint64(at), uint64(len(d.Bytes)))
 	}
 	return m
 }

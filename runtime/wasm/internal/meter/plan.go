@@ -31,9 +31,12 @@ func (w *rewriter) look() {
 				s.calls = s.calls || in.Index >= w.tick
 			case binary.OpCallIndirect, binary.OpReturnCallIndirect:
 				s.calls = true
+			case binary.OpDataDrop:
+				w.namesData = true
 			case binary.OpMemoryFill, binary.OpMemoryCopy, binary.OpMemoryInit:
 				s.bulk = true
 				w.usesBulk = true
+				w.namesData = w.namesData || in.Op == binary.OpMemoryInit
 			}
 		}
 		s.leaf = !s.calls && !s.loops && !s.bulk && s.cost <= leafCost
@@ -101,7 +104,7 @@ func (w *rewriter) dataLen(segment uint32) int64 {
 	if int64(segment) >= int64(len(w.m.Data)) {
 		return 0 // invalid: the engine refuses it
 	}
-	return int64(w.m.Data[segment].Len)
+	return int64(len(w.m.Data[segment].Bytes))
 }
 
 // noteState remembers instructions whose effect a reset of memory and globals

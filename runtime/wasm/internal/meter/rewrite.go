@@ -1,6 +1,9 @@
 package meter
 
 import (
+	"bytes"
+	"cmp"
+	"slices"
 	"strconv"
 
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
@@ -81,6 +84,7 @@ type rewriter struct {
 
 	tickType      uint32
 	usesBulk      bool
+	namesData     bool // its code names data segments by their places
 	notResettable string
 
 	pointBuf []point // of points
@@ -201,12 +205,13 @@ func (w *rewriter) module() Result {
 	if len(w.m.Elements) > 0 {
 		out = binary.AppendSection(out, binary.SectionElement, w.elementSection())
 	}
-	if w.m.RawDataCount != nil {
-		out = binary.AppendSection(out, binary.SectionDataCount, w.m.RawDataCount)
+	data, count := w.data()
+	if count != nil {
+		out = binary.AppendSection(out, binary.SectionDataCount, count)
 	}
 	out = binary.AppendSection(out, binary.SectionCode, code)
-	if w.m.RawData != nil {
-		out = binary.AppendSection(out, binary.SectionData, w.m.RawData)
+	if data != nil {
+		out = binary.AppendSection(out, binary.SectionData, data)
 	}
 	out = w.appendNames(out)
 	return Result{Code: out, Globals: globals, Marks: w.marks, NotResettable: w.notResettable}
@@ -375,4 +380,67 @@ func (w *rewriter) appendNames(out []byte) []byte {
 	}
 	b = binary.AppendSection(b, 1, names)
 	return binary.AppendSection(out, binary.SectionCustom, b)
+}
+
+// maxGap is how many bytes of zeros are written rather than a new segment begun.
+const maxGap = 64
+
+// data is the data section and its count, with as few segments as possible:
+// Go's linker makes twenty thousand, and each costs at every instantiation.
+// Segments with small gaps between them become one: nothing else writes to the
+// gaps. If one is out of bounds there is no instance either way.
+func (w *rewriter) data() (section, count []byte) {
+	segments, ok := w.segments()
+	if !ok {
+		return w.m.RawData, w.m.RawDataCount
+	}
+	merged := segments[:1]
+	merged[0].bytes = bytes.Clone(merged[0].bytes)
+	for _, s := range segments[1:] {
+		last := &merged[len(merged)-1]
+		if gap := s.at - last.end(); gap <= maxGap {
+			last.bytes = append(last.bytes, make([]byte, gap)...)
+			last.bytes = append(last.bytes, s.bytes...)
+		} else {
+			merged = append(merged, segment{s.at, bytes.Clone(s.bytes)})
+		}
+	}
+	section = binary.AppendU32(nil, uint32(len(merged)))
+	for _, s := range merged {
+		section = binary.AppendS64(append(section, 0, opI32Const), int64(int32(s.at)))
+		section = append(section, opEnd)
+		section = append(binary.AppendU32(section, uint32(len(s.bytes))), s.bytes...)
+	}
+	return section, nil
+}
+
+// segment is an active data segment at a known address.
+type segment struct {
+	at    uint64
+	bytes []byte
+}
+
+func (s segment) end() uint64 { return s.at + uint64(len(s.bytes)) }
+
+// segments are the module's, by address. They are not ok to be changed when
+// code names them, when one is passive or its address a calculation, and when
+// they overlap, so that their order counts.
+func (w *rewriter) segments() (segments []segment, ok bool) {
+	if w.namesData || w.m.Memory == nil || len(w.m.Data) < 2 {
+		return nil, false
+	}
+	for _, d := range w.m.Data {
+		at, ok := d.At()
+		if !ok {
+			return nil, false
+		}
+		segments = append(segments, segment{uint64(at), d.Bytes})
+	}
+	slices.SortStableFunc(segments, func(a, b segment) int { return cmp.Compare(a.at, b.at) })
+	for i := range segments[1:] {
+		if segments[i].end() > segments[i+1].at {
+			return nil, false
+		}
+	}
+	return segments, true
 }
