@@ -98,7 +98,8 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 	if inst.module.info.Kind == Reactor {
 		return cfg.WithStdout(logStream{inst})
 	}
-	cfg = cfg.WithStdin(bytes.NewReader(t.Input)).WithStdout(outputStream{inst}).
+	inst.call.stdin = t.Input
+	cfg = cfg.WithStdin(inputStream{inst, bytes.NewReader(t.Input)}).WithStdout(outputStream{inst}).
 		WithArgs(append([]string{t.Module}, t.Args...)...)
 	for _, key := range toldToCommands {
 		value, _ := inst.call.param(key)
@@ -118,15 +119,28 @@ var toldToCommands = []string{"run_id", "app", "job", "attempt", "max_attempts",
 type logStream struct{ inst *instance }
 
 func (s logStream) Write(p []byte) (int, error) {
+	s.inst.call.work(len(p))
 	s.inst.call.log.Write(runtime.LevelInfo, p)
 	s.inst.call.pace()
 	return len(p), nil
+}
+
+// inputStream is the stdin of a command that has files; see readStdin for others.
+type inputStream struct {
+	inst *instance
+	rest *bytes.Reader
+}
+
+func (s inputStream) Read(p []byte) (int, error) {
+	s.inst.call.work(min(len(p), s.rest.Len()))
+	return s.rest.Read(p)
 }
 
 // outputStream is the stdout of a command.
 type outputStream struct{ inst *instance }
 
 func (s outputStream) Write(p []byte) (int, error) {
+	s.inst.call.work(len(p))
 	s.inst.call.writeOutput(p)
 	return len(p), nil
 }
