@@ -20,6 +20,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -33,6 +34,7 @@ type module struct {
 	gone       bool     // it was unloaded; guarded by the pool's lock
 	grants     atomic.Pointer[granted]
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
+	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
 }
 
 // An instance is one instantiated module. One goroutine uses it at a time.
@@ -57,8 +59,12 @@ type instance struct {
 func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error) {
 	inst := &instance{module: m, call: c, limit: limit}
 	memory := &allocator{limit: limit}
-	ctx := experimental.WithMemoryAllocator(c, memory)
-	mod, err := instantiate(ctx, e.rt, m.compiled, inst.config(c.task))
+	ctx := e.hosts.resolve(experimental.WithMemoryAllocator(c, memory), m, c.files != nil)
+	cfg := inst.config(c.task)
+	if c.files != nil {
+		cfg = cfg.WithFSConfig(c.files)
+	}
+	mod, err := instantiate(ctx, e.rt, m.compiled, cfg)
 	if err != nil {
 		memory.free()
 		return nil, err
@@ -102,7 +108,8 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 	if inst.module.info.Kind == Reactor {
 		return cfg.WithStdout(logStream{inst})
 	}
-	cfg = cfg.WithStdin(bytes.NewReader(t.Input)).WithStdout(outputStream{inst}).
+	inst.call.stdin = t.Input
+	cfg = cfg.WithStdin(inputStream{inst, bytes.NewReader(t.Input)}).WithStdout(outputStream{inst}).
 		WithArgs(append([]string{t.Module}, t.Args...)...)
 	for _, key := range toldToCommands {
 		value, _ := inst.call.param(key)
@@ -122,14 +129,28 @@ var toldToCommands = []string{"run_id", "app", "job", "attempt", "max_attempts",
 type logStream struct{ inst *instance }
 
 func (s logStream) Write(p []byte) (int, error) {
+	s.inst.call.work(len(p))
 	s.inst.call.log.Write(runtime.LevelInfo, p)
+	s.inst.call.pace()
 	return len(p), nil
+}
+
+// inputStream is the stdin of a command that has files; see readStdin for others.
+type inputStream struct {
+	inst *instance
+	rest *bytes.Reader
+}
+
+func (s inputStream) Read(p []byte) (int, error) {
+	s.inst.call.work(min(len(p), s.rest.Len()))
+	return s.rest.Read(p)
 }
 
 // outputStream is the stdout of a command.
 type outputStream struct{ inst *instance }
 
 func (s outputStream) Write(p []byte) (int, error) {
+	s.inst.call.work(len(p))
 	s.inst.call.writeOutput(p)
 	return len(p), nil
 }
@@ -171,7 +192,7 @@ type image struct {
 // takeImage copies an instance's memory and globals. What was neither filled
 // nor marked is zero, and is not read: it need not exist.
 func takeImage(inst *instance) *image {
-	im := &image{marks: everything}
+	im := &image{marks: allMarks}
 	for _, g := range inst.globals {
 		im.globals = append(im.globals, g.Get())
 	}
@@ -209,14 +230,14 @@ func (inst *instance) view() []byte {
 	return view
 }
 
-// everything are the marks of a memory of which nothing is known.
-const everything = ^uint64(0)
+// allMarks are the marks of a memory of which nothing is known.
+const allMarks = ^uint64(0)
 
 // restore sets the instance back to the image: globals, and the memory where
 // it was marked. It reports false when the memory has another size, which
 // cannot be set back.
 func (inst *instance) restore(im *image) bool {
-	marks := everything
+	marks := allMarks
 	if inst.module.marks != nil {
 		marks = inst.marks.Get()
 		inst.marks.Set(0)
@@ -229,7 +250,7 @@ func (inst *instance) restoreMarked(im *image, marks uint64) bool {
 	if len(mem) != len(im.pages)*pageBytes {
 		return false
 	}
-	if marks == everything {
+	if marks == allMarks {
 		im.compare(mem, 0, len(mem))
 	} else if marks != 0 {
 		inst.module.marks.setBack(mem, im, marks)
@@ -307,41 +328,32 @@ func (e *Engine) reactor(c *call, m *module, limit int64) (*instance, error) {
 		return nil, err
 	}
 	inst.idle = e.pool.place(key)
-	reuse := m.reuse()
 	if im := m.image.Load(); im != nil && inst.adopt(im) {
 		return inst, nil
 	}
 	if err := e.initialize(c, inst); err != nil {
 		return nil, errors.Join(err, inst.close(c))
 	}
-	if reuse == reset {
+	if m.reuse() == manifest.ReuseReset {
 		m.image.CompareAndSwap(nil, takeImage(inst))
 	}
 	return inst, nil
 }
 
-// reuse says what becomes of an instance after a task.
-type reuse string
-
-const (
-	reset  reuse = "reset"  // set back to what it was after _initialize
-	fresh  reuse = "fresh"  // thrown away
-	shared reuse = "shared" // used as it is by later tasks of the same app
-)
-
 // sharedTasks is how many tasks an instance runs that is never set back: what
 // leaks in it comes to an end.
 const sharedTasks = 10_000
 
-// reuse is what the module asks for, if its state can be set back at all.
-func (m *module) reuse() reuse {
-	switch want := reuse(m.info.Reuse); {
-	case want == shared, want == fresh:
+// reuse is what becomes of an instance after a task: what the module asks for,
+// if its state can be set back at all.
+func (m *module) reuse() manifest.Reuse {
+	switch want := m.info.Manifest.Reuse; {
+	case want == manifest.ReuseShared, want == manifest.ReuseFresh:
 		return want
 	case !m.resettable:
-		return fresh
+		return manifest.ReuseFresh
 	}
-	return reset
+	return manifest.ReuseReset
 }
 
 // granted is the key of the grants seen last: computing it takes longer than a
@@ -402,10 +414,10 @@ func (e *Engine) recycle(ctx context.Context, inst *instance) {
 	inst.call = nil
 	keep := false
 	switch inst.module.reuse() {
-	case reset:
+	case manifest.ReuseReset:
 		im := inst.module.image.Load()
 		keep = im != nil && inst.restore(im)
-	case shared:
+	case manifest.ReuseShared:
 		inst.tasks++
 		keep = inst.tasks < sharedTasks
 	}

@@ -214,7 +214,7 @@ func TestFuel(t *testing.T) {
 }
 
 func TestGrantPaysDebts(t *testing.T) {
-	c := &call{fuel: 1000}
+	c := &call{attempt: attempt{fuel: 1000}}
 	c.slice = 100
 	total := int64(0)
 	for _, debt := range []int64{0, 30, 0, 700} {

@@ -42,6 +42,24 @@ var hostWrites = map[string][]meter.Write{
 	"cancelled":    nil,
 	"now_ms":       nil,
 	"random":       writes(buffer(0)),
+
+	"sleep":          nil,
+	"checkpoint_get": writes(buffer(0)),
+	"checkpoint_put": nil,
+	"kv_get":         writes(buffer(4), field(6, 8)),
+	"kv_put":         nil,
+	"kv_cas":         nil,
+	"kv_delete":      nil,
+	"job_enqueue":    writes(buffer(2)),
+	"map":            nil,
+	"secret_get":     writes(buffer(2)),
+	"http_send":      nil,
+	"http_head":      writes(buffer(1)),
+	"http_recv":      writes(buffer(1)),
+	"http_close":     nil,
+	"metric_add":     nil,
+	"job_next":       nil,
+	"job_done":       nil,
 }
 
 // wasiWrites is what the functions of WASI write that a reactor calls while it
