@@ -64,7 +64,11 @@ func (b *bench) calls(ctx context.Context) (err error) {
 		}
 		jobs = append(jobs, task(ctx, e, digest, row.handler))
 	}
-	took, err := b.best(ctx, jobs...)
+	digest, err := load(ctx, e, cGuest, manifest("shared"))
+	if err != nil {
+		return err
+	}
+	took, err := b.best(ctx, append(jobs, batch(ctx, e, digest))...)
 	if err != nil {
 		return err
 	}
@@ -77,7 +81,33 @@ func (b *bench) calls(ctx context.Context) (err error) {
 		b.report.Add(row.name, float64(took[i])/float64(row.unit), unit, report.AtMost(row.goal))
 		b.report.Note(row.note)
 	}
+	b.report.Add("batch/16", float64(took[len(rows)])/batchSize, "ns/job", report.AtMost(250))
+	b.report.Note("16 tasks in one call of the guest")
 	return nil
+}
+
+// batchSize is how many tasks a host takes at once.
+const batchSize = 16
+
+// batch runs tasks in one call, each with its deadline, input and output.
+func batch(ctx context.Context, e *wasm.Engine, digest string) job {
+	deadline := time.Now().Add(time.Hour)
+	items := make([]*runtime.Item, batchSize)
+	for i := range items {
+		items[i] = &runtime.Item{Ctx: ctx, Sink: silent{}, Task: runtime.Task{Digest: digest, Handler: "echo", App: "bench", Input: input, Deadline: deadline}}
+	}
+	return func() error {
+		e.RunBatch(items)
+		for _, item := range items {
+			if item.Result.Outcome != runtime.Succeeded {
+				return fmt.Errorf("a task of a batch: %s", item.Result.Error)
+			}
+			if err := checkAnswer(item.Result.Output); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // loads measures how long a host that starts again takes for a module that it

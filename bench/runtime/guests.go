@@ -56,7 +56,7 @@ func (b *bench) buildGo(ctx context.Context, source []byte, flags ...string) ([]
 
 // manifest names the C guest's handlers, in their order.
 func manifest(reuse string) string {
-	return `{"handlers":[{"name":"echo"},{"name":"pages"},{"name":"all"},{"name":"loop"}],"reuse":"` + reuse + `"}`
+	return `{"handlers":[{"name":"echo","batch":true},{"name":"pages"},{"name":"all"},{"name":"loop"}],"reuse":"` + reuse + `"}`
 }
 
 // silent is a sink that drops everything.

@@ -36,14 +36,14 @@ func main() {
 // sizes say how long each row is measured.
 type sizes struct {
 	rounds    int           // of which the best counts: what disturbs only ever adds
-	round     time.Duration // length of one round
+	round     time.Duration // length of one round: short, so that some are left alone
 	deadlines int           // guests that are ended at their deadline, and garbage collections
 	loads     int           // of a module from the cache
 }
 
 var (
-	full  = sizes{rounds: 25, round: 100 * time.Millisecond, deadlines: 100, loads: 20}
-	short = sizes{rounds: 9, round: 20 * time.Millisecond, deadlines: 20, loads: 5}
+	full  = sizes{rounds: 400, round: 2 * time.Millisecond, deadlines: 100, loads: 20}
+	short = sizes{rounds: 100, round: 2 * time.Millisecond, deadlines: 20, loads: 5}
 )
 
 func run(ctx context.Context, args []string, out, notes io.Writer) error {

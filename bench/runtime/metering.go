@@ -100,6 +100,8 @@ func hostModules(ctx context.Context, rt wazero.Runtime) error {
 	if _, err := rt.NewHostModuleBuilder("wheelwork_v1").
 		NewFunctionBuilder().WithGoFunction(none, []api.ValueType{i64, i32, i32}, []api.ValueType{i32}).Export("input_read").
 		NewFunctionBuilder().WithGoFunction(none, []api.ValueType{i32, i32}, []api.ValueType{i32}).Export("output_write").
+		NewFunctionBuilder().WithGoFunction(none, []api.ValueType{i32}, []api.ValueType{i32}).Export("job_next").
+		NewFunctionBuilder().WithGoFunction(none, []api.ValueType{i32}, []api.ValueType{i32}).Export("job_done").
 		Instantiate(ctx); err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	want := []string{
-		"warm/call", "reset/8pages", "reset/all", "reset/go", "fresh/small", "fresh/go",
+		"warm/call", "reset/8pages", "reset/all", "reset/go", "fresh/small", "fresh/go", "batch/16",
 		"metering/c/fnv", "metering/c/crc", "metering/c/sort", "metering/c/fib", "metering/rust/fnv", "metering/rust/sort", "metering/go/fnv",
 		"deadline/overshoot", "gc/stall", "load/go/compile", "load/go/cached",
 		"warm/extism", "warm/process", "warm/goplugin", "plugin/stream",

@@ -126,7 +126,7 @@ func (c *call) between() {
 		c.open(item.Ctx, &item.Task, discard{})
 		return
 	}
-	c.open(context.Background(), &runtime.Task{Deadline: time.Now().Add(lingering)}, discard{})
+	c.open(context.Background(), &runtime.Task{Deadline: c.seen.Add(lingering)}, discard{})
 }
 
 type discard struct{}
@@ -136,7 +136,7 @@ func (discard) Progress(int64, int64, string) {}
 
 // settle ends the open task.
 func (b *batch) settle(c *call, r runtime.Result) {
-	r.Duration = time.Since(b.start)
+	r.Duration = c.look().Sub(b.start)
 	c.close()
 	b.items[b.next-1].Result = r
 	b.open = false
@@ -159,7 +159,7 @@ func jobNext(c *call, _ memory, stack []uint64) {
 			item.Result = c.ended(err)
 			continue
 		}
-		b.open, b.start = true, time.Now()
+		b.open, b.start = true, c.seen
 		stack[0] = result(abi.NextReady)
 		return
 	}

@@ -103,6 +103,7 @@ type Engine struct {
 	slots chan struct{} // holds a token for each guest that runs
 	pool  *pool
 	loads singleflight.Group
+	calls sync.Pool // of *call
 	hosts hostModules
 
 	mu      sync.RWMutex
@@ -121,6 +122,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{cfg: cfg.withDefaults(), modules: make(map[string]*module)}
+	e.calls.New = func() any { return new(call) }
 	e.slots = make(chan struct{}, e.cfg.Slots)
 	e.pool = newPool(e.cfg.MaxPoolBytes)
 	if err := e.openCache(); err != nil {

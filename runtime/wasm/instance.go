@@ -70,6 +70,7 @@ func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error)
 		return nil, err
 	}
 	inst.mod = mod
+	c.look() // it took a while
 	inst.handle = mod.ExportedFunction(abi.ExportHandle)
 	inst.budget = mod.ExportedGlobal(meter.BudgetGlobal).(api.MutableGlobal)
 	inst.marks = mod.ExportedGlobal(meter.MarksGlobal).(api.MutableGlobal)
@@ -159,11 +160,11 @@ type instanceRandom struct{ inst *instance }
 
 func (r instanceRandom) Read(p []byte) (int, error) { return randomSource{r.inst.call}.Read(p) }
 
-// arm prepares the counters for a call.
+// arm prepares the counters for a call that begins at the time seen last.
 func (inst *instance) arm(c *call, stackBytes int64) {
 	inst.call = c
 	inst.budget.Set(meter.Budget(c.grant(firstSlice, 0), stackBytes))
-	c.begin()
+	c.sliceStart = c.seen
 }
 
 // size is the instance's linear memory in bytes.
@@ -403,6 +404,7 @@ func (e *Engine) initialize(c *call, inst *instance) error {
 	if _, err := init.Call(c); err != nil {
 		return fmt.Errorf("%s: %w", abi.ExportInit, err)
 	}
+	c.look()
 	left, _ := meter.SplitBudget(inst.budget.Get())
 	c.giveBack(int64(left))
 	return nil

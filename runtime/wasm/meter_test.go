@@ -34,7 +34,6 @@ func newPair(t *testing.T, rt wazero.Runtime, code []byte) (p pair, ok bool) {
 	t.Helper()
 	task := runtime.Task{Deadline: within(time.Minute)}
 	c := newCall(context.Background(), &task, &recorder{}, make(chan struct{}, 1))
-	c.begin()
 	cfg := wazero.NewModuleConfig().WithName("").WithStartFunctions()
 	parsed, err := wasmbinary.Parse(code, wasmbinary.DefaultLimits())
 	if err != nil {

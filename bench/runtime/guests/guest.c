@@ -6,6 +6,8 @@
 
 IMPORT("input_read") int32_t input_read(int64_t off, void *to, uint32_t cap);
 IMPORT("output_write") int32_t output_write(const void *from, uint32_t len);
+IMPORT("job_next") int32_t job_next(int32_t timeout_ms);
+IMPORT("job_done") int32_t job_done(int32_t status);
 
 static uint8_t in[64];
 static uint64_t out;
@@ -30,6 +32,12 @@ EXPORT("wheelwork_handle") int32_t handle(int32_t handler) {
     for (;;) area[0]++;
   }
   return echo();
+}
+
+EXPORT("wheelwork_run") int32_t run(int32_t handler) {
+  int32_t jobs = 0;
+  for (; job_next(0) == 1; jobs++) job_done(handle(handler));
+  return jobs;
 }
 
 EXPORT("fnv") uint32_t fnv(uint32_t rounds) {
