@@ -153,8 +153,11 @@ func jobNext(c *call, _ memory, stack []uint64) {
 	}
 	for b.next < len(b.items) {
 		item := b.items[b.next]
-		b.next++
-		c.open(item.Ctx, &item.Task, item.Sink)
+		if b.next++; c.task == &item.Task { // between opened it, all but its sink
+			c.log, c.progress = newLogWriter(item.Sink, item.Task.Limits), progress{sink: item.Sink}
+		} else {
+			c.open(item.Ctx, &item.Task, item.Sink)
+		}
 		if err := c.overdue(); err != nil {
 			item.Result = c.ended(err)
 			continue

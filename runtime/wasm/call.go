@@ -107,13 +107,13 @@ func newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan
 // begin makes c a call for t.
 func (c *call) begin(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan struct{}) {
 	c.Context, c.slots, c.slice = context.Background(), slots, firstSlice
-	c.look()
+	c.seen = time.Now()
 	c.open(ctx, t, sink)
 }
 
-// look looks at the clock.
+// look looks at the clock, the steady one alone: that is half the price.
 func (c *call) look() time.Time {
-	c.seen = time.Now()
+	c.seen = c.seen.Add(time.Since(c.seen))
 	return c.seen
 }
 

@@ -28,10 +28,11 @@ import (
 type module struct {
 	info       Info
 	compiled   wazero.CompiledModule
-	globals    []string // exports that hold its mutable globals
-	marks      *marks   // nil: what a call writes is not marked
-	resettable bool     // memory and globals are all the state that a call changes
-	gone       bool     // it was unloaded; guarded by the pool's lock
+	globals    []string             // exports that hold its mutable globals
+	marks      *marks               // nil: what a call writes is not marked
+	resettable bool                 // memory and globals are all the state that a call changes
+	gone       bool                 // it was unloaded; guarded by the pool's lock
+	last       atomic.Pointer[idle] // the place asked for last: most tasks of a module are of one app
 	grants     atomic.Pointer[granted]
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
 	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
@@ -278,9 +279,14 @@ func (im *image) compare(mem []byte, at, end int) {
 // copy makes a part of the memory equal to the image.
 func (im *image) copy(mem []byte, at, end int) {
 	for at < end {
-		have, want := im.piece(mem, at, end)
-		copy(have, want)
-		at += len(have)
+		page := at >> pageShift
+		upTo := min(end, (page+1)<<pageShift)
+		if want := im.pages[page]; want == nil {
+			clear(mem[at:upTo])
+		} else {
+			copy(mem[at:upTo], want[at&(pageBytes-1):])
+		}
+		at = upTo
 	}
 }
 
@@ -300,11 +306,15 @@ type marks meter.Marks
 
 // setBack makes the marked parts of the memory equal to the image.
 func (m *marks) setBack(mem []byte, im *image, set uint64) {
-	put := im.copy
 	if m.Shift > pageShift {
-		put = im.compare
+		m.each(set, len(mem), func(at, end int) { im.compare(mem, at, end) })
+		return
 	}
-	m.each(set, len(mem), func(at, end int) { put(mem, at, end) })
+	for ; set != 0; set &= set - 1 {
+		for at := bits.TrailingZeros64(set) << m.Shift; at < len(mem); at += 64 << m.Shift {
+			im.copy(mem, at, min(at+1<<m.Shift+m.Slack, len(mem)))
+		}
+	}
 }
 
 // each calls do for each marked part of a memory of so many bytes.
@@ -321,14 +331,15 @@ func (m *marks) each(set uint64, size int, do func(at, end int)) {
 // each of a module that asks for a fresh one.
 func (e *Engine) reactor(c *call, m *module, limit int64) (*instance, error) {
 	key := poolKey{m, limit, c.task.App, m.grantKey(c.task.Grants)}
-	if inst := e.pool.get(key); inst != nil {
+	at := e.pool.place(key)
+	if inst := e.pool.get(at); inst != nil {
 		return inst, nil
 	}
 	inst, err := e.instantiate(c, m, limit)
 	if err != nil {
 		return nil, err
 	}
-	inst.idle = e.pool.place(key)
+	inst.idle = at
 	if im := m.image.Load(); im != nil && inst.adopt(im) {
 		return inst, nil
 	}

@@ -44,6 +44,9 @@ func cost(inst *instance) int64 { return inst.size() + instanceOverhead }
 
 // place is where instances of a key wait.
 func (p *pool) place(key poolKey) *idle {
+	if last := key.module.last.Load(); last != nil && last.key == key {
+		return last
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := p.places[key]
@@ -54,6 +57,7 @@ func (p *pool) place(key poolKey) *idle {
 		at = &idle{key: key}
 		p.places[key] = at
 	}
+	key.module.last.Store(at)
 	return at
 }
 
@@ -66,15 +70,16 @@ func (p *pool) sweep() {
 	maps.DeleteFunc(p.places, func(_ poolKey, at *idle) bool { return len(at.stack) == 0 })
 }
 
-func (p *pool) get(key poolKey) *instance {
+// get takes the youngest instance of a place.
+func (p *pool) get(at *idle) *instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := p.places[key]
-	if at == nil || len(at.stack) == 0 {
+	n := len(at.stack)
+	if n == 0 {
 		return nil
 	}
-	inst := at.stack[len(at.stack)-1]
-	p.remove(inst, len(at.stack)-1)
+	inst := at.stack[n-1]
+	p.remove(inst, n-1)
 	return inst
 }
 
@@ -124,11 +129,12 @@ func (p *pool) add(inst *instance) (evicted []*instance) {
 	if inst.module.gone || cost(inst) > p.max {
 		return []*instance{inst}
 	}
-	if p.places[at.key] != at { // it was forgotten while the instance ran
-		if known := p.places[at.key]; known != nil {
-			inst.idle, at = known, known
-		} else {
+	if len(at.stack) == 0 { // it may have been forgotten while the instance ran
+		if known := p.places[at.key]; known == nil {
 			p.places[at.key] = at
+		} else {
+			inst.idle, at = known, known
+			inst.module.last.Store(known)
 		}
 	}
 	at.stack = append(at.stack, inst)
@@ -171,6 +177,7 @@ func (p *pool) drop(ctx context.Context, m *module) error {
 		}
 		delete(p.places, key)
 	}
+	m.last.Store(nil)
 	p.mu.Unlock()
 	return closeAll(ctx, closing)
 }

@@ -16,7 +16,7 @@ func idleInstance(t *testing.T, e *Engine) *instance {
 	if n := e.pool.len(); n != 1 {
 		t.Fatalf("%d idle instances, want 1", n)
 	}
-	inst := e.pool.get(e.pool.oldest.idle.key)
+	inst := e.pool.get(e.pool.oldest.idle)
 	t.Cleanup(func() { inst.close(context.Background()) })
 	return inst
 }

@@ -18,8 +18,8 @@ type Marks struct {
 }
 
 const (
-	minShift = 9    // 512 bytes
-	maxSlack = 1024 // bytes
+	minShift = 9   // 512 bytes
+	maxSlack = 512 // bytes
 )
 
 // marksFor lets 64 chunks cover a memory as it is at the start. One that grew
@@ -29,7 +29,7 @@ func marksFor(module *binary.Module) *Marks {
 	for int64(64)<<m.Shift < int64(module.Memory.Min)*binary.PageSize {
 		m.Shift++
 	}
-	m.Slack = min(1<<m.Shift/4, maxSlack)
+	m.Slack = min(1<<m.Shift/8, maxSlack)
 	for _, d := range module.Data {
 		if d.Offset == nil || len(d.Bytes) == 0 {
 			continue
