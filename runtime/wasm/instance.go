@@ -14,6 +14,7 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
+	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
@@ -90,8 +91,8 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 		WithName(""). // anonymous: there may be many
 		WithStartFunctions().
 		WithStderr(logStream{inst}).
-		WithSysWalltime().
-		WithSysNanotime().
+		WithWalltime(coarseWall, sys.ClockResolution(clockStep)).
+		WithNanotime(coarse, sys.ClockResolution(clockStep)).
 		WithNanosleep(func(ns int64) { inst.call.sleep(time.Duration(ns)) }).
 		WithOsyield(func() { inst.call.tick() }).
 		WithRandSource(instanceRandom{inst})
@@ -109,6 +110,21 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 		cfg = cfg.WithEnv(key, t.Env[key])
 	}
 	return cfg
+}
+
+// clockStep is the step of the clocks that guests see. A finer one would let
+// them time what caches and neighbours do.
+const clockStep = time.Millisecond
+
+var clockStart = time.Now()
+
+// coarse is the steady clock of guests.
+func coarse() int64 { return int64(time.Since(clockStart).Truncate(clockStep)) }
+
+// coarseWall is their wall clock.
+func coarseWall() (sec int64, nsec int32) {
+	now := time.Now().Truncate(clockStep)
+	return now.Unix(), int32(now.Nanosecond())
 }
 
 // toldToCommands are the parameters that a command finds in its environment, as
