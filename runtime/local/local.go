@@ -162,6 +162,20 @@ func (s *Services) Delete(_ context.Context, t *runtime.Task, bucket, key string
 	return nil
 }
 
+// Buckets returns the names of an app's buckets.
+func (s *Services) Buckets(app string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for k := range s.entries {
+		if k.app == app && !slices.Contains(out, k.bucket) {
+			out = append(out, k.bucket)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // Entries returns an app's bucket.
 func (s *Services) Entries(app, bucket string) map[string]Entry {
 	s.mu.Lock()

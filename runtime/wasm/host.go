@@ -1,7 +1,6 @@
 package wasm
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -383,9 +382,8 @@ func (c *call) allowed(name string, r runtime.Request) abi.Errno {
 	if err != nil {
 		return c.refused(name, fmt.Errorf("%w: the address is malformed", runtime.ErrInvalid))
 	}
-	method := cmp.Or(r.Method, "GET")
-	if c.task.Grants.Request(method, u) == nil {
-		return c.refused(name, fmt.Errorf("%s: %w", printable(fmt.Sprintf("%.20s %.40s://%.200s%.200s", method, u.Scheme, u.Host, u.EscapedPath())), runtime.ErrNotGranted))
+	if c.task.Grants.Request(r.Method, u) == nil {
+		return c.refused(name, fmt.Errorf("%s: %w", printable(fmt.Sprintf("%.20s %.40s://%.200s%.200s", r.Method, u.Scheme, u.Host, u.EscapedPath())), runtime.ErrNotGranted))
 	}
 	for _, list := range r.Header {
 		for _, value := range list {

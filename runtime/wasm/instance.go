@@ -17,6 +17,7 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
+	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
@@ -28,11 +29,11 @@ import (
 type module struct {
 	info       Info
 	compiled   wazero.CompiledModule
-	globals    []string             // exports that hold its mutable globals
-	marks      *marks               // nil: what a call writes is not marked
-	resettable bool                 // memory and globals are all the state that a call changes
-	gone       bool                 // it was unloaded; guarded by the pool's lock
-	last       atomic.Pointer[idle] // the place asked for last: most tasks of a module are of one app
+	globals    []string                // exports that hold its mutable globals
+	marks      *marks                  // nil: what a call writes is not marked
+	resettable bool                    // memory and globals are all the state that a call changes
+	gone       bool                    // it was unloaded; guarded by the pool's lock
+	last       atomic.Pointer[waiting] // the place asked for last: most tasks of a module are of one app
 	grants     atomic.Pointer[granted]
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
 	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
@@ -42,10 +43,10 @@ type module struct {
 type instance struct {
 	mod     api.Module
 	module  *module
-	call    *call // invariant: the call that runs while guest code runs
-	idle    *idle // where it waits for tasks
-	tasks   int   // how many it has run, when it is shared
-	limit   int64 // bytes of linear memory it may have
+	call    *call    // invariant: the call that runs while guest code runs
+	idle    *waiting // where it waits for tasks
+	tasks   int      // how many it has run, when it is shared
+	limit   int64    // bytes of linear memory it may have
 	handle  api.Function
 	budget  api.MutableGlobal
 	marks   api.MutableGlobal
@@ -102,8 +103,8 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 		WithName(""). // anonymous: there may be many
 		WithStartFunctions().
 		WithStderr(logStream{inst}).
-		WithSysWalltime().
-		WithSysNanotime().
+		WithWalltime(coarseWall, sys.ClockResolution(clockStep)).
+		WithNanotime(coarse, sys.ClockResolution(clockStep)).
 		WithNanosleep(func(ns int64) { inst.call.sleep(time.Duration(ns)) }).
 		WithOsyield(func() { inst.call.tick() }).
 		WithRandSource(instanceRandom{inst})
@@ -121,6 +122,21 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 		cfg = cfg.WithEnv(key, t.Env[key])
 	}
 	return cfg
+}
+
+// clockStep is the step of the clocks that guests see. A finer one would let
+// them time what caches and neighbours do.
+const clockStep = time.Millisecond
+
+var clockStart = time.Now()
+
+// coarse is the steady clock of guests.
+func coarse() int64 { return int64(time.Since(clockStart).Truncate(clockStep)) }
+
+// coarseWall is their wall clock.
+func coarseWall() (sec int64, nsec int32) {
+	now := time.Now().Truncate(clockStep)
+	return now.Unix(), int32(now.Nanosecond())
 }
 
 // toldToCommands are the parameters that a command finds in its environment, as

@@ -18,8 +18,8 @@ type poolKey struct {
 // instanceOverhead is roughly what an idle instance takes besides its memory.
 const instanceOverhead = 32 << 10
 
-// idle are the instances of one key that wait for a task, the youngest last.
-type idle struct {
+// waiting are the instances of one key that wait for a task, the youngest last.
+type waiting struct {
 	key   poolKey
 	stack []*instance
 }
@@ -30,20 +30,20 @@ type idle struct {
 type pool struct {
 	mu     sync.Mutex
 	max    int64
-	bytes  int64             // invariant: sum of cost over idle
-	places map[poolKey]*idle // all with idle instances, and some without
+	bytes  int64                // invariant: sum of cost over idle
+	places map[poolKey]*waiting // all with idle instances, and some without
 
 	youngest, oldest *instance // ends of the list by age, linked by younger and older
 }
 
 func newPool(maxBytes int64) *pool {
-	return &pool{max: maxBytes, places: make(map[poolKey]*idle)}
+	return &pool{max: maxBytes, places: make(map[poolKey]*waiting)}
 }
 
 func cost(inst *instance) int64 { return inst.size() + instanceOverhead }
 
 // place is where instances of a key wait.
-func (p *pool) place(key poolKey) *idle {
+func (p *pool) place(key poolKey) *waiting {
 	if last := key.module.last.Load(); last != nil && last.key == key {
 		return last
 	}
@@ -54,7 +54,7 @@ func (p *pool) place(key poolKey) *idle {
 		if len(p.places) >= maxPlaces {
 			p.sweep()
 		}
-		at = &idle{key: key}
+		at = &waiting{key: key}
 		p.places[key] = at
 	}
 	key.module.last.Store(at)
@@ -67,11 +67,11 @@ const maxPlaces = 1024
 // sweep forgets the places where nothing waits; an instance that runs brings
 // its own back. The caller holds mu.
 func (p *pool) sweep() {
-	maps.DeleteFunc(p.places, func(_ poolKey, at *idle) bool { return len(at.stack) == 0 })
+	maps.DeleteFunc(p.places, func(_ poolKey, at *waiting) bool { return len(at.stack) == 0 })
 }
 
 // get takes the youngest instance of a place.
-func (p *pool) get(at *idle) *instance {
+func (p *pool) get(at *waiting) *instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(at.stack)
