@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	goruntime "runtime"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/shelf"
 )
 
 // engineVersion is part of the compile cache's path: code compiled by another
@@ -99,7 +99,7 @@ type Engine struct {
 	cfg   Config
 	rt    wazero.Runtime
 	cache wazero.CompilationCache
-	shelf shelf
+	shelf shelf.Shelf
 	slots chan struct{} // holds a token for each guest that runs
 	pool  *pool
 	loads singleflight.Group
@@ -147,8 +147,7 @@ func (e *Engine) openCache() (err error) {
 	if e.cache, err = wazero.NewCompilationCacheWithDir(dir); err != nil {
 		return fmt.Errorf("wasm: open compile cache %s: %w", dir, err)
 	}
-	e.shelf.dir = filepath.Join(dir, "rewritten")
-	if err := os.MkdirAll(e.shelf.dir, 0o700); err != nil {
+	if e.shelf, err = shelf.Open(filepath.Join(dir, "rewritten")); err != nil {
 		return fmt.Errorf("wasm: open compile cache %s: %w", dir, err)
 	}
 	return nil
@@ -231,15 +230,20 @@ func (e *Engine) load(digest string, code []byte) error {
 // is there. A cache that cannot be written to costs time and nothing else.
 func (e *Engine) rewrite(digest string, code []byte) (rewritten, error) {
 	opts := e.meterOptions()
-	file := e.shelf.file(digest, opts)
-	if p, ok := e.shelf.get(file); ok {
-		return p, nil
+	name := rewrittenName(digest, opts)
+	if data, ok := e.shelf.Get(name); ok {
+		if p, ok := decodeRewritten(data); ok {
+			return p, nil
+		}
 	}
 	p, err := rewrite(code, opts)
-	if err == nil {
-		_ = e.shelf.put(file, p)
+	if err != nil {
+		return rewritten{}, err
 	}
-	return p, err
+	if data, err := encodeRewritten(p); err == nil {
+		_ = e.shelf.Put(name, data) // the next start takes longer
+	}
+	return p, nil
 }
 
 func (e *Engine) meterOptions() meter.Options {

@@ -133,7 +133,7 @@ func FuzzDecodeRewritten(f *testing.F) {
 	}
 	f.Add(file)
 	f.Add(file[:len(file)-1])
-	f.Add([]byte(rewrittenMagic))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, '{', '}'})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, ok := decodeRewritten(data)
 		if !ok {

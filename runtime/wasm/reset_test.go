@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
@@ -235,5 +237,55 @@ func TestBudgetComesBack(t *testing.T) {
 				t.Errorf("(%d, %d) came back as (%d, %d)", fuel, stack, f, s)
 			}
 		}
+	}
+}
+
+// TestACachedModuleIsNotRewritten loads a module in two engines that share a
+// directory. The second one takes what the first one left, until that is
+// damaged or belongs to other limits.
+func TestACachedModuleIsNotRewritten(t *testing.T) {
+	dir := t.TempDir()
+	code := counting(t, `{"handlers":[{"name":"main"},{"name":"spin"}],"reuse":"shared"}`)
+	files := func() []string {
+		found, err := filepath.Glob(filepath.Join(dir, "*", "rewritten", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	run := func(cfg Config) {
+		t.Helper()
+		cfg.CacheDir = dir
+		e := newEngine(t, cfg)
+		digest := load(t, e, code)
+		for want := range uint32(2) { // shared: what the manifest says is in the cache too
+			if r := e.Run(context.Background(), runtime.Task{Digest: digest}, &recorder{}); u32(t, r.Output) != want+1 {
+				t.Errorf("result = %+v", r)
+			}
+		}
+	}
+	run(Config{})
+	if n := len(files()); n != 1 {
+		t.Fatalf("%d modules are kept, want 1", n)
+	}
+	kept := files()[0]
+	before, err := os.Stat(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(Config{})
+	if after, err := os.Stat(kept); err != nil || !os.SameFile(before, after) {
+		t.Errorf("it was written again: %v", err)
+	}
+	if err := os.Truncate(kept, before.Size()/2); err != nil {
+		t.Fatal(err)
+	}
+	run(Config{})
+	if after, err := os.Stat(kept); err != nil || after.Size() != before.Size() {
+		t.Errorf("a damaged one was not replaced: %v", err)
+	}
+	run(Config{StackBytes: 1 << 20})
+	if n := len(files()); n != 2 {
+		t.Errorf("%d modules are kept, want one for each limit of stack", n)
 	}
 }
