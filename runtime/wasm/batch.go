@@ -75,7 +75,10 @@ func (e *Engine) runBatch(items []*runtime.Item) int {
 		first.Result = *refused
 		return 1
 	}
-	c := e.newCall(first.Ctx, &first.Task, first.Sink)
+	c := e.calls.Get().(*call)
+	defer e.release(c)
+	c.begin(first.Ctx, &first.Task, first.Sink, e.slots)
+	c.services = e.cfg.Services
 	if err := c.start(); err != nil {
 		first.Result = c.ended(err)
 		return 1
@@ -90,14 +93,18 @@ func (e *Engine) runBatch(items []*runtime.Item) int {
 	c.batch = &batch{items: items}
 	c.between()
 	inst.arm(c, e.cfg.StackBytes)
-	stack := [1]uint64{uint64(p.index)}
-	err = inst.mod.ExportedFunction(abi.ExportRun).CallWithStack(c, stack[:])
+	if inst.run == nil { // it has a stack of its own, so not every instance has one
+		inst.run = inst.mod.ExportedFunction(abi.ExportRun)
+	}
+	inst.params[0] = uint64(p.index)
+	err = inst.run.CallWithStack(c, inst.params[:])
+	status := abi.Status(int32(inst.params[0]))
 	switch {
 	case err != nil:
 		_ = inst.close(c) // its state is unknown
 		c.batch.failed(c, c.errorResult(err))
 	case c.batch.open:
-		c.batch.settle(c, c.statusResult(abi.Status(int32(stack[0]))))
+		c.batch.settle(c, c.statusResult(status))
 		e.recycle(c, inst)
 	default:
 		e.recycle(c, inst)

@@ -104,9 +104,10 @@ func newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan
 	return c
 }
 
-// begin makes c a call for t.
+// begin makes c a call for t, whatever it was before.
 func (c *call) begin(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan struct{}) {
 	c.Context, c.slots, c.slice = context.Background(), slots, firstSlice
+	c.starting, c.describing, c.batch, c.files, c.cause, c.worked = false, false, nil, nil, nil, 0
 	c.seen = time.Now()
 	c.open(ctx, t, sink)
 }
@@ -168,7 +169,14 @@ func (c *call) Value(key any) any {
 	return nil
 }
 
-func callFrom(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
+// callFrom is the call that a host function is part of. The engine hands on the
+// context that it was given, or one made from it.
+func callFrom(ctx context.Context) *call {
+	if c, ok := ctx.(*call); ok {
+		return c
+	}
+	return ctx.Value(callKey{}).(*call)
+}
 
 // end ends the guest from within a host function. The engine turns the panic
 // into an error of the guest's call.

@@ -48,6 +48,7 @@ type instance struct {
 	tasks   int      // how many it has run, when it is shared
 	limit   int64    // bytes of linear memory it may have
 	handle  api.Function
+	run     api.Function // of batches; nil until there was one
 	budget  api.MutableGlobal
 	marks   api.MutableGlobal
 	globals []api.MutableGlobal // in the order of module.globals

@@ -103,8 +103,7 @@ func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) 
 // release lets a call serve another task. One that asked for services does not:
 // theirs is to keep nothing of it, and not to be found out.
 func (e *Engine) release(c *call) {
-	if asked := c.asked.calls > 0; !asked {
-		*c = call{}
+	if c.asked.calls == 0 {
 		e.calls.Put(c)
 	}
 }
