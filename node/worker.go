@@ -23,6 +23,7 @@ type HostConfig struct {
 	Labels     map[string]string
 	Apps       []string // default: all
 	Slots      int      // default: GOMAXPROCS, at least 4
+	Executors  Executors
 	ReadyFile  string
 	Logger     *slog.Logger
 	Ready      func(Ready)
@@ -80,6 +81,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	}
 	open.add(h)
 	r := newRoles(ctx)
+	r.run("memory", giveBack)
 	r.run("host", h.host.Run)
 	return r.until(cfg.ReadyFile, cfg.Ready, Ready{PID: os.Getpid()})
 }

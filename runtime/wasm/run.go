@@ -108,12 +108,6 @@ func (e *Engine) release(c *call) {
 	}
 }
 
-func (e *Engine) newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink) *call {
-	c := newCall(ctx, t, sink, e.slots)
-	c.services = e.cfg.Services
-	return c
-}
-
 // start waits for a slot, unless it is too late already.
 func (c *call) start() error {
 	if err := c.overdue(); err != nil {
