@@ -56,7 +56,8 @@ func (h *Host) span(ctx context.Context, m *apiv1.Task) (context.Context, trace.
 
 func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
 	m := a.Task
-	if m.Module == "" && job.IsExecutor(m.Handler) {
+	// An engine that has the code of no module loaded runs such handlers itself.
+	if m.Module == "" && job.IsExecutor(m.Handler) && !h.cfg.Engine.Loaded("") {
 		return h.runOther(ctx, a)
 	}
 	if err := h.load(ctx, m.Digest); err != nil {
