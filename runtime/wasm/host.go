@@ -138,7 +138,6 @@ func (f hostFunction) goFunc() api.GoModuleFunc {
 		if f.task {
 			c.needTask(f.name)
 		}
-		c.work(0)
 		f.fn(c, memory{c, f.name, mod.Memory()}, stack)
 	}
 }
