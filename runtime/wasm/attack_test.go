@@ -19,7 +19,7 @@ import (
 // endless are the handlers of attack.wat that never return.
 var endless = []string{
 	"log", "blank", "progress", "cancelled", "now", "nap", "nothing", "drip", "kv", "checkpoint", "secret", "enqueue", "map", "send",
-	"metric", "param", "fail", "random", "next", "yield", "clock", "iovec", "huge", "poll", "readv", "copy", "grow", "return",
+	"metric", "param", "fail", "random", "next", "yield", "clock", "iovec", "huge", "poll", "pollin", "overrun", "some", "readv", "copy", "grow", "return",
 }
 
 // ending are those that end badly by themselves, with what they end as.
