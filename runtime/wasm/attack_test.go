@@ -16,10 +16,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/local"
 )
 
+// late is how much an attack may be late on a machine that is busy with others. One
+// that no limit holds goes on for a second at least.
+const late = 500 * time.Millisecond
+
 // endless are the handlers of attack.wat that never return.
 var endless = []string{
 	"log", "blank", "progress", "cancelled", "now", "nap", "nothing", "drip", "kv", "checkpoint", "secret", "enqueue", "map", "send",
-	"metric", "param", "fail", "random", "next", "yield", "clock", "iovec", "huge", "poll", "readv", "copy", "grow", "return",
+	"metric", "param", "fail", "random", "next", "yield", "clock", "iovec", "huge", "poll", "pollin", "overrun", "some", "readv", "copy", "grow", "return",
 }
 
 // ending are those that end badly by themselves, with what they end as.
@@ -123,7 +127,7 @@ func TestAttacks(t *testing.T) {
 				if r.Outcome != runtime.TimedOut || r.Code != "deadline" {
 					t.Errorf("%s: %+v", h, r)
 				}
-				if took < attackTime || took > attackTime+slack {
+				if took < attackTime || took > attackTime+late {
 					t.Errorf("%s ended after %v, deadline %v", h, took, attackTime)
 				}
 			}
@@ -169,7 +173,7 @@ func TestAttacksAreCancelled(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		timer := time.AfterFunc(5*time.Millisecond, cancel)
 		r, took := b.attack(ctx, h, time.Minute)
-		if r.Outcome != runtime.Stopped || took > slack {
+		if r.Outcome != runtime.Stopped || took > late {
 			t.Errorf("%s: %+v after %v", h, r, took)
 		}
 		timer.Stop()

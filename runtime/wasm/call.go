@@ -208,8 +208,9 @@ func (c *call) tick() int64 {
 // a loop around a slow one would run a thousand times as long as its slice.
 const workBetweenLooks = 32
 
-// work counts a call of a host function that handled so many bytes, and ends a
-// guest whose time is over.
+// work counts what a host function does with so many bytes, and ends a guest
+// whose time is over. Functions that touch no memory cost what the guest's budget
+// says of a call.
 func (c *call) work(bytes int) {
 	if c.worked += 1 + bytes/pageBytes; c.worked >= workBetweenLooks {
 		c.worked = 0

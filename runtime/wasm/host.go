@@ -59,8 +59,8 @@ func hostFunctions() []hostFunction {
 
 // hostModules are the modules that guests import from.
 type hostModules struct {
-	// plainWASI is WASI as it is, for instances that have files and one task:
-	// what they do to their file descriptors is nobody else's.
+	// plainWASI is WASI for instances that have files and one task: what they do
+	// to their file descriptors is nobody else's.
 	plainWASI api.Module
 }
 
@@ -68,7 +68,7 @@ func (h *hostModules) instantiate(ctx context.Context, rt wazero.Runtime) (err e
 	if err = errors.Join(instantiateWASI(ctx, rt), instantiateWheelwork(ctx, rt), instantiateMeter(ctx, rt)); err != nil {
 		return err
 	}
-	h.plainWASI, err = anonymous(ctx, rt, wasi_snapshot_preview1.NewBuilder(rt))
+	h.plainWASI, err = anonymous(ctx, rt, wasi(rt, true))
 	return err
 }
 
@@ -127,6 +127,11 @@ func wheelwork(rt wazero.Runtime) wazero.HostModuleBuilder {
 	return b
 }
 
+func instantiateWASI(ctx context.Context, rt wazero.Runtime) error {
+	_, err := wasi(rt, false).Instantiate(ctx)
+	return err
+}
+
 func instantiateWheelwork(ctx context.Context, rt wazero.Runtime) error {
 	_, err := wheelwork(rt).Instantiate(ctx)
 	return err
@@ -138,7 +143,6 @@ func (f hostFunction) goFunc() api.GoModuleFunc {
 		if f.task {
 			c.needTask(f.name)
 		}
-		c.work(0)
 		f.fn(c, memory{c, f.name, mod.Memory()}, stack)
 	}
 }
@@ -163,83 +167,6 @@ func instantiateMeter(ctx context.Context, rt wazero.Runtime) error {
 		WithGoFunction(tick, []api.ValueType{i64}, []api.ValueType{i64}).Export(meter.TickName).
 		Instantiate(ctx)
 	return err
-}
-
-// WASI error numbers.
-const (
-	wasiOK      = 0
-	wasiBadFD   = 8
-	wasiFault   = 21
-	wasiInvalid = 28
-	wasiNoSys   = 52
-)
-
-// instantiateWASI serves WASI preview 1 to guests without files. Closing or
-// moving a standard stream has no effect: it would outlive the task in an
-// instance that is used again.
-func instantiateWASI(ctx context.Context, rt wazero.Runtime) error {
-	b := rt.NewHostModuleBuilder(wasi_snapshot_preview1.ModuleName)
-	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
-	b.NewFunctionBuilder().WithGoFunction(api.GoFunc(func(_ context.Context, stack []uint64) {
-		stack[0] = standardStream(stack[0])
-	}), []api.ValueType{i32}, []api.ValueType{i32}).Export("fd_close")
-	b.NewFunctionBuilder().WithGoFunction(api.GoFunc(func(_ context.Context, stack []uint64) {
-		stack[0] = max(standardStream(stack[0]), standardStream(stack[1]))
-	}), []api.ValueType{i32, i32}, []api.ValueType{i32}).Export("fd_renumber")
-	b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, mod api.Module, stack []uint64) {
-		stack[0] = readStdin(callFrom(ctx), mod.Memory(), uint32(stack[0]), uint32(stack[1]), uint32(stack[2]), uint32(stack[3]))
-	}), []api.ValueType{i32, i32, i32, i32}, []api.ValueType{i32}).Export("fd_read")
-	_, err := b.Instantiate(ctx)
-	return err
-}
-
-// maxVectors is how many buffers one call may name, as on Linux. The engine's
-// own fd_read takes as many as a memory holds, and passes over the empty ones
-// without giving anybody a chance to stop it.
-const maxVectors = 1024
-
-// readStdin is fd_read for guests that have no other file: it fills the buffers
-// at vectors with input and writes how many bytes these are to read.
-func readStdin(c *call, mem api.Memory, fd, vectors, n, read uint32) uint64 {
-	c.work(0)
-	switch {
-	case fd == 1 || fd == 2:
-		return wasiNoSys
-	case fd != 0:
-		return wasiBadFD
-	case n > maxVectors:
-		return wasiInvalid
-	}
-	total := 0
-	for ; n > 0; n, vectors = n-1, vectors+8 {
-		ptr, ok := mem.ReadUint32Le(vectors)
-		size, fits := mem.ReadUint32Le(vectors + 4)
-		if !ok || !fits {
-			return wasiFault
-		}
-		into, ok := mem.Read(ptr, size)
-		if !ok {
-			return wasiFault
-		}
-		got := copy(into, c.stdin)
-		c.stdin = c.stdin[got:]
-		c.work(got)
-		if total += got; got < len(into) {
-			break
-		}
-	}
-	if !mem.WriteUint32Le(read, uint32(total)) {
-		return wasiFault
-	}
-	return wasiOK
-}
-
-// standardStream is the result for a file descriptor: guests have only three.
-func standardStream(fd uint64) uint64 {
-	if uint32(fd) <= 2 {
-		return wasiOK
-	}
-	return wasiBadFD
 }
 
 // memory is a guest's memory as one host function sees it: a range outside it

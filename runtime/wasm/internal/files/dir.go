@@ -5,7 +5,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/tetratelabs/wazero/experimental/sys"
@@ -66,7 +65,7 @@ func (d *dir) OpenFile(p string, flag sys.Oflag, _ fs.FileMode) (sys.File, sys.E
 		}
 	}
 	// Not to wait for the other end of a pipe that lies there.
-	f, err := d.root.OpenFile(p, osFlag(flag)|syscall.O_NONBLOCK, 0o600)
+	f, err := d.root.OpenFile(p, osFlag(flag)|nonblock, 0o600)
 	if err != nil {
 		return nil, errno(err)
 	}

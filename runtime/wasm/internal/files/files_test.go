@@ -5,9 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/tetratelabs/wazero/experimental/sys"
@@ -199,22 +197,6 @@ func TestNothingAbove(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(base, "secret")); err != nil || string(text) != "s" {
 		t.Errorf("the file outside: %q, %v", text, err)
-	}
-}
-
-func TestPipesDoNotHold(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("needs named pipes as Linux has them")
-	}
-	base := t.TempDir()
-	if err := syscall.Mkfifo(filepath.Join(base, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	fs := directory(t, base, true)
-	for _, flag := range []sys.Oflag{sys.O_RDONLY, sys.O_WRONLY, sys.O_RDWR} {
-		if _, errno := fs.OpenFile("pipe", flag, 0); errno == 0 {
-			t.Errorf("opened a pipe with %v", flag)
-		}
 	}
 }
 
