@@ -64,6 +64,9 @@ type call struct {
 	progress    progress
 	failure     *failure // what the guest told by fail
 
+	inst   *instance // the instance that JavaScript runs in; nil: none does
+	bridge *bridge   // the standard streams of Python; nil: there is none
+
 	cause      error     // why the host ended the guest; nil when it did not
 	cancelSeen time.Time // first tick that saw the caller's context end
 	slice      int64     // units of the slice that runs

@@ -175,6 +175,12 @@ func (e *Engine) load(digest string, code []byte) error {
 	if err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
+	if info.Kind == Script {
+		return e.loadScript(digest, info, code)
+	}
+	if info.Kind == Interpreter {
+		parsed.RawImports = withFiles(parsed.RawImports)
+	}
 	metered := meter.Rewrite(parsed, e.meterOptions())
 	compiled, err := compile(e.rt, metered.Code)
 	if err != nil {

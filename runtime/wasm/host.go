@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -53,7 +54,7 @@ func hostFunctions() []hostFunction {
 
 // instantiateHost builds the modules that guests import from.
 func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
-	return errors.Join(instantiateWASI(ctx, rt), instantiateWheelwork(ctx, rt), instantiateMeter(ctx, rt))
+	return errors.Join(instantiateWASI(ctx, rt), instantiateFiles(ctx, rt), instantiateWheelwork(ctx, rt), instantiateQuick(ctx, rt), instantiateMeter(ctx, rt))
 }
 
 func instantiateWheelwork(ctx context.Context, rt wazero.Runtime) error {
@@ -87,6 +88,24 @@ func instantiateMeter(ctx context.Context, rt wazero.Runtime) error {
 		WithGoFunction(tick, []api.ValueType{i64}, []api.ValueType{i64}).Export(meter.TickName).
 		Instantiate(ctx)
 	return err
+}
+
+// instantiateFiles serves all of WASI, with files that can be closed, to
+// interpreters: they open the sources of the script, in an instance that serves
+// one task. The module's name is as long as the one that it stands in for.
+func instantiateFiles(ctx context.Context, rt wazero.Runtime) error {
+	b := rt.NewHostModuleBuilder(filesModule)
+	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
+	_, err := b.Instantiate(ctx)
+	return err
+}
+
+const filesModule = "wasi_interpreter_files"
+
+// withFiles makes an interpreter's imports those of instantiateFiles. Only known
+// interpreters get them, whose imports have the name in no other place.
+func withFiles(imports []byte) []byte {
+	return bytes.ReplaceAll(imports, []byte(wasi_snapshot_preview1.ModuleName), []byte(filesModule))
 }
 
 // WASI error numbers.

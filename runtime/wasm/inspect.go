@@ -45,6 +45,7 @@ type Info struct {
 	MaxMemoryBytes int64    // the module's own maximum; 0: none
 	Size           int64    // bytes
 	Digest         string   // "sha256:<hex>"
+	Interpreter    string   // digest of what runs a script; "" for every other kind
 }
 
 const (
@@ -60,6 +61,9 @@ func Inspect(code []byte) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
+	if info.Kind == Script { // it has no code
+		return info, nil
+	}
 	if err := checkTypes(parsed); err != nil {
 		return Info{}, err
 	}
@@ -73,10 +77,15 @@ func inspect(code []byte) (*binary.Module, Info, error) {
 		return nil, Info{}, explain(code, err)
 	}
 	info := Info{Size: int64(len(code)), Digest: digestOf(code)}
+	if ok, err := inspectScript(m, code, &info); ok || err != nil {
+		return m, info, err
+	}
 	if err := errors.Join(describeImports(m, &info), describeExports(m, &info)); err != nil {
 		return nil, Info{}, firstError(err)
 	}
-	if info.Handlers, err = handlers(m, info.Kind); err != nil {
+	if info.Kind == Interpreter {
+		info.ABI = nil // its driver serves it: no host has to advertise that
+	} else if info.Handlers, err = handlers(m, info.Kind); err != nil {
 		return nil, Info{}, err
 	}
 	if m.Memory != nil {
@@ -135,6 +144,9 @@ func head(code []byte) []byte { return code[:min(len(code), 8)] }
 
 func describeImports(m *binary.Module, info *Info) error {
 	served := servedFunctions()
+	if inspectInterpreter(info, served) {
+		info.Kind = Interpreter
+	}
 	for _, im := range m.Imports {
 		name := im.Module + "." + im.Name
 		if im.Kind != binary.KindFunc {
@@ -221,6 +233,8 @@ func describeExports(m *binary.Module, info *Info) error {
 	}
 	slices.Sort(info.Exports)
 	switch {
+	case info.Kind == Interpreter:
+		return nil
 	case exports(m, abi.ExportHandle):
 		info.Kind = Reactor
 		return checkReactor(m)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -26,6 +27,7 @@ type module struct {
 	compiled   wazero.CompiledModule
 	globals    []string              // exports that hold its mutable globals
 	resettable bool                  // memory and globals are all the state that a call changes
+	script     *script.Script        // what an interpreter runs; nil: the module is no script
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
 }
 
@@ -40,12 +42,16 @@ type instance struct {
 	stack   api.MutableGlobal
 	globals []api.MutableGlobal // in the order of module.globals
 	params  [1]uint64           // parameter and result of handle
+	quick   *quick              // drives the interpreter of a script; nil: there is none to drive
 }
 
 // instantiate makes an instance for c. It runs the module's start function if
 // it has one, but neither _initialize nor _start.
 func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error) {
 	inst := &instance{module: m, call: c, limit: limit}
+	if m.script != nil {
+		inst.quick = &quick{}
+	}
 	memory := &allocator{limit: limit}
 	ctx := experimental.WithMemoryAllocator(c, memory)
 	mod, err := instantiate(ctx, e.rt, m.compiled, inst.config(c.task))
@@ -91,6 +97,9 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 		WithRandSource(instanceRandom{inst})
 	if inst.module.info.Kind == Reactor {
 		return cfg.WithStdout(logStream{inst})
+	}
+	if inst.module.script != nil {
+		return inst.scriptConfig(cfg, t)
 	}
 	cfg = cfg.WithStdin(bytes.NewReader(t.Input)).WithStdout(outputStream{inst}).
 		WithArgs(append([]string{t.Module}, t.Args...)...)
@@ -153,11 +162,15 @@ const pageBytes = 4096
 type image struct {
 	pages   [][]byte // nil: a page of zeros
 	globals []uint64
+	quick   quick // where the driver of a script finds its values
 }
 
 // takeImage copies an instance's memory and globals.
 func takeImage(inst *instance) *image {
 	im := &image{}
+	if inst.quick != nil {
+		im.quick = quick{scratch: inst.quick.scratch, handler: inst.quick.handler, nothing: inst.quick.nothing}
+	}
 	for _, g := range inst.globals {
 		im.globals = append(im.globals, g.Get())
 	}
@@ -205,6 +218,7 @@ func (inst *instance) restore(im *image) bool {
 	for i, g := range inst.globals {
 		g.Set(im.globals[i])
 	}
+	inst.quick.adopt(im)
 	return true
 }
 
@@ -221,7 +235,11 @@ func (e *Engine) reactor(c *call, m *module, limit int64) (*instance, error) {
 	if im := m.image.Load(); im != nil && inst.adopt(im) {
 		return inst, nil
 	}
-	if err := e.initialize(c, inst); err != nil {
+	err = e.initialize(c, inst)
+	if err == nil {
+		err = e.startScript(c, inst)
+	}
+	if err != nil {
 		return nil, errors.Join(err, inst.close(c))
 	}
 	if m.resettable {

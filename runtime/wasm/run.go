@@ -64,9 +64,12 @@ func (e *Engine) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) run
 	}
 	defer c.releaseSlot()
 	var r runtime.Result
-	if m.info.Kind == Command {
+	switch m.info.Kind {
+	case Command:
 		r = e.runCommand(c, m, limit)
-	} else {
+	case Script:
+		r = e.runScript(c, m, limit)
+	default:
 		r = e.runReactor(c, m, limit, index)
 	}
 	c.log.Flush(runtime.LevelInfo)
