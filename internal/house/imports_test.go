@@ -52,6 +52,7 @@ var rooms = []room{
 	{"tools", nil, "the developers' tools are a module of their own"},
 	{"internal/version", []string{"api/v1"}, "every room may ask it, so it must not ask any"},
 	{"internal/interpreter", []string{"runtime/script"}, "it fetches the interpreters of scripts and keeps them: running them is the engine's"},
+	{"internal/toolchain", nil, "it starts the compilers of handlers and knows nothing else"},
 	{"internal/house", nil, "it holds tests only"},
 	{"internal/crash", nil, "it holds tests only"},
 }
@@ -100,8 +101,8 @@ var supplies = []supply{
 	{"net", []string{"api/v1", "bench", "console", "host", "internal/interpreter", "nameserver", "node", "sched", "sdk", "sdk/sdktest"}, "whatever holds the law, the data or the guests must not reach the network"},
 	{"net/url", everything, "it only parses"},
 	{"net/netip", everything, "it only parses"},
-	{"os", []string{"bench", "cmd/wheelwork", "examples", "internal/interpreter", "journal/local", "modules", "mq", "mq/queue", "node", "sched/wheel/alarm", "sdk", "store", "tools"}, "files and the environment are read by those who own them: the rest is handed what it needs"},
-	{"os/exec", []string{"bench", "tools"}, "the product starts no programs"},
+	{"os", []string{"bench", "cmd/wheelwork", "examples", "internal/interpreter", "internal/toolchain", "journal/local", "modules", "mq", "mq/queue", "node", "sched/wheel/alarm", "sdk", "store", "tools"}, "files and the environment are read by those who own them: the rest is handed what it needs"},
+	{"os/exec", []string{"bench", "internal/toolchain", "tools"}, "the product starts no programs: only a developer's \"module build\" runs a compiler, and asks npm for its registry"},
 	{"os/signal", []string{"bench", "cmd/wheelwork"}, "signals are for the process, which is the command's"},
 	{"plugin", nil, "code that a process learns at run time is a guest"},
 	{"unsafe", []string{"api/v1", "mq", "sdk/guest"}, "only mapped segments and the guest's boundary have bytes that Go does not own"},

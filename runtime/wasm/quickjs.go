@@ -375,7 +375,7 @@ func (s *steps) hostCall(mem memory, argc, argv uint32) (uint64, error) {
 
 // ownCall serves what only scripts need; done is false when it is none of those.
 func (s *steps) ownCall(name string, args []uint64) (box uint64, done bool, err error) {
-	if name != "bytes" && name != "text" && name != "sleep" {
+	if name != "bytes" && name != "text" && name != "address" && name != "pause" {
 		return 0, false, nil
 	}
 	if len(args) != 1 {
@@ -396,7 +396,13 @@ func (s *steps) ownCall(name string, args []uint64) (box uint64, done bool, err 
 		}
 		view, _ := s.inst.mod.Memory().Read(uint32(ptr), uint32(size))
 		box = s.text(strings.ToValidUTF8(string(view), "\uFFFD"))
-	case "sleep":
+	case "address": // of what a function writes besides its buffer
+		ptr, _, ok := s.bytes(args[0])
+		if !ok && s.err == nil {
+			return 0, true, &wrongCall{"address takes a Uint8Array"}
+		}
+		box = s.do("qjs_new_number", math.Float64bits(float64(uint32(ptr))))
+	case "pause":
 		ms := math.Float64frombits(s.do("qjs_get_float64", args[0]))
 		if s.err == nil && ms > 0 {
 			s.c.sleep(time.Duration(min(ms*1e6, math.MaxInt64/2)))

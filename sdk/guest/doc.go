@@ -26,5 +26,6 @@
 // A module that registers several handlers must also name them, in the order
 // of registration, in the manifest it is uploaded with.
 //
-// All but this comment is compiled for GOOS=wasip1 only.
+// All but this comment and Files is compiled for GOOS=wasip1 only. The folders
+// beside this one hold the SDKs of other languages.
 package guest

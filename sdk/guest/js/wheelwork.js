@@ -13,11 +13,32 @@
 
 // host calls a function of the host by its name in wheelwork.wit. A number is a
 // number; a string or a Uint8Array is a pointer and a length. It also knows
-// bytes(string), text(Uint8Array) and sleep(ms).
+// bytes(string), text(Uint8Array), address(Uint8Array) and pause(ms).
 const host = globalThis.__wheelwork_host;
 delete globalThis.__wheelwork_host;
 
-const NO_ENTRY = -44;
+const NO_ENTRY = 44;
+const names = {
+  6: "Unavailable", 8: "BadHandle", 11: "Interrupted", 19: "Quota", 20: "Conflict", 28: "Invalid", 29: "ServiceFailed",
+  33: "Handles", 44: "NoEntry", 52: "NotServed", 61: "TooLarge", 76: "NotGranted",
+};
+
+/** What a function of the host answers instead of doing its work. reason is one
+ * of Unavailable, Interrupted, Quota, Conflict, Invalid, ServiceFailed, Handles,
+ * NoEntry, NotServed, TooLarge, NotGranted. */
+export class HostError extends Error {
+  constructor(what, n) {
+    const reason = names[-n] ?? `Unknown${-n}`;
+    super(`${what}: ${reason}`);
+    this.name = "HostError";
+    this.reason = reason;
+  }
+}
+
+function check(what, n) {
+  if (n < 0) throw new HostError(what, n);
+  return n;
+}
 
 // bytes is data as a Uint8Array: text in UTF-8, what is no data in JSON.
 function bytes(data) {
@@ -109,6 +130,78 @@ function input() {
   return buf;
 }
 
+const optional = (what, value) => {
+  if (value === -NO_ENTRY) return undefined;
+  if (typeof value === "number") throw new HostError(what, value);
+  return value;
+};
+
+/** A bucket of values of the app. */
+class Bucket {
+  #name;
+  constructor(name) { this.#name = String(name); }
+
+  /** The entry {value, version, text()}, or undefined. */
+  get(key) {
+    const version = new Uint8Array(8);
+    const value = optional("kv_get", fill(1024, (buf) => host("kv_get", this.#name, key, buf, host("address", version))));
+    if (value === undefined) return undefined;
+    const number = Number(new DataView(version.buffer).getBigUint64(0, true));
+    return { value, version: number, text: () => host("text", value) };
+  }
+
+  /** Sets a value, whatever was there, and returns its version. */
+  put(key, value) { return check("kv_put", host("kv_put", this.#name, key, bytes(value))); }
+
+  /** Sets a value if the entry has the expected version, 0 for no entry at all. */
+  cas(key, value, expect) { return check("kv_cas", host("kv_cas", this.#name, key, bytes(value), expect)); }
+
+  /** Removes an entry that has the expected version; any will do unless it is given. */
+  delete(key, expect = -1) { check("kv_delete", host("kv_delete", this.#name, key, expect)); }
+}
+
+/** The answer to an HTTP request. */
+class Response {
+  #handle;
+  constructor(handle) {
+    this.#handle = handle;
+    const head = JSON.parse(host("text", optional("http_head", fill(1024, (buf) => host("http_head", handle, buf)))));
+    this.status = head.status;
+    this.headers = head.headers ?? {};
+  }
+
+  /** Up to n more bytes of the body; none are left when there are none. */
+  read(n = 4096) {
+    const buf = new Uint8Array(n);
+    return buf.slice(0, check("http_recv", host("http_recv", this.#handle, buf)));
+  }
+
+  /** The rest of the body. */
+  bytes() {
+    const parts = [];
+    let size = 0;
+    for (;;) {
+      const part = this.read(65536);
+      if (part.length === 0) break;
+      parts.push(part);
+      size += part.length;
+    }
+    this.close();
+    const all = new Uint8Array(size);
+    let at = 0;
+    for (const part of parts) {
+      all.set(part, at);
+      at += part.length;
+    }
+    return all;
+  }
+  text() { return host("text", this.bytes()); }
+  json() { return JSON.parse(this.text()); }
+  close() { host("http_close", this.#handle); }
+}
+
+const metric = (kind) => (name, value) => { check("metric_add", host("metric_add", name, kind, value)); };
+
 /** The task at hand, which every handler gets. */
 export const ctx = Object.freeze({
   /** The input as bytes. */
@@ -127,7 +220,7 @@ export const ctx = Object.freeze({
   /** What the task tells about itself, or a variable of the job; undefined when there is none. */
   param(name) {
     const value = fill(128, (buf) => host("param_get", name, buf));
-    return value === NO_ENTRY ? undefined : host("text", value);
+    return value === -NO_ENTRY ? undefined : host("text", value);
   },
   /** Appends to the output. What a handler returns is appended too. */
   write(data) { host("output_write", bytes(data)); },
@@ -141,7 +234,49 @@ export const ctx = Object.freeze({
   /** n random bytes of cryptographic quality. */
   random,
   /** Waits; nothing else of this script runs meanwhile. */
-  sleep(ms) { host("sleep", ms); },
+  sleep(ms) { host("pause", ms); },
+  /** What an earlier attempt of this run left last; undefined when none did. */
+  checkpoint() { return optional("checkpoint_get", fill(1024, (buf) => host("checkpoint_get", buf))); },
+  /** Keeps data for the next attempt of this run; durable when it returns. */
+  setCheckpoint(data) { check("checkpoint_put", host("checkpoint_put", bytes(data))); },
+  /** A bucket of the app. */
+  kv(bucket) { return new Bucket(bucket); },
+  /** Makes a run of a job and returns its id. */
+  enqueue({ job, app, input, key, delayMs }) {
+    const spec = { job, app, key, delay_ms: delayMs };
+    if (input !== undefined) spec.input = typeof input === "string" ? input : host("text", bytes(input));
+    const id = new Uint8Array(128); // longer than any id: the call must not be made twice
+    const n = check("job_enqueue", host("job_enqueue", JSON.stringify(spec), id));
+    return host("text", id.slice(0, n));
+  },
+  /** Adds parts to the run, each with an input. */
+  map(inputs) {
+    const list = inputs.map(bytes);
+    const all = new Uint8Array(list.reduce((n, b) => n + 4 + b.length, 0));
+    const view = new DataView(all.buffer);
+    let at = 0;
+    for (const b of list) {
+      view.setUint32(at, b.length, true);
+      all.set(b, at + 4);
+      at += 4 + b.length;
+    }
+    check("map", host("map", all));
+  },
+  /** A secret of the app as text; undefined when there is none. */
+  secret(name) {
+    const value = optional("secret_get", fill(256, (buf) => host("secret_get", name, buf)));
+    return value === undefined ? undefined : host("text", value);
+  },
+  /** Sends an HTTP request: {method, url, headers, body}. */
+  http({ method = "GET", url, headers = {}, body = "" }) {
+    return new Response(check("http_send", host("http_send", JSON.stringify({ method, url, headers }), bytes(body))));
+  },
+  /** Adds to a counter. */
+  count: metric(0),
+  /** Sets a gauge. */
+  gauge: metric(1),
+  /** Records into a histogram. */
+  observe: metric(2),
 });
 
 const RETRYABLE = 1, PERMANENT = 2, CANCELLED = 3;

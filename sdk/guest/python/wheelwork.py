@@ -18,9 +18,13 @@ import os
 import struct
 import sys
 
-__all__ = ["Cancelled", "Context", "Failure", "Permanent", "Retryable", "ctx"]
+__all__ = ["Cancelled", "Context", "Failure", "HostError", "Permanent", "Retryable", "ctx"]
 
 _NO_ENTRY = -44
+_REASONS = {
+    6: "Unavailable", 8: "BadHandle", 11: "Interrupted", 19: "Quota", 20: "Conflict", 28: "Invalid", 29: "ServiceFailed",
+    33: "Handles", 44: "NoEntry", 52: "NotServed", 61: "TooLarge", 76: "NotGranted",
+}
 _OK, _RETRYABLE, _PERMANENT, _CANCELLED = 0, 1, 2, 3
 _CHUNK = 1 << 20  # bytes of data in one request
 
@@ -31,6 +35,15 @@ class _Out:
     def __init__(self, size):
         self.size = size
         self.data = b""
+        self.tag = b"o"
+
+
+class _Out8(_Out):
+    """Eight bytes that the host fills: the pointer alone."""
+
+    def __init__(self):
+        super().__init__(8)
+        self.tag = b"p"
 
 
 def _host(name, *args):
@@ -47,7 +60,7 @@ def _host(name, *args):
         elif isinstance(arg, float):
             parts.append(struct.pack("<cd", b"f", arg))
         elif isinstance(arg, _Out):
-            parts.append(struct.pack("<cI", b"o", arg.size))
+            parts.append(struct.pack("<cI", arg.tag, arg.size))
             outs.append(arg)
         else:
             data = arg.encode("utf-8", "replace") if isinstance(arg, str) else bytes(arg)
@@ -120,6 +133,90 @@ class Retryable(Failure):
 
     def __init__(self, code, message, after=0.0):
         super().__init__(code, message, after=after)
+
+
+class HostError(Exception):
+    """What a function of the host answers instead of doing its work.
+
+    reason is one of Unavailable, Interrupted, Quota, Conflict, Invalid,
+    ServiceFailed, Handles, NoEntry, NotServed, TooLarge, NotGranted.
+    """
+
+    def __init__(self, what, n):
+        self.reason = _REASONS.get(-n, f"Unknown{-n}")
+        super().__init__(f"{what}: {self.reason}")
+
+
+def _check(what, n):
+    if n < 0:
+        raise HostError(what, n)
+    return n
+
+
+def _optional(what, value):
+    if isinstance(value, int):
+        if value == _NO_ENTRY:
+            return None
+        raise HostError(what, value)
+    return value
+
+
+class Bucket:
+    """A bucket of values of the app."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def get(self, key):
+        """The value and its version, or None."""
+        version = _Out8()
+        value = _optional("kv_get", _fill(1024, lambda out: _host("kv_get", self._name, key, out, version)))
+        return None if value is None else (value, int.from_bytes(version.data, "little"))
+
+    def put(self, key, value):
+        """Sets a value, whatever was there, and returns its version."""
+        return _check("kv_put", _host("kv_put", self._name, key, _data(value)))
+
+    def cas(self, key, value, expect):
+        """Sets a value if the entry has the expected version, 0 for no entry at all."""
+        return _check("kv_cas", _host("kv_cas", self._name, key, _data(value), expect))
+
+    def delete(self, key, expect=-1):
+        """Removes an entry that has the expected version; any will do unless it is given."""
+        _check("kv_delete", _host("kv_delete", self._name, key, expect))
+
+
+class Response:
+    """The answer to an HTTP request."""
+
+    def __init__(self, handle):
+        self._handle = handle
+        head = json.loads(_optional("http_head", _fill(1024, lambda out: _host("http_head", handle, out))))
+        self.status = head["status"]
+        self.headers = head.get("headers") or {}
+
+    def read(self, size=65536):
+        """Up to size more bytes of the body; none when it has ended."""
+        out = _Out(size)
+        n = _check("http_recv", _host("http_recv", self._handle, out))
+        return out.data[:n]
+
+    def bytes(self):
+        """The rest of the body."""
+        parts = []
+        while part := self.read():
+            parts.append(part)
+        self.close()
+        return b"".join(parts)
+
+    def text(self):
+        return self.bytes().decode("utf-8", "replace")
+
+    def json(self):
+        return json.loads(self.bytes())
+
+    def close(self):
+        _host("http_close", self._handle)
 
 
 class Cancelled(Exception):
@@ -197,6 +294,63 @@ class Context:
         out = _Out(n)
         _host("random", out)
         return out.data
+
+    def checkpoint(self):
+        """What an earlier attempt of this run left last, or None."""
+        return _optional("checkpoint_get", _fill(1024, lambda out: _host("checkpoint_get", out)))
+
+    def set_checkpoint(self, data):
+        """Keeps data for the next attempt of this run; durable when it returns."""
+        _check("checkpoint_put", _host("checkpoint_put", _data(data)))
+
+    def kv(self, bucket):
+        """A bucket of the app."""
+        return Bucket(bucket)
+
+    def enqueue(self, job, input=None, key=None, delay_ms=0, app=None):
+        """Makes a run of a job and returns its id."""
+        spec = {"job": job, "delay_ms": delay_ms}
+        if app is not None:
+            spec["app"] = app
+        if key is not None:
+            spec["key"] = key
+        if input is not None:
+            import base64
+
+            spec["input_base64"] = base64.b64encode(_data(input)).decode()
+        out = _Out(128)  # longer than any id: the call must not be made twice
+        n = _check("job_enqueue", _host("job_enqueue", json.dumps(spec), out))
+        return out.data[:n].decode()
+
+    def map(self, inputs):
+        """Adds parts to the run, each with an input."""
+        parts = []
+        for value in inputs:
+            data = _data(value)
+            parts.append(struct.pack("<I", len(data)) + data)
+        _check("map", _host("map", b"".join(parts)))
+
+    def secret(self, name):
+        """A secret of the app as text, or None."""
+        value = _optional("secret_get", _fill(256, lambda out: _host("secret_get", name, out)))
+        return None if value is None else value.decode("utf-8", "replace")
+
+    def http(self, url, method="GET", headers=None, body=b""):
+        """Sends an HTTP request."""
+        head = json.dumps({"method": method, "url": url, "headers": headers or {}})
+        return Response(_check("http_send", _host("http_send", head, _data(body))))
+
+    def count(self, name, value):
+        """Adds to a counter."""
+        _check("metric_add", _host("metric_add", name, 0, float(value)))
+
+    def gauge(self, name, value):
+        """Sets a gauge."""
+        _check("metric_add", _host("metric_add", name, 1, float(value)))
+
+    def observe(self, name, value):
+        """Records into a histogram."""
+        _check("metric_add", _host("metric_add", name, 2, float(value)))
 
 
 ctx = Context()
