@@ -191,3 +191,16 @@ func rustc(ctx context.Context, s Source) (string, error) {
 	}
 	return "", &MissingError{s.Language, "rustc", "install Rust with the target " + target + ", on Debian with \"apt-get install rustc libstd-rust-dev-wasm32 lld\""}
 }
+
+// NPMRegistry asks npm which registry it is set up with.
+func NPMRegistry(ctx context.Context) (string, error) {
+	tool, err := exec.LookPath("npm")
+	if err != nil {
+		return "", errors.New("npm, which could tell, is not installed")
+	}
+	out, err := exec.CommandContext(ctx, tool, "config", "get", "registry").Output()
+	if err != nil {
+		return "", fmt.Errorf("npm config get registry: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
