@@ -20,6 +20,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/mq/queue"
+	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
 	"github.com/wheelworkhq/wheelwork/store"
@@ -113,12 +115,10 @@ func openServer(d *dataDir, cfg ServerConfig, tel *telemetry, log *slog.Logger) 
 const ingressSegment = 16 << 20
 
 // inspect is the upload gate.
-func inspect(_ context.Context, code []byte, manifest string) (sched.ModuleInfo, error) {
-	if manifest != "" {
-		var err error
-		if code, err = wasm.WithManifest(code, manifest); err != nil {
-			return sched.ModuleInfo{}, err
-		}
+func inspect(ctx context.Context, code []byte, manifest string) (sched.ModuleInfo, error) {
+	code, err := wasm.Pack(ctx, code, manifest)
+	if err != nil {
+		return sched.ModuleInfo{}, err
 	}
 	info, err := wasm.Inspect(code)
 	if err != nil {
@@ -169,7 +169,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	p.add(spool)
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
-		ABI: []string{"wasi-p1", "wheelwork_v1.0"}, Slots: cfg.Slots,
+		ABI: append(abi.Served(), script.Served()...), Slots: cfg.Slots,
 		Connect: c, Engine: engine, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {

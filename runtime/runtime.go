@@ -41,6 +41,9 @@ type Limits struct {
 	MemoryBytes int64 // linear memory, default 256 MiB
 	OutputBytes int64 // default 1 MiB
 	LogBytes    int64 // log of one attempt, default 1 MiB; what exceeds it is dropped and said so in one line
+	LogLines    int64 // lines of that log, default 20 000; the same
+	LogRate     int64 // lines a second over a burst of as many, default 2000; a handler that is faster has to wait
+	Calls       int64 // requests to services, default 100 000; more are refused
 }
 
 // Level is the severity of a log line.

@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 )
 
 // What a service answers instead of doing its work. An executor hands these to
 // the guest as the error numbers of its ABI.
 var (
-	ErrNotGranted  = errors.New("the module was not granted this")           // no grant covers it
-	ErrNoEntry     = errors.New("there is no such entry")                    // key, secret or checkpoint
-	ErrConflict    = errors.New("the entry was changed by somebody else")    // compare-and-set on another version
+	ErrNotGranted  = errors.New("the module was not granted this")        // no grant covers it
+	ErrNoEntry     = errors.New("there is no such entry")                 // key, secret or checkpoint
+	ErrConflict    = errors.New("the entry was changed by somebody else") // compare-and-set on another version
+	ErrInvalid     = errors.New("the arguments make no sense")
 	ErrTooLarge    = errors.New("it is larger than the limit")               // value, body or number of entries
 	ErrUnavailable = errors.New("no server that could answer was reachable") // a later try may help
 	ErrNoService   = errors.New("this host does not serve it")               // the executor was given no such service
@@ -76,14 +76,14 @@ type Submit struct {
 type Request struct {
 	Method string
 	URL    string
-	Header http.Header
+	Header map[string][]string
 	Body   []byte
 }
 
 // Response is the head of an answer and its body, which is bounded by the host.
 type Response struct {
 	Status int
-	Header http.Header
+	Header map[string][]string // names in their canonical form
 	Body   io.ReadCloser
 }
 

@@ -253,10 +253,16 @@ func (t testCase) run(ctx context.Context, engine *wasm.Engine, digest, dir stri
 // caseSink keeps the log.
 type caseSink struct{ log strings.Builder }
 
-func (s *caseSink) Log(_ runtime.Level, line []byte)   { s.log.Write(append(bytes.Clone(line), '\n')) }
-func (s *caseSink) Progress(int64, int64, string)      {}
-func quoted(what string, got, want any) string         { return fmt.Sprintf("%s %.200q, want %.200q", what, got, want) }
-func lacks(what, text, part string) string             { return fmt.Sprintf("%s %.200q lacks %.200q", what, text, part) }
+func (s *caseSink) Log(_ runtime.Level, line []byte) { s.log.Write(append(bytes.Clone(line), '\n')) }
+func (s *caseSink) Progress(int64, int64, string)    {}
+func quoted(what string, got, want any) string {
+	return fmt.Sprintf("%s %.200q, want %.200q", what, got, want)
+}
+
+func lacks(what, text, part string) string {
+	return fmt.Sprintf("%s %.200q lacks %.200q", what, text, part)
+}
+
 func explained(word string, r runtime.Result) string {
 	if r.Error == "" {
 		return word

@@ -88,7 +88,7 @@ func command(ctx context.Context, s Source, out string) (*exec.Cmd, error) {
 		if err != nil {
 			return nil, err
 		}
-		return exec.CommandContext(ctx, tool, "--edition", "2021", "-O", "-C", "lto=fat", "-C", "panic=abort", "-C", "strip=symbols",
+		return exec.CommandContext(ctx, tool, "--edition", "2021", "-O", "-C", "panic=abort", "-C", "strip=symbols",
 			"--crate-type", "cdylib", "--target", "wasm32-unknown-unknown", "-C", "link-arg=-zstack-size=65536", "-o", out, s.Main), nil
 	case C:
 		tool, err := find(s, "clang", "install clang and lld, on Debian with \"apt-get install clang lld\"")

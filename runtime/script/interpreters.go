@@ -1,5 +1,7 @@
 package script
 
+import "strings"
+
 // The languages of scripts.
 const (
 	JavaScript = "javascript"
@@ -21,6 +23,21 @@ type Interpreter struct {
 
 // Name is the name and version under which the module is pushed.
 func (i Interpreter) Name() string { return "interpreter-" + i.Language + "@" + i.Version }
+
+// Ability is what a host advertises that can drive the interpreter of a digest,
+// and what a script needs of its host.
+func Ability(digest string) string {
+	return "interpreter-" + strings.TrimPrefix(digest, "sha256:")[:12]
+}
+
+// Served are the abilities of a host of this version.
+func Served() []string {
+	var out []string
+	for _, i := range Interpreters() {
+		out = append(out, Ability(i.Digest))
+	}
+	return out
+}
 
 // Interpreters are the builds that can be driven; the first of a language is
 // what new scripts get.

@@ -43,6 +43,15 @@ const (
 // runPython runs a handler in Python in an instance of its own.
 func (e *Engine) runPython(c *call, m *module, limit int64) runtime.Result {
 	start := time.Now()
+	unmount, err := e.mount(c)
+	if err != nil {
+		return failed(runtime.HostError, codeFiles, "%v", err)
+	}
+	defer unmount()
+	if c.files == nil {
+		c.files = wazero.NewFSConfig()
+	}
+	c.files = c.files.WithFSMount(sourceFS(m.script.Files), pythonApp)
 	c.bridge = &bridge{c: c}
 	inst, err := e.instantiate(c, m, limit)
 	if err != nil {
@@ -63,7 +72,6 @@ func (e *Engine) runPython(c *call, m *module, limit int64) runtime.Result {
 func (inst *instance) pythonConfig(cfg wazero.ModuleConfig, t *runtime.Task) wazero.ModuleConfig {
 	s := inst.module.script
 	return cfg.WithStdin(inst.call.bridge).WithStdout(inst.call.bridge).
-		WithFSConfig(wazero.NewFSConfig().WithFSMount(sourceFS(s.Files), pythonApp)).
 		// No site packages, no environment, no compiled files, and the log in UTF-8.
 		WithArgs("python", "-S", "-E", "-B", "-X", "utf8", path.Join(pythonApp, pythonEntry), s.Main, handlerName(t))
 }

@@ -23,7 +23,7 @@ const (
 const codeScript = "script"
 
 // inspectScript describes a script; ok is false when the module is none.
-func inspectScript(m *binary.Module, code []byte, info *Info) (ok bool, err error) {
+func inspectScript(code []byte, info *Info) (ok bool, err error) {
 	s, err := script.Unpack(code)
 	switch {
 	case errors.Is(err, script.ErrNotScript):
@@ -32,8 +32,11 @@ func inspectScript(m *binary.Module, code []byte, info *Info) (ok bool, err erro
 		return true, refuse("%v", err)
 	}
 	info.Kind, info.Interpreter = Script, s.Interpreter
-	info.Handlers, err = handlers(m, Script)
-	return true, err
+	if err := fits(info); err != nil {
+		return true, err
+	}
+	info.Handlers, info.Needs = info.handlers(), []string{script.Ability(s.Interpreter)}
+	return true, nil
 }
 
 // inspectInterpreter adds to what is served the functions that the driver of a

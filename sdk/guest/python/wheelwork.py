@@ -295,6 +295,10 @@ class Context:
         _host("random", out)
         return out.data
 
+    def sleep(self, seconds):
+        """Waits; time.sleep does the same."""
+        _host("sleep", max(0, round(seconds * 1000)))
+
     def checkpoint(self):
         """What an earlier attempt of this run left last, or None."""
         return _optional("checkpoint_get", _fill(1024, lambda out: _host("checkpoint_get", out)))
@@ -404,5 +408,8 @@ def _run(main, name):
 
 
 if __name__ == "__main__":
+    import time
+
     sys.stdout = sys.stderr
+    time.sleep = ctx.sleep  # this interpreter has none of its own
     _host("done", _run(sys.argv[1], sys.argv[2]))

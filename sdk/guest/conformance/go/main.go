@@ -8,13 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/sdk/guest"
 )
 
 func init() {
-	guest.Handle("main", runCase)
+	guest.HandleBatch("main", runCase)
 	guest.Handle("second", func(ctx guest.Context) error {
 		_, err := ctx.Write([]byte("second"))
 		return err
@@ -24,10 +25,12 @@ func init() {
 func main() {}
 
 var cases = map[string]func(ctx guest.Context) error{
-	"echo":      echo,
-	"params":    params,
-	"checksum":  checksum,
-	"retryable": func(guest.Context) error { return guest.Retryable("busy", 1500*time.Millisecond, errors.New("try later: é")) },
+	"echo":     echo,
+	"params":   params,
+	"checksum": checksum,
+	"retryable": func(guest.Context) error {
+		return guest.Retryable("busy", 1500*time.Millisecond, errors.New("try later: é"))
+	},
 	"permanent": func(guest.Context) error { return guest.Permanent("bad_input", errors.New("cannot do that")) },
 	"logs":      logs,
 	"progress":  progress,
@@ -35,6 +38,14 @@ var cases = map[string]func(ctx guest.Context) error{
 	"clock":     clock,
 	"random":    random,
 	"sleep":     sleep,
+
+	"checkpoint": checkpoint,
+	"kv":         kv,
+	"enqueue":    enqueue,
+	"map":        func(ctx guest.Context) error { return ctx.Map([]byte("a"), nil, []byte("ccc")) },
+	"secret":     secret,
+	"http":       send,
+	"metric":     metric,
 }
 
 func runCase(ctx guest.Context) error {
@@ -108,7 +119,100 @@ func random(ctx guest.Context) error {
 }
 
 func sleep(ctx guest.Context) error {
-	time.Sleep(20 * time.Millisecond)
+	ctx.Sleep(20 * time.Millisecond)
 	_, err := ctx.Write([]byte("slept"))
 	return err
+}
+
+func checkpoint(ctx guest.Context) error {
+	left, err := ctx.Checkpoint()
+	if errors.Is(err, guest.ErrNoEntry) {
+		if err := ctx.SetCheckpoint([]byte("step 1")); err != nil {
+			return err
+		}
+		return guest.Retryable("again", 0, errors.New("the first attempt stops here"))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = ctx.Write(left)
+	return err
+}
+
+// explain writes what the host answered.
+func explain(ctx guest.Context, err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, guest.ErrNoEntry):
+		fmt.Fprintln(ctx, "no entry")
+	case errors.Is(err, guest.ErrConflict):
+		fmt.Fprintln(ctx, "conflict")
+	case errors.Is(err, guest.ErrNotGranted):
+		fmt.Fprintln(ctx, "not granted")
+	default:
+		fmt.Fprintln(ctx, "error", err)
+	}
+}
+
+func kv(ctx guest.Context) error {
+	state := ctx.Bucket("state")
+	show := func() {
+		value, version, err := state.Get("k")
+		switch {
+		case err != nil:
+			explain(ctx, err)
+		case version == 0:
+			fmt.Fprintf(ctx, "%s without a version\n", value)
+		default:
+			fmt.Fprintf(ctx, "%s\n", value)
+		}
+	}
+	show()
+	first, err := state.Put("k", []byte("one"))
+	explain(ctx, err)
+	show()
+	_, err = state.Swap("k", []byte("two"), first)
+	explain(ctx, err)
+	_, err = state.Swap("k", []byte("three"), first)
+	explain(ctx, err)
+	show()
+	explain(ctx, state.Delete("k", guest.AnyVersion))
+	show()
+	_, err = ctx.Bucket("other").Put("k", []byte("x"))
+	explain(ctx, err)
+	return nil
+}
+
+func enqueue(ctx guest.Context) error {
+	id, err := ctx.Enqueue(guest.Submit{Job: "next", Input: []byte("hello")})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(ctx, id)
+	return err
+}
+
+func secret(ctx guest.Context) error {
+	value, err := ctx.Secret("token")
+	explain(ctx, err)
+	_, err = ctx.Write(value)
+	return err
+}
+
+func send(ctx guest.Context) error {
+	answer, err := ctx.Send(guest.Request{
+		Method: "POST", URL: string(ctx.Input()), Header: map[string][]string{"X-Case": {"http"}}, Body: []byte("ping"),
+	})
+	if err != nil {
+		explain(ctx, err)
+		return nil
+	}
+	defer answer.Body.Close()
+	fmt.Fprintf(ctx, "{\"status\":%d\n", answer.Status)
+	_, err = io.Copy(ctx, answer.Body)
+	return err
+}
+
+func metric(ctx guest.Context) error {
+	return errors.Join(ctx.Count("orders", 2.5), ctx.Gauge("load", 0.25), ctx.Record("size", 7))
 }

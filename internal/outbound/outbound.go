@@ -1,0 +1,336 @@
+// Package outbound sends HTTP requests on behalf of jobs. It is the only door
+// through which a handler's request leaves: it holds the grants against what is
+// written in the request, against every redirect, and against the address that
+// is really dialled, because a name can resolve to anything.
+//
+// Without a grant that says private, no request reaches this machine, networks
+// around it or the addresses where clouds serve credentials. Proxies that the
+// environment names are not used: one would dial in our place.
+package outbound
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+)
+
+// Config bounds requests. A zero field means the default named beside it.
+type Config struct {
+	RequestBytes  int64         // body of a request, default 4 MiB
+	ResponseBytes int64         // body of a response, default 16 MiB
+	HeaderBytes   int64         // headers of either, default 64 KiB
+	Redirects     int           // that are followed, default 5; negative: none
+	Timeout       time.Duration // until the response's headers are there, default 30 s
+	UserAgent     string        // default "wheelwork"
+	TLS           *tls.Config   // default: the system's
+}
+
+func (c Config) withDefaults() Config {
+	c.RequestBytes = cmp.Or(c.RequestBytes, 4<<20)
+	c.ResponseBytes = cmp.Or(c.ResponseBytes, 16<<20)
+	c.HeaderBytes = cmp.Or(c.HeaderBytes, 64<<10)
+	c.Redirects = cmp.Or(c.Redirects, 5)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.UserAgent = cmp.Or(c.UserAgent, "wheelwork")
+	return c
+}
+
+// Client sends requests. It is safe for concurrent use.
+type Client struct {
+	cfg     Config
+	clients [classes]*http.Client
+}
+
+// New returns a client. Close it to end its idle connections.
+func New(cfg Config) *Client {
+	c := &Client{cfg: cfg.withDefaults()}
+	for i := range c.clients {
+		c.clients[i] = c.client(class(i))
+	}
+	return c
+}
+
+// Close ends idle connections. Bodies that are still read stay usable.
+func (c *Client) Close() error {
+	for _, client := range c.clients {
+		client.CloseIdleConnections()
+	}
+	return nil
+}
+
+func (c *Client) client(reach class) *http.Client {
+	dialer := &net.Dialer{
+		Timeout:   c.cfg.Timeout,
+		KeepAlive: 30 * time.Second,
+		Control: func(_, address string, _ syscall.RawConn) error {
+			to, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return fmt.Errorf("dial %s: %w", address, err)
+			}
+			if !reach.reaches(to.Addr()) {
+				return fmt.Errorf("%w: the name resolves to %s, which is not of the Internet", runtime.ErrNotGranted, to.Addr())
+			}
+			return nil
+		},
+	}
+	var config *tls.Config
+	if c.cfg.TLS != nil {
+		config = c.cfg.TLS.Clone()
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext:            dialer.DialContext,
+			TLSClientConfig:        config,
+			TLSHandshakeTimeout:    c.cfg.Timeout,
+			ResponseHeaderTimeout:  c.cfg.Timeout,
+			MaxResponseHeaderBytes: c.cfg.HeaderBytes,
+			DisableCompression:     true, // the guest gets what was sent, and no bomb is unpacked here
+			ForceAttemptHTTP2:      true,
+			MaxIdleConns:           64,
+			MaxConnsPerHost:        64,
+			IdleConnTimeout:        90 * time.Second,
+		},
+		// Redirects are followed by Send, which asks for a grant for each.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// Secrets finds the value of a secret that was granted.
+type Secrets func(ctx context.Context, name string) ([]byte, error)
+
+// Send sends a request under the grants and returns the response's head. The
+// caller closes the body, which is bound to ctx; reading more of it than
+// allowed gives runtime.ErrTooLarge. {{secret:NAME}} in a header's value is
+// replaced; secrets may be nil when there are none. No error has a secret in it.
+func (c *Client) Send(ctx context.Context, g *runtime.Grants, secrets Secrets, r runtime.Request) (*runtime.Response, error) {
+	h, err := c.begin(ctx, g, secrets, r)
+	if err != nil {
+		return nil, err
+	}
+	for redirects := 0; ; redirects++ {
+		res, err := c.hop(ctx, g, h)
+		if err != nil {
+			return nil, err
+		}
+		location := res.Header.Get("Location")
+		if !redirect(res.StatusCode) || location == "" || redirects >= c.cfg.Redirects {
+			return &runtime.Response{
+				Status: res.StatusCode, Header: res.Header,
+				Body: &bounded{res.Body, c.cfg.ResponseBytes},
+			}, nil
+		}
+		_ = res.Body.Close() // the answer is the next one
+		if h, err = h.follow(res.StatusCode, location); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func redirect(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
+}
+
+// hop is one request on the way to an answer.
+type hop struct {
+	method string
+	url    *url.URL
+	header http.Header
+	secret []string // names of headers that hold a secret
+	body   []byte
+}
+
+func (c *Client) begin(ctx context.Context, g *runtime.Grants, secrets Secrets, r runtime.Request) (*hop, error) {
+	u, err := url.Parse(r.URL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the address is malformed", runtime.ErrInvalid)
+	}
+	u.Fragment, u.RawFragment = "", ""
+	h := &hop{method: cmp.Or(r.Method, http.MethodGet), url: u, header: http.Header{}, body: r.Body}
+	if g.Request(h.method, u) == nil { // before anything is looked up for it
+		return nil, notGranted(h.method, u)
+	}
+	if int64(len(r.Body)) > c.cfg.RequestBytes {
+		return nil, fmt.Errorf("%w: the body has %d bytes, at most %d are sent", runtime.ErrTooLarge, len(r.Body), c.cfg.RequestBytes)
+	}
+	h.header.Set("User-Agent", c.cfg.UserAgent)
+	size := int64(0)
+	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+		if ownHeader(name) {
+			return nil, fmt.Errorf("%w: the header %.60q is set by the host", runtime.ErrInvalid, name)
+		}
+		key := http.CanonicalHeaderKey(name)
+		h.header.Del(key)
+		for _, value := range r.Header[name] {
+			filled, secret, err := fill(ctx, g, secrets, value)
+			if err != nil {
+				return nil, err
+			}
+			if secret {
+				h.secret = append(h.secret, key)
+			}
+			h.header.Add(key, filled)
+			size += int64(len(name) + len(filled) + 4)
+		}
+	}
+	if size > c.cfg.HeaderBytes {
+		return nil, fmt.Errorf("%w: the headers have %d bytes, at most %d are sent", runtime.ErrTooLarge, size, c.cfg.HeaderBytes)
+	}
+	return h, nil
+}
+
+// ownHeader says whether a header is about the connection, which is not the
+// guest's, or names another host than the one that was granted.
+func ownHeader(name string) bool {
+	name = strings.ToLower(name)
+	switch name {
+	case "host", "connection", "keep-alive", "transfer-encoding", "content-length", "te", "trailer", "upgrade", "expect":
+		return true
+	}
+	return strings.HasPrefix(name, "proxy-")
+}
+
+var placeholder = regexp.MustCompile(`\{\{secret:([^{}]*)\}\}`)
+
+// fill puts secrets into a header's value.
+func fill(ctx context.Context, g *runtime.Grants, secrets Secrets, value string) (filled string, secret bool, err error) {
+	filled = placeholder.ReplaceAllStringFunc(value, func(match string) string {
+		secret = true
+		name := placeholder.FindStringSubmatch(match)[1]
+		switch {
+		case err != nil:
+			return ""
+		case !g.Secret(name) || secrets == nil:
+			err = fmt.Errorf("%w: the secret %.60q", runtime.ErrNotGranted, name)
+			return ""
+		}
+		var found []byte
+		if found, err = secrets(ctx, name); err != nil {
+			err = fmt.Errorf("the secret %.60q: %w", name, err)
+		}
+		return string(found)
+	})
+	return filled, secret, err
+}
+
+func notGranted(method string, u *url.URL) error {
+	return fmt.Errorf("%w: %.20s %.200s", runtime.ErrNotGranted, method, u.Scheme+"://"+u.Host+u.EscapedPath())
+}
+
+// hop sends one request, if it is granted.
+func (c *Client) hop(ctx context.Context, g *runtime.Grants, h *hop) (*http.Response, error) {
+	grant := g.Request(h.method, h.url)
+	if grant == nil {
+		return nil, notGranted(h.method, h.url)
+	}
+	reach := reachOf(grant, h.url)
+	if len(h.secret) > 0 && h.url.Scheme != "https" && reach == public {
+		return nil, fmt.Errorf("%w: a secret leaves over https only", runtime.ErrNotGranted)
+	}
+	req, err := http.NewRequestWithContext(ctx, h.method, h.url.String(), bytes.NewReader(h.body))
+	if err != nil {
+		return nil, fmt.Errorf("%w: the method or the address is malformed", runtime.ErrInvalid)
+	}
+	req.Header = h.header.Clone()
+	res, err := c.clients[reach].Do(req)
+	if err != nil {
+		return nil, plain(err)
+	}
+	return res, nil
+}
+
+// reachOf returns how far a grant reaches. Only one that names a link-local
+// address itself reaches it: a name must not lead there.
+func reachOf(g *runtime.HTTPGrant, u *url.URL) class {
+	if !g.Private {
+		return public
+	}
+	if _, err := netip.ParseAddr(u.Hostname()); err == nil {
+		return unlimited
+	}
+	return private
+}
+
+// plain takes the address out of an error, which may have a query in it, and
+// tells what a later try may mend.
+func plain(err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	var network net.Error
+	switch {
+	case errors.Is(err, runtime.ErrNotGranted), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.As(err, &network):
+		return fmt.Errorf("%w: %w", runtime.ErrUnavailable, err)
+	}
+	return fmt.Errorf("send the request: %w", err)
+}
+
+// follow returns the request that a redirect asks for. What another host has
+// no business to learn stays behind.
+func (h *hop) follow(status int, location string) (*hop, error) {
+	to, err := h.url.Parse(location)
+	if err != nil {
+		return nil, fmt.Errorf("follow a redirect: the address it leads to is malformed")
+	}
+	to.Fragment, to.RawFragment = "", ""
+	next := &hop{method: h.method, url: to, header: h.header.Clone(), secret: h.secret, body: h.body}
+	if status != http.StatusTemporaryRedirect && status != http.StatusPermanentRedirect && h.method != http.MethodHead {
+		next.method, next.body = http.MethodGet, nil
+		next.header.Del("Content-Type")
+	}
+	if to.Scheme != h.url.Scheme || to.Host != h.url.Host {
+		for _, name := range append([]string{"Authorization", "Cookie"}, h.secret...) {
+			next.header.Del(name)
+		}
+		next.secret = nil
+	}
+	return next, nil
+}
+
+// bounded is a body of which so many bytes are handed out.
+type bounded struct {
+	body io.ReadCloser
+	left int64
+}
+
+// Read tells a body that is exactly as long as allowed from one that is longer.
+func (b *bounded) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if b.left == 0 {
+		var one [1]byte
+		n, err := io.ReadFull(b.body, one[:])
+		if n > 0 {
+			return 0, fmt.Errorf("%w: the response's body", runtime.ErrTooLarge)
+		}
+		return 0, err
+	}
+	n, err := b.body.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
+
+func (b *bounded) Close() error { return b.body.Close() }
