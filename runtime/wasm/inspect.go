@@ -88,8 +88,9 @@ func inspect(code []byte) (*binary.Module, Info, error) {
 		info.ABI, info.Needs = nil, nil
 	} else if err := fits(&info); err != nil {
 		return nil, Info{}, err
+	} else {
+		info.Handlers = info.handlers()
 	}
-	info.Handlers = info.handlers()
 	if m.Memory != nil {
 		info.MinMemoryBytes = int64(m.Memory.Min) * binary.PageSize
 		info.MaxMemoryBytes = int64(m.Memory.Max) * binary.PageSize

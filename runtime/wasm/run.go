@@ -81,6 +81,9 @@ func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) 
 	if m == nil {
 		return refuse(failed(runtime.HostError, codeNotLoaded, "module %s (%s) is not loaded on this host", t.Module, t.Digest))
 	}
+	if m.info.Kind == Interpreter {
+		return refuse(failed(runtime.Permanent, codeNoHandler, "module %s is an interpreter, which runs scripts and nothing by itself: name the module of a script", t.Module))
+	}
 	index := slices.Index(m.info.Handlers, handlerName(t))
 	if index < 0 {
 		return refuse(failed(runtime.Permanent, codeNoHandler, "module %s has no handler %q; it has: %s",

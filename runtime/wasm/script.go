@@ -73,7 +73,8 @@ func (e *Engine) loadScript(digest string, info Info, code []byte) error {
 	return nil
 }
 
-// scriptError is a script that its interpreter cannot begin with.
+// scriptError is what is wrong with a script that its interpreter cannot begin
+// with, or cannot go on with in a way that the script could catch.
 type scriptError struct{ text, trace string }
 
 func (e *scriptError) Error() string { return e.text }
@@ -91,7 +92,7 @@ func (e *Engine) runScript(c *call, m *module, limit int64) runtime.Result {
 func (e *Engine) runQuick(c *call, m *module, limit int64) runtime.Result {
 	inst, err := e.reactor(c, m, limit)
 	if err != nil {
-		return c.scriptNotStarted(err)
+		return c.scriptResult(err, "the script cannot be started: ")
 	}
 	inst.arm(c, e.cfg.StackBytes)
 	start := c.sliceStart
@@ -100,7 +101,7 @@ func (e *Engine) runQuick(c *call, m *module, limit int64) runtime.Result {
 	var r runtime.Result
 	if err != nil {
 		_ = inst.close(c) // its state is unknown
-		r = c.scriptNotStarted(err)
+		r = c.scriptResult(err, "")
 	} else {
 		e.recycle(c, inst)
 		r = c.statusResult(status)
@@ -109,11 +110,11 @@ func (e *Engine) runQuick(c *call, m *module, limit int64) runtime.Result {
 	return r
 }
 
-// scriptNotStarted tells a mistake in a script from a fault of the guest.
-func (c *call) scriptNotStarted(err error) runtime.Result {
+// scriptResult tells a mistake in a script from a fault of the guest.
+func (c *call) scriptResult(err error, when string) runtime.Result {
 	var bad *scriptError
 	if c.cause == nil && errors.As(err, &bad) {
-		r := failed(runtime.Permanent, codeScript, "the script cannot be started: %s", bad.text)
+		r := failed(runtime.Permanent, codeScript, "%s%s", when, bad.text)
 		r.Trace = bad.trace
 		return r
 	}
