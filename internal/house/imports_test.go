@@ -39,6 +39,7 @@ var rooms = []room{
 	{"runtime", nil, "it is the words that every engine shares"},
 	{"runtime/abi", nil, "it is the contract with guests: names and numbers alone"},
 	{"runtime/script", nil, "it is the format of scripts and the list of their interpreters: pure, so that whoever packs one and whoever runs it agree"},
+	{"runtime/local", []string{"runtime"}, "it stands in for the services of a server, wherever a handler is tried without one"},
 	{"runtime/manifest", []string{"runtime"}, "what a module says of itself has one reader, which the gate, the server and the command share"},
 	{"runtime/wasm", []string{"runtime", "runtime/abi", "runtime/manifest", "runtime/script", "runtime/wasm/internal/files"}, "it runs one task from bytes that it is given: fetching, storing and reporting are the host's"},
 	{"runtime/wasm/internal/files", nil, "it is where a guest's paths meet those of the machine: small, and tested without a guest"},

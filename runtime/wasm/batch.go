@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"time"
 
@@ -63,7 +64,7 @@ func (e *Engine) RunBatch(items []*runtime.Item) {
 // them. Files are mounted for one task.
 func together(a, b *runtime.Task) bool {
 	return a.App == b.App && a.Digest == b.Digest && a.Handler == b.Handler && a.Limits == b.Limits &&
-		a.Grants == b.Grants && (a.Grants == nil || len(a.Grants.Files) == 0)
+		(a.Grants == b.Grants || reflect.DeepEqual(a.Grants, b.Grants)) && (a.Grants == nil || len(a.Grants.Files) == 0)
 }
 
 // runBatch runs the first tasks of items and returns how many, at least one.

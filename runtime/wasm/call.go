@@ -65,6 +65,7 @@ type call struct {
 	cause      error // why the host ended the guest; nil when it did not
 	slice      int64 // units of the slice that runs
 	sliceStart time.Time
+	worked     int // work of host functions since the clock was looked at
 
 	attempt // the task at hand
 }
@@ -77,6 +78,7 @@ type attempt struct {
 	sink     runtime.Sink
 	deadline time.Time // the earlier of the task's and the context's; zero: none
 
+	stdin       []byte // what is left of a command's input
 	output      []byte
 	outputLimit int
 	log         logWriter
@@ -178,6 +180,20 @@ func (c *call) tick() int64 {
 	c.slice = nextSlice(c.slice, used)
 	c.sliceStart = now
 	return c.slice
+}
+
+// workBetweenLooks is how much host functions do for a guest between two looks
+// at the clock, in calls and pages. Their time is not in the guest's budget, so
+// a loop around a slow one would run a thousand times as long as its slice.
+const workBetweenLooks = 32
+
+// work counts a call of a host function that handled so many bytes, and ends a
+// guest whose time is over.
+func (c *call) work(bytes int) {
+	if c.worked += 1 + bytes/pageBytes; c.worked >= workBetweenLooks {
+		c.worked = 0
+		c.check(time.Now())
+	}
 }
 
 // nextSlice doubles a slice that was short and shrinks a long one at once.

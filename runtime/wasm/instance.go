@@ -14,11 +14,12 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
+	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
-	"github.com/wheelworkhq/wheelwork/runtime/script"
+	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -28,7 +29,7 @@ type module struct {
 	compiled   wazero.CompiledModule
 	globals    []string              // exports that hold its mutable globals
 	resettable bool                  // memory and globals are all the state that a call changes
-	script     *script.Script        // what an interpreter runs; nil: the module is no script
+	script     *scripts.Script       // what an interpreter runs; nil: the module is no script
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
 	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
 }
@@ -96,8 +97,8 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 		WithName(""). // anonymous: there may be many
 		WithStartFunctions().
 		WithStderr(logStream{inst}).
-		WithSysWalltime().
-		WithSysNanotime().
+		WithWalltime(coarseWall, sys.ClockResolution(clockStep)).
+		WithNanotime(coarse, sys.ClockResolution(clockStep)).
 		WithNanosleep(func(ns int64) { inst.call.sleep(time.Duration(ns)) }).
 		WithOsyield(func() { inst.call.tick() }).
 		WithRandSource(instanceRandom{inst})
@@ -107,7 +108,8 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 	if inst.module.script != nil {
 		return inst.scriptConfig(cfg, t)
 	}
-	cfg = cfg.WithStdin(bytes.NewReader(t.Input)).WithStdout(outputStream{inst}).
+	inst.call.stdin = t.Input
+	cfg = cfg.WithStdin(inputStream{inst, bytes.NewReader(t.Input)}).WithStdout(outputStream{inst}).
 		WithArgs(append([]string{t.Module}, t.Args...)...)
 	for _, key := range toldToCommands {
 		value, _ := inst.call.param(key)
@@ -119,6 +121,21 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 	return cfg
 }
 
+// clockStep is the step of the clocks that guests see. A finer one would let
+// them time what caches and neighbours do.
+const clockStep = time.Millisecond
+
+var clockStart = time.Now()
+
+// coarse is the steady clock of guests.
+func coarse() int64 { return int64(time.Since(clockStart).Truncate(clockStep)) }
+
+// coarseWall is their wall clock.
+func coarseWall() (sec int64, nsec int32) {
+	now := time.Now().Truncate(clockStep)
+	return now.Unix(), int32(now.Nanosecond())
+}
+
 // toldToCommands are the parameters that a command finds in its environment, as
 // WHEELWORK_RUN_ID and so on.
 var toldToCommands = []string{"run_id", "app", "job", "attempt", "max_attempts", "planned_at_ms", "covers", "part", "parts"}
@@ -127,15 +144,28 @@ var toldToCommands = []string{"run_id", "app", "job", "attempt", "max_attempts",
 type logStream struct{ inst *instance }
 
 func (s logStream) Write(p []byte) (int, error) {
+	s.inst.call.work(len(p))
 	s.inst.call.log.Write(runtime.LevelInfo, p)
 	s.inst.call.pace()
 	return len(p), nil
+}
+
+// inputStream is the stdin of a command that has files; see readStdin for others.
+type inputStream struct {
+	inst *instance
+	rest *bytes.Reader
+}
+
+func (s inputStream) Read(p []byte) (int, error) {
+	s.inst.call.work(min(len(p), s.rest.Len()))
+	return s.rest.Read(p)
 }
 
 // outputStream is the stdout of a command.
 type outputStream struct{ inst *instance }
 
 func (s outputStream) Write(p []byte) (int, error) {
+	s.inst.call.work(len(p))
 	s.inst.call.writeOutput(p)
 	return len(p), nil
 }

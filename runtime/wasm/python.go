@@ -88,6 +88,7 @@ type bridge struct {
 
 // Write takes a part of a request; it serves each that is complete.
 func (b *bridge) Write(p []byte) (int, error) {
+	b.c.work(len(p))
 	b.request = append(b.request, p...)
 	for len(b.request) >= 4 {
 		size := binary.LittleEndian.Uint32(b.request)
@@ -109,6 +110,7 @@ func (b *bridge) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n := copy(p, b.answer)
+	b.c.work(n)
 	b.answer = b.answer[n:]
 	return n, nil
 }

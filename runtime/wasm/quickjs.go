@@ -387,6 +387,7 @@ func (s *steps) ownCall(name string, args []uint64) (box uint64, done bool, err 
 			return 0, true, &wrongCall{"bytes takes text"}
 		}
 		ptr, size := s.borrow(args[0])
+		s.c.work(int(uint32(size)))
 		box = s.do("qjs_new_uint8_array", ptr, size)
 		s.do("qjs_free_cstring", ptr)
 	case "text":
@@ -395,6 +396,7 @@ func (s *steps) ownCall(name string, args []uint64) (box uint64, done bool, err 
 			return 0, true, &wrongCall{"text takes a Uint8Array"}
 		}
 		view, _ := s.inst.mod.Memory().Read(uint32(ptr), uint32(size))
+		s.c.work(len(view))
 		box = s.text(strings.ToValidUTF8(string(view), "\uFFFD"))
 	case "address": // of what a function writes besides its buffer
 		ptr, _, ok := s.bytes(args[0])

@@ -211,14 +211,14 @@ func (e *Engine) mount(c *call) (unmount func(), err error) {
 	}
 	cfg := wazero.NewFSConfig()
 	for _, g := range c.mounts() {
-		fs := files.Memory(g.Quota(), g.Write)
+		fs := files.Memory(g.Quota(), g.Write, c.work)
 		if g.Dir != "" {
 			path, ok := e.cfg.Dirs[g.Dir]
 			if !ok {
 				unmount()
 				return nil, fmt.Errorf("the directory %.60q is not on this host: name it when the host is started, or route the job to one that has it", g.Dir)
 			}
-			if fs, err = files.Open(path, g.Quota(), g.Write); err != nil {
+			if fs, err = files.Open(path, g.Quota(), g.Write, c.work); err != nil {
 				unmount()
 				return nil, fmt.Errorf("the directory %.60q: %w", g.Dir, err)
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
-	"github.com/wheelworkhq/wheelwork/runtime/script"
+	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
@@ -24,9 +24,9 @@ const codeScript = "script"
 
 // inspectScript describes a script; ok is false when the module is none.
 func inspectScript(code []byte, info *Info) (ok bool, err error) {
-	s, err := script.Unpack(code)
+	s, err := scripts.Unpack(code)
 	switch {
-	case errors.Is(err, script.ErrNotScript):
+	case errors.Is(err, scripts.ErrNotScript):
 		return false, nil
 	case err != nil:
 		return true, refuse("%v", err)
@@ -35,15 +35,15 @@ func inspectScript(code []byte, info *Info) (ok bool, err error) {
 	if err := fits(info); err != nil {
 		return true, err
 	}
-	info.Handlers, info.Needs = info.handlers(), []string{script.Ability(s.Interpreter)}
+	info.Handlers, info.Needs = info.handlers(), []string{scripts.Ability(s.Interpreter)}
 	return true, nil
 }
 
 // inspectInterpreter adds to what is served the functions that the driver of a
 // known interpreter serves it; ok is false when the module is no such.
 func inspectInterpreter(info *Info, served map[string]binary.FuncType) (ok bool) {
-	known, ok := script.ByDigest(info.Digest)
-	if ok && known.Language == script.JavaScript {
+	known, ok := scripts.ByDigest(info.Digest)
+	if ok && known.Language == scripts.JavaScript {
 		for _, f := range quickFunctions() {
 			served[quickModule+"."+f.name] = binary.FuncType{Params: f.params, Results: f.results}
 		}
@@ -54,7 +54,7 @@ func inspectInterpreter(info *Info, served map[string]binary.FuncType) (ok bool)
 // loadScript makes a script ready: its interpreter is compiled already, or the
 // error is a *runtime.NeedsError that names it.
 func (e *Engine) loadScript(digest string, info Info, code []byte) error {
-	s, err := script.Unpack(code)
+	s, err := scripts.Unpack(code)
 	if err != nil {
 		return fmt.Errorf("load script: %w", err)
 	}
@@ -81,7 +81,7 @@ func (e *scriptError) Error() string { return e.text }
 
 // runScript runs a handler of a script.
 func (e *Engine) runScript(c *call, m *module, limit int64) runtime.Result {
-	if m.script.Language == script.Python {
+	if m.script.Language == scripts.Python {
 		return e.runPython(c, m, limit)
 	}
 	return e.runQuick(c, m, limit)
@@ -134,7 +134,7 @@ func (e *Engine) startScript(c *call, inst *instance) error {
 
 // scriptConfig gives the interpreter of a script its surroundings.
 func (inst *instance) scriptConfig(cfg wazero.ModuleConfig, t *runtime.Task) wazero.ModuleConfig {
-	if inst.module.script.Language == script.Python {
+	if inst.module.script.Language == scripts.Python {
 		return inst.pythonConfig(cfg, t)
 	}
 	return cfg.WithStdout(logStream{inst})

@@ -20,16 +20,16 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/internal/interpreter"
 	"github.com/wheelworkhq/wheelwork/runtime"
-	"github.com/wheelworkhq/wheelwork/runtime/script"
+	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 )
 
 // interpreted makes the interpreter of a language ready, or skips the test.
 func interpreted(t testing.TB, e *Engine, language string) {
 	t.Helper()
-	if testing.Short() && language == script.Python {
+	if testing.Short() && language == scripts.Python {
 		t.Skip("the interpreter of 26 MB takes long to compile")
 	}
-	known, _ := script.ByLanguage(language)
+	known, _ := scripts.ByLanguage(language)
 	dir, err := interpreter.Dir()
 	if err != nil {
 		t.Fatal(err)
@@ -50,20 +50,20 @@ func interpreted(t testing.TB, e *Engine, language string) {
 // packed is a script of these files, the first of which is its main file.
 func packed(t testing.TB, language string, files ...string) []byte {
 	t.Helper()
-	known, _ := script.ByLanguage(language)
+	known, _ := scripts.ByLanguage(language)
 	from := "../../sdk/guest/js/wheelwork.js"
-	if language == script.Python {
+	if language == scripts.Python {
 		from = "../../sdk/guest/python/wheelwork.py"
 	}
 	kit, err := os.ReadFile(filepath.FromSlash(from))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := script.Script{Language: language, Interpreter: known.Digest, Main: files[0], Files: map[string]string{filepath.Base(from): string(kit)}}
+	s := scripts.Script{Language: language, Interpreter: known.Digest, Main: files[0], Files: map[string]string{filepath.Base(from): string(kit)}}
 	for i := 0; i < len(files); i += 2 {
 		s.Files[files[i]] = files[i+1]
 	}
-	code, err := script.Pack(s)
+	code, err := scripts.Pack(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,8 +115,8 @@ export default async function main(ctx) {
 
 func TestJavaScript(t *testing.T) {
 	e := newEngine(t, Config{})
-	interpreted(t, e, script.JavaScript)
-	run := runner(t, e, script.JavaScript, "main.js", javascript, "lib/greet.js", `import { word } from "../word.js"; export const greet = (name) => word + name;`, "word.js", `export const word = "hello ";`)
+	interpreted(t, e, scripts.JavaScript)
+	run := runner(t, e, scripts.JavaScript, "main.js", javascript, "lib/greet.js", `import { word } from "../word.js"; export const greet = (name) => word + name;`, "word.js", `export const word = "hello ";`)
 	for _, tt := range []struct {
 		input  string
 		change func(*runtime.Task)
@@ -165,8 +165,8 @@ func TestJavaScript(t *testing.T) {
 // and its own answer.
 func TestJavaScriptAtOnce(t *testing.T) {
 	e := newEngine(t, Config{})
-	interpreted(t, e, script.JavaScript)
-	run := runner(t, e, script.JavaScript, "main.js", `let n = 0; export default (ctx) => ctx.text() + ++n;`)
+	interpreted(t, e, scripts.JavaScript)
+	run := runner(t, e, scripts.JavaScript, "main.js", `let n = 0; export default (ctx) => ctx.text() + ++n;`)
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
@@ -183,8 +183,8 @@ func TestJavaScriptAtOnce(t *testing.T) {
 
 func TestJavaScriptCancelled(t *testing.T) {
 	e := newEngine(t, Config{})
-	interpreted(t, e, script.JavaScript)
-	digest := load(t, e, packed(t, script.JavaScript, "main.js", `export default (ctx) => { ctx.log.info("on"); for (;;); }`))
+	interpreted(t, e, scripts.JavaScript)
+	digest := load(t, e, packed(t, scripts.JavaScript, "main.js", `export default (ctx) => { ctx.log.info("on"); for (;;); }`))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	sink := &recorder{onLog: func(string) { cancel() }}
@@ -196,7 +196,7 @@ func TestJavaScriptCancelled(t *testing.T) {
 // TestJavaScriptThatCannotStart shows each mistake with its place.
 func TestJavaScriptThatCannotStart(t *testing.T) {
 	e := newEngine(t, Config{})
-	interpreted(t, e, script.JavaScript)
+	interpreted(t, e, scripts.JavaScript)
 	for _, tt := range []struct{ name, source, want, trace string }{
 		{"syntax", "export default function main( {\n", "SyntaxError", "main.js:"},
 		{"import", `import "./other.js"; export default () => {};`, `there is no module "other.js" in the script; it has main.js, wheelwork.js`, ""},
@@ -208,20 +208,20 @@ func TestJavaScriptThatCannotStart(t *testing.T) {
 		{"waits for ever", `await new Promise(() => {});`, "never be settled", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r, _ := runner(t, e, script.JavaScript, "main.js", tt.source)("")
+			r, _ := runner(t, e, scripts.JavaScript, "main.js", tt.source)("")
 			if r.Outcome != runtime.Permanent || r.Code != codeScript || !strings.Contains(r.Error, tt.want) || !strings.Contains(r.Trace, tt.trace) {
 				t.Errorf("result = %+v", r)
 			}
 		})
 	}
 	t.Run("loops for ever", func(t *testing.T) {
-		r, _ := runner(t, e, script.JavaScript, "main.js", `for (;;);`)("", soon)
+		r, _ := runner(t, e, scripts.JavaScript, "main.js", `for (;;);`)("", soon)
 		if r.Outcome != runtime.TimedOut {
 			t.Errorf("result = %+v", r)
 		}
 	})
 	t.Run("exports nothing", func(t *testing.T) {
-		r, _ := runner(t, e, script.JavaScript, "main.js", `export const x = 1;`)("")
+		r, _ := runner(t, e, scripts.JavaScript, "main.js", `export const x = 1;`)("")
 		if r.Outcome != runtime.Permanent || r.Code != "no_handler" || !strings.Contains(r.Error, "it exports: x") {
 			t.Errorf("result = %+v", r)
 		}
@@ -231,11 +231,11 @@ func TestJavaScriptThatCannotStart(t *testing.T) {
 // TestJavaScriptBridge calls the host as the SDK would not.
 func TestJavaScriptBridge(t *testing.T) {
 	e := newEngine(t, Config{})
-	interpreted(t, e, script.JavaScript)
-	known, _ := script.ByLanguage(script.JavaScript)
+	interpreted(t, e, scripts.JavaScript)
+	known, _ := scripts.ByLanguage(scripts.JavaScript)
 	// A script may bring an SDK of its own: this one passes the host on.
-	code, err := script.Pack(script.Script{
-		Language: script.JavaScript, Interpreter: known.Digest, Main: "main.js",
+	code, err := scripts.Pack(scripts.Script{
+		Language: scripts.JavaScript, Interpreter: known.Digest, Main: "main.js",
 		Files: map[string]string{
 			"wheelwork.js": `export const host = globalThis.__wheelwork_host;
 export function run(handlers, name) { return handlers.main(); }`,
@@ -263,8 +263,8 @@ export function main() {
 		t.Errorf("result = %+v\n%s", r, r.Output)
 	}
 	// Numbers that are no numbers, and a pointer to nowhere, which ends the guest.
-	code, _ = script.Pack(script.Script{
-		Language: script.JavaScript, Interpreter: known.Digest, Main: "main.js",
+	code, _ = scripts.Pack(scripts.Script{
+		Language: scripts.JavaScript, Interpreter: known.Digest, Main: "main.js",
 		Files: map[string]string{
 			"wheelwork.js": `export const host = globalThis.__wheelwork_host; export function run(handlers) { return handlers.main(); }`,
 			"main.js": `import { host } from "wheelwork";
@@ -336,8 +336,8 @@ def main(ctx):
 
 func TestPython(t *testing.T) {
 	e := newEngine(t, Config{})
-	interpreted(t, e, script.Python)
-	run := runner(t, e, script.Python, "main.py", python, "lib/__init__.py", "", "lib/greet.py", "def greet(name): return f'hello {name}'\n")
+	interpreted(t, e, scripts.Python)
+	run := runner(t, e, scripts.Python, "main.py", python, "lib/__init__.py", "", "lib/greet.py", "def greet(name): return f'hello {name}'\n")
 	for _, tt := range []struct {
 		input  string
 		change func(*runtime.Task)
@@ -371,7 +371,7 @@ func TestPython(t *testing.T) {
 		}
 	}
 	for name, source := range map[string]string{"SyntaxError": "def main(:\n", "ModuleNotFoundError": "import nothing\n"} {
-		r, sink := runner(t, e, script.Python, "main.py", source)("")
+		r, sink := runner(t, e, scripts.Python, "main.py", source)("")
 		if r.Outcome != runtime.Permanent || r.Code != codeScript || !strings.Contains(r.Error, name) || !strings.Contains(strings.Join(sink.lines, "\n"), "main.py") {
 			t.Errorf("%s: %+v %q", name, r, sink.lines)
 		}
@@ -381,13 +381,13 @@ func TestPython(t *testing.T) {
 // TestScriptNeedsItsInterpreter shows what a host is told.
 func TestScriptNeedsItsInterpreter(t *testing.T) {
 	e := newEngine(t, Config{})
-	code := packed(t, script.JavaScript, "main.js", "export default () => 1;")
+	code := packed(t, scripts.JavaScript, "main.js", "export default () => 1;")
 	info, err := Inspect(code)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, _ := script.ByLanguage(script.JavaScript)
-	if info.Kind != Script || info.Interpreter != known.Digest || !slices.Equal(info.Handlers, []string{"main"}) || !slices.Equal(info.Needs, []string{script.Ability(known.Digest)}) {
+	known, _ := scripts.ByLanguage(scripts.JavaScript)
+	if info.Kind != Script || info.Interpreter != known.Digest || !slices.Equal(info.Handlers, []string{"main"}) || !slices.Equal(info.Needs, []string{scripts.Ability(known.Digest)}) {
 		t.Errorf("info = %+v", info)
 	}
 	var needs *runtime.NeedsError
@@ -400,7 +400,7 @@ func TestScriptNeedsItsInterpreter(t *testing.T) {
 }
 
 func TestScriptWithManifest(t *testing.T) {
-	code := packed(t, script.JavaScript, "main.js", "export function a() {}\nexport function b() {}\n")
+	code := packed(t, scripts.JavaScript, "main.js", "export function a() {}\nexport function b() {}\n")
 	code, err := WithManifest(code, `{"handlers":[{"name":"a"},{"name":"b"}]}`)
 	if err != nil {
 		t.Fatal(err)
@@ -409,7 +409,7 @@ func TestScriptWithManifest(t *testing.T) {
 	if err != nil || !slices.Equal(info.Handlers, []string{"a", "b"}) {
 		t.Errorf("Inspect = %+v, %v", info, err)
 	}
-	code = packed(t, script.JavaScript, "main.js", "")
+	code = packed(t, scripts.JavaScript, "main.js", "")
 	if code, err = WithManifest(code, `{"handlers":[{"name":"a","batch":true}]}`); err == nil {
 		_, err = Inspect(code)
 	}
@@ -421,8 +421,8 @@ func TestScriptWithManifest(t *testing.T) {
 // TestScriptIsRefused shows that the gate reads scripts.
 func TestScriptIsRefused(t *testing.T) {
 	for name, code := range map[string][]byte{
-		"damaged":               withSection([]byte("\x00asm\x01\x00\x00\x00"), script.Section, "{"),
-		"code of its own":       withSection(fixture(t, "host"), script.Section, "{}"),
+		"damaged":               withSection([]byte("\x00asm\x01\x00\x00\x00"), scripts.Section, "{"),
+		"code of its own":       withSection(fixture(t, "host"), scripts.Section, "{}"),
 		"the driver's imports":  withImport(t),
 		"no interpreter at all": []byte("#!/usr/bin/env node\n"),
 	} {
@@ -449,8 +449,8 @@ func withImport(t *testing.T) []byte {
 
 func TestInterpreterIsNoHandler(t *testing.T) {
 	e := newEngine(t, Config{})
-	interpreted(t, e, script.JavaScript)
-	known, _ := script.ByLanguage(script.JavaScript)
+	interpreted(t, e, scripts.JavaScript)
+	known, _ := scripts.ByLanguage(scripts.JavaScript)
 	r := e.Run(context.Background(), runtime.Task{Module: "i", Digest: known.Digest}, &recorder{})
 	if r.Outcome != runtime.Permanent || r.Code != codeNoHandler {
 		t.Errorf("result = %+v", r)

@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -470,7 +471,7 @@ func httpSend(c *call, mem memory, stack []uint64) {
 		stack[0] = errno(c.refused(mem.fn, fmt.Errorf("%w: the head: %s", runtime.ErrInvalid, printable(err.Error()))))
 		return
 	}
-	request := runtime.Request{Method: head.Method, URL: head.URL, Header: make(map[string][]string, len(head.Headers)), Body: body}
+	request := runtime.Request{Method: cmp.Or(head.Method, "GET"), URL: head.URL, Header: make(map[string][]string, len(head.Headers)), Body: body}
 	for name, v := range head.Headers {
 		request.Header[name] = v
 	}

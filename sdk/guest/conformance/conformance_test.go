@@ -175,7 +175,9 @@ func TestConformance(t *testing.T) {
 			return code
 		})
 	}
-	run("go", func(t *testing.T, _ *wasm.Engine) []byte { return compile(t, toolchain.Source{Language: toolchain.Go, Dir: "go"}) })
+	run("go", func(t *testing.T, _ *wasm.Engine) []byte {
+		return compile(t, toolchain.Source{Language: toolchain.Go, Dir: "go"})
+	})
 	run("javascript", func(t *testing.T, engine *wasm.Engine) []byte {
 		return pack(t, engine, script.JavaScript, "main.js", "js/wheelwork.js")
 	})
