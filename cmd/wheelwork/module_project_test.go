@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -180,5 +181,76 @@ func TestPackedScriptIsAModule(t *testing.T) {
 	}
 	if _, err := readModule(filepath.Join(dir, "wheelwork.py")); err == nil || !strings.Contains(err.Error(), "the name of the SDK") {
 		t.Errorf("a script with the SDK's name: %v", err)
+	}
+}
+
+// TestCasesWithServices gives a handler entries and a secret, and looks at what
+// it leaves.
+func TestCasesWithServices(t *testing.T) {
+	dir := t.TempDir()
+	code, err := os.ReadFile("../../sdk/guest/conformance/testdata/c.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err = wasm.WithManifest(code, `{"handlers":[{"name":"main"}],"capabilities":{"kv":["state"],"secrets":["token"]}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const cases = `
+cases:
+  - name: secret
+    env: {CASE: secret}
+    secrets: {token: abc}
+    output: abc
+  - name: no secret of another case
+    env: {CASE: secret}
+    output: "no entry\n"
+  - name: entries
+    env: {CASE: kv}
+    kv: {state: {k: before, other: kept}}
+    kv_after: {state: {other: KEPT}}
+    output_contains: ["before\n"]
+`
+	file, list := filepath.Join(dir, "c.wasm"), filepath.Join(dir, "cases.yaml")
+	for _, tt := range []struct {
+		cases, want string
+		code        int
+	}{
+		{strings.Replace(cases, "KEPT", "kept", 1), "entries                    passed", exitOK},
+		{strings.Replace(cases, "KEPT", "lost", 1), `kv state/other "kept", want "lost"`, exitFail},
+		{strings.Replace(cases, "{other: KEPT}", "{}", 1), `kv state/other "kept", want no such key`, exitFail},
+	} {
+		if err := errors.Join(os.WriteFile(file, code, 0o600), os.WriteFile(list, []byte(tt.cases), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		got := run(t.Context(), []string{"module", "test", "--module", file, "--cases", list}, strings.NewReader(""), &out, &out, os.Getenv)
+		if got != tt.code || !strings.Contains(out.String(), tt.want) {
+			t.Errorf("exit code %d, want %d and %q:\n%s", got, tt.code, tt.want, out.String())
+		}
+	}
+}
+
+// TestDocumentedCases reads the documents of docs/languages.md as the commands
+// would.
+func TestDocumentedCases(t *testing.T) {
+	text, err := os.ReadFile("../../docs/languages.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1)
+	if len(blocks) != 2 {
+		t.Fatalf("%d documents, want a project and its cases", len(blocks))
+	}
+	dir := t.TempDir()
+	project, cases := filepath.Join(dir, projectFile), filepath.Join(dir, casesFile)
+	if err := errors.Join(os.WriteFile(project, blocks[0][1], 0o600), os.WriteFile(cases, blocks[1][1], 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readProject(dir); err != nil {
+		t.Error(err)
+	}
+	if list, err := readCases(cases); err != nil || len(list) != 3 {
+		t.Errorf("%d cases: %v", len(list), err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/local"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
@@ -36,6 +37,9 @@ type testCase struct {
 	Attempt   int               `yaml:"attempt"` // default 1
 	Timeout   string            `yaml:"timeout"` // default 10s
 
+	Secrets map[string]string            `yaml:"secrets"` // of the app
+	KV      map[string]map[string]string `yaml:"kv"`      // what is in its buckets before
+
 	Outcome        string   `yaml:"outcome"`         // default succeeded
 	Output         *string  `yaml:"output"`          // exact; not given: any
 	OutputJSON     any      `yaml:"output_json"`     // equal as JSON, whatever its spaces
@@ -43,6 +47,8 @@ type testCase struct {
 	Code           *string  `yaml:"code"`            // of a failure
 	ErrorContains  string   `yaml:"error_contains"`
 	LogContains    []string `yaml:"log_contains"` // each, in some line
+
+	KVAfter map[string]map[string]string `yaml:"kv_after"` // what is in those buckets then; others are not looked at
 
 	timeout time.Duration
 }
@@ -55,8 +61,10 @@ func (c *cli) moduleTest() *cobra.Command {
 		Short: "Run a handler through its cases, here and without a server",
 		Long: `Run the module of a project, by default that in this folder, through the cases
 in its cases.yaml: each is a task with an input and what is expected of its
-output, outcome and log. Nothing but this machine takes part. The exit code is 1
-when a case fails.`,
+output, outcome and log. Nothing but this machine takes part: services are served
+from memory, each case has its own, and the module is granted what its manifest
+asks for. Requests to the network are not served. The exit code is 1 when a case
+fails.`,
 		Example: `  wheelwork module test --build
   wheelwork module test --module totals.wasm --cases totals-cases.yaml`,
 		Args: cobra.MaximumNArgs(1),
@@ -184,7 +192,8 @@ func (c *cli) runCases(ctx context.Context, code []byte, list []testCase, dir st
 	if err != nil {
 		return err
 	}
-	engine, err := wasm.New(ctx, wasm.Config{})
+	services := &local.Services{}
+	engine, err := wasm.New(ctx, wasm.Config{Services: services})
 	if err != nil {
 		return err
 	}
@@ -194,8 +203,12 @@ func (c *cli) runCases(ctx context.Context, code []byte, list []testCase, dir st
 	}
 	failed := 0
 	err = c.printAll([]string{"case", "result", "outcome", "took", "wrong"}, func(yield func(record, error) bool) {
-		for _, t := range list {
-			r, err := t.run(ctx, engine, info.Digest, dir)
+		for i, t := range list {
+			task := runtime.Task{
+				RunID: "test", App: fmt.Sprintf("case-%d", i+1), Job: "test", PlannedAt: time.Now(),
+				Module: "test", Digest: info.Digest, Grants: &info.Manifest.Capabilities,
+			}
+			r, err := t.run(ctx, engine, services, task, dir)
 			if err != nil {
 				yield(record{}, err)
 				return
@@ -228,17 +241,26 @@ func (r caseResult) row() []cell {
 	}
 }
 
-// run runs one case.
-func (t testCase) run(ctx context.Context, engine *wasm.Engine, digest, dir string) (caseResult, error) {
-	task := runtime.Task{
-		RunID: "test", App: "test", Job: "test", Attempt: max(t.Attempt, 1), MaxAttempt: max(t.Attempt, 1), PlannedAt: time.Now(),
-		Module: "test", Digest: digest, Handler: t.Handler, Input: []byte(t.Input), Args: t.Args, Env: t.Env,
-		Deadline: time.Now().Add(t.timeout),
-	}
+// run runs one case as a task of an app of its own.
+func (t testCase) run(ctx context.Context, engine *wasm.Engine, services *local.Services, task runtime.Task, dir string) (caseResult, error) {
+	task.Attempt = max(t.Attempt, 1)
+	task.MaxAttempt = task.Attempt
+	task.Handler, task.Input, task.Args, task.Env = t.Handler, []byte(t.Input), t.Args, t.Env
+	task.Deadline = time.Now().Add(t.timeout)
 	if t.InputFile != "" {
 		var err error
 		if task.Input, err = os.ReadFile(filepath.Join(dir, filepath.FromSlash(t.InputFile))); err != nil {
 			return caseResult{}, fmt.Errorf("%s: read the input: %w", t.Name, err)
+		}
+	}
+	for name, value := range t.Secrets {
+		services.SetSecret(task.App, name, []byte(value))
+	}
+	for bucket, entries := range t.KV {
+		for key, value := range entries {
+			if _, err := services.Put(ctx, &task, bucket, key, []byte(value), runtime.AnyVersion); err != nil {
+				return caseResult{}, fmt.Errorf("%s: kv %s/%s: %w", t.Name, bucket, key, err)
+			}
 		}
 	}
 	sink := &caseSink{}
@@ -246,8 +268,26 @@ func (t testCase) run(ctx context.Context, engine *wasm.Engine, digest, dir stri
 	if err := ctx.Err(); err != nil {
 		return caseResult{}, err
 	}
-	wrong := t.wrong(result, sink.log.String())
+	wrong := append(t.wrong(result, sink.log.String()), t.wrongEntries(services, task.App)...)
 	return caseResult{t.Name, len(wrong) == 0, outcomeText(result.Outcome), wrong, result.Duration.Seconds()}, nil
+}
+
+// wrongEntries compares the buckets that a case names.
+func (t testCase) wrongEntries(services *local.Services, app string) (wrong []string) {
+	for _, bucket := range sortedKeys(t.KVAfter) {
+		have := services.Entries(app, bucket)
+		for _, key := range sortedKeys(t.KVAfter[bucket]) {
+			want := t.KVAfter[bucket][key]
+			if got, ok := have[key]; !ok || string(got.Value) != want {
+				wrong = append(wrong, quoted("kv "+bucket+"/"+key, got.Value, want))
+			}
+			delete(have, key)
+		}
+		for _, key := range sortedKeys(have) {
+			wrong = append(wrong, fmt.Sprintf("kv %s/%s %.200q, want no such key", bucket, key, have[key].Value))
+		}
+	}
+	return wrong
 }
 
 // caseSink keeps the log.
