@@ -50,7 +50,7 @@ func (d *Dependency) Counts(end State) bool {
 
 // Completes reports whether an end of upstream starts a run of j now: it was the last one missing.
 func (j *Job) Completes(upstream string) bool {
-	d := j.Dependency
+	d := j.Dependency()
 	if d.Any {
 		return true
 	}

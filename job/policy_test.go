@@ -46,10 +46,10 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-func lost(n int) []*apiv1.AttemptRow {
-	var rows []*apiv1.AttemptRow
+func lost(n int) []Attempt {
+	var rows []Attempt
 	for range n {
-		rows = append(rows, &apiv1.AttemptRow{Outcome: apiv1.Outcome_OUTCOME_LOST})
+		rows = append(rows, Attempt{Outcome: apiv1.Outcome_OUTCOME_LOST})
 	}
 	return rows
 }

@@ -388,11 +388,7 @@ func (r *Route) question(run *Run, s *RouteState) question {
 		case "run":
 			q.key = hash64(q.key, run.ID[:])
 		case "input":
-			input := run.Input
-			if !run.HasInput {
-				input = Input(run.Definition())
-			}
-			q.key = hash64(q.key, input)
+			q.key = hash64(q.key, run.Given())
 		}
 	case byCount:
 		q.floor = floor(q.uses)
@@ -454,7 +450,7 @@ func (q *question) use(c *Candidate) HostUse {
 
 // faulty reports whether an attempt ended through a fault of the task or of the
 // host. A host that was drained has none.
-func faulty(a *apiv1.AttemptRow) bool {
+func faulty(a Attempt) bool {
 	switch a.Outcome {
 	case apiv1.Outcome_OUTCOME_RETRYABLE, apiv1.Outcome_OUTCOME_PERMANENT, apiv1.Outcome_OUTCOME_TIMED_OUT,
 		apiv1.Outcome_OUTCOME_HOST_ERROR, apiv1.Outcome_OUTCOME_LOST:

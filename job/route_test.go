@@ -45,7 +45,7 @@ func runOf(n int) *Run {
 func after(r *Run, outcomes ...any) *Run {
 	for i := 0; i < len(outcomes); i += 2 {
 		r.Attempt++
-		r.Attempts = append(r.Attempts, &apiv1.AttemptRow{
+		r.Attempts = append(r.Attempts, Attempt{
 			Number: r.Attempt, Host: outcomes[i].(string), Outcome: outcomes[i+1].(apiv1.Outcome),
 		})
 	}
@@ -432,7 +432,7 @@ func TestHashKeys(t *testing.T) {
 		if r.HasInput {
 			r.Input = []byte("the same")
 		}
-		r.def = encode(&apiv1.Job{Input: "the same"})
+		r.spec = NewSlot("a", 0).spec(&apiv1.Job{Input: "the same"})
 	}
 	name := func(i int, r *Run) { r.Job = fmt.Sprint("job ", i) }
 	app := func(i int, r *Run) { r.App = fmt.Sprint("app ", i) }

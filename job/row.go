@@ -16,74 +16,85 @@ import (
 // into what the API shows. What people see is always made from a row: so a live
 // run and one of last week look the same.
 
-// Row returns the job as the store keeps it.
+// Row returns the definition as the store keeps it.
 func (j *Job) Row() *apiv1.JobRow {
-	r := &apiv1.JobRow{
-		Definition: j.def, NextMs: j.NextMs, ShownNextMs: j.shownNextMs(),
-		Live: j.Live, Succeeded: j.Succeeded, Failed: j.Failed,
-		LastState: string(j.LastState), LastEndMs: j.LastEndMs, Planned: j.Planned, Met: slices.Clone(j.met), GivenMs: slices.Clone(j.given),
+	return &apiv1.JobRow{
+		Shape: []byte(j.shape.text), Own: []byte(j.own), Revision: j.Revision, Etag: j.etag[:], NextMs: j.NextMs, Planned: j.Planned,
 	}
-	if j.Route != nil {
-		r.Route = routeRow(j.Route)
+}
+
+// StatsRow returns what the runs and the planned times of the job came to, as
+// the store keeps it.
+func (j *Job) StatsRow() *apiv1.JobStatsRow {
+	st := j.Stats()
+	r := &apiv1.JobStatsRow{
+		NextMs: j.NextMs, Planned: j.Planned, Succeeded: st.Succeeded, Failed: st.Failed, Skipped: st.Skipped,
+		LastState: string(st.LastState), LastEndMs: st.LastEndMs, Met: slices.Clone(st.met), GivenMs: slices.Clone(st.given),
 	}
-	if j.LastEndMs > 0 {
-		r.LastRun = j.LastRun[:]
+	if st.Route != nil {
+		r.Route = routeRow(st.Route)
+	}
+	if st.LastEndMs > 0 {
+		r.LastRun = slices.Clone(st.LastRun[:])
 	}
 	return r
 }
 
 // LoadJob puts a job of the store back.
-func (s *Slot) LoadJob(row *apiv1.JobRow) error {
-	d := &apiv1.Job{}
-	if err := proto.Unmarshal(row.Definition, d); err != nil {
-		return fmt.Errorf("decode job: %w", err)
+func (s *Slot) LoadJob(name string, row *apiv1.JobRow) error {
+	sp, err := s.loadSpec(row)
+	if err != nil {
+		return err
 	}
-	j := &Job{
-		Name: d.Name, Revision: d.Revision, Etag: d.Etag, NextMs: row.NextMs, Planned: row.Planned, Policy: s.policy(d), met: row.Met, given: row.GivenMs,
-		Succeeded: row.Succeeded, Failed: row.Failed, LastState: State(row.LastState), LastEndMs: row.LastEndMs,
-		def: row.Definition, slot: s, born: born(d),
-	}
-	copy(j.LastRun[:], row.LastRun)
-	j.Dependency, j.Calendars, j.Nodes = dependencyOf(d), calendarsOf(d), NodeJobs(d)
-	if row.Route != nil {
-		j.Route = routeState(row.Route)
-	}
+	j := &Job{Name: name, Revision: row.Revision, NextMs: row.NextMs, Planned: row.Planned, Policy: s.policyOf(sp), spec: sp, slot: s}
+	copy(j.etag[:], row.Etag)
 	s.Jobs[j.Name] = j
 	return nil
+}
+
+// LoadStats puts the stats of a job of the store back. The job is there.
+func (j *Job) LoadStats(row *apiv1.JobStatsRow) {
+	j.NextMs, j.Planned = row.NextMs, row.Planned
+	if row.LastEndMs == 0 && row.Route == nil && len(row.Met)+len(row.GivenMs) == 0 {
+		return
+	}
+	st := j.change()
+	st.Succeeded, st.Failed, st.Skipped = row.Succeeded, row.Failed, row.Skipped
+	st.LastState, st.LastEndMs, st.met, st.given = State(row.LastState), row.LastEndMs, row.Met, row.GivenMs
+	copy(st.LastRun[:], row.LastRun)
+	if row.Route != nil {
+		st.Route = routeState(row.Route)
+	}
+}
+
+// Recount counts a run that ended before the restart and that the stats may
+// have been written without. It reports whether they were.
+func (j *Job) Recount(row *apiv1.RunRow) bool {
+	if row.Nth <= j.Stats().Ended() || row.FinishedMs*1e6 < j.born() { // of an earlier job of that name
+		return false
+	}
+	r := &Run{ID: runID(row.Id), State: State(row.State)}
+	j.count(r, row.FinishedMs)
+	return true
 }
 
 // Row returns the run as the store keeps it. It shares slices with r.
 func (r *Run) Row() *apiv1.RunRow {
 	row := &apiv1.RunRow{}
-	r.fill(row)
-	// An attempt's row changes once more, when the attempt ends; a row of the
-	// store must not change under its reader.
-	for i, a := range row.Attempts {
-		row.Attempts[i] = proto.CloneOf(a)
-	}
-	return row
-}
-
-// RowBytes is Row as bytes, without the garbage.
-func (r *Run) RowBytes() ([]byte, error) {
-	row := &r.slot.row
-	attempts := row.Attempts[:0]
-	proto.Reset(row)
-	row.Attempts = attempts
-	r.fill(row)
-	return proto.Marshal(row)
-}
-
-// fill writes the run into an empty row, with its attempts shared.
-func (r *Run) fill(row *apiv1.RunRow) {
-	d := r.Shared()
 	row.Id, row.App, row.Job, row.State, row.Trigger = r.ID[:], r.App, r.Job, string(r.State), string(r.Trigger)
 	row.PlannedMs, row.AcceptedMs, row.StartedMs, row.FinishedMs, row.RetryMs = r.PlannedMs, r.AcceptedMs, r.StartedMs, r.FinishedMs, r.RetryMs
 	row.Attempt, row.Lost, row.MaxAttempts, row.Host, row.Session = r.Attempt, r.Lost, r.MaxAttempts(), r.Host, r.Session
-	row.Module, row.Handler, row.Digest = d.Handler.GetModule(), d.Handler.GetName(), d.Digest
+	row.Module, row.Handler, row.Digest = r.shape.Handler.GetModule(), r.shape.Handler.GetName(), r.shape.Digest
 	row.HasInput, row.Input, row.Output, row.Error, row.Code, row.Trace = r.HasInput, r.Input, r.Output, r.Error, r.Code, r.Trace
 	row.CancelRequested, row.CancelWhy, row.TraceParent, row.JobRevision, row.Covers = r.CancelRequested, r.CancelWhy, r.TraceParent, r.Revision, r.Covers
-	row.Attempts = append(row.Attempts, r.Attempts...)
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		row.Attempts = append(row.Attempts, &apiv1.AttemptRow{
+			Number: a.Number, Host: a.Host, DispatchedMs: a.DispatchedMs, StartedMs: a.StartedMs, FinishedMs: a.FinishedMs,
+			Outcome: a.Outcome, Error: a.Error, Code: a.Code,
+		})
+	}
+	row.Nth = r.Nth
 	if r.Cause != (RunID{}) {
 		row.Cause = r.Cause[:]
 	}
@@ -100,11 +111,12 @@ func (r *Run) fill(row *apiv1.RunRow) {
 	}
 	if r.State.Terminal() {
 		if !r.HasInput {
-			row.Input = Input(d)
+			row.Input = r.input()
 		}
 	} else {
-		row.Definition = r.def
+		row.Definition = r.bytes()
 	}
+	return row
 }
 
 // LoadRun puts a live run of the store back. The jobs must have been loaded.
@@ -116,10 +128,16 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 	r := &Run{
 		ID: runID(row.Id), App: row.App, Job: row.Job, State: State(row.State), Trigger: Trigger(row.Trigger), Policy: s.policy(d),
 		PlannedMs: row.PlannedMs, AcceptedMs: row.AcceptedMs, StartedMs: row.StartedMs, RetryMs: row.RetryMs,
-		Attempt: row.Attempt, Lost: row.Lost, Host: row.Host, Session: row.Session, Attempts: row.Attempts,
+		Attempt: row.Attempt, Lost: row.Lost, Host: row.Host, Session: row.Session,
 		HasInput: row.HasInput, Input: row.Input, Output: row.Output, Error: row.Error, Code: row.Code, Trace: row.Trace,
 		CancelRequested: row.CancelRequested, CancelWhy: row.CancelWhy, TraceParent: row.TraceParent, Revision: row.JobRevision,
-		Covers: row.Covers, Cause: runID(row.Cause), slot: s, def: row.Definition,
+		Covers: row.Covers, Cause: runID(row.Cause), slot: s, spec: s.spec(d),
+	}
+	for _, a := range row.Attempts {
+		r.Attempts = append(r.Attempts, Attempt{
+			Number: a.Number, Host: a.Host, DispatchedMs: a.DispatchedMs, StartedMs: a.StartedMs, FinishedMs: a.FinishedMs,
+			Outcome: a.Outcome, Error: a.Error, Code: a.Code,
+		})
 	}
 	if len(row.Parent) > 0 || row.PartsMade > 0 || len(row.Only) > 0 {
 		r.Fan = &Fan{
@@ -134,8 +152,8 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 	case len(row.Nodes) > 0:
 		r.Nodes = &Nodes{Kept: row.Nodes}
 	}
-	if r.owner = s.Jobs[r.Job]; r.owner == nil || r.owner.born != born(d) {
-		r.owner = &Job{Name: r.Job, born: born(d), Policy: r.Policy} // deleted while the run is live
+	if r.owner = s.Jobs[r.Job]; r.owner == nil || r.owner.born() != born(d) {
+		r.owner = &Job{Name: r.Job, Policy: r.Policy, spec: r.spec} // deleted while the run is live
 	}
 	s.add(r)
 	return nil
@@ -179,26 +197,23 @@ func (s *Slot) LoadKey(hash [16]byte, run RunID, atMs int64) {
 	s.remember(key{hash: hash, run: run, atMs: atMs})
 }
 
-// JobMessage returns what the API shows of a job. now tells a planned time to
+// Message returns what the API shows of the job. now tells a planned time to
 // come from one whose run waits for a host.
-func JobMessage(row *apiv1.JobRow, now time.Time) (*apiv1.Job, error) {
-	d := &apiv1.Job{}
-	if err := proto.Unmarshal(row.Definition, d); err != nil {
-		return nil, fmt.Errorf("decode job: %w", err)
-	}
-	next := row.ShownNextMs
+func (j *Job) Message(now time.Time) *apiv1.Job {
+	d := j.Definition()
+	st := j.Stats()
+	next := j.shownNextMs()
 	if next <= now.UnixMilli() {
-		next = row.NextMs
+		next = j.NextMs
 	}
 	d.NextAt = timestamp(next)
 	d.Stats = &apiv1.JobStats{
-		Live: row.Live, Succeeded: row.Succeeded, Failed: row.Failed,
-		LastState: row.LastState, LastFinishedAt: timestamp(row.LastEndMs),
+		Live: st.Live, Succeeded: st.Succeeded, Failed: st.Failed, LastState: string(st.LastState), LastFinishedAt: timestamp(st.LastEndMs),
 	}
-	if len(row.LastRun) == len(RunID{}) {
-		d.Stats.LastRun = RunID(row.LastRun).String()
+	if st.LastEndMs > 0 {
+		d.Stats.LastRun = st.LastRun.String()
 	}
-	return d, nil
+	return d
 }
 
 // RunMessage returns what the API shows of a run. now tells an armed run whose

@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -19,34 +20,37 @@ const (
 // ModuleSlot is the slot that holds the modules of an app.
 const ModuleSlot uint8 = 0
 
-// Job is a definition and what its schedule came to.
+// Job is a definition and what its schedule came to. There may be a million,
+// most of them asleep: what only some need is in its stats.
 type Job struct {
 	Name     string
 	Revision int64
-	Etag     string
 	NextMs   int64 // the next planned time that is not armed yet; 0: none
 	Planned  int64 // planned times of the schedule so far, those that did not run included
 	Policy   *Policy
-	// Calendars are those that the schedule names; not written to.
-	Calendars []string
-	// Dependency is nil for a job that depends on no others. It is not written to.
-	Dependency *Dependency
-	Nodes      []string    // the jobs of its nodes, each once; nil when it is no workflow. Not written to
-	Route      *RouteState // what the routing strategy remembers; nil when it remembers nothing
 
+	spec
+	etag  etag
+	slot  *Slot
+	stats *Stats // nil: as noStats
+
+	deleted bool
+
+	// Mark is for the owner of the slot. The fold does not look at it.
+	Mark uint8
+}
+
+// Stats are what a job's runs came to.
+type Stats struct {
 	Live      int64 // runs that are not terminal
 	Succeeded int64
 	Failed    int64 // ended otherwise
+	Skipped   int64 // neither
 	LastState State
 	LastRun   RunID
 	LastEndMs int64
+	Route     *RouteState // what the routing strategy remembers; nil when it remembers nothing
 
-	// def is the definition as bytes: a million jobs are a million small
-	// allocations, and most of them sleep. It is shared with runs and never
-	// written to.
-	def  []byte
-	slot *Slot
-	born int64 // when it was created: tells it from an earlier job of its name
 	// armed are the runs that were planned and not sent to a host yet.
 	// Invariant: each is in Slot.Runs with State Armed.
 	armed []*Run
@@ -59,21 +63,70 @@ type Job struct {
 	scheduled int64
 }
 
+var noStats Stats // not written to
+
+// Stats returns what the job's runs came to. It is not written to.
+func (j *Job) Stats() *Stats {
+	if j.stats == nil {
+		return &noStats
+	}
+	return j.stats
+}
+
+// change returns the stats to write to.
+func (j *Job) change() *Stats {
+	if j.stats == nil {
+		j.stats = &Stats{}
+	}
+	return j.stats
+}
+
+// Ended counts the runs that have ended.
+func (st *Stats) Ended() int64 { return st.Succeeded + st.Failed + st.Skipped }
+
+// Dependency says on which jobs the job depends; nil: on none. It is not written to.
+func (j *Job) Dependency() *Dependency { return j.shape.Dependency }
+
+// Nodes returns the jobs of a workflow's nodes, each once; nil when the job is
+// none. It is not written to.
+func (j *Job) Nodes() []string { return j.shape.Nodes }
+
+// Labels are those of the definition. They are not written to.
+func (j *Job) Labels() map[string]string { return j.shape.Labels }
+
+// Misfire is the misfire policy of the job.
+func (j *Job) Misfire() Misfire { return j.shape.Misfire }
+
+// Etag returns the fingerprint of what the job's owner decided.
+func (j *Job) Etag() string { return j.etag.String() }
+
+// Calendars returns those that the schedule names.
+func (j *Job) Calendars() []string {
+	if _, named := j.timing(); !named {
+		return nil
+	}
+	return calendarsOf(j.Definition())
+}
+
 // giveUp notes that a planned time does not run, if it is still to come: it must
 // not be planned once more when the schedule is set anew.
 func (j *Job) giveUp(plannedMs, atMs int64) {
-	j.given = slices.DeleteFunc(j.given, func(ms int64) bool { return ms <= atMs })
-	if plannedMs > atMs && !slices.Contains(j.given, plannedMs) {
-		j.given = append(j.given, plannedMs)
+	if plannedMs <= atMs && len(j.Stats().given) == 0 {
+		return
+	}
+	st := j.change()
+	st.given = slices.DeleteFunc(st.given, func(ms int64) bool { return ms <= atMs })
+	if plannedMs > atMs && !slices.Contains(st.given, plannedMs) {
+		st.given = append(st.given, plannedMs)
 	}
 }
 
 // GaveUp reports whether a planned time to come was skipped by request, or its
 // run cancelled.
-func (j *Job) GaveUp(plannedMs int64) bool { return slices.Contains(j.given, plannedMs) }
+func (j *Job) GaveUp(plannedMs int64) bool { return slices.Contains(j.Stats().given, plannedMs) }
 
 // Met reports whether a run of upstream counts for the job's dependency already.
-func (j *Job) Met(upstream string) bool { return slices.Contains(j.met, upstream) }
+func (j *Job) Met(upstream string) bool { return slices.Contains(j.Stats().met, upstream) }
 
 // Slot returns the slot that holds the job, or held it.
 func (j *Job) Slot() *Slot { return j.slot }
@@ -81,7 +134,7 @@ func (j *Job) Slot() *Slot { return j.slot }
 // NextArmed returns the first armed run whose time has not come, or nil.
 func (j *Job) NextArmed(nowMs int64) *Run {
 	var next *Run
-	for _, r := range j.armed {
+	for _, r := range j.Stats().armed {
 		if r.PlannedMs > nowMs && (next == nil || r.PlannedMs < next.PlannedMs) {
 			next = r
 		}
@@ -92,8 +145,8 @@ func (j *Job) NextArmed(nowMs int64) *Run {
 // Scheduled returns how many live runs the schedule has planned, without those
 // that are armed and not due.
 func (j *Job) Scheduled(nowMs int64) int64 {
-	n := j.scheduled
-	for _, r := range j.armed {
+	n := j.Stats().scheduled
+	for _, r := range j.Stats().armed {
 		if r.PlannedMs > nowMs {
 			n--
 		}
@@ -105,7 +158,7 @@ func (j *Job) Scheduled(nowMs int64) int64 {
 // when that is revoked.
 func (j *Job) PlannedBy(nowMs int64) int64 {
 	n := j.Planned
-	for _, r := range j.armed {
+	for _, r := range j.Stats().armed {
 		if r.PlannedMs > nowMs {
 			n -= 1 + r.Covers
 		}
@@ -114,10 +167,14 @@ func (j *Job) PlannedBy(nowMs int64) int64 {
 }
 
 // Current reports whether the job is still the slot's job of its name.
-func (j *Job) Current() bool { return j.slot != nil && j.slot.Jobs[j.Name] == j }
+func (j *Job) Current() bool { return j.slot != nil && !j.deleted }
 
 // Definition decodes the definition. The caller owns it.
-func (j *Job) Definition() *apiv1.Job { return decode(j.def) }
+func (j *Job) Definition() *apiv1.Job {
+	d := j.decode(j.slot.App, j.Name)
+	d.Revision, d.Etag = j.Revision, j.Etag()
+	return d
+}
 
 // Run is one occurrence of a job. Callers outside this package read it only,
 // on the goroutine that owns the slot.
@@ -139,7 +196,7 @@ type Run struct {
 	Lost     int32 // attempts that ended because their host went away or was drained: no retries
 	Host     string
 	Session  string
-	Attempts []*apiv1.AttemptRow
+	Attempts []Attempt
 
 	HasInput bool   // false: the input of the definition
 	Input    []byte // not written to
@@ -158,14 +215,30 @@ type Run struct {
 	Nodes           *Nodes // nil unless it is of a workflow that has begun, or goes on where another run ended
 	Fan             *Fan   // nil unless it is a part, has parts, or was asked for some parts only
 
+	// Nth counts the ended runs of its job; 0: it is live, or the job does not count it.
+	Nth int64
+
 	// Mark is for the owner of the slot. The fold does not look at it.
 	Mark uint8
 
+	first [1]Attempt // where Attempts begin: most runs have one
 	// owner counts the run. It is not the slot's job of that name when the job
 	// was deleted, or deleted and created again, while the run was live.
 	owner *Job
 	slot  *Slot
-	def   []byte
+	spec
+}
+
+// Attempt is one try of a run on one host.
+type Attempt struct {
+	Number       int32
+	Host         string
+	DispatchedMs int64
+	StartedMs    int64 // the host's clock; 0: it has not ended
+	FinishedMs   int64
+	Outcome      apiv1.Outcome
+	Error        string
+	Code         string
 }
 
 // Fan is what a run has to do with a fan-out, as one of the parts or as their parent.
@@ -182,6 +255,9 @@ type Fan struct {
 	parts     []*Run
 }
 
+// Slot returns the slot that holds the run, or held it.
+func (r *Run) Slot() *Slot { return r.slot }
+
 // Owner returns the job that counts the run. It need not be the slot's job of that name any more.
 func (r *Run) Owner() *Job { return r.owner }
 
@@ -196,31 +272,44 @@ func (r *Run) Delegates() bool { return r.HasParts() || r.HasNodes() }
 
 // Definition decodes the definition as it was when the run was accepted (for an
 // armed run: as it is now). The caller owns it.
-func (r *Run) Definition() *apiv1.Job { return decode(r.def) }
+func (r *Run) Definition() *apiv1.Job { return r.decode(r.App, r.Job) }
+
+// Shape returns what the run's definition has in common with others.
+func (r *Run) Shape() *Shape { return r.shape }
 
 // MaxAttempts is the number of the last attempt that the policy allows.
 func (r *Run) MaxAttempts() int32 { return r.Policy.Retries + 1 + r.Lost }
 
 // Shared is Definition for who only reads: the result belongs to everybody.
-func (r *Run) Shared() *apiv1.Job { return r.slot.shared(r.def) }
+func (r *Run) Shared() *apiv1.Job { return r.slot.shared(r.Job, r.spec) }
 
-// Shared is Definition for who only reads: the result belongs to everybody.
-func (j *Job) Shared() *apiv1.Job { return j.slot.shared(j.def) }
+// Shared is Definition, without revision and etag, for who only reads: the
+// result belongs to everybody.
+func (j *Job) Shared() *apiv1.Job { return j.slot.shared(j.Name, j.spec) }
+
+// Schedule returns the schedule of the job as bytes of an apiv1.Schedule.
+func (j *Job) Schedule() []byte { return j.schedule() }
 
 // maxDecoded bounds the definitions that a slot keeps decoded: those of the
 // jobs that run now, not of all there are.
 const maxDecoded = 1024
 
+// named tells definitions apart.
+type named struct {
+	name string
+	spec
+}
+
 // shared returns a definition decoded, from the cache if it was just used.
-func (s *Slot) shared(def []byte) *apiv1.Job {
-	k := &def[0] // a definition has a name, so it is not empty
+func (s *Slot) shared(name string, sp spec) *apiv1.Job {
+	k := named{name, sp}
 	if d := s.decoded[k]; d != nil {
 		return d
 	}
 	if len(s.decoded) >= maxDecoded {
 		clear(s.decoded)
 	}
-	d := decode(def)
+	d := sp.decode(s.App, name)
 	s.decoded[k] = d
 	return d
 }
@@ -262,13 +351,13 @@ type Slot struct {
 	// Calendars are those of the app by name; only in ModuleSlot. They are not written to.
 	Calendars map[string]*apiv1.Calendar
 
-	// Live counts Runs by state.
-	Live map[State]int
+	// Owner is for the owner of the slot. The fold does not look at it.
+	Owner any
 
-	// decoded holds definitions by their bytes, which never change and are kept
-	// alive by the key.
-	decoded  map[*byte]*apiv1.Job
-	row      apiv1.RunRow       // for RowBytes
+	live [len(states)]int // counts Runs by state
+
+	decoded  map[named]*apiv1.Job
+	shapes   map[string]*Shape  // by their text; those in use, and some that were
 	policies map[Policy]*Policy // those in use, and some that were
 	keys     map[[16]byte]RunID
 	ring     []key // oldest first; Invariant: each of keys is in it exactly once
@@ -282,8 +371,8 @@ func NewSlot(app string, index uint8) *Slot {
 		Runs:      map[RunID]*Run{},
 		Modules:   map[string]*apiv1.Module{},
 		Calendars: map[string]*apiv1.Calendar{},
-		Live:      map[State]int{},
-		decoded:   map[*byte]*apiv1.Job{},
+		decoded:   map[named]*apiv1.Job{},
+		shapes:    map[string]*Shape{},
 		policies:  map[Policy]*Policy{},
 		keys:      map[[16]byte]RunID{},
 	}
@@ -313,7 +402,9 @@ type Change uint8
 // The changes. Each names the noun that changed and what the owner of the slot
 // has to see to once the record is durable.
 const (
-	JobChanged      Change = iota + 1 // anything of it; JobPlanned follows when NextMs has a new value
+	JobChanged      Change = iota + 1 // its definition; JobPlanned follows when NextMs has a new value
+	JobMoved                          // what it planned, or met, or how it routes: not its definition
+	JobCounted                        // a run of it has ended, which Run.Nth counts
 	JobPlanned                        // arm it ahead of NextMs
 	JobDepends                        // on other jobs or on calendars
 	JobDeleted                        // Job holds what it was
@@ -351,6 +442,9 @@ type Effect struct {
 // that fits nothing (a late result, a second end) changes nothing.
 func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 	from := len(fx)
+	for _, a := range rec.Accepts {
+		fx = s.accept(a, rec.AtMs, fx)
+	}
 	switch k := rec.Kind.(type) {
 	case *apiv1.Record_JobPut:
 		if k.JobPut.GetJob() != nil {
@@ -400,8 +494,9 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 		fx = s.advance(k.Advanced, rec.AtMs, fx)
 	case *apiv1.Record_Met:
 		if j := s.Jobs[k.Met.GetJob()]; j != nil && !j.Met(k.Met.Upstream) {
-			j.met = append(j.met, k.Met.Upstream)
-			fx = append(fx, Effect{Change: JobChanged, Job: j})
+			st := j.change()
+			st.met = append(st.met, k.Met.Upstream)
+			fx = append(fx, Effect{Change: JobMoved, Job: j})
 		}
 	case *apiv1.Record_AppPut:
 		if a := k.AppPut.GetApp(); a != nil {
@@ -425,18 +520,29 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 	return fx
 }
 
+// Accept is Apply for a record with one accepted run. It keeps a's slices.
+func (s *Slot) Accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
+	from := len(fx)
+	fx = s.accept(a, atMs, fx)
+	for i := from; i < len(fx); i++ {
+		fx[i].AtMs = atMs
+	}
+	return fx
+}
+
 func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	j := s.Jobs[p.Job.Name]
 	if j == nil {
-		j = &Job{Name: p.Job.Name, slot: s, born: born(p.Job)}
+		j = &Job{Name: strings.Clone(p.Job.Name), slot: s}
 		s.Jobs[j.Name] = j
 	}
-	j.def = encode(p.Job)
 	planned := p.NextMs > 0 && p.NextMs != j.NextMs
-	j.Revision, j.Etag, j.NextMs, j.Policy = p.Job.Revision, p.Job.Etag, p.NextMs, s.policy(p.Job)
-	j.met = slices.DeleteFunc(j.met, func(up string) bool { return !slices.Contains(p.Job.GetDependency().GetJobs(), up) })
-	j.Dependency, j.Calendars, j.Nodes = dependencyOf(p.Job), calendarsOf(p.Job), NodeJobs(p.Job)
-	if j.Dependency != nil || len(j.Calendars) > 0 {
+	j.spec, j.Revision, j.etag, j.NextMs = s.spec(p.Job), p.Job.Revision, parseEtag(p.Job.Etag), p.NextMs
+	j.Policy = s.policyOf(j.spec)
+	if st := j.stats; st != nil {
+		st.met = slices.DeleteFunc(st.met, func(up string) bool { return !slices.Contains(p.Job.GetDependency().GetJobs(), up) })
+	}
+	if _, named := j.timing(); named || j.Dependency() != nil {
 		fx = append(fx, Effect{Change: JobDepends, Job: j})
 	}
 	if p.Rescheduled {
@@ -445,9 +551,9 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	if p.Renewed {
 		j.Planned = 0
 	}
-	for _, r := range j.armed { // what is armed runs with the new definition
+	for _, r := range j.Stats().armed { // what is armed runs with the new definition
 		if r.PlannedMs > atMs {
-			r.def, r.Policy, r.Revision = j.def, j.Policy, j.Revision
+			r.spec, r.Policy, r.Revision = j.spec, j.Policy, j.Revision
 			fx = append(fx, Effect{Change: RunChanged, Run: r, Job: j})
 		}
 	}
@@ -458,43 +564,53 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	return fx
 }
 
+// Live counts the runs in a state that is not terminal.
+func (s *Slot) Live(st State) int { return s.live[st.Ordinal()] }
+
 // add puts a live run in.
 func (s *Slot) add(r *Run) {
 	s.Runs[r.ID] = r
-	s.Live[r.State]++
-	r.owner.Live++
+	s.live[r.State.Ordinal()]++
+	st := r.owner.change()
+	st.Live++
 	if r.Trigger == BySchedule {
-		r.owner.scheduled++
+		st.scheduled++
 	}
 	if r.State == Armed {
-		r.owner.armed = append(r.owner.armed, r)
+		st.armed = append(st.armed, r)
 	}
 }
 
 // move changes the state of a live run.
 func (s *Slot) move(r *Run, to State) {
 	if r.State == Armed {
-		r.owner.armed = slices.DeleteFunc(r.owner.armed, func(a *Run) bool { return a == r })
+		st := r.owner.change()
+		st.armed = slices.DeleteFunc(st.armed, func(a *Run) bool { return a == r })
 	}
-	s.Live[r.State]--
-	s.Live[to]++
+	s.live[r.State.Ordinal()]--
+	s.live[to.Ordinal()]++
 	r.State = to
 }
 
 // remove takes a live run out.
 func (s *Slot) remove(r *Run) {
 	delete(s.Runs, r.ID)
-	s.Live[r.State]--
-	r.owner.Live--
+	s.live[r.State.Ordinal()]--
+	st := r.owner.change()
+	st.Live--
 	if r.Trigger == BySchedule {
-		r.owner.scheduled--
+		st.scheduled--
 	}
 }
 
 // revoke takes back what is armed and not due: nobody was told of it.
 func (s *Slot) revoke(j *Job, atMs int64, fx []Effect) []Effect {
-	kept := j.armed[:0]
-	for _, r := range j.armed {
+	if len(j.Stats().armed) == 0 {
+		return fx
+	}
+	st := j.change()
+	kept := st.armed[:0]
+	for _, r := range st.armed {
 		if r.PlannedMs <= atMs {
 			kept = append(kept, r)
 			continue
@@ -504,8 +620,8 @@ func (s *Slot) revoke(j *Job, atMs int64, fx []Effect) []Effect {
 		r.State = Cancelled       // for who still holds it
 		fx = append(fx, Effect{Change: RunRevoked, Run: r, Job: j})
 	}
-	clear(j.armed[len(kept):])
-	j.armed = kept
+	clear(st.armed[len(kept):])
+	st.armed = kept
 	return fx
 }
 
@@ -516,6 +632,7 @@ func (s *Slot) deleteJob(name string, atMs int64, fx []Effect) []Effect {
 	}
 	fx = s.revoke(j, atMs, fx)
 	delete(s.Jobs, name)
+	j.deleted = true
 	return append(fx, Effect{Change: JobDeleted, Job: j})
 }
 
@@ -526,7 +643,7 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 	}
 	j.NextMs = a.NextMs
 	j.Planned += 1 + a.Covers
-	fx = append(fx, Effect{Change: JobChanged, Job: j})
+	fx = append(fx, Effect{Change: JobMoved, Job: j})
 	if j.NextMs > 0 {
 		fx = append(fx, Effect{Change: JobPlanned, Job: j})
 	}
@@ -536,7 +653,7 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 	}
 	r := &Run{
 		ID: id, App: s.App, Job: j.Name, State: Armed, Trigger: BySchedule, Policy: j.Policy,
-		PlannedMs: a.PlannedMs, AcceptedMs: atMs, TraceParent: a.TraceParent, Revision: j.Revision, Covers: a.Covers, owner: j, slot: s, def: j.def,
+		PlannedMs: a.PlannedMs, AcceptedMs: atMs, TraceParent: a.TraceParent, Revision: j.Revision, Covers: a.Covers, owner: j, slot: s, spec: j.spec,
 	}
 	s.add(r)
 	return append(fx, Effect{Change: RunArmed, Run: r, Job: j})
@@ -551,16 +668,17 @@ func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 		ID: runID(a.Run), App: s.App, Job: j.Name, State: Queued, Trigger: ByHand, Policy: j.Policy,
 		PlannedMs: runID(a.Run).Planned().UnixMilli(), AcceptedMs: atMs,
 		HasInput: a.HasInput, Input: a.Input, TraceParent: a.TraceParent, Revision: j.Revision,
-		Cause: runID(a.Cause), owner: j, slot: s, def: j.def,
+		Cause: runID(a.Cause), owner: j, slot: s, spec: j.spec,
 	}
 	if a.Trigger != "" {
 		r.Trigger = Trigger(a.Trigger)
 	}
 	r.Node = a.Node
 	if a.Priority != 0 && j.Policy.Priority == 0 {
-		d := decode(j.def)
+		d := j.Definition()
 		d.Priority = a.Priority
-		r.def, r.Policy = encode(d), s.policy(d)
+		r.spec = s.spec(d)
+		r.Policy = s.policyOf(r.spec)
 	}
 	if len(a.Kept) > 0 && j.Policy.Workflow {
 		r.Nodes = &Nodes{Kept: a.Kept}
@@ -570,8 +688,8 @@ func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 	}
 	s.add(r)
 	if a.Completes {
-		j.met = nil
-		fx = append(fx, Effect{Change: JobChanged, Job: j})
+		j.change().met = nil
+		fx = append(fx, Effect{Change: JobMoved, Job: j})
 	}
 	if len(a.KeyHash) == 16 {
 		k := key{hash: [16]byte(a.KeyHash), run: r.ID, atMs: atMs}
@@ -609,7 +727,10 @@ func (s *Slot) start(a *apiv1.Started_Run, host, session string, atMs int64, fx 
 	if r.StartedMs == 0 {
 		r.StartedMs = atMs
 	}
-	r.Attempts = append(r.Attempts, &apiv1.AttemptRow{Number: a.Attempt, Host: host, DispatchedMs: atMs})
+	if r.Attempts == nil {
+		r.Attempts = r.first[:0]
+	}
+	r.Attempts = append(r.Attempts, Attempt{Number: a.Attempt, Host: host, DispatchedMs: atMs})
 	s.note(r.owner, host)
 	return append(fx, Effect{Change: RunStarted, Run: r, Job: r.owner})
 }
@@ -625,7 +746,7 @@ func (s *Slot) finish(e *apiv1.Finished_End, atMs int64, fx []Effect) []Effect {
 	if r == nil || !r.Current(e.Attempt, e.Host) {
 		return fx
 	}
-	if a := r.Attempts[len(r.Attempts)-1]; a.Number == e.Attempt {
+	if a := &r.Attempts[len(r.Attempts)-1]; a.Number == e.Attempt {
 		a.StartedMs, a.FinishedMs, a.Outcome, a.Error, a.Code = e.StartedMs, atMs, e.Outcome, e.Error, e.Code
 	}
 	if e.Outcome == apiv1.Outcome_OUTCOME_LOST || (e.Outcome == apiv1.Outcome_OUTCOME_STOPPED && !r.CancelRequested) {
@@ -669,12 +790,12 @@ func (s *Slot) cancel(r *Run, c *apiv1.CancelRequested, atMs int64, fx []Effect)
 
 // end makes a run terminal and takes it out of the slot.
 func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effect {
-	if r.State == Armed {
+	wasArmed := r.State == Armed
+	if wasArmed {
 		r.owner.giveUp(r.PlannedMs, atMs)
 	}
 	s.move(r, to)
 	s.remove(r)
-	delete(s.Live, to) // only live states are counted
 	r.FinishedMs, r.RetryMs = atMs, 0
 	if r.CancelRequested && r.Error == "" && (to == Stopped || to == Cancelled) {
 		r.Error = r.CancelWhy
@@ -684,11 +805,14 @@ func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effec
 		fx = append(fx, Effect{Change: RunEnded, Run: r, Job: j})
 		return s.endPart(r, jobNextMs, atMs, fx)
 	}
-	j.count(to)
-	j.LastState, j.LastRun, j.LastEndMs = to, r.ID, atMs
+	j.count(r, atMs)
 	if j.Current() {
-		fx = append(fx, Effect{Change: JobChanged, Job: j})
-		if jobNextMs > 0 && j.scheduled == 0 { // a delay counts from the last end
+		what := JobCounted
+		if wasArmed || j.Policy.Route != nil { // what it gave up, or which hosts it used, is in no other row
+			what = JobMoved
+		}
+		fx = append(fx, Effect{Change: what, Job: j})
+		if jobNextMs > 0 && j.Stats().scheduled == 0 { // a delay counts from the last end
 			j.NextMs = jobNextMs
 			fx = append(fx, Effect{Change: JobPlanned, Job: j})
 		}
@@ -696,14 +820,20 @@ func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effec
 	return append(fx, Effect{Change: RunEnded, Run: r, Job: j})
 }
 
-// count counts a run that has ended. A skipped one has neither succeeded nor failed.
-func (j *Job) count(to State) {
-	switch to {
+// count counts a run that has ended.
+func (j *Job) count(r *Run, atMs int64) {
+	st := j.change()
+	switch r.State {
 	case Succeeded:
-		j.Succeeded++
+		st.Succeeded++
 	case Skipped:
+		st.Skipped++
 	default:
-		j.Failed++
+		st.Failed++
+	}
+	st.LastState, st.LastRun, st.LastEndMs = r.State, r.ID, atMs
+	if j.Current() {
+		r.Nth = st.Ended()
 	}
 }
 
@@ -729,7 +859,7 @@ func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
 			ID: PartID(r.App, r.Job, time.UnixMilli(r.PlannedMs), r.ID, n), App: r.App, Job: r.Job, State: Queued, Trigger: ByFanout, Policy: r.Policy,
 			PlannedMs: r.PlannedMs, AcceptedMs: atMs, HasInput: r.HasInput, Input: r.Input,
 			TraceParent: r.TraceParent, Revision: r.Revision, Covers: r.Covers,
-			Fan: &Fan{Parent: r.ID, Part: n, Parts: f.Parts}, owner: r.owner, slot: s, def: r.def,
+			Fan: &Fan{Parent: r.ID, Part: n, Parts: f.Parts}, owner: r.owner, slot: s, spec: r.spec,
 		}
 		if int(n) < len(f.Hosts) {
 			part.Fan.Pinned = f.Hosts[n]
@@ -782,11 +912,10 @@ func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
 		ID: NewRunID(s.App, p.Job, time.UnixMilli(p.FirstMs), p.State), App: s.App, Job: j.Name,
 		State: State(p.State), Trigger: BySchedule, Policy: j.Policy,
 		PlannedMs: p.FirstMs, AcceptedMs: atMs, FinishedMs: atMs, Covers: p.Count - 1, Error: p.Error, Code: p.Code,
-		Revision: j.Revision, owner: j, slot: s, def: j.def,
+		Revision: j.Revision, owner: j, slot: s, spec: j.spec,
 	}
-	j.count(r.State)
-	j.LastState, j.LastRun, j.LastEndMs = r.State, r.ID, atMs
-	fx = append(fx, Effect{Change: JobChanged, Job: j})
+	j.count(r, atMs)
+	fx = append(fx, Effect{Change: JobMoved, Job: j})
 	if j.NextMs > 0 {
 		fx = append(fx, Effect{Change: JobPlanned, Job: j})
 	}
@@ -795,13 +924,15 @@ func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
 
 // note tells the job's routing strategy which host a run was sent to.
 func (s *Slot) note(j *Job, host string) {
-	j.Route = j.Policy.Route.Note(j.Route, host)
+	if before := j.Stats().Route; j.Policy.Route != nil || before != nil {
+		j.change().Route = j.Policy.Route.Note(before, host)
+	}
 }
 
 // shownNextMs is the next planned time that people see: an armed one counts.
 func (j *Job) shownNextMs() int64 {
 	next := j.NextMs
-	for _, r := range j.armed {
+	for _, r := range j.Stats().armed {
 		if next == 0 || r.PlannedMs < next {
 			next = r.PlannedMs
 		}

@@ -197,7 +197,7 @@ func check(t *rapid.T, s *Slot) {
 		}
 		counts[r.State]++
 		live[r.owner]++
-		if armed := slices.Contains(r.owner.armed, r); armed != (r.State == Armed) {
+		if armed := slices.Contains(r.owner.Stats().armed, r); armed != (r.State == Armed) {
 			t.Fatalf("run %s is %s; among the armed of its job: %v", id, r.State, armed)
 		}
 		if r.Trigger == BySchedule {
@@ -216,17 +216,17 @@ func check(t *rapid.T, s *Slot) {
 			t.Fatalf("run %s runs nowhere", id)
 		}
 	}
-	for state, n := range s.Live {
-		if counts[state] != n {
+	for _, state := range States() {
+		if n := s.Live(state); counts[state] != n {
 			t.Fatalf("%d runs are %s, %d are counted", counts[state], state, n)
 		}
 	}
 	for _, j := range s.Jobs {
-		if j.Live != live[j] {
-			t.Fatalf("job %s has %d live runs, %d are counted", j.Name, live[j], j.Live)
+		if j.Stats().Live != live[j] {
+			t.Fatalf("job %s has %d live runs, %d are counted", j.Name, live[j], j.Stats().Live)
 		}
-		if j.scheduled != scheduled[j] || j.Planned < 0 {
-			t.Fatalf("job %s has %d live runs of its schedule, %d are counted; %d are planned", j.Name, scheduled[j], j.scheduled, j.Planned)
+		if j.Stats().scheduled != scheduled[j] || j.Planned < 0 {
+			t.Fatalf("job %s has %d live runs of its schedule, %d are counted; %d are planned", j.Name, scheduled[j], j.Stats().scheduled, j.Planned)
 		}
 	}
 }
@@ -234,9 +234,10 @@ func check(t *rapid.T, s *Slot) {
 func reload(t *rapid.T, s *Slot) *Slot {
 	out := NewSlot(s.App, s.Index)
 	for _, j := range s.Jobs {
-		if err := out.LoadJob(j.Row()); err != nil {
+		if err := out.LoadJob(j.Name, j.Row()); err != nil {
 			t.Fatal(err)
 		}
+		out.Jobs[j.Name].LoadStats(j.StatsRow())
 	}
 	for _, r := range s.Runs {
 		if err := out.LoadRun(r.Row()); err != nil {
@@ -258,6 +259,9 @@ func same(t *rapid.T, what string, want, got *Slot) {
 		t.Fatalf("%s: the keys are %v, want %v", what, got.ring, want.ring)
 	}
 	for name, j := range want.Jobs {
+		if !proto.Equal(j.StatsRow(), got.Jobs[name].StatsRow()) {
+			t.Fatalf("%s: the stats of job %s are\n%v, want\n%v", what, name, got.Jobs[name].StatsRow(), j.StatsRow())
+		}
 		if !proto.Equal(j.Row(), got.Jobs[name].Row()) {
 			t.Fatalf("%s: job %s is\n%v, want\n%v", what, name, got.Jobs[name].Row(), j.Row())
 		}
@@ -395,7 +399,7 @@ func TestPassed(t *testing.T) {
 		s := NewSlot("app", 0)
 		j := put(s, &apiv1.Job{Name: "a"}, &apiv1.JobPut{NextMs: 50})
 		fx := s.Apply(&apiv1.Record{AtMs: 350, Kind: &apiv1.Record_Passed{Passed: c.passed}}, nil)
-		if j.Planned != c.planned || j.Failed != c.failed || j.NextMs != c.next || j.Live != 0 || len(s.Runs) != 0 {
+		if j.Planned != c.planned || j.Stats().Failed != c.failed || j.NextMs != c.next || j.Stats().Live != 0 || len(s.Runs) != 0 {
 			t.Errorf("%s: the job is %+v", c.name, j)
 		}
 		if !slices.Equal(changes(fx), c.effects) {
@@ -409,7 +413,7 @@ func TestPassed(t *testing.T) {
 			continue
 		}
 		r := fx[len(fx)-1].Run
-		if r.PlannedMs != 100 || r.Covers != c.passed.Count-1 || string(r.State) != c.passed.State || r.Code != c.passed.Code || r.FinishedMs != 350 || j.LastRun != r.ID {
+		if r.PlannedMs != 100 || r.Covers != c.passed.Count-1 || string(r.State) != c.passed.State || r.Code != c.passed.Code || r.FinishedMs != 350 || j.Stats().LastRun != r.ID {
 			t.Errorf("%s: the run is %+v", c.name, r)
 		}
 		if r.ID == NewRunID("app", "a", time.UnixMilli(100), "") {
@@ -440,7 +444,7 @@ func TestEndedWithoutAnAttempt(t *testing.T) {
 			}
 			continue
 		}
-		if s.Runs[r.ID] != nil || r.State != c.state || r.Error != "why" || r.Code != "code" || j.Failed != c.failed || j.Succeeded != 0 || j.Live != 0 || j.NextMs != 70 {
+		if s.Runs[r.ID] != nil || r.State != c.state || r.Error != "why" || r.Code != "code" || j.Stats().Failed != c.failed || j.Stats().Succeeded != 0 || j.Stats().Live != 0 || j.NextMs != 70 {
 			t.Errorf("%s: run %+v of job %+v", c.state, r, j)
 		}
 	}
@@ -532,8 +536,8 @@ func TestFanned(t *testing.T) {
 				t.Errorf("%s: part %+v %+v", c.name, p, p.Fan)
 			}
 		}
-		if !slices.Equal(got, c.want) || !slices.Equal(hosts, c.hosts) || j.Live != 1+int64(len(c.want)) {
-			t.Errorf("%s: parts %d on %q, %d live", c.name, got, hosts, j.Live)
+		if !slices.Equal(got, c.want) || !slices.Equal(hosts, c.hosts) || j.Stats().Live != 1+int64(len(c.want)) {
+			t.Errorf("%s: parts %d on %q, %d live", c.name, got, hosts, j.Stats().Live)
 		}
 		if again := fanned(s, r, c.f); len(again) > 0 {
 			t.Errorf("%s: made a second time: %v", c.name, again)
@@ -569,7 +573,7 @@ func TestPartsEndInAnyOrder(t *testing.T) {
 				fx := s.end(parts[n], to, 99, 30, nil)
 				want := []Change{RunEnded, RunChanged}
 				if i == 2 {
-					want = []Change{RunEnded, JobChanged, JobPlanned, RunEnded}
+					want = []Change{RunEnded, JobCounted, JobPlanned, RunEnded}
 				}
 				var got []Change
 				for _, e := range fx {
@@ -587,7 +591,7 @@ func TestPartsEndInAnyOrder(t *testing.T) {
 			if failed > 0 {
 				state, succeeded = Failed, 0
 			}
-			if r.State != state || r.Fan.Failed != failed || r.Fan.Succeeded != 3-failed || j.Succeeded != succeeded || j.Failed != 1-succeeded || j.Live != 0 || j.NextMs != 99 {
+			if r.State != state || r.Fan.Failed != failed || r.Fan.Succeeded != 3-failed || j.Stats().Succeeded != succeeded || j.Stats().Failed != 1-succeeded || j.Stats().Live != 0 || j.NextMs != 99 {
 				t.Errorf("order %v, failing %b: parent %s %+v, job %+v", order, failing, r.State, r.Fan, j)
 			}
 			if want := fmt.Sprintf("part %d is failed: ", first); first >= 0 && r.Error != want {
@@ -697,7 +701,7 @@ func TestCalendarsOfASlot(t *testing.T) {
 	fx := s.Apply(&apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{
 		Name: "a", Schedule: &apiv1.Schedule{Include: []string{"i"}, Exclude: []string{"c"}},
 	}}}}, nil)
-	if fx[0].Change != JobDepends || !slices.Equal(s.Jobs["a"].Calendars, []string{"i", "c"}) {
-		t.Errorf("the calendars of a job: %v, effects %v", s.Jobs["a"].Calendars, fx)
+	if fx[0].Change != JobDepends || !slices.Equal(s.Jobs["a"].Calendars(), []string{"i", "c"}) {
+		t.Errorf("the calendars of a job: %v, effects %v", s.Jobs["a"].Calendars(), fx)
 	}
 }

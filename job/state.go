@@ -29,9 +29,39 @@ func (s State) Terminal() bool {
 	return false
 }
 
+var states = [...]State{Armed, Queued, Running, Waiting, Succeeded, Failed, TimedOut, Stopped, Cancelled, Skipped, Missed, ""}
+
 // States lists every state in the order of a run's life.
-func States() []State {
-	return []State{Armed, Queued, Running, Waiting, Succeeded, Failed, TimedOut, Stopped, Cancelled, Skipped, Missed}
+func States() []State { return states[:len(states)-1] }
+
+// Ordinal is the place of the state in States; of a state that is none it is
+// the place behind them.
+func (s State) Ordinal() int {
+	switch s {
+	case Armed:
+		return 0
+	case Queued:
+		return 1
+	case Running:
+		return 2
+	case Waiting:
+		return 3
+	case Succeeded:
+		return 4
+	case Failed:
+		return 5
+	case TimedOut:
+		return 6
+	case Stopped:
+		return 7
+	case Cancelled:
+		return 8
+	case Skipped:
+		return 9
+	case Missed:
+		return 10
+	}
+	return len(states) - 1
 }
 
 // Trigger says what caused a run. The texts are part of the API.

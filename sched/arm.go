@@ -59,10 +59,7 @@ func (l *loop) fire(_ int64, v any) {
 
 // due reports whether a live run may be dispatched now.
 func (l *loop) due(r *job.Run) bool {
-	if l.liveRun(r.App, r.ID) != r {
-		return false
-	}
-	switch r.State {
+	switch r.State { // of one that has left its slot it is terminal
 	case job.Queued:
 		return true
 	case job.Armed:
@@ -90,8 +87,7 @@ func (l *loop) sweep() {
 			seen[v] = true
 			return true
 		case *job.Run:
-			return l.liveRun(v.App, v.ID) == v &&
-				(v.State == job.Armed && v.PlannedMs <= due || v.State == job.Waiting && v.RetryMs <= due)
+			return v.State == job.Armed && v.PlannedMs <= due || v.State == job.Waiting && v.RetryMs <= due
 		case *again:
 			return v.b != nil || v.holds(l)
 		case *deadline:
@@ -130,13 +126,12 @@ func (l *loop) arm() {
 			l.wheel.Add(l.nowMs+armWindow, j) // the disk is full: look again
 			continue
 		}
-		def := j.Shared()
-		plan, err := l.plan(def)
+		plan, err := l.planOf(j)
 		if err != nil { // was checked when it was saved: a zone that is gone from the data of this machine
 			l.cfg.Logger.Error("a schedule cannot be read any more", "app", j.Slot().App, "job", j.Name, "error", err)
 			continue
 		}
-		due := plan.Due(job.MisfireOf(def), time.UnixMilli(j.NextMs), l.now, 0, plan.Left(j.Planned), armBudget)
+		due := plan.Due(j.Misfire(), time.UnixMilli(j.NextMs), l.now, 0, plan.Left(j.Planned), armBudget)
 		if due.Missed != nil {
 			l.missed(j, plan, due)
 		}

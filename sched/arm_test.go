@@ -47,8 +47,8 @@ func TestSweep(t *testing.T) {
 	gone := &host{connected: false, generation: 3}
 	l.wheel.Add(now+hour, &hostLease{gone, 3})
 	for range leastSweep {
-		l.wheel.Add(now+hour, &hostLease{gone, 2}) // of older streams
-		l.wheel.Add(now+hour, &job.Run{App: "a", State: job.Armed})
+		l.wheel.Add(now+hour, &hostLease{gone, 2})                      // of older streams
+		l.wheel.Add(now+hour, &job.Run{App: "a", State: job.Cancelled}) // was revoked
 		l.sweep()
 	}
 	if n := l.wheel.Len(); n > 2*(jobs+1)+leastSweep {

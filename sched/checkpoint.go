@@ -3,6 +3,7 @@ package sched
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -24,25 +25,22 @@ import (
 
 type jobKey struct{ app, name string }
 
-type runKey struct {
-	app string
-	id  job.RunID
-}
-
 type checkpoints struct {
-	jobs    map[jobKey]struct{}
+	jobs    []*job.Job // whose definition changed; each once: those with the mark isChanged
+	plans   []*job.Job // whose stats have to be in the store with the next capture: those with the mark isMoved
+	tallies tallies
 	runs    []*job.Run // each once: those with the mark isDirty
 	minutes map[*app]map[int64]struct{}
 	modules []*apiv1.Module
 	// calendars that were changed; nil: deleted.
 	calendars map[jobKey]*apiv1.Calendar
 	settings  []*apiv1.App
-	keys      map[string]*apiv1.KeyRow // by app
-	ends      []*job.Run               // since the last capture
-	// recent holds the runs that have ended and are not in the history yet.
-	recent    map[runKey][]byte
-	keyChunks []keyChunk // rows of idempotency keys in the store, oldest first
-	chunkSeq  uint64
+	keys      map[*app]*keyRow
+	// ends are the runs that have ended since the last capture, writing those of
+	// the capture that the writer has.
+	ends, writing finished
+	keyChunks     []keyChunk // rows of idempotency keys in the store, oldest first
+	chunkSeq      uint64
 
 	work    chan *capture // to the writer
 	busy    bool          // the writer has one
@@ -50,7 +48,81 @@ type checkpoints struct {
 	last    time.Time     // of the last capture
 	large   bool          // the last capture had many rows
 	applied uint64        // the store includes the records up to here
+	length  int64         // of the history
 	wanted  []barrier     // readers that wait for the store
+}
+
+// finished are runs that have ended and are not in the history yet.
+type finished struct {
+	runs []ended
+	rows map[job.RunID]int // place in runs
+	room []byte            // where the next rows go
+}
+
+type ended struct {
+	run *job.Run
+	row []byte
+}
+
+// rowRoom is how much is made at once for the rows of ended runs, bytes.
+const rowRoom = 256 << 10
+
+func (f *finished) add(r *job.Run) error {
+	if cap(f.room)-len(f.room) < 1<<10 {
+		f.room = make([]byte, 0, rowRoom)
+	}
+	from := len(f.room)
+	b, err := r.AppendRow(f.room)
+	if err != nil {
+		return err
+	}
+	f.rows[r.ID] = len(f.runs)
+	f.runs = append(f.runs, ended{r, b[from:len(b):len(b)]})
+	if cap(b) == cap(f.room) { // else it had no room and was moved
+		f.room = b
+	}
+	return nil
+}
+
+func (f *finished) row(app string, id job.RunID) []byte {
+	if i, ok := f.rows[id]; ok && f.runs[i].run.App == app {
+		return f.runs[i].row
+	}
+	return nil
+}
+
+// forget empties it; its rows may still be read by who has them.
+func (f *finished) forget() {
+	clear(f.runs)
+	f.runs, f.room = f.runs[:0], nil
+	clear(f.rows)
+}
+
+// tallies are the jobs whose runs have ended since their stats were written.
+// There may be as many as runs, and none of them is lost when they are written
+// late: what the stats have not counted is counted from the history after a
+// restart. So they are written when there is nothing better to do.
+type tallies struct {
+	groups []tallyGroup
+	n      int   // jobs in groups
+	from   int64 // what the store says of groups[0].from
+}
+
+// tallyGroup are the jobs of one capture. Some may have been written meanwhile,
+// with the mark isCounted taken off.
+type tallyGroup struct {
+	jobs []*job.Job
+	from int64 // the length of the history before the first of their runs
+}
+
+// maxTallies is how many stats may wait while there is something better to do:
+// after a crash so many runs, and those that came while they waited, are read.
+const maxTallies = 4_000_000
+
+// keyRow is what becomes one row of idempotency keys.
+type keyRow struct {
+	bytes []byte // of an apiv1.KeyRow
+	atMs  int64  // of the youngest
 }
 
 type keyChunk struct {
@@ -64,23 +136,46 @@ type barrier struct {
 	ready chan struct{}
 }
 
-type capture struct {
-	batch *store.Batch
-	ends  []runKey
-}
+type capture struct{ batch *store.Batch }
 
 func (c *checkpoints) init() {
 	c.work = make(chan *capture, 1)
-	c.recent = map[runKey][]byte{}
+	c.ends.rows, c.writing.rows = map[job.RunID]int{}, map[job.RunID]int{}
+	c.tallies.groups = make([]tallyGroup, 1)
 	c.reset()
 }
 
+// reset begins a new capture, but for the ends.
 func (c *checkpoints) reset() {
-	c.jobs = map[jobKey]struct{}{}
+	c.jobs, c.plans = emptied(c.jobs), emptied(c.plans)
 	clear(c.runs)
 	c.runs = c.runs[:0]
-	c.minutes, c.keys = map[*app]map[int64]struct{}{}, map[string]*apiv1.KeyRow{}
-	c.modules, c.ends, c.calendars, c.settings = nil, nil, nil, nil
+	for a := range c.minutes {
+		a.marked = 0
+	}
+	c.minutes, c.keys = map[*app]map[int64]struct{}{}, map[*app]*keyRow{}
+	c.modules, c.calendars, c.settings = nil, nil, nil
+}
+
+// emptied keeps the room of a list, unless there was much in it once.
+func emptied(jobs []*job.Job) []*job.Job {
+	if cap(jobs) > 1<<16 {
+		return nil
+	}
+	clear(jobs)
+	return jobs[:0]
+}
+
+// unwritten counts the runs that have ended and are not in the history yet.
+func (c *checkpoints) unwritten() int { return len(c.ends.runs) + len(c.writing.runs) }
+
+// recent returns the row of a run that has ended and may not be in the history
+// yet; nil when there is none.
+func (c *checkpoints) recent(app string, id job.RunID) []byte {
+	if row := c.ends.row(app, id); row != nil {
+		return row
+	}
+	return c.writing.row(app, id)
 }
 
 func (c *checkpoints) calendar(key jobKey, m *apiv1.Calendar) {
@@ -90,7 +185,53 @@ func (c *checkpoints) calendar(key jobKey, m *apiv1.Calendar) {
 	c.calendars[key] = m
 }
 
-func (c *checkpoints) job(app, name string) { c.jobs[jobKey{app, name}] = struct{}{} }
+// The marks of jobs.
+const (
+	isChanged = 1 << iota // it is in checkpoints.jobs
+	isMoved               // it is in checkpoints.plans
+	isCounted             // it is in a group of tallies, and not written since
+	hasStats              // the store has a row of its stats
+)
+
+// job notes that a definition has to be written, or removed. One whose stats
+// have a row needs a new one of these, too: it says what is planned next.
+func (c *checkpoints) job(j *job.Job) {
+	if j.Mark&isChanged == 0 {
+		j.Mark |= isChanged
+		c.jobs = append(c.jobs, j)
+	}
+	if j.Mark&hasStats != 0 {
+		c.moved(j)
+	}
+}
+
+// moved notes that the stats of a job have to be written.
+func (c *checkpoints) moved(j *job.Job) {
+	if j.Mark&isMoved == 0 {
+		j.Mark |= isMoved
+		c.plans = append(c.plans, j)
+	}
+}
+
+// planned notes that what is planned next has to be written, which a definition
+// that is written anyway says as well.
+func (c *checkpoints) planned(j *job.Job) {
+	if j.Mark&isChanged == 0 {
+		c.moved(j)
+	}
+}
+
+// counted notes that the stats of a job have to be written at some time.
+func (c *checkpoints) counted(j *job.Job) {
+	if j.Mark&isCounted != 0 {
+		return
+	}
+	j.Mark |= isCounted
+	t := &c.tallies
+	t.n++
+	last := len(t.groups) - 1
+	t.groups[last].jobs = append(t.groups[last].jobs, j)
+}
 
 // The marks of runs.
 const (
@@ -106,30 +247,37 @@ func (c *checkpoints) run(r *job.Run) {
 }
 
 func (c *checkpoints) app(a *app, atMs int64) {
+	at := atMs / 60_000
+	if a.marked == at {
+		return
+	}
+	a.marked = at
 	m := c.minutes[a]
 	if m == nil {
 		m = map[int64]struct{}{}
 		c.minutes[a] = m
 	}
-	m[atMs/60_000] = struct{}{}
+	m[at] = struct{}{}
 }
 
-func (c *checkpoints) key(app string, hash [16]byte, id job.RunID, atMs int64) {
-	k := c.keys[app]
+func (c *checkpoints) key(a *app, hash [16]byte, id job.RunID, atMs int64) {
+	k := c.keys[a]
 	if k == nil {
-		k = &apiv1.KeyRow{}
-		c.keys[app] = k
+		k = &keyRow{}
+		c.keys[a] = k
 	}
-	k.Keys = append(k.Keys, &apiv1.KeyRow_Key{Hash: hash[:], Run: id[:], AtMs: atMs})
+	k.bytes, k.atMs = job.AppendKey(k.bytes, hash, id, atMs), atMs
 }
 
-func (c *checkpoints) ended(r *job.Run, row []byte) {
-	c.ends = append(c.ends, r)
-	c.recent[runKey{r.App, r.ID}] = row
-}
+func (c *checkpoints) ended(r *job.Run) error { return c.ends.add(r) }
 
 func (c *checkpoints) dirty() bool {
-	return len(c.jobs)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings) > 0
+	return c.fresh() || c.tallies.n > 0
+}
+
+// fresh reports whether there is something that has to be written soon.
+func (c *checkpoints) fresh() bool {
+	return len(c.jobs)+len(c.plans)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings) > 0
 }
 
 // wait returns when the next capture is due.
@@ -155,7 +303,7 @@ const manyRows = 4096
 // checkpoint captures when it is time to.
 func (l *loop) checkpoint() {
 	v := &l.view
-	if !v.dirty() && !v.busy {
+	if !v.fresh() && !v.busy {
 		v.arrive(l.lastSeq)
 	}
 	if v.busy || !v.dirty() || (len(v.wanted) == 0 && l.now.Sub(v.last) < v.distance(l.cfg.CheckpointEvery)) {
@@ -183,7 +331,7 @@ func (l *loop) checkpoint() {
 
 func (l *loop) capture() (*capture, error) {
 	v := &l.view
-	v.last, v.large = l.now, len(v.runs)+len(v.ends) > manyRows
+	v.last, v.large = l.now, len(v.runs)+len(v.ends.runs) > manyRows
 	c := &capture{batch: &store.Batch{Applied: l.lastSeq}}
 	var err error
 	marshal := func(m proto.Message) []byte {
@@ -191,22 +339,37 @@ func (l *loop) capture() (*capture, error) {
 		err = errors.Join(err, e)
 		return b
 	}
-	rowOf := func(r *job.Run) []byte {
-		b, e := r.RowBytes()
-		err = errors.Join(err, e)
-		return b
+	stats := func(j *job.Job) {
+		c.batch.Stats = append(c.batch.Stats, store.JobRow{App: j.Slot().App, Name: j.Name, Value: marshal(j.StatsRow())})
+		j.Mark |= hasStats
+		j.Mark &^= isCounted
 	}
-	for k := range v.jobs {
-		row := store.JobRow{App: k.app, Name: k.name}
-		if j := l.job(k.app, k.name); j != nil {
+	for _, j := range v.jobs {
+		j.Mark &^= isChanged
+		row := store.JobRow{App: j.Slot().App, Name: j.Name}
+		if j.Current() {
 			row.Value = marshal(j.Row())
+		} else if now := j.Slot().Jobs[j.Name]; now != nil { // created again, which is a change of its own
+			if j.Mark&hasStats != 0 {
+				v.moved(now) // in place of what is there
+			}
+			continue
+		} else if j.Mark&hasStats != 0 {
+			c.batch.Stats = append(c.batch.Stats, row)
 		}
 		c.batch.Jobs = append(c.batch.Jobs, row)
 	}
+	for _, j := range v.plans {
+		if j.Mark &^= isMoved; j.Current() {
+			stats(j)
+		}
+	}
 	for _, r := range v.runs {
 		r.Mark &^= isDirty
-		if l.liveRun(r.App, r.ID) == r {
-			c.batch.Runs = append(c.batch.Runs, store.RunRow{App: r.App, ID: r.ID, Value: rowOf(r)})
+		if !r.State.Terminal() {
+			b, e := r.AppendRow(nil)
+			err = errors.Join(err, e)
+			c.batch.Runs = append(c.batch.Runs, store.RunRow{App: r.App, ID: r.ID, Value: b})
 			r.Mark |= isStored
 		} else if r.Mark&isStored != 0 {
 			c.batch.Runs = append(c.batch.Runs, store.RunRow{App: r.App, ID: r.ID})
@@ -226,14 +389,20 @@ func (l *loop) capture() (*capture, error) {
 		}
 		c.batch.Rows = append(c.batch.Rows, row)
 	}
-	for _, r := range v.ends {
-		k := runKey{r.App, r.ID}
-		c.ends = append(c.ends, k)
-		c.batch.Finished = append(c.batch.Finished, store.Finished{
+	c.batch.Finished = make([]store.Finished, len(v.ends.runs))
+	for i, e := range v.ends.runs {
+		r := e.run
+		c.batch.Finished[i] = store.Finished{
 			App: r.App, Job: r.Job, Host: r.Host, State: string(r.State), ID: r.ID,
-			PlannedMs: r.PlannedMs, FinishedMs: r.FinishedMs, Value: v.recent[k],
-		})
+			PlannedMs: r.PlannedMs, FinishedMs: r.FinishedMs, Value: e.row,
+		}
 	}
+	v.ends, v.writing = v.writing, v.ends // the writer has forgotten those before
+	if from := v.tallies.write(l.cfg.StatsBatch, v.large, stats); from != v.tallies.from {
+		v.tallies.from = from
+		c.batch.Rows = append(c.batch.Rows, store.Row{Key: tallyRow, Value: binary.AppendUvarint(nil, uint64(from))})
+	}
+	v.tallies.begin(v.length)
 	for a, minutes := range v.minutes {
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: countRow(a.name), Value: marshal(&a.count)})
 		for at := range minutes {
@@ -247,12 +416,13 @@ func (l *loop) capture() (*capture, error) {
 				c.batch.Rows = append(c.batch.Rows, store.Row{Key: minuteRow(a.name, at)})
 			}
 		}
+		a.minuteAt, a.minuteRow = 0, nil
 	}
-	for app, k := range v.keys {
+	for a, k := range v.keys {
 		v.chunkSeq++
-		row := keysRow(app, v.chunkSeq)
-		c.batch.Rows = append(c.batch.Rows, store.Row{Key: row, Value: marshal(k)})
-		v.keyChunks = append(v.keyChunks, keyChunk{row, k.Keys[len(k.Keys)-1].AtMs})
+		row := keysRow(a.name, v.chunkSeq)
+		c.batch.Rows = append(c.batch.Rows, store.Row{Key: row, Value: k.bytes})
+		v.keyChunks = append(v.keyChunks, keyChunk{row, k.atMs})
 	}
 	for len(v.keyChunks) > 0 && l.nowMs-v.keyChunks[0].atMs > job.KeyWindow.Milliseconds() {
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: v.keyChunks[0].row})
@@ -260,6 +430,44 @@ func (l *loop) capture() (*capture, error) {
 	}
 	v.reset()
 	return c, err
+}
+
+// write hands stats that wait to fn, the oldest first, and returns up to which
+// length of the history no run is missing in any. It writes up to left, and when
+// busy only what may not wait.
+func (t *tallies) write(left int, busy bool, fn func(*job.Job)) (from int64) {
+	if busy {
+		left = min(left, max(t.n-maxTallies, 0))
+	}
+	for left > 0 && t.n > 0 {
+		g := &t.groups[0]
+		n := min(left, len(g.jobs))
+		for _, j := range g.jobs[:n] {
+			if j.Mark&isCounted != 0 && j.Current() {
+				fn(j)
+			}
+		}
+		g.jobs = g.jobs[n:]
+		left, t.n = left-n, t.n-n
+		if len(g.jobs) > 0 {
+			break
+		}
+		t.groups = t.groups[1:]
+		if len(t.groups) == 0 { // of this capture are none left: the next one begins behind it
+			t.groups = append(t.groups, tallyGroup{from: g.from})
+			break
+		}
+	}
+	return t.groups[0].from
+}
+
+// begin begins a group: the history is length bytes long before its runs.
+func (t *tallies) begin(length int64) {
+	if last := &t.groups[len(t.groups)-1]; len(last.jobs) == 0 {
+		last.from = length
+		return
+	}
+	t.groups = append(t.groups, tallyGroup{from: length})
 }
 
 // writeCheckpoints commits captures until the loop has ended.
@@ -286,7 +494,11 @@ func (l *loop) commit(c *capture) error {
 			if err != nil {
 				err = fmt.Errorf("write the store: %w", err)
 			}
-			l.tell(func(l *loop) { l.committed(c, err) })
+			length := l.cfg.Store.HistoryLength()
+			l.tell(func(l *loop) {
+				l.view.length = length
+				l.committed(c, err)
+			})
 			return err
 		}
 		l.tell((*loop).storeFull)
@@ -314,9 +526,7 @@ func (l *loop) committed(c *capture, err error) {
 		return
 	}
 	v.applied = c.batch.Applied
-	for _, k := range c.ends {
-		delete(v.recent, k)
-	}
+	v.writing.forget()
 	v.arrive(v.applied)
 }
 
@@ -433,6 +643,9 @@ func minuteRow(app string, minute int64) string { return fmt.Sprintf("minute/%s/
 
 func keysRow(app string, n uint64) string { return fmt.Sprintf("keys/%s/%016x", app, n) }
 
+// tallyRow says up to which length of the history the stats have counted.
+const tallyRow = "tally/"
+
 func settingsRow(app string) string { return "settings/" + app }
 
 func calendarRow(k jobKey) string { return "calendar/" + k.app + "/" + k.name }
@@ -451,6 +664,14 @@ func (l *loop) loadRow(key string, value []byte) error {
 	kind, name, rest, err := parseRow(key)
 	if err != nil {
 		return err
+	}
+	if key == tallyRow {
+		from, n := binary.Uvarint(value)
+		if n <= 0 {
+			return fmt.Errorf("row %q: its number is damaged", key)
+		}
+		l.view.tallies.from, l.view.tallies.groups[0].from = int64(from), int64(from)
+		return nil
 	}
 	a := l.app(name)
 	switch kind {
@@ -494,7 +715,9 @@ func (l *loop) loadRow(key string, value []byte) error {
 
 // keyHash is what is kept of an idempotency key.
 func keyHash(name, key string) [16]byte {
-	h := sha256.New()
-	fmt.Fprintf(h, "%d:%s%s", len(name), name, key)
-	return [16]byte(h.Sum(nil)[:16])
+	var room [2 * maxKey]byte
+	b := strconv.AppendInt(room[:0], int64(len(name)), 10)
+	b = append(append(append(b, ':'), name...), key...)
+	sum := sha256.Sum256(b)
+	return [16]byte(sum[:])
 }

@@ -44,8 +44,7 @@ func (l *loop) applyJob(def *apiv1.Job, dryRun bool) (*apiv1.Job, string, error)
 	if err := l.put(put); err != nil {
 		return nil, "", err
 	}
-	m, err := job.JobMessage(l.job(def.App, def.Name).Row(), l.now)
-	return m, result, err
+	return l.job(def.App, def.Name).Message(l.now), result, nil
 }
 
 // change works out what a definition changes; nil: nothing.
@@ -73,7 +72,7 @@ func (l *loop) change(def *apiv1.Job) (put *apiv1.JobPut, result string, err err
 	if err != nil {
 		return nil, "", err
 	}
-	if j != nil && j.Etag == etag {
+	if j != nil && j.Etag() == etag {
 		return nil, "unchanged", nil
 	}
 	if put, err = l.planPut(j, old, def); err != nil {
@@ -213,9 +212,9 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 	if j == nil {
 		return id, false, noJob(t.app, t.name)
 	}
-	acc := &apiv1.Accepted{
-		Job: t.name, HasInput: t.hasInput, Input: t.input, TraceParent: t.traceParent, Trigger: string(t.why), Parts: t.parts, Kept: t.kept,
-	}
+	acc := &l.accepted
+	acc.Reset()
+	acc.Job, acc.HasInput, acc.Input, acc.TraceParent, acc.Trigger, acc.Parts, acc.Kept = t.name, t.hasInput, t.input, t.traceParent, string(t.why), t.parts, t.kept
 	if t.cause != (job.RunID{}) {
 		acc.Cause = t.cause[:]
 	}
@@ -229,7 +228,7 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 	switch {
 	case !t.at.IsZero():
 		id = t.runID()
-		if l.liveRun(t.app, id) != nil || l.view.recent[runKey{t.app, id}] != nil {
+		if l.liveRun(t.app, id) != nil || l.view.recent(t.app, id) != nil {
 			return id, true, nil
 		}
 	case t.key != "":
@@ -243,8 +242,8 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 	if l.live >= l.cfg.MaxLive {
 		return id, false, status.Errorf(codes.ResourceExhausted, "%d runs have not ended, which is the limit: try again when some have", l.live)
 	}
-	acc.Run = id[:]
-	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: acc}})
+	acc.Run = append(l.acceptedID[:0], id[:]...)
+	l.accept(j.Slot(), acc)
 	return id, false, nil
 }
 
@@ -287,7 +286,7 @@ func (l *loop) delayNext(r *job.Run) int64 {
 	if j == nil || j.Policy.DelayAfter == 0 || trigger != job.BySchedule || j.NextMs != 0 {
 		return 0
 	}
-	plan, err := l.plan(j.Definition())
+	plan, err := l.planOf(j)
 	if err != nil || plan.Left(j.Planned) == 0 {
 		return 0
 	}
@@ -310,12 +309,12 @@ func (l *loop) skipNext(app, name string) (*apiv1.Job, error) {
 	const why = "skipped by request"
 	if r := j.NextArmed(l.nowMs); r != nil {
 		l.endUnrun(r, job.Skipped, "skip_next", why)
-		return job.JobMessage(j.Row(), l.now)
+		return j.Message(l.now), nil
 	}
 	if j.NextMs == 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "job %s has no planned time that could be skipped", name)
 	}
-	plan, err := l.plan(j.Definition())
+	plan, err := l.planOf(j)
 	if err != nil {
 		return nil, invalid(err)
 	}
@@ -329,7 +328,7 @@ func (l *loop) skipNext(app, name string) (*apiv1.Job, error) {
 		p.NextMs = next.UnixMilli()
 	}
 	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Passed{Passed: p}})
-	return job.JobMessage(j.Row(), l.now)
+	return j.Message(l.now), nil
 }
 
 // putModule adds a version whose bytes are in the module store.
@@ -352,7 +351,16 @@ func (l *loop) putModule(m *apiv1.Module) (*apiv1.Module, string, error) {
 // maxPlans bounds the cache of parsed schedules.
 const maxPlans = 10_000
 
+// planOf is plan for the schedule that a job has.
+func (l *loop) planOf(j *job.Job) (job.Plan, error) {
+	if p, ok := l.plans[string(j.Schedule())]; ok {
+		return p, nil
+	}
+	return l.plan(j.Shared())
+}
+
 // plan parses a schedule or finds it: a million jobs have few different ones.
+// Schedules that mean the same for every job stand under their bytes alone.
 func (l *loop) plan(def *apiv1.Job) (job.Plan, error) {
 	s := def.GetSchedule()
 	fields, err := proto.MarshalOptions{Deterministic: true}.Marshal(s)

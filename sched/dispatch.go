@@ -190,18 +190,15 @@ func (l *loop) start(starts map[startKey]*apiv1.Started, order []startKey) {
 }
 
 func (l *loop) task(r *job.Run) *apiv1.Task {
-	d := r.Shared()
+	sh := r.Shape()
 	t := &apiv1.Task{
 		Run: r.ID[:], App: r.App, Job: r.Job, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts(), Epoch: l.cfg.Epoch,
-		PlannedMs: r.PlannedMs, Module: d.Handler.Module, Digest: d.Digest, Handler: d.Handler.Name,
-		Input: r.Input, Args: d.Handler.Args, Env: d.Handler.Env,
+		PlannedMs: r.PlannedMs, Module: sh.Handler.Module, Digest: sh.Digest, Handler: sh.Handler.Name,
+		Input: r.Given(), Args: sh.Handler.Args, Env: sh.Handler.Env,
 		TimeoutMs: r.Policy.Timeout.Milliseconds(), TraceParent: r.TraceParent, Covers: r.Covers,
 	}
 	if r.IsPart() {
 		t.Part, t.Parts = r.Fan.Part, r.Fan.Parts
-	}
-	if !r.HasInput {
-		t.Input = job.Input(d)
 	}
 	return t
 }
@@ -344,25 +341,48 @@ func bounded(t *apiv1.TaskResult) {
 	}
 }
 
-// ends collects the ends of attempts, a record for each slot.
+// ends collects the ends of attempts, a record for each slot. The loop has one,
+// which is empty between two messages.
 type ends struct {
 	l      *loop
-	bySlot map[*job.Slot]*apiv1.Finished
+	bySlot map[*job.Slot]*apiv1.Finished // those of order have ends
 	order  []*job.Slot
-	bytes  int // of outputs that are collected
+	runs   []*job.Run // those with the mark isEnding
+	bytes  int        // of outputs that are collected
+	free   []*apiv1.Finished_End
 }
 
-func (l *loop) newEnds() *ends { return &ends{l: l, bySlot: map[*job.Slot]*apiv1.Finished{}} }
+// isEnding is a mark of runs: an end of theirs is collected.
+const isEnding = 1 << 7
+
+func (l *loop) newEnds() *ends {
+	if l.ends == nil {
+		l.ends = &ends{l: l, bySlot: map[*job.Slot]*apiv1.Finished{}}
+	}
+	return l.ends
+}
+
+// message returns an empty message. Those of a record are used again: what the
+// fold keeps of them are values.
+func (e *ends) message() *apiv1.Finished_End {
+	n := len(e.free)
+	if n == 0 {
+		return &apiv1.Finished_End{}
+	}
+	m := e.free[n-1]
+	e.free = e.free[:n-1]
+	m.Reset()
+	return m
+}
 
 // add decides what follows from the end of the current attempt of r.
 func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	l := e.l
 	v := job.Settle(r, t.Outcome, time.Duration(t.RetryAfterMs)*time.Millisecond)
-	end := &apiv1.Finished_End{
-		Run: r.ID[:], Attempt: r.Attempt, Host: r.Host, Outcome: t.Outcome,
-		Output: t.Output, Error: t.Error, Code: t.Code, Trace: t.Trace,
-		StartedMs: t.StartedMs, DurationUs: t.DurationUs, State: string(v.State),
-	}
+	end := e.message()
+	end.Run, end.Attempt, end.Host, end.Outcome = r.ID[:], r.Attempt, r.Host, t.Outcome
+	end.Output, end.Error, end.Code, end.Trace = t.Output, t.Error, t.Code, t.Trace
+	end.StartedMs, end.DurationUs, end.State = t.StartedMs, t.DurationUs, string(v.State)
 	if v.State == job.Waiting {
 		end.RetryMs = l.nowMs + v.RetryIn.Milliseconds()
 	}
@@ -374,9 +394,13 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	if f == nil {
 		f = &apiv1.Finished{}
 		e.bySlot[s] = f
+	}
+	if len(f.Ends) == 0 {
 		e.order = append(e.order, s)
 	}
 	f.Ends = append(f.Ends, end)
+	r.Mark |= isEnding
+	e.runs = append(e.runs, r)
 	if h := l.hosts[r.Host]; h != nil {
 		delete(h.running, r.ID)
 	}
@@ -391,13 +415,23 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 // record writes what is collected.
 func (e *ends) record() {
 	for _, s := range e.order {
-		e.l.record(s, &apiv1.Record{Kind: &apiv1.Record_Finished{Finished: e.bySlot[s]}})
+		f := e.bySlot[s]
+		e.l.record(s, &apiv1.Record{Kind: &apiv1.Record_Finished{Finished: f}})
+		e.free = append(e.free, f.Ends...)
+		clear(f.Ends)
+		f.Ends = f.Ends[:0]
+	}
+	for _, r := range e.runs {
+		r.Mark &^= isEnding
 	}
 	if e.l.stage.bytes >= stageBytes {
 		e.l.submit()
 	}
-	clear(e.bySlot)
-	e.order, e.bytes = e.order[:0], 0
+	clear(e.runs)
+	e.order, e.runs, e.bytes = e.order[:0], e.runs[:0], 0
+	if len(e.free) > maxTasks*32 {
+		e.free = nil
+	}
 }
 
 // hear takes one message of a host. Its log lines were taken before.
@@ -425,10 +459,9 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 		return
 	}
 	ends := l.newEnds()
-	seen := map[job.RunID]bool{}
 	for _, t := range up.Results {
 		r := l.reported(t.App, t.Run)
-		if r == nil || seen[r.ID] {
+		if r == nil || r.Mark&isEnding != 0 {
 			continue
 		}
 		if r.State != job.Running && t.Attempt == r.Attempt+1 {
@@ -437,7 +470,6 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 		if !r.Current(t.Attempt, h.hello.Host) {
 			continue // late: the run is on another attempt
 		}
-		seen[r.ID] = true
 		bounded(t)
 		ends.add(r, t)
 	}

@@ -12,16 +12,16 @@ import (
 
 // depends notes on which jobs and calendars j depends. It is part of the fold.
 func (l *loop) depends(j *job.Job) {
-	for _, name := range j.Calendars {
+	for _, name := range j.Calendars() {
 		k := jobKey{j.Slot().App, name}
 		if !slices.Contains(l.planned[k], j) {
 			l.planned[k] = append(l.planned[k], j)
 		}
 	}
-	if j.Dependency == nil {
+	if j.Dependency() == nil {
 		return
 	}
-	for _, up := range j.Dependency.Jobs {
+	for _, up := range j.Dependency().Jobs {
 		k := jobKey{j.Slot().App, up}
 		if !slices.Contains(l.dependents[k], j) {
 			l.dependents[k] = append(l.dependents[k], j)
@@ -52,7 +52,7 @@ func (l *loop) dependOn(up jobKey) []*job.Job {
 		return nil
 	}
 	of = slices.DeleteFunc(of, func(j *job.Job) bool {
-		return !j.Current() || j.Dependency == nil || !slices.Contains(j.Dependency.Jobs, up.name)
+		return !j.Current() || j.Dependency() == nil || !slices.Contains(j.Dependency().Jobs, up.name)
 	})
 	if l.dependents[up] = of; len(of) == 0 {
 		delete(l.dependents, up)
@@ -61,7 +61,7 @@ func (l *loop) dependOn(up jobKey) []*job.Job {
 }
 
 func (l *loop) followOne(j *job.Job, up *job.Run) {
-	d := j.Dependency
+	d := j.Dependency()
 	if d.Paused || !d.Counts(up.State) {
 		return
 	}
@@ -132,7 +132,7 @@ func (l *loop) checkCircle(def *apiv1.Job) error {
 		}
 		seen[s.name] = true
 		if j := l.job(def.App, s.name); j != nil {
-			from(s, j.Nodes)
+			from(s, j.Nodes())
 		}
 	}
 	return nil

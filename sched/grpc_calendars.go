@@ -121,7 +121,7 @@ func (l *loop) forgetCalendar(c *apiv1.Calendar) {
 // naming returns the jobs whose schedule names a calendar.
 func (l *loop) naming(app, name string) []*job.Job {
 	k := jobKey{app, name}
-	l.planned[k] = slices.DeleteFunc(l.planned[k], func(j *job.Job) bool { return !j.Current() || !slices.Contains(j.Calendars, name) })
+	l.planned[k] = slices.DeleteFunc(l.planned[k], func(j *job.Job) bool { return !j.Current() || !slices.Contains(j.Calendars(), name) })
 	if len(l.planned[k]) == 0 {
 		delete(l.planned, k)
 	}

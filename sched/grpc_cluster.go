@@ -97,10 +97,10 @@ func (l *loop) overview(name string) *apiv1.Overview {
 			continue
 		}
 		o.Jobs += int64(len(s.Jobs))
-		o.Armed += int64(s.Live[job.Armed])
-		o.Queued += int64(s.Live[job.Queued])
-		o.Running += int64(s.Live[job.Running])
-		o.Waiting += int64(s.Live[job.Waiting])
+		o.Armed += int64(s.Live(job.Armed))
+		o.Queued += int64(s.Live(job.Queued))
+		o.Running += int64(s.Live(job.Running))
+		o.Waiting += int64(s.Live(job.Waiting))
 	}
 	o.Armed -= int64(a.ready.armed()) // their time has come
 	o.Queued += int64(a.ready.armed())

@@ -56,7 +56,7 @@ func (a *jobsAPI) BackfillJob(ctx context.Context, req *apiv1.BackfillJobRequest
 		if j == nil {
 			return nil, noJob(app, req.Name)
 		}
-		plan, err := l.plan(j.Definition())
+		plan, err := l.planOf(j)
 		if err != nil {
 			return nil, invalid(err)
 		}
@@ -206,39 +206,33 @@ func (a *jobsAPI) selected(ctx context.Context, req *apiv1.BulkJobsRequest, resp
 	if err := a.s.loop.caughtUp(ctx); err != nil {
 		return nil, err
 	}
-	rows, last, more, err := a.s.cfg.Store.Jobs(appOf(req.App), req.Prefix, string(after), bulkPage)
+	page, more, err := a.s.cfg.Store.Jobs(appOf(req.App), req.Prefix, string(after), bulkPage)
 	if err != nil {
 		return nil, err
 	}
 	if more {
-		resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(last))
+		resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(page[len(page)-1]))
 	}
-	var names []string
-	for _, value := range rows {
-		row, d := &apiv1.JobRow{}, &apiv1.Job{}
-		if err := proto.Unmarshal(value, row); err != nil {
-			return nil, err
+	return ask(ctx, a.s.loop, func(l *loop) (names []string, err error) {
+		for _, name := range page {
+			if j := l.job(appOf(req.App), name); j != nil && wanted(req, name, j.Labels()) {
+				names = append(names, name)
+			}
 		}
-		if err := proto.Unmarshal(row.Definition, d); err != nil {
-			return nil, err
-		}
-		if wanted(req, d) {
-			names = append(names, d.Name)
-		}
-	}
-	return names, nil
+		return names, nil
+	})
 }
 
-func wanted(req *apiv1.BulkJobsRequest, d *apiv1.Job) bool {
-	if len(req.Names) > 0 && !slices.Contains(req.Names, d.Name) {
+func wanted(req *apiv1.BulkJobsRequest, name string, labels map[string]string) bool {
+	if len(req.Names) > 0 && !slices.Contains(req.Names, name) {
 		return false
 	}
 	for k, v := range req.Labels {
-		if got, ok := d.Labels[k]; !ok || got != v {
+		if got, ok := labels[k]; !ok || got != v {
 			return false
 		}
 	}
-	return strings.HasPrefix(d.Name, req.Prefix)
+	return strings.HasPrefix(name, req.Prefix)
 }
 
 func (a *runsAPI) ExplainRun(ctx context.Context, req *apiv1.ExplainRunRequest) (*apiv1.ExplainRunResponse, error) {

@@ -74,7 +74,7 @@ func (a *jobsAPI) GetJob(ctx context.Context, req *apiv1.GetJobRequest) (*apiv1.
 		if j == nil {
 			return nil, noJob(appOf(req.App), req.Name)
 		}
-		return job.JobMessage(j.Row(), l.now)
+		return j.Message(l.now), nil
 	})
 }
 
@@ -86,26 +86,22 @@ func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*ap
 	if err := a.s.loop.caughtUp(ctx); err != nil {
 		return nil, err
 	}
-	rows, last, more, err := a.s.cfg.Store.Jobs(appOf(req.App), req.Prefix, string(after), pageSize(req.PageSize))
+	names, more, err := a.s.cfg.Store.Jobs(appOf(req.App), req.Prefix, string(after), pageSize(req.PageSize))
 	if err != nil {
 		return nil, err
 	}
-	resp := &apiv1.ListJobsResponse{}
-	for _, value := range rows {
-		row := &apiv1.JobRow{}
-		if err := proto.Unmarshal(value, row); err != nil {
-			return nil, err
+	return ask(ctx, a.s.loop, func(l *loop) (*apiv1.ListJobsResponse, error) {
+		resp := &apiv1.ListJobsResponse{}
+		for _, name := range names {
+			if j := l.job(appOf(req.App), name); j != nil { // else it was deleted meanwhile
+				resp.Jobs = append(resp.Jobs, j.Message(l.now))
+			}
 		}
-		m, err := job.JobMessage(row, time.Now())
-		if err != nil {
-			return nil, err
+		if more {
+			resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(names[len(names)-1]))
 		}
-		resp.Jobs = append(resp.Jobs, m)
-	}
-	if more {
-		resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(last))
-	}
-	return resp, nil
+		return resp, nil
+	})
 }
 
 func (a *jobsAPI) DeleteJob(ctx context.Context, req *apiv1.DeleteJobRequest) (*apiv1.DeleteJobResponse, error) {
@@ -415,7 +411,7 @@ func (s *Server) run(ctx context.Context, app string, id job.RunID) (*apiv1.Run,
 		if r := l.liveRun(app, id); r != nil {
 			return l.message(r), nil
 		}
-		if value := l.view.recent[runKey{app, id}]; value != nil {
+		if value := l.view.recent(app, id); value != nil {
 			row := &apiv1.RunRow{}
 			if err := proto.Unmarshal(value, row); err != nil {
 				return nil, err

@@ -14,6 +14,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
+type runKey struct {
+	app string
+	id  job.RunID
+}
+
 // logbook numbers the lines of runs and keeps them in the store. Lines are not
 // acknowledged to anyone: a crash of the machine may lose the last of them.
 type logbook struct {

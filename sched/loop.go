@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
@@ -62,9 +61,14 @@ type loop struct {
 	arming  []*job.Job // found by the wheel in this turn
 	late    lateness
 	rate    decayingRate
+	came    int // runs that were accepted in this turn
 
 	metrics metrics
 	counted []*app // have counts for the metrics
+
+	ends       *ends
+	accepted   apiv1.Accepted // for triggerJob
+	acceptedID job.RunID
 
 	stage    *stage
 	inflight []*stage // handed to the journal, oldest first
@@ -106,9 +110,24 @@ type app struct {
 	count   apiv1.CountRow
 	// minutes holds the roll-ups of the last hour by the start of the minute in
 	// Unix minutes.
-	minutes map[int64]*apiv1.MinuteRow
-	labels  labels
+	minutes   map[int64]*apiv1.MinuteRow
+	minuteAt  int64 // of minuteRow, which is the last one of minutes that was used
+	minuteRow *apiv1.MinuteRow
+	marked    int64 // the last minute that the next capture is to write; 0: none
+	labels    labels
+	// tails are the records of accepted runs that take more of them, by slot.
+	tails [job.Slots]tail
 }
+
+// tail is a record of a stage that was not submitted yet, to which no other
+// record of its slot has come since.
+type tail struct {
+	stage *stage // nil: there is none
+	rec   int
+}
+
+// ownerOf returns the app of a slot.
+func ownerOf(s *job.Slot) *app { return s.Owner.(*app) }
 
 // stage is what one turn has decided: records, their effects, and the answers
 // that wait for their durability.
@@ -279,6 +298,8 @@ func (l *loop) turn() error {
 	if l.failure != nil {
 		return l.failure
 	}
+	l.rate.add(l.now, l.came)
+	l.came = 0
 	l.handOn()
 	l.checkpoint()
 	return nil
@@ -345,15 +366,45 @@ func (l *loop) sleep() time.Duration {
 // record decides: it puts rec on its way to the journal and folds it in.
 func (l *loop) record(s *job.Slot, rec *apiv1.Record) {
 	rec.AtMs = l.nowMs
-	body, err := proto.Marshal(rec)
+	body, err := job.AppendRecord(nil, rec)
 	if err != nil {
 		l.fail(fmt.Errorf("encode record: %w", err))
 		return
 	}
-	l.stage.recs = append(l.stage.recs, journal.Record{Slot: journal.Slot{App: s.App, Index: s.Index}, Body: body})
-	l.stage.bytes += len(body)
+	ownerOf(s).tails[s.Index] = tail{}
+	l.append(s, body)
 	from := len(l.stage.fx)
 	l.stage.fx = s.Apply(rec, l.stage.fx)
+	l.account(l.stage.fx[from:])
+}
+
+func (l *loop) append(s *job.Slot, body []byte) {
+	l.stage.recs = append(l.stage.recs, journal.Record{Slot: journal.Slot{App: s.App, Index: s.Index}, Body: body})
+	l.stage.bytes += len(body)
+}
+
+// maxTail is the size at which a record of accepted runs takes no more, bytes.
+const maxTail = 64 << 10
+
+// accept is record for an accepted run. Those that come one after another share
+// a record: there may be 100 000 a second.
+func (l *loop) accept(s *job.Slot, acc *apiv1.Accepted) {
+	t := &ownerOf(s).tails[s.Index]
+	if t.stage != l.stage || len(l.stage.recs[t.rec].Body) >= maxTail {
+		*t = tail{l.stage, len(l.stage.recs)}
+		l.append(s, job.BeginAccepts(make([]byte, 0, 256), l.nowMs))
+	}
+	rec := &l.stage.recs[t.rec]
+	before := len(rec.Body)
+	body, err := job.AppendAccept(rec.Body, acc)
+	if err != nil {
+		l.fail(fmt.Errorf("encode record: %w", err))
+		return
+	}
+	rec.Body = body
+	l.stage.bytes += len(body) - before
+	from := len(l.stage.fx)
+	l.stage.fx = s.Accept(acc, l.nowMs, l.stage.fx)
 	l.account(l.stage.fx[from:])
 }
 
@@ -432,7 +483,7 @@ func (l *loop) refuse() error {
 		return l.failure
 	case l.cfg.Journal.Room()-int64(l.stage.bytes) < growthRoom || l.view.full:
 		return errFull
-	case len(l.view.recent) > maxUnwritten:
+	case l.view.unwritten() > maxUnwritten:
 		return status.Error(codes.ResourceExhausted, "the server's disk does not keep up: try again in a moment")
 	}
 	return nil
@@ -486,8 +537,14 @@ func (l *loop) account(fx []job.Effect) {
 	for i := range fx {
 		e := &fx[i]
 		switch e.Change {
-		case job.JobChanged, job.JobDeleted, job.JobPlanned:
-			l.view.job(e.Job.Slot().App, e.Job.Name)
+		case job.JobChanged, job.JobDeleted:
+			l.view.job(e.Job)
+		case job.JobMoved:
+			l.view.moved(e.Job)
+		case job.JobPlanned:
+			l.view.planned(e.Job)
+		case job.JobCounted:
+			l.view.counted(e.Job)
 		case job.ModuleAdded:
 			l.view.modules = append(l.view.modules, e.Module)
 		case job.AppChanged:
@@ -502,7 +559,7 @@ func (l *loop) account(fx []job.Effect) {
 		case job.JobDepends:
 			l.depends(e.Job)
 		case job.KeyAdded:
-			l.view.key(e.Run.App, e.Key, e.Run.ID, e.AtMs)
+			l.view.key(ownerOf(e.Run.Slot()), e.Key, e.Run.ID, e.AtMs)
 		default:
 			l.accountRun(e)
 		}
@@ -510,13 +567,13 @@ func (l *loop) account(fx []job.Effect) {
 }
 
 func (l *loop) accountRun(e *job.Effect) {
-	a := l.apps[e.Run.App]
+	a := ownerOf(e.Run.Slot())
 	m := a.minute(e.AtMs)
 	switch e.Change {
 	case job.RunArmed, job.RunAccepted:
 		m.Accepted++
 		a.live.push(e.Run)
-		l.rate.add(l.now)
+		l.came++
 		l.count(a, a.labels.trigger[e.Run.Trigger])
 		l.live++
 	case job.RunRevoked:
@@ -535,12 +592,10 @@ func (l *loop) accountRun(e *job.Effect) {
 			a.count.Failed++
 		}
 		delete(l.progress, e.Run.ID)
-		row, err := e.Run.RowBytes()
-		if err != nil {
+		if err := l.view.ended(e.Run); err != nil {
 			l.fail(fmt.Errorf("encode run: %w", err))
 		}
-		l.view.ended(e.Run, row)
-		l.count(a, a.labels.state[e.Run.State])
+		l.count(a, a.labels.state[e.Run.State.Ordinal()])
 		if !e.Run.IsPart() {
 			l.followed = append(l.followed, e.Run)
 		}
@@ -558,11 +613,15 @@ func (l *loop) accountRun(e *job.Effect) {
 // minute returns the roll-up of a moment. A capture forgets the old ones.
 func (a *app) minute(atMs int64) *apiv1.MinuteRow {
 	at := atMs / 60_000
+	if a.minuteRow != nil && a.minuteAt == at {
+		return a.minuteRow
+	}
 	m := a.minutes[at]
 	if m == nil {
 		m = &apiv1.MinuteRow{}
 		a.minutes[at] = m
 	}
+	a.minuteAt, a.minuteRow = at, m
 	return m
 }
 
@@ -573,6 +632,7 @@ func (l *loop) app(name string) *app {
 		a = &app{name: name, minutes: map[int64]*apiv1.MinuteRow{}, labels: newLabels(name)}
 		for i := range a.slots {
 			a.slots[i] = job.NewSlot(name, uint8(i))
+			a.slots[i].Owner = a
 		}
 		l.apps[name] = a
 	}
@@ -595,7 +655,7 @@ func (l *loop) liveRun(app string, id job.RunID) *job.Run {
 	return nil
 }
 
-func (l *loop) slotOf(r *job.Run) *job.Slot { return l.apps[r.App].slots[r.ID.Slot()] }
+func (l *loop) slotOf(r *job.Run) *job.Slot { return r.Slot() }
 
 // finish ends the loop in order: what is under way becomes durable, and the
 // store gets all of it. What is in the inbox was not begun: its callers are told
@@ -649,8 +709,11 @@ type decayingRate struct {
 
 const rateHalfLife = 30 * time.Second
 
-func (r *decayingRate) add(now time.Time) {
-	r.rate = r.value(now) + math.Ln2/rateHalfLife.Seconds()
+func (r *decayingRate) add(now time.Time, n int) {
+	if n == 0 {
+		return
+	}
+	r.rate = r.value(now) + float64(n)*math.Ln2/rateHalfLife.Seconds()
 	r.at = now
 }
 

@@ -25,8 +25,8 @@ type metrics struct {
 type labels struct {
 	app     metric.MeasurementOption
 	trigger map[job.Trigger]*tally
-	state   map[job.State]*tally
-	counted bool // the app is in loop.counted
+	state   []*tally // by job.State.Ordinal
+	counted bool     // the app is in loop.counted
 }
 
 // tally is a count that was not handed on yet.
@@ -74,13 +74,12 @@ func newLabels(app string) labels {
 	l := labels{
 		app:     metric.WithAttributeSet(attribute.NewSet(a)),
 		trigger: map[job.Trigger]*tally{},
-		state:   map[job.State]*tally{},
 	}
 	for _, t := range job.Triggers() {
 		l.trigger[t] = &tally{of: metric.WithAttributeSet(attribute.NewSet(a, attribute.String("trigger", string(t))))}
 	}
 	for _, s := range job.States() {
-		l.state[s] = &tally{of: metric.WithAttributeSet(attribute.NewSet(a, attribute.String("state", string(s))))}
+		l.state = append(l.state, &tally{of: metric.WithAttributeSet(attribute.NewSet(a, attribute.String("state", string(s))))})
 	}
 	return l
 }

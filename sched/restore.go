@@ -26,7 +26,18 @@ func restore(cfg *Config, h *hub) (*loop, error) {
 			if err := proto.Unmarshal(value, row); err != nil {
 				return fmt.Errorf("job %s/%s: %w", app, name, err)
 			}
-			return l.app(app).slots[job.SlotOf(name)].LoadJob(row)
+			return l.app(app).slots[job.SlotOf(name)].LoadJob(name, row)
+		},
+		Stats: func(app, name string, value []byte) error {
+			row := &apiv1.JobStatsRow{}
+			if err := proto.Unmarshal(value, row); err != nil {
+				return fmt.Errorf("stats of job %s/%s: %w", app, name, err)
+			}
+			if j := l.job(app, name); j != nil {
+				j.LoadStats(row)
+				j.Mark |= hasStats
+			}
+			return nil
 		},
 		Run: func(app string, id [16]byte, value []byte) error {
 			row := &apiv1.RunRow{}
@@ -50,13 +61,14 @@ func restore(cfg *Config, h *hub) (*loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the store: %w", err)
 	}
+	if err := l.recount(); err != nil {
+		return nil, err
+	}
 	for _, a := range l.apps {
 		for _, s := range a.slots {
 			s.Loaded()
 			for _, j := range s.Jobs {
-				if j.Dependency != nil || len(j.Calendars) > 0 {
-					l.depends(j)
-				}
+				l.depends(j)
 			}
 			for _, r := range s.Runs {
 				a.live.push(r)
@@ -70,6 +82,28 @@ func restore(cfg *Config, h *hub) (*loop, error) {
 	}
 	l.resume()
 	return l, nil
+}
+
+// recount counts the runs in the history that ended after the stats of their
+// jobs were written.
+func (l *loop) recount() error {
+	v := &l.view
+	v.length = l.cfg.Store.HistoryLength()
+	row := &apiv1.RunRow{}
+	err := l.cfg.Store.Since(v.tallies.from, func(value []byte) error {
+		if err := proto.Unmarshal(value, row); err != nil {
+			return err
+		}
+		if j := l.job(row.App, row.Job); j != nil && j.Recount(row) {
+			v.counted(j)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("count the runs that have ended: %w", err)
+	}
+	v.tallies.begin(v.length)
+	return nil
 }
 
 // replay folds in the records behind the store. Their effects happen once more

@@ -29,8 +29,9 @@ import (
 // real files, joined by in-memory connections. Only the handlers are Go
 // functions instead of modules.
 type world struct {
-	t   *testing.T
-	dir string
+	statsBatch int // of the servers' configuration
+	t          *testing.T
+	dir        string
 
 	mu     sync.Mutex
 	listen *bufconn.Listener // of the server that is up; nil: none
@@ -135,7 +136,8 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	srv, err := sched.New(sched.Config{
-		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute,
+		StatsBatch: w.statsBatch,
+		ID:         "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute,
 		Inspect: func(_ context.Context, code []byte, _ string) (sched.ModuleInfo, error) {
 			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main"}}, nil
 		},

@@ -45,6 +45,7 @@ type Finished struct {
 type Batch struct {
 	Applied  uint64 // journal sequence that the rows include
 	Jobs     []JobRow
+	Stats    []JobRow // of jobs that are there
 	Runs     []RunRow
 	Modules  []ModuleRow
 	Rows     []Row
@@ -55,7 +56,7 @@ type Batch struct {
 type row struct{ key, value []byte }
 
 func (b *Batch) rows() []row {
-	rows := make([]row, 0, len(b.Jobs)+len(b.Runs)+len(b.Modules)+len(b.Rows)+1)
+	rows := make([]row, 0, len(b.Jobs)+len(b.Stats)+len(b.Runs)+len(b.Modules)+len(b.Rows)+1)
 	for i := range b.Jobs {
 		rows = append(rows, row{jobKey(b.Jobs[i].App, b.Jobs[i].Name), b.Jobs[i].Value})
 	}
@@ -65,6 +66,9 @@ func (b *Batch) rows() []row {
 	for i := range b.Modules {
 		r := &b.Modules[i]
 		rows = append(rows, row{moduleKey(r.App, r.Name, r.Version), r.Value})
+	}
+	for i := range b.Stats {
+		rows = append(rows, row{statsKey(b.Stats[i].App, b.Stats[i].Name), b.Stats[i].Value})
 	}
 	for i := range b.Rows {
 		rows = append(rows, row{rowKey(b.Rows[i].Key), b.Rows[i].Value})

@@ -34,7 +34,7 @@ func FuzzKeys(f *testing.F) {
 		if ka, kb := appendText(nil, a), appendText(nil, b); (a < b) != (bytes.Compare(ka, kb) < 0) {
 			t.Errorf("%q and %q sort differently as keys", a, b)
 		}
-		for _, kind := range []byte{kindJob, kindModule, kindRun} { // any bytes: no panic, and what is read writes the same
+		for _, kind := range []byte{kindJob, kindStats, kindModule, kindRun} { // any bytes: no panic, and what is read writes the same
 			key := append([]byte{kind}, raw...)
 			if app, name, err := parseJobKey(key); kind == kindJob && err == nil && !bytes.Equal(jobKey(app, name), key) {
 				t.Errorf("key %q reads as another job", key)

@@ -236,6 +236,35 @@ func (s *Store) Run(app string, id [16]byte) (value []byte, ok bool, err error) 
 	return nil, false, nil
 }
 
+// HistoryLength returns how long the history is, in bytes since it began. What
+// is finished later stands behind it.
+func (s *Store) HistoryLength() int64 { return s.history.Length() }
+
+// Since calls fn for the finished runs that stand in the history from that
+// length on, in the order in which they ended. The value is valid until fn
+// returns; an error ends the walk and is returned. What retention has removed is
+// passed over.
+func (s *Store) Since(length int64, fn func(value []byte) error) error {
+	for b, err := range s.history.From(length) {
+		if err != nil {
+			return fmt.Errorf("store: since: %w", err)
+		}
+		runs, err := parseRuns(b)
+		if err != nil {
+			return fmt.Errorf("store: since: %w", err)
+		}
+		start := 0
+		for i := range runs.n {
+			end := runs.end(i)
+			if err := fn(runs.value[start:end]); err != nil {
+				return err
+			}
+			start = end
+		}
+	}
+	return nil
+}
+
 // RunQuery chooses finished runs; an empty field chooses any.
 type RunQuery struct {
 	App    string

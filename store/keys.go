@@ -10,12 +10,14 @@ import (
 //
 //	v                          state of the view (meta)
 //	j text(app) name           job
+//	s text(app) name           stats of a job
 //	m text(app) text(name) version   module
 //	r text(app) id             live run, 16 bytes
 //	w key                      small row
 const (
 	kindView   = 'v'
 	kindJob    = 'j'
+	kindStats  = 's'
 	kindModule = 'm'
 	kindRun    = 'r'
 	kindRow    = 'w'
@@ -63,6 +65,9 @@ func viewKey() []byte { return []byte{kindView} }
 
 func jobKey(app, name string) []byte { return append(appendText([]byte{kindJob}, app), name...) }
 
+func statsKey(app, name string) []byte { return append(appendText([]byte{kindStats}, app), name...) }
+
+// parseJobKey is for the key of a job and for that of its stats.
 func parseJobKey(key []byte) (app, name string, err error) {
 	app, rest, err := cutText(key[1:])
 	return app, string(rest), err

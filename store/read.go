@@ -11,16 +11,17 @@ import (
 // valid until the function returns; an error ends the load.
 type Loader struct {
 	Job    func(app, name string, value []byte) error
+	Stats  func(app, name string, value []byte) error // of jobs; after all jobs
 	Run    func(app string, id [16]byte, value []byte) error
 	Module func(app, name, version string, value []byte) error
 	Row    func(key string, value []byte) error
 }
 
-// Load streams all rows as they are now: modules, jobs, live runs and small rows,
+// Load streams all rows as they are now: modules, jobs, their stats, live runs and small rows,
 // of each kind in the order of their keys.
 func (s *Store) Load(l Loader) error {
 	err := s.db.View(func(txn *badger.Txn) error {
-		for _, kind := range []byte{kindModule, kindJob, kindRun, kindRow} {
+		for _, kind := range []byte{kindModule, kindJob, kindStats, kindRun, kindRow} {
 			if !l.wants(kind) {
 				continue
 			}
@@ -43,6 +44,8 @@ func (l *Loader) wants(kind byte) bool {
 		return l.Module != nil
 	case kindJob:
 		return l.Job != nil
+	case kindStats:
+		return l.Stats != nil
 	case kindRun:
 		return l.Run != nil
 	}
@@ -64,6 +67,12 @@ func (l *Loader) row(kind byte, key, value []byte) error {
 			return err
 		}
 		return l.Job(app, name, value)
+	case kindStats:
+		app, name, err := parseJobKey(key)
+		if err != nil {
+			return err
+		}
+		return l.Stats(app, name, value)
 	case kindRun:
 		app, id, err := parseRunKey(key)
 		if err != nil {
@@ -116,11 +125,10 @@ func (s *Store) Job(app, name string) (value []byte, ok bool, err error) {
 	return value, ok, nil
 }
 
-// Jobs returns up to limit jobs of an app by name: those whose name begins with
-// prefix and comes behind after ("" is the first page). last is the name of the
-// last one, for the next page; more says whether there is one. The default limit
-// is 50.
-func (s *Store) Jobs(app, prefix, after string, limit int) (values [][]byte, last string, more bool, err error) {
+// Jobs returns the names of up to limit jobs of an app, in order: those that
+// begin with prefix and come behind after ("" is the first page). more says
+// whether there is a next page. The default limit is 50.
+func (s *Store) Jobs(app, prefix, after string, limit int) (names []string, more bool, err error) {
 	if limit <= 0 {
 		limit = 50
 	}
@@ -130,19 +138,35 @@ func (s *Store) Jobs(app, prefix, after string, limit int) (values [][]byte, las
 		from = append(jobKey(app, after), 0) // the next name there can be
 	}
 	err = s.db.View(func(txn *badger.Txn) error {
-		return scan(txn, within, from, func(key, value []byte) error {
-			if more = len(values) == limit; more {
+		return scanKeys(txn, within, from, func(key []byte) error {
+			if more = len(names) == limit; more {
 				return errStop
 			}
-			values = append(values, append([]byte{}, value...))
-			_, last, err = parseJobKey(key)
+			_, name, err := parseJobKey(key)
+			names = append(names, name)
 			return err
 		})
 	})
 	if err != nil {
-		return nil, "", false, fmt.Errorf("store: jobs: %w", err)
+		return nil, false, fmt.Errorf("store: jobs: %w", err)
 	}
-	return values, last, more, nil
+	return names, more, nil
+}
+
+// scanKeys is scan without the values.
+func scanKeys(txn *badger.Txn, prefix, from []byte, fn func(key []byte) error) error {
+	opt := badger.DefaultIteratorOptions
+	opt.Prefix, opt.PrefetchValues = prefix, false
+	it := txn.NewIterator(opt)
+	defer it.Close()
+	for it.Seek(from); it.Valid(); it.Next() {
+		if err := fn(it.Item().Key()); errors.Is(err, errStop) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Modules returns all modules of an app by name and version.

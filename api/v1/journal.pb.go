@@ -47,6 +47,7 @@ type Record struct {
 	//	*Record_Advanced
 	//	*Record_AppPut
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
+	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"` // runs that were accepted at this time; kind is unset
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -244,6 +245,13 @@ func (x *Record) GetAppPut() *AppPut {
 		if x, ok := x.Kind.(*Record_AppPut); ok {
 			return x.AppPut
 		}
+	}
+	return nil
+}
+
+func (x *Record) GetAccepts() []*Accepted {
+	if x != nil {
+		return x.Accepts
 	}
 	return nil
 }
@@ -1612,6 +1620,7 @@ type RunRow struct {
 	Only            []int32                `protobuf:"varint,39,rep,packed,name=only,proto3" json:"only,omitempty"` // of a parent that was not fanned out yet: the parts to make
 	Node            string                 `protobuf:"bytes,41,opt,name=node,proto3" json:"node,omitempty"`         // of the run cause, a workflow's: the node that this run is
 	Nodes           []*NodeRow             `protobuf:"bytes,42,rep,name=nodes,proto3" json:"nodes,omitempty"`       // of a run of a workflow; before it begins: those that it may keep
+	Nth             int64                  `protobuf:"varint,43,opt,name=nth,proto3" json:"nth,omitempty"`          // counts the ended runs of its job; 0: it is not counted
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1940,6 +1949,13 @@ func (x *RunRow) GetNodes() []*NodeRow {
 	return nil
 }
 
+func (x *RunRow) GetNth() int64 {
+	if x != nil {
+		return x.Nth
+	}
+	return 0
+}
+
 type AttemptRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -2040,22 +2056,17 @@ func (x *AttemptRow) GetCode() string {
 	return ""
 }
 
-// JobRow is a job as the store keeps it.
+// JobRow is a job as the store keeps it. What its runs change is in a row of its own, when there is one: that holds
+// then.
 type JobRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Definition    []byte                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`                         // a Job
-	NextMs        int64                  `protobuf:"varint,2,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"`                  // the next planned time that is not armed
-	ShownNextMs   int64                  `protobuf:"varint,3,opt,name=shown_next_ms,json=shownNextMs,proto3" json:"shown_next_ms,omitempty"` // the next planned time, armed or not
-	Live          int64                  `protobuf:"varint,4,opt,name=live,proto3" json:"live,omitempty"`
-	Succeeded     int64                  `protobuf:"varint,5,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
-	Failed        int64                  `protobuf:"varint,6,opt,name=failed,proto3" json:"failed,omitempty"`
-	LastState     string                 `protobuf:"bytes,7,opt,name=last_state,json=lastState,proto3" json:"last_state,omitempty"`
-	LastRun       []byte                 `protobuf:"bytes,8,opt,name=last_run,json=lastRun,proto3" json:"last_run,omitempty"`
-	LastEndMs     int64                  `protobuf:"varint,9,opt,name=last_end_ms,json=lastEndMs,proto3" json:"last_end_ms,omitempty"`
-	Planned       int64                  `protobuf:"varint,10,opt,name=planned,proto3" json:"planned,omitempty"` // planned times of the schedule so far
-	Route         *RouteRow              `protobuf:"bytes,11,opt,name=route,proto3" json:"route,omitempty"`
-	Met           []string               `protobuf:"bytes,12,rep,name=met,proto3" json:"met,omitempty"`                                // upstream jobs whose runs count for the dependency already
-	GivenMs       []int64                `protobuf:"varint,13,rep,packed,name=given_ms,json=givenMs,proto3" json:"given_ms,omitempty"` // planned times to come that were given up: skipped by request, or their run cancelled
+	Definition    []byte                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`        // a Job; read from older stores, not written: see shape
+	NextMs        int64                  `protobuf:"varint,2,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"` // the next planned time that is not armed
+	Planned       int64                  `protobuf:"varint,10,opt,name=planned,proto3" json:"planned,omitempty"`            // planned times of the schedule so far
+	Shape         []byte                 `protobuf:"bytes,14,opt,name=shape,proto3" json:"shape,omitempty"`                 // a Job: what many have in common, see job.Shape
+	Own           []byte                 `protobuf:"bytes,15,opt,name=own,proto3" json:"own,omitempty"`                     // a Job: the rest, without its name and app
+	Revision      int64                  `protobuf:"varint,16,opt,name=revision,proto3" json:"revision,omitempty"`
+	Etag          []byte                 `protobuf:"bytes,17,opt,name=etag,proto3" json:"etag,omitempty"` // 8 bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2104,55 +2115,6 @@ func (x *JobRow) GetNextMs() int64 {
 	return 0
 }
 
-func (x *JobRow) GetShownNextMs() int64 {
-	if x != nil {
-		return x.ShownNextMs
-	}
-	return 0
-}
-
-func (x *JobRow) GetLive() int64 {
-	if x != nil {
-		return x.Live
-	}
-	return 0
-}
-
-func (x *JobRow) GetSucceeded() int64 {
-	if x != nil {
-		return x.Succeeded
-	}
-	return 0
-}
-
-func (x *JobRow) GetFailed() int64 {
-	if x != nil {
-		return x.Failed
-	}
-	return 0
-}
-
-func (x *JobRow) GetLastState() string {
-	if x != nil {
-		return x.LastState
-	}
-	return ""
-}
-
-func (x *JobRow) GetLastRun() []byte {
-	if x != nil {
-		return x.LastRun
-	}
-	return nil
-}
-
-func (x *JobRow) GetLastEndMs() int64 {
-	if x != nil {
-		return x.LastEndMs
-	}
-	return 0
-}
-
 func (x *JobRow) GetPlanned() int64 {
 	if x != nil {
 		return x.Planned
@@ -2160,21 +2122,153 @@ func (x *JobRow) GetPlanned() int64 {
 	return 0
 }
 
-func (x *JobRow) GetRoute() *RouteRow {
+func (x *JobRow) GetShape() []byte {
+	if x != nil {
+		return x.Shape
+	}
+	return nil
+}
+
+func (x *JobRow) GetOwn() []byte {
+	if x != nil {
+		return x.Own
+	}
+	return nil
+}
+
+func (x *JobRow) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *JobRow) GetEtag() []byte {
+	if x != nil {
+		return x.Etag
+	}
+	return nil
+}
+
+// JobStatsRow is what the runs and planned times of a job came to.
+type JobStatsRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NextMs        int64                  `protobuf:"varint,1,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"`
+	Planned       int64                  `protobuf:"varint,2,opt,name=planned,proto3" json:"planned,omitempty"`
+	Succeeded     int64                  `protobuf:"varint,3,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	Failed        int64                  `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
+	Skipped       int64                  `protobuf:"varint,5,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	LastState     string                 `protobuf:"bytes,6,opt,name=last_state,json=lastState,proto3" json:"last_state,omitempty"`
+	LastRun       []byte                 `protobuf:"bytes,7,opt,name=last_run,json=lastRun,proto3" json:"last_run,omitempty"`
+	LastEndMs     int64                  `protobuf:"varint,8,opt,name=last_end_ms,json=lastEndMs,proto3" json:"last_end_ms,omitempty"`
+	Route         *RouteRow              `protobuf:"bytes,9,opt,name=route,proto3" json:"route,omitempty"`
+	Met           []string               `protobuf:"bytes,10,rep,name=met,proto3" json:"met,omitempty"`
+	GivenMs       []int64                `protobuf:"varint,11,rep,packed,name=given_ms,json=givenMs,proto3" json:"given_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobStatsRow) Reset() {
+	*x = JobStatsRow{}
+	mi := &file_v1_journal_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobStatsRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobStatsRow) ProtoMessage() {}
+
+func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
+func (*JobStatsRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *JobStatsRow) GetNextMs() int64 {
+	if x != nil {
+		return x.NextMs
+	}
+	return 0
+}
+
+func (x *JobStatsRow) GetPlanned() int64 {
+	if x != nil {
+		return x.Planned
+	}
+	return 0
+}
+
+func (x *JobStatsRow) GetSucceeded() int64 {
+	if x != nil {
+		return x.Succeeded
+	}
+	return 0
+}
+
+func (x *JobStatsRow) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *JobStatsRow) GetSkipped() int64 {
+	if x != nil {
+		return x.Skipped
+	}
+	return 0
+}
+
+func (x *JobStatsRow) GetLastState() string {
+	if x != nil {
+		return x.LastState
+	}
+	return ""
+}
+
+func (x *JobStatsRow) GetLastRun() []byte {
+	if x != nil {
+		return x.LastRun
+	}
+	return nil
+}
+
+func (x *JobStatsRow) GetLastEndMs() int64 {
+	if x != nil {
+		return x.LastEndMs
+	}
+	return 0
+}
+
+func (x *JobStatsRow) GetRoute() *RouteRow {
 	if x != nil {
 		return x.Route
 	}
 	return nil
 }
 
-func (x *JobRow) GetMet() []string {
+func (x *JobStatsRow) GetMet() []string {
 	if x != nil {
 		return x.Met
 	}
 	return nil
 }
 
-func (x *JobRow) GetGivenMs() []int64 {
+func (x *JobStatsRow) GetGivenMs() []int64 {
 	if x != nil {
 		return x.GivenMs
 	}
@@ -2192,7 +2286,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2298,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2311,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -2246,7 +2340,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +2352,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2271,7 +2365,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -2305,7 +2399,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2317,7 +2411,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2330,7 +2424,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -2352,7 +2446,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2458,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2471,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -2413,7 +2507,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2519,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2532,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -2472,7 +2566,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2578,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2591,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -2520,7 +2614,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2626,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2690,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2702,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2669,7 +2763,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +2775,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2732,7 +2826,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2744,7 +2838,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2862,7 +2956,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2874,7 +2968,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2887,7 +2981,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -2922,7 +3016,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3028,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3041,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -2975,7 +3069,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\rv1/work.proto\"\xb9\a\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\rv1/work.proto\"\xeb\a\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -2997,7 +3091,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\fcalendar_put\x18\x0f \x01(\v2\x19.wheelwork.v1.CalendarPutH\x00R\vcalendarPut\x12G\n" +
 	"\x0fcalendar_delete\x18\x10 \x01(\v2\x1c.wheelwork.v1.CalendarDeleteH\x00R\x0ecalendarDelete\x124\n" +
 	"\badvanced\x18\x11 \x01(\v2\x16.wheelwork.v1.AdvancedH\x00R\badvanced\x12/\n" +
-	"\aapp_put\x18\x12 \x01(\v2\x14.wheelwork.v1.AppPutH\x00R\x06appPutB\x06\n" +
+	"\aapp_put\x18\x12 \x01(\v2\x14.wheelwork.v1.AppPutH\x00R\x06appPut\x120\n" +
+	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\x82\x01\n" +
 	"\x06JobPut\x12#\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x17\n" +
@@ -3123,7 +3218,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aAdopted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
-	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\x89\t\n" +
+	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\x9b\t\n" +
 	"\x06RunRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -3175,7 +3270,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"cancel_why\x18( \x01(\tR\tcancelWhy\x12\x12\n" +
 	"\x04only\x18' \x03(\x05R\x04only\x12\x12\n" +
 	"\x04node\x18) \x01(\tR\x04node\x12+\n" +
-	"\x05nodes\x18* \x03(\v2\x15.wheelwork.v1.NodeRowR\x05nodes\"\xf8\x01\n" +
+	"\x05nodes\x18* \x03(\v2\x15.wheelwork.v1.NodeRowR\x05nodes\x12\x10\n" +
+	"\x03nth\x18+ \x01(\x03R\x03nth\"\xf8\x01\n" +
 	"\n" +
 	"AttemptRow\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
@@ -3187,25 +3283,32 @@ const file_v1_journal_proto_rawDesc = "" +
 	"finishedMs\x12/\n" +
 	"\aoutcome\x18\x06 \x01(\x0e2\x15.wheelwork.v1.OutcomeR\aoutcome\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\x12\x12\n" +
-	"\x04code\x18\b \x01(\tR\x04code\"\xfe\x02\n" +
+	"\x04code\x18\b \x01(\tR\x04code\"\xb3\x01\n" +
 	"\x06JobRow\x12\x1e\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\fR\n" +
 	"definition\x12\x17\n" +
-	"\anext_ms\x18\x02 \x01(\x03R\x06nextMs\x12\"\n" +
-	"\rshown_next_ms\x18\x03 \x01(\x03R\vshownNextMs\x12\x12\n" +
-	"\x04live\x18\x04 \x01(\x03R\x04live\x12\x1c\n" +
-	"\tsucceeded\x18\x05 \x01(\x03R\tsucceeded\x12\x16\n" +
-	"\x06failed\x18\x06 \x01(\x03R\x06failed\x12\x1d\n" +
-	"\n" +
-	"last_state\x18\a \x01(\tR\tlastState\x12\x19\n" +
-	"\blast_run\x18\b \x01(\fR\alastRun\x12\x1e\n" +
-	"\vlast_end_ms\x18\t \x01(\x03R\tlastEndMs\x12\x18\n" +
+	"\anext_ms\x18\x02 \x01(\x03R\x06nextMs\x12\x18\n" +
 	"\aplanned\x18\n" +
-	" \x01(\x03R\aplanned\x12,\n" +
-	"\x05route\x18\v \x01(\v2\x16.wheelwork.v1.RouteRowR\x05route\x12\x10\n" +
-	"\x03met\x18\f \x03(\tR\x03met\x12\x19\n" +
-	"\bgiven_ms\x18\r \x03(\x03R\agivenMs\"O\n" +
+	" \x01(\x03R\aplanned\x12\x14\n" +
+	"\x05shape\x18\x0e \x01(\fR\x05shape\x12\x10\n" +
+	"\x03own\x18\x0f \x01(\fR\x03own\x12\x1a\n" +
+	"\brevision\x18\x10 \x01(\x03R\brevision\x12\x12\n" +
+	"\x04etag\x18\x11 \x01(\fR\x04etag\"\xc5\x02\n" +
+	"\vJobStatsRow\x12\x17\n" +
+	"\anext_ms\x18\x01 \x01(\x03R\x06nextMs\x12\x18\n" +
+	"\aplanned\x18\x02 \x01(\x03R\aplanned\x12\x1c\n" +
+	"\tsucceeded\x18\x03 \x01(\x03R\tsucceeded\x12\x16\n" +
+	"\x06failed\x18\x04 \x01(\x03R\x06failed\x12\x18\n" +
+	"\askipped\x18\x05 \x01(\x03R\askipped\x12\x1d\n" +
+	"\n" +
+	"last_state\x18\x06 \x01(\tR\tlastState\x12\x19\n" +
+	"\blast_run\x18\a \x01(\fR\alastRun\x12\x1e\n" +
+	"\vlast_end_ms\x18\b \x01(\x03R\tlastEndMs\x12,\n" +
+	"\x05route\x18\t \x01(\v2\x16.wheelwork.v1.RouteRowR\x05route\x12\x10\n" +
+	"\x03met\x18\n" +
+	" \x03(\tR\x03met\x12\x19\n" +
+	"\bgiven_ms\x18\v \x03(\x03R\agivenMs\"O\n" +
 	"\aIngress\x12/\n" +
 	"\acommand\x18\x01 \x01(\v2\x15.wheelwork.v1.CommandR\acommand\x12\x13\n" +
 	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"\xac\x01\n" +
@@ -3246,7 +3349,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 	return file_v1_journal_proto_rawDescData
 }
 
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_v1_journal_proto_goTypes = []any{
 	(*Record)(nil),          // 0: wheelwork.v1.Record
 	(*JobPut)(nil),          // 1: wheelwork.v1.JobPut
@@ -3270,25 +3373,26 @@ var file_v1_journal_proto_goTypes = []any{
 	(*RunRow)(nil),          // 19: wheelwork.v1.RunRow
 	(*AttemptRow)(nil),      // 20: wheelwork.v1.AttemptRow
 	(*JobRow)(nil),          // 21: wheelwork.v1.JobRow
-	(*Ingress)(nil),         // 22: wheelwork.v1.Ingress
-	(*RouteRow)(nil),        // 23: wheelwork.v1.RouteRow
-	(*KeyRow)(nil),          // 24: wheelwork.v1.KeyRow
-	(*CountRow)(nil),        // 25: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),       // 26: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),          // 27: wheelwork.v1.LogRow
-	(*Armed_Run)(nil),       // 28: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),       // 29: wheelwork.v1.Ended.Run
-	(*Started_Run)(nil),     // 30: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),    // 31: wheelwork.v1.Finished.End
-	(*RouteRow_Use)(nil),    // 32: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),      // 33: wheelwork.v1.KeyRow.Key
-	(*Job)(nil),             // 34: wheelwork.v1.Job
-	(*Module)(nil),          // 35: wheelwork.v1.Module
-	(*Calendar)(nil),        // 36: wheelwork.v1.Calendar
-	(*App)(nil),             // 37: wheelwork.v1.App
-	(Outcome)(0),            // 38: wheelwork.v1.Outcome
-	(*Command)(nil),         // 39: wheelwork.v1.Command
-	(*LogLine)(nil),         // 40: wheelwork.v1.LogLine
+	(*JobStatsRow)(nil),     // 22: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),         // 23: wheelwork.v1.Ingress
+	(*RouteRow)(nil),        // 24: wheelwork.v1.RouteRow
+	(*KeyRow)(nil),          // 25: wheelwork.v1.KeyRow
+	(*CountRow)(nil),        // 26: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),       // 27: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),          // 28: wheelwork.v1.LogRow
+	(*Armed_Run)(nil),       // 29: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),       // 30: wheelwork.v1.Ended.Run
+	(*Started_Run)(nil),     // 31: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),    // 32: wheelwork.v1.Finished.End
+	(*RouteRow_Use)(nil),    // 33: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),      // 34: wheelwork.v1.KeyRow.Key
+	(*Job)(nil),             // 35: wheelwork.v1.Job
+	(*Module)(nil),          // 36: wheelwork.v1.Module
+	(*Calendar)(nil),        // 37: wheelwork.v1.Calendar
+	(*App)(nil),             // 38: wheelwork.v1.App
+	(Outcome)(0),            // 39: wheelwork.v1.Outcome
+	(*Command)(nil),         // 40: wheelwork.v1.Command
+	(*LogLine)(nil),         // 41: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
@@ -3308,32 +3412,33 @@ var file_v1_journal_proto_depIdxs = []int32{
 	13, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
 	8,  // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
 	12, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	34, // 17: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	35, // 18: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	28, // 19: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	29, // 20: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	9,  // 21: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	9,  // 22: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	36, // 23: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	37, // 24: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	9,  // 25: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	30, // 26: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	31, // 27: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	30, // 28: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	20, // 29: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	9,  // 30: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	38, // 31: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	23, // 32: wheelwork.v1.JobRow.route:type_name -> wheelwork.v1.RouteRow
-	39, // 33: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	32, // 34: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	33, // 35: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	40, // 36: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	38, // 37: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	14, // 17: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	35, // 18: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	36, // 19: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	29, // 20: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	30, // 21: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	9,  // 22: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	9,  // 23: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	37, // 24: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	38, // 25: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	9,  // 26: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	31, // 27: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	32, // 28: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	31, // 29: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	20, // 30: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	9,  // 31: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	39, // 32: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	24, // 33: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	40, // 34: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	33, // 35: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	34, // 36: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	41, // 37: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	39, // 38: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -3371,7 +3476,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

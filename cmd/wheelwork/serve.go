@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -42,6 +43,7 @@ sample job running. Jobs and runs are kept in the data directory.`,
 		conf.Ready = c.sayReady(conf.Data)
 		return node.Dev(cmd.Context(), conf)
 	}
+	addProfile(cmd)
 	return cmd
 }
 
@@ -98,6 +100,7 @@ func (c *cli) serverCommand() *cobra.Command {
 		conf.Ready = func(r node.Ready) { c.note("server ready at %s", r.URL) }
 		return node.Server(cmd.Context(), conf)
 	}
+	addProfile(cmd)
 	return cmd
 }
 
@@ -125,6 +128,7 @@ func (c *cli) nameserverCommand() *cobra.Command {
 		conf.Ready = func(r node.Ready) { c.note("nameserver ready at %s", r.GRPC) }
 		return node.Nameserver(cmd.Context(), conf)
 	}
+	addProfile(cmd)
 	return cmd
 }
 
@@ -167,6 +171,7 @@ func (c *cli) hostCommand() *cobra.Command {
 		conf.Ready = func(node.Ready) { c.note("host ready") }
 		return node.Host(cmd.Context(), conf)
 	}
+	addProfile(cmd)
 	return cmd
 }
 
@@ -223,5 +228,21 @@ func (c *cli) addLogFlags(cmd *cobra.Command, level string) func(*cobra.Command)
 			return slog.New(slog.NewJSONHandler(c.err, options)), nil
 		}
 		return nil, usage(cmd, "--log-format %q: want text or json", format)
+	}
+}
+
+// addProfile gives a command that serves the flag --pprof.
+func addProfile(cmd *cobra.Command) {
+	address := cmd.Flags().String("pprof", "", "loopback `address` that shows profiles of the process, for example 127.0.0.1:6060")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if *address != "" {
+			stop, err := node.Profile(*address)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, stop()) }()
+		}
+		return run(cmd, args)
 	}
 }

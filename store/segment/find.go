@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"sort"
 )
 
 // Find yields the blocks before the position that list, of every group of all,
@@ -29,6 +30,53 @@ func (l *Log) Find(all [][]uint64, before int64) iter.Seq2[Block, error] {
 					return
 				}
 			}
+		}
+	}
+}
+
+// From yields the blocks that stand at pos or behind it, oldest first, under the
+// terms of [Log.Find].
+func (l *Log) From(pos int64) iter.Seq2[Block, error] {
+	return func(yield func(Block, error) bool) {
+		var buf []byte
+		for _, f := range *l.files.Load() {
+			if f.end() <= pos {
+				continue
+			}
+			for b, err := range f.from(pos, &buf) {
+				if errors.Is(err, os.ErrClosed) {
+					break
+				}
+				if !yield(b, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// from is From within one segment.
+func (s *file) from(pos int64, buf *[]byte) iter.Seq2[Block, error] {
+	return func(yield func(Block, error) bool) {
+		n := s.idx.blocks()
+		var err error
+		at := uint32(sort.Search(int(n), func(i int) bool {
+			sp, e := s.idx.span(uint32(i))
+			err = errors.Join(err, e)
+			return s.base+int64(sp.off) >= pos
+		}))
+		for ; at < n && err == nil; at++ {
+			var sp span
+			if sp, err = s.idx.span(at); err != nil {
+				break
+			}
+			var b Block
+			if b, err = readSpan(s.f, s.base, sp, buf); err == nil && !yield(b, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(Block{}, s.explain(err))
 		}
 	}
 }

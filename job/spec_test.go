@@ -1,0 +1,165 @@
+package job
+
+import (
+	"testing"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// fill sets every field of a message, each to something else.
+func fill(m protoreflect.Message, n *int64) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		fd := fields.Get(i)
+		switch {
+		case fd.IsMap():
+			m.Mutable(fd).Map().Set(protoreflect.ValueOfString("key").MapKey(), protoreflect.ValueOfString("value"))
+		case fd.Message() == m.Descriptor(): // would have no end
+		case fd.IsList() && fd.Kind() == protoreflect.MessageKind:
+			fill(m.Mutable(fd).List().AppendMutable().Message(), n)
+		case fd.IsList():
+			m.Mutable(fd).List().Append(scalar(fd, n))
+		case fd.Kind() == protoreflect.MessageKind:
+			fill(m.Mutable(fd).Message(), n)
+		default:
+			m.Set(fd, scalar(fd, n))
+		}
+	}
+}
+
+func scalar(fd protoreflect.FieldDescriptor, n *int64) protoreflect.Value {
+	*n++
+	switch fd.Kind() {
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString("text " + string(rune('a'+*n%26)))
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes([]byte{byte(*n)})
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(true)
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(int32(*n))
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(*n)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(fd.Enum().Values().Get(1).Number())
+	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		return protoreflect.ValueOfUint64(uint64(*n))
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(float64(*n))
+	}
+	panic("a kind of field that no definition had: " + fd.Kind().String())
+}
+
+// TestSpecKeepsEveryField is what a new field of a job has to pass, without
+// anybody thinking of it.
+func TestSpecKeepsEveryField(t *testing.T) {
+	d := &apiv1.Job{}
+	n := int64(0)
+	fill(d.ProtoReflect(), &n)
+	d.App, d.Name, d.NextAt, d.Stats, d.Etag = "a", "j", nil, nil, "0123456789abcdef"
+	before := proto.CloneOf(d)
+	s := NewSlot("a", 0)
+	s.Apply(&apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: d}}}, nil)
+	if !proto.Equal(d, before) {
+		t.Errorf("applying a record changed it: %v, want %v", d, before)
+	}
+	if got := s.Jobs["j"].Definition(); !proto.Equal(got, before) {
+		t.Errorf("the definition is\n%v, want\n%v", got, before)
+	}
+	again := NewSlot("a", 0)
+	if err := again.LoadJob("j", s.Jobs["j"].Row()); err != nil {
+		t.Fatal(err)
+	}
+	if got := again.Jobs["j"].Definition(); !proto.Equal(got, before) {
+		t.Errorf("after a restart it is\n%v, want\n%v", got, before)
+	}
+	if *again.Jobs["j"].Policy != *s.Jobs["j"].Policy && again.Jobs["j"].Policy.Routing != s.Jobs["j"].Policy.Routing {
+		t.Errorf("after a restart the policy is %+v, want %+v", again.Jobs["j"].Policy, s.Jobs["j"].Policy)
+	}
+}
+
+func TestSpecsShareShapes(t *testing.T) {
+	s := NewSlot("a", 0)
+	put := func(d *apiv1.Job) *Job {
+		d.Handler = &apiv1.Handler{Module: "m@1"}
+		s.Apply(&apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: d}}}, nil)
+		return s.Jobs[d.Name]
+	}
+	a := put(&apiv1.Job{Name: "a", Input: "one", Schedule: &apiv1.Schedule{Every: "1m"}})
+	b := put(&apiv1.Job{Name: "b", InputBytes: []byte{0xff}, Schedule: &apiv1.Schedule{Delay: "1m"}, Description: "text"})
+	c := put(&apiv1.Job{Name: "c", Timeout: "1s"})
+	if a.shape != b.shape || a.shape == c.shape {
+		t.Errorf("shapes %p %p %p: want one for a and b", a.shape, b.shape, c.shape)
+	}
+	if a.Policy == b.Policy || b.Policy.DelayAfter.String() != "1m0s" || a.Policy.DelayAfter != 0 {
+		t.Errorf("policies %+v and %+v: the delay is the job's own", a.Policy, b.Policy)
+	}
+	if string(a.input()) != "one" || string(b.input()) != "\xff" || len(c.input()) != 0 {
+		t.Errorf("inputs %q %q %q", a.input(), b.input(), c.input())
+	}
+	s2 := NewSlot("a", 0) // an old store has the definition in one piece
+	old, err := proto.Marshal(&apiv1.Job{Name: "a", Etag: "0123456789abcdef", Revision: 7, Input: "old"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s2.LoadJob("a", &apiv1.JobRow{Definition: old}); err != nil {
+		t.Fatal(err)
+	}
+	if j := s2.Jobs["a"]; j.Revision != 7 || j.Etag() != "0123456789abcdef" || string(j.input()) != "old" {
+		t.Errorf("from an old store: %+v", j)
+	}
+}
+
+// TestRecount loses what was counted since the stats were written, and finds it
+// in the rows of the runs.
+func TestRecount(t *testing.T) {
+	s := NewSlot("a", 0)
+	put := func(s *Slot, created time.Time) {
+		s.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{Name: "j", CreatedAt: timestamppb.New(created)}}}}, nil)
+	}
+	put(s, time.UnixMilli(50))
+	var ended []*apiv1.RunRow
+	end := func(i int, state State) {
+		id := RunID{15: byte(i + 1)}
+		s.Apply(&apiv1.Record{AtMs: 100, Accepts: []*apiv1.Accepted{{Run: id[:], Job: "j"}}}, nil)
+		for _, e := range s.Apply(&apiv1.Record{AtMs: int64(100 + i), Kind: &apiv1.Record_Ended{Ended: &apiv1.Ended{Runs: []*apiv1.Ended_Run{{Run: id[:], State: string(state)}}}}}, nil) {
+			if e.Change == RunEnded {
+				ended = append(ended, e.Run.Row())
+			}
+		}
+	}
+	states := []State{Succeeded, Failed, Skipped, Succeeded, TimedOut, Succeeded}
+	for i, state := range states {
+		end(i, state)
+	}
+	want := s.Jobs["j"].StatsRow()
+	for written := range states { // so many were counted when the stats were written last
+		again := NewSlot("a", 0)
+		put(again, time.UnixMilli(50))
+		j := again.Jobs["j"]
+		for _, row := range ended[:written] {
+			j.Recount(row)
+		}
+		restarted := NewSlot("a", 0)
+		put(restarted, time.UnixMilli(50))
+		k := restarted.Jobs["j"]
+		k.LoadStats(j.StatsRow())
+		for i, row := range ended { // of which the history has all, and may have told some before
+			if counted := k.Recount(row); counted != (i >= written) {
+				t.Errorf("stats with %d runs: run %d counted %v", written, i, counted)
+			}
+		}
+		if got := k.StatsRow(); !proto.Equal(got, want) {
+			t.Errorf("stats with %d runs come to %v, want %v", written, got, want)
+		}
+	}
+	later := NewSlot("a", 0)
+	put(later, time.UnixMilli(200)) // deleted and created again since
+	if later.Jobs["j"].Recount(ended[5]) {
+		t.Error("a run of an earlier job of that name was counted")
+	}
+}
