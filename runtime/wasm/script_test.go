@@ -512,3 +512,58 @@ func FuzzBridge(f *testing.F) {
 		}
 	})
 }
+
+// TestBridge shows requests with their answers, and those that end the guest.
+func TestBridge(t *testing.T) {
+	serve := func(request []byte) (answer []byte, ended string, b *bridge) {
+		task := runtime.Task{Input: []byte("input"), Job: "settle"}
+		c := newCall(context.Background(), &task, &recorder{}, make(chan struct{}, 1))
+		b = &bridge{c: c}
+		defer func() {
+			if r := recover(); r != nil {
+				ended = fmt.Sprint(r)
+			}
+		}()
+		if _, err := b.Write(request); err != nil {
+			t.Fatal(err)
+		}
+		answer, _ = io.ReadAll(b)
+		return answer, "", b
+	}
+	const one, zero = "i\x01\x00\x00\x00\x00\x00\x00\x00", "i\x00\x00\x00\x00\x00\x00\x00\x00"
+	for _, tt := range []struct {
+		name, request, answer, ended string
+	}{
+		{"a number", "\x09input_len\x00", "\x05\x00\x00\x00\x00\x00\x00\x00", ""},
+		{"a buffer", "\x0ainput_read\x02" + one + "o\x03\x00\x00\x00", "\x04\x00\x00\x00\x00\x00\x00\x00npu", ""},
+		{"an error", "\x09param_get\x02b\x01\x00\x00\x00xo\x01\x00\x00\x00", "\xd4\xff\xff\xff\xff\xff\xff\xff\x00", ""},
+		{"a pointer alone", "\x0ainput_read\x03" + zero + "p\x03\x00\x00\x00" + "i\x03\x00\x00\x00\x00\x00\x00\x00", "\x05\x00\x00\x00\x00\x00\x00\x00inp", ""},
+		{"the end", "\x04done\x01" + one, "\x00\x00\x00\x00\x00\x00\x00\x00", ""},
+		{"no such function", "\x04open\x00", "", `no function "open" with 0 parameters`},
+		{"too few parameters", "\x0ainput_read\x01" + one, "", `no function "input_read" with 1 parameters`},
+		{"too many parameters", "\x09input_len\x01" + one, "", `no function "input_len" with 1 parameters`},
+		{"the end of nothing", "\x04done\x00", "", "done has 1 parameter"},
+		{"a tag that is none", "\x09input_len\x01x", "", "not what the SDK writes"},
+		{"an argument cut off", "\x03log\x02" + one + "b\x09\x00\x00\x00hi", "", "not what the SDK writes"},
+		{"more than its arguments", "\x09input_len\x00rest", "", "not what the SDK writes"},
+		{"too many arguments", "\x03log\x14" + strings.Repeat(one, 20), "", "not what the SDK writes"},
+		{"a buffer beyond measure", "\x0ainput_read\x02" + one + "o\xff\xff\xff\xff", "", "not what the SDK writes"},
+		{"a pointer of its own", "\x0ainput_read\x03" + zero + zero + "i\xff\xff\xff\xff\x00\x00\x00\x00", "", "outside the memory"},
+		{"nothing", "", "", "not what the SDK writes"},
+	} {
+		request := append(binary.LittleEndian.AppendUint32(nil, uint32(len(tt.request))), tt.request...)
+		answer, ended, b := serve(request)
+		if string(answer) != tt.answer || (tt.ended == "") != (ended == "") || !strings.Contains(ended, tt.ended) {
+			t.Errorf("%s: answer %q, ended %q; want %q, %q", tt.name, answer, ended, tt.answer, tt.ended)
+		}
+		if tt.name == "the end" && (b == nil || !b.done || b.status != 1) {
+			t.Errorf("the end: %+v", b)
+		}
+	}
+	if _, ended, _ := serve(binary.LittleEndian.AppendUint32(nil, maxRequest+1)); !strings.Contains(ended, "print writes to the log") {
+		t.Errorf("a request beyond measure: %q", ended)
+	}
+	if answer, ended, _ := serve([]byte{9, 0, 0}); len(answer) > 0 || ended != "" {
+		t.Errorf("a part of a request: %q, %q", answer, ended)
+	}
+}
