@@ -153,7 +153,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 			cfg.Name = id
 		}
 	}
-	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), Slots: cfg.Slots})
+	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), Slots: cfg.Slots, Dirs: cfg.Dirs})
 	if err != nil {
 		return nil, fmt.Errorf("start the Wasm engine: %w", err)
 	}

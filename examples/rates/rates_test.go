@@ -118,7 +118,7 @@ func TestRates(t *testing.T) {
 		t.Errorf("counted %v", n)
 	}
 	// What cannot get better.
-	if r, _ := run("r3", "XXX", asked); r.Outcome != runtime.Permanent || r.Code != "unknown_currency" {
+	if r, _ := run("r3", "ZZZ", asked); r.Outcome != runtime.Permanent || r.Code != "unknown_currency" {
 		t.Errorf("no such currency: %+v", r)
 	}
 	// Without grants it does nothing.

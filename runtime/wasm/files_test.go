@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,12 +92,31 @@ func TestFilesOfADirectory(t *testing.T) {
 	}
 }
 
-// TestReactorsHaveFiles gives a reactor a mount: it gets an instance of its own.
+// TestReactorsHaveFiles gives a reactor mounts. It gets an instance of its own from
+// _initialize on, where it looks for them, and finds nothing of a task before.
 func TestReactorsHaveFiles(t *testing.T) {
-	p := newPlayer(t, Config{})
-	grants := &runtime.Grants{Files: []runtime.FileGrant{{Mount: "/tmp", Write: true}}}
-	d := p.play(newScript(t), func(task *runtime.Task) { task.Grants = grants })
-	if d.Outcome != runtime.Succeeded || p.engine.pool.byAge.Len() != 0 {
-		t.Errorf("%+v; %d idle instances, want none", d.Result, p.engine.pool.byAge.Len())
+	e := newEngine(t, Config{})
+	digest := load(t, e, fixture(t, "mounted"))
+	run := func(mounts ...runtime.FileGrant) string {
+		r := e.Run(context.Background(), runtime.Task{Digest: digest, Input: []byte("note"), Grants: &runtime.Grants{Files: mounts}}, &recorder{})
+		if r.Outcome != runtime.Succeeded {
+			t.Fatalf("%+v", r)
+		}
+		return fmt.Sprint(u32(t, r.Output), string(r.Output[4:]))
+	}
+	const made, badFile = "0", "8"
+	for range 2 { // O_EXCL: the file is new each time
+		if got := run(runtime.FileGrant{Mount: "/a", Write: true}); got != made+"/a" {
+			t.Errorf("with a mount: %q", got)
+		}
+		if got := run(); got != badFile {
+			t.Errorf("without one, after a task that had one: %q", got)
+		}
+		if got := run(runtime.FileGrant{Mount: "/other", Write: true}); got != made+"/other" {
+			t.Errorf("with another mount: %q", got)
+		}
+	}
+	if n := waiting(e); n != 1 {
+		t.Errorf("%d idle instances, want the one without files", n)
 	}
 }
