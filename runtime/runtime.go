@@ -40,6 +40,7 @@ type Task struct {
 type Limits struct {
 	MemoryBytes int64 // linear memory, default 256 MiB
 	OutputBytes int64 // default 1 MiB
+	Fuel        int64 // units of work, each about an instruction, after which the handler is ended; default unlimited
 	LogBytes    int64 // log of one attempt, default 1 MiB; what exceeds it is dropped and said so in one line
 	LogLines    int64 // lines of that log, default 20 000; the same
 	LogRate     int64 // lines a second over a burst of as many, default 2000; a handler that is faster has to wait

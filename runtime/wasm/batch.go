@@ -126,7 +126,7 @@ func (c *call) between() {
 		c.open(item.Ctx, &item.Task, discard{})
 		return
 	}
-	c.open(context.Background(), &runtime.Task{Deadline: time.Now().Add(lingering)}, discard{})
+	c.open(context.Background(), &runtime.Task{Deadline: c.seen.Add(lingering)}, discard{})
 }
 
 type discard struct{}
@@ -136,7 +136,7 @@ func (discard) Progress(int64, int64, string) {}
 
 // settle ends the open task.
 func (b *batch) settle(c *call, r runtime.Result) {
-	r.Duration = time.Since(b.start)
+	r.Duration = c.look().Sub(b.start)
 	c.close()
 	b.items[b.next-1].Result = r
 	b.open = false
@@ -153,13 +153,16 @@ func jobNext(c *call, _ memory, stack []uint64) {
 	}
 	for b.next < len(b.items) {
 		item := b.items[b.next]
-		b.next++
-		c.open(item.Ctx, &item.Task, item.Sink)
+		if b.next++; c.task == &item.Task { // between opened it, all but its sink
+			c.log, c.progress = newLogWriter(item.Sink, item.Task.Limits), progress{sink: item.Sink}
+		} else {
+			c.open(item.Ctx, &item.Task, item.Sink)
+		}
 		if err := c.overdue(); err != nil {
 			item.Result = c.ended(err)
 			continue
 		}
-		b.open, b.start = true, time.Now()
+		b.open, b.start = true, c.seen
 		stack[0] = result(abi.NextReady)
 		return
 	}

@@ -87,7 +87,7 @@ func TestBatch(t *testing.T) {
 			t.Errorf("task %d took %v", i, it.Result.Duration)
 		}
 	}
-	if n := p.engine.pool.byAge.Len(); n != 1 {
+	if n := p.engine.pool.len(); n != 1 {
 		t.Errorf("%d idle instances, want the one that ran them all", n)
 	}
 }

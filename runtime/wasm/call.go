@@ -66,8 +66,12 @@ type call struct {
 	slice      int64 // units of the slice that runs
 	sliceStart time.Time
 	worked     int // work of host functions since the clock was looked at
+	// seen is when the clock was looked at last. Looking costs as much as a short
+	// call, so what happens at one moment shares a look.
+	seen time.Time
 
-	attempt // the task at hand
+	attempt              // the task at hand
+	own     runtime.Task // where Run keeps its task
 }
 
 // An attempt is what a call keeps for one task. In a batch a call has one after
@@ -85,6 +89,7 @@ type attempt struct {
 	progress    progress
 	failure     *failure  // what the guest told by fail
 	cancelSeen  time.Time // first tick that saw the caller's context end
+	fuel        int64     // units that may still be granted
 	asked       asked
 }
 
@@ -96,21 +101,35 @@ type failure struct {
 }
 
 func newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan struct{}) *call {
-	c := &call{Context: context.Background(), slots: slots, slice: firstSlice}
-	c.open(ctx, t, sink)
+	c := new(call)
+	c.begin(ctx, t, sink, slots)
 	return c
 }
 
-// open makes t the task at hand.
+// begin makes c a call for t.
+func (c *call) begin(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan struct{}) {
+	c.Context, c.slots, c.slice = context.Background(), slots, firstSlice
+	c.seen = time.Now()
+	c.open(ctx, t, sink)
+}
+
+// look looks at the clock, the steady one alone: that is half the price.
+func (c *call) look() time.Time {
+	c.seen = c.seen.Add(time.Since(c.seen))
+	return c.seen
+}
+
+// open makes t the task at hand, at the time seen last.
 func (c *call) open(ctx context.Context, t *runtime.Task, sink runtime.Sink) {
 	c.attempt = attempt{
 		ctx:         ctx,
 		task:        t,
 		sink:        sink,
-		deadline:    monotonic(t.Deadline),
+		deadline:    monotonic(t.Deadline, c.seen),
 		outputLimit: int(orDefault(t.Limits.OutputBytes, defaultOutputBytes)),
 		log:         newLogWriter(sink, t.Limits),
 		progress:    progress{sink: sink},
+		fuel:        orDefault(t.Limits.Fuel, unlimited),
 	}
 	if d, ok := ctx.Deadline(); ok && (c.deadline.IsZero() || d.Before(c.deadline)) {
 		c.deadline = d
@@ -121,17 +140,16 @@ func (c *call) open(ctx context.Context, t *runtime.Task, sink runtime.Sink) {
 // what it holds.
 func (c *call) close() {
 	c.log.Flush(runtime.LevelInfo)
-	c.progress.flush(time.Now(), true)
+	c.progress.flush(c.seen, true)
 	c.asked.close()
 }
 
 // monotonic ties a time that came over the network to this process's steady
 // clock, so that a step of the wall clock does not end a guest.
-func monotonic(t time.Time) time.Time {
+func monotonic(t, now time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
-	now := time.Now()
 	return now.Add(t.Sub(now))
 }
 
@@ -166,15 +184,12 @@ func (c *call) endf(format string, args ...any) {
 	c.end(misuse{fmt.Sprintf(format, args...)})
 }
 
-// begin starts the first slice.
-func (c *call) begin() { c.sliceStart = time.Now() }
-
 // tick is called when a slice is used up: it lets other goroutines run, ends a
 // guest whose time is over, and returns the next slice.
 func (c *call) tick() int64 {
 	used := time.Since(c.sliceStart)
 	goruntime.Gosched()
-	now := time.Now()
+	now := c.look()
 	c.check(now)
 	c.progress.flush(now, false)
 	c.slice = nextSlice(c.slice, used)
@@ -192,7 +207,7 @@ const workBetweenLooks = 32
 func (c *call) work(bytes int) {
 	if c.worked += 1 + bytes/pageBytes; c.worked >= workBetweenLooks {
 		c.worked = 0
-		c.check(time.Now())
+		c.check(c.look())
 	}
 }
 
@@ -225,10 +240,10 @@ func (c *call) check(now time.Time) {
 	}
 }
 
-// overdue says why a guest should not even start.
+// overdue says why a guest should not even start, at the time seen last.
 func (c *call) overdue() error {
 	switch err := c.ctx.Err(); {
-	case errors.Is(err, context.DeadlineExceeded), !c.deadline.IsZero() && !time.Now().Before(c.deadline):
+	case errors.Is(err, context.DeadlineExceeded), !c.deadline.IsZero() && !c.seen.Before(c.deadline):
 		return errDeadline
 	case err != nil:
 		return errStopped
@@ -266,13 +281,13 @@ func (c *call) sleep(d time.Duration) {
 		timer.Stop()
 	}
 	err := c.acquireSlot()
+	c.sliceStart = c.look()
 	if err == nil {
 		err = c.overdue()
 	}
 	if err != nil {
 		c.end(err)
 	}
-	c.sliceStart = time.Now()
 }
 
 // pace makes a guest wait that logs faster than it may.
@@ -296,6 +311,7 @@ func (c *call) acquireSlot() error {
 		defer timer.Stop()
 		expired = timer.C
 	}
+	defer c.look()
 	select {
 	case c.slots <- struct{}{}:
 		c.hasSlot = true

@@ -116,7 +116,7 @@ func TestReactorsHaveFiles(t *testing.T) {
 			t.Errorf("with another mount: %q", got)
 		}
 	}
-	if n := waiting(e); n != 1 {
+	if n := idle(e); n != 1 {
 		t.Errorf("%d idle instances, want the one without files", n)
 	}
 }

@@ -157,11 +157,7 @@ func (c *call) needTask(name string) {
 
 func instantiateMeter(ctx context.Context, rt wazero.Runtime) error {
 	tick := api.GoFunc(func(ctx context.Context, stack []uint64) {
-		c := callFrom(ctx)
-		if int64(stack[0]) < 0 {
-			c.end(errCallDepth)
-		}
-		stack[0] = uint64(c.tick())
+		stack[0] = callFrom(ctx).refill(stack[0])
 	})
 	_, err := rt.NewHostModuleBuilder(meter.HostModule).NewFunctionBuilder().
 		WithGoFunction(tick, []api.ValueType{i64}, []api.ValueType{i64}).Export(meter.TickName).

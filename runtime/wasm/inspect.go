@@ -319,3 +319,12 @@ func oneLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	return cmp.Or(strings.TrimSpace(line), "unknown")
 }
+
+// Metered returns the form in which a module runs, for those who compare it
+// with the module itself. It imports wheelwork_meter.tick, (i64) -> i64, which
+// is given what is left of the budget, the bytes of stack in its upper half and
+// the units of fuel in its lower one, and returns a budget with new fuel.
+func Metered(code []byte) ([]byte, error) {
+	p, err := rewrite(code, meterOptions(Config{}.withDefaults()))
+	return p.Code, err
+}

@@ -58,14 +58,14 @@ func TestReuseIsAsDeclared(t *testing.T) {
 		for range 3 {
 			e.Run(context.Background(), runtime.Task{Digest: digest}, &recorder{})
 		}
-		if n := waiting(e); n != want {
+		if n := idle(e); n != want {
 			t.Errorf("reuse %q keeps %d instances, want %d", reuse, n, want)
 		}
 	}
 }
 
-// waiting is how many instances wait for a task.
-func waiting(e *Engine) int { return e.pool.byAge.Len() }
+// idle is how many instances wait for a task.
+func idle(e *Engine) int { return e.pool.len() }
 
 // TestServicesAreOfTheirTask: handles and counts of one task are not the next one's.
 func TestServicesAreOfTheirTask(t *testing.T) {

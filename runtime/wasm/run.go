@@ -29,6 +29,7 @@ const (
 	codeDeadline    = "deadline"
 	codeStopped     = "stopped"
 	codeCallDepth   = "call_depth"
+	codeFuel        = "fuel"
 	codeOutputLimit = "output_limit"
 	codeMisuse      = "host_call"
 	codeNotLoaded   = "not_loaded"
@@ -47,7 +48,11 @@ func (e *Engine) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) run
 	if refused != nil {
 		return *refused
 	}
-	c := e.newCall(ctx, &t, sink)
+	c := e.calls.Get().(*call)
+	defer e.release(c)
+	c.own = t
+	c.begin(ctx, &c.own, sink, e.slots)
+	c.services = e.cfg.Services
 	if err := c.start(); err != nil {
 		return c.ended(err)
 	}
@@ -98,6 +103,15 @@ func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) 
 		return refuse(failed(runtime.Permanent, codeBadTask, "%v", err))
 	}
 	return prepared{m, limit, index}, nil
+}
+
+// release lets a call serve another task. One that asked for services does not:
+// theirs is to keep nothing of it, and not to be found out.
+func (e *Engine) release(c *call) {
+	if asked := c.asked.calls > 0; !asked {
+		*c = call{}
+		e.calls.Put(c)
+	}
 }
 
 func (e *Engine) newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink) *call {
@@ -156,7 +170,7 @@ func (e *Engine) runCommand(c *call, m *module, limit int64) runtime.Result {
 	inst.arm(c, e.cfg.StackBytes)
 	_, err = inst.mod.ExportedFunction(abi.ExportStart).Call(c)
 	r := c.commandResult(err)
-	r.Duration = time.Since(start)
+	r.Duration = c.look().Sub(start)
 	return r
 }
 
@@ -186,7 +200,7 @@ func (e *Engine) runMounted(c *call, m *module, limit int64, index int) runtime.
 	} else {
 		r = c.statusResult(abi.Status(int32(inst.params[0])))
 	}
-	r.Duration = time.Since(start)
+	r.Duration = c.look().Sub(start)
 	return r
 }
 
@@ -241,7 +255,7 @@ func (e *Engine) runReactor(c *call, m *module, limit int64, index int) runtime.
 	inst.params[0] = uint64(index)
 	err = inst.handle.CallWithStack(c, inst.params[:])
 	status := abi.Status(int32(inst.params[0]))
-	took := time.Since(start)
+	took := c.look().Sub(start)
 	var r runtime.Result
 	if err != nil {
 		_ = inst.close(c) // its state is unknown
@@ -357,6 +371,8 @@ func (c *call) ended(cause error) runtime.Result {
 		return failed(runtime.Stopped, codeStopped, "%v", cause)
 	case errors.Is(cause, errOutputLimit):
 		return failed(runtime.Permanent, codeOutputLimit, "the output exceeds its limit of %d bytes: write less or raise the limit", c.outputLimit)
+	case errors.Is(cause, errFuel):
+		return failed(runtime.Permanent, codeFuel, "%v of %d units: do less in one task, or raise the limit", cause, c.task.Limits.Fuel)
 	case errors.Is(cause, errCallDepth):
 		return failed(runtime.Retryable, codeCallDepth, "trap: %v", cause)
 	case errors.As(cause, &bad):

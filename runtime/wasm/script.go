@@ -53,10 +53,14 @@ func inspectInterpreter(info *Info, served map[string]binary.FuncType) (ok bool)
 
 // loadScript makes a script ready: its interpreter is compiled already, or the
 // error is a *runtime.NeedsError that names it.
-func (e *Engine) loadScript(digest string, info Info, code []byte) error {
+func (e *Engine) loadScript(digest string, code []byte) error {
+	_, info, err := inspect(code)
+	if err != nil {
+		return fmt.Errorf("load module: %w", err)
+	}
 	s, err := scripts.Unpack(code)
 	if err != nil {
-		return fmt.Errorf("load script: %w", err)
+		return fmt.Errorf("load module: %w", err)
 	}
 	interpreter := e.module(s.Interpreter)
 	if interpreter == nil {
@@ -71,6 +75,18 @@ func (e *Engine) loadScript(digest string, info Info, code []byte) error {
 	defer e.mu.Unlock()
 	e.modules[digest] = m
 	return nil
+}
+
+// scriptsOf are the digests of the loaded scripts that an interpreter runs.
+func (e *Engine) scriptsOf(interpreter string) (digests []string) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	for digest, m := range e.modules {
+		if m.script != nil && m.script.Interpreter == interpreter {
+			digests = append(digests, digest)
+		}
+	}
+	return digests
 }
 
 // scriptError is what is wrong with a script that its interpreter cannot begin

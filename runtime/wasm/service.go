@@ -82,16 +82,15 @@ func (c *call) ask(name string, f func(ctx context.Context, s runtime.Services) 
 	if c.asked.calls++; c.asked.calls > orDefault(c.task.Limits.Calls, defaultCalls) {
 		return abi.ErrnoQuota
 	}
-	c.progress.flush(time.Now(), false)
+	c.progress.flush(c.look(), false)
 	ctx := c.context()
 	c.releaseSlot()
 	err := guarded(func() error { return f(ctx, c.services) })
 	if err := c.acquireSlot(); err != nil {
 		c.end(err)
 	}
-	now := time.Now()
-	c.check(now)
-	c.sliceStart = now
+	c.sliceStart = c.look()
+	c.check(c.seen)
 	var broken serviceError
 	if errors.As(err, &broken) {
 		c.end(broken)
