@@ -318,6 +318,29 @@ func TestDrainGivesBackWhatHasNotBegun(t *testing.T) {
 	})
 }
 
+// One text that does not encode must not end the stream: it would come again on the next one, and so for ever.
+func TestTextsThatAreNotUTF8(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.engine.run = func(_ context.Context, _ runtime.Task, s runtime.Sink) runtime.Result {
+			s.Progress(1, 2, "p\xff")
+			return runtime.Result{Outcome: runtime.Permanent, Error: "e\xff", Code: "c\xff", Trace: "t\xff"}
+		}
+		stop := b.start(nil)
+		<-b.server.hello
+		b.server.down <- &apiv1.WorkDown{Tasks: []*apiv1.Task{aTask(1)}}
+		r := b.server.results().Results[0]
+		if r.Error != "e\uFFFD" || r.Code != "c\uFFFD" || r.Trace != "t\uFFFD" {
+			t.Errorf("result: %v", r)
+		}
+		select {
+		case <-b.server.hello:
+			t.Error("the stream broke")
+		default:
+		}
+		stop()
+	})
+}
+
 func TestModuleWithOtherBytesIsNotRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.server.code = []byte("other")

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,85 +15,24 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/host/session"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-const (
-	// A worker takes several tasks at once while handlers are this quick: waking
-	// it for each costs more than the handler.
-	quick     = 100 * time.Microsecond
-	quickTake = 16
-)
-
-// work runs tasks until the host is drained.
-func (h *Host) work(ctx context.Context) {
-	var batch []*task
-	for {
-		if batch = h.next(batch[:0]); len(batch) == 0 {
-			return
-		}
-		for _, t := range batch {
-			h.execute(ctx, t)
-		}
-	}
-}
-
-// next waits for tasks and marks them running.
-func (h *Host) next(batch []*task) []*task {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for len(h.queue) == 0 && !h.closed {
-		h.ready.Wait()
-	}
-	n := 1
-	if h.mean > 0 && h.mean < quick {
-		// Leave a share to the workers that are idle.
-		n = min(quickTake, max(len(h.queue)/h.cfg.Slots, 1))
-	}
-	n = min(n, len(h.queue))
-	batch = append(batch, h.queue[:n]...)
-	if h.queue = h.queue[n:]; len(h.queue) == 0 {
-		h.queue = nil
-	}
-	for _, t := range batch {
-		t.state = running
-	}
-	return batch
-}
-
 // execute runs one task to its result.
-func (h *Host) execute(ctx context.Context, t *task) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	h.mu.Lock()
-	if t.state != running { // stopped while it stood in a worker's batch
-		h.mu.Unlock()
-		return
-	}
-	m := t.msg
-	t.cancel = cancel
-	h.mu.Unlock()
-
-	start := time.Now()
-	ctx, span := h.span(ctx, m)
-	res := h.runTask(ctx, m)
+func (h *Host) execute(ctx context.Context, a *session.Attempt) *apiv1.TaskResult {
+	ctx, span := h.span(ctx, a.Task)
+	res := h.runTask(ctx, a)
 	if res.Outcome != runtime.Succeeded {
 		span.SetStatus(codes.Error, res.Error)
 	}
 	span.End()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	took := min(res.Duration, time.Second) // one long task says little of the others
-	if h.mean == 0 {
-		h.mean = took
-	}
-	h.mean += (took - h.mean) / 16
-	h.settleLocked(t, &apiv1.TaskResult{
+	return &apiv1.TaskResult{
 		Outcome: apiv1.Outcome(res.Outcome), Output: res.Output, Error: res.Error, Code: res.Code, Trace: res.Trace,
-		StartedMs: start.UnixMilli(), DurationUs: res.Duration.Microseconds(), RetryAfterMs: res.RetryAfter.Milliseconds(),
-	})
+		DurationUs: res.Duration.Microseconds(), RetryAfterMs: res.RetryAfter.Milliseconds(),
+	}
 }
 
 // span begins the span of an attempt in the trace that the run came with, and
@@ -114,31 +54,44 @@ func (h *Host) span(ctx context.Context, m *apiv1.Task) (context.Context, trace.
 	return ctx, span
 }
 
-func (h *Host) runTask(ctx context.Context, m *apiv1.Task) runtime.Result {
+func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
+	m := a.Task
+	if m.Module == "" && job.IsExecutor(m.Handler) {
+		return h.runOther(ctx, a)
+	}
 	if err := h.load(ctx, m.Digest); err != nil {
 		if ctx.Err() != nil {
 			return runtime.Result{Outcome: runtime.Stopped, Error: "cancelled while its module was loaded", Code: "cancelled"}
 		}
-		return runtime.Result{Outcome: runtime.HostError, Error: fmt.Sprintf("module %s: %v", m.Module, err), Code: "module"}
+		return runtime.Result{Outcome: runtime.HostError, Error: fmt.Sprintf("module %s: %v", cmp.Or(m.Module, "of "+m.Handler), err), Code: "module"}
 	}
+	t := taskOf(m)
+	if name, _, err := job.ParseModule(m.Module); err == nil {
+		t.Module = name
+	}
+	return h.cfg.Engine.Run(ctx, t, sink{a})
+}
+
+// taskOf is a task in the words of executors.
+func taskOf(m *apiv1.Task) runtime.Task {
 	t := runtime.Task{
 		RunID: job.RunID(m.Run).String(), App: m.App, Job: m.Job, Attempt: int(m.Attempt), MaxAttempt: int(m.MaxAttempts),
 		PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers, Part: int(m.Part), Parts: int(m.Parts), Module: m.Module, Digest: m.Digest, Handler: m.Handler,
 		Input: m.Input, Args: m.Args, Env: m.Env, TraceParent: m.TraceParent,
 	}
-	if name, _, err := job.ParseModule(m.Module); err == nil {
-		t.Module = name
-	}
 	if m.TimeoutMs > 0 {
 		t.Deadline = time.Now().Add(time.Duration(m.TimeoutMs) * time.Millisecond)
 	}
-	return h.cfg.Engine.Run(ctx, t, &sink{h: h, task: m})
+	return t
 }
 
 // load makes a module ready: from the cache, or from the server.
 func (h *Host) load(ctx context.Context, digest string) error {
 	if h.cfg.Engine.Loaded(digest) {
 		return nil
+	}
+	if digest == "" {
+		return errors.New("the handler is in no module, and this host runs modules alone")
 	}
 	return h.fetch.do(ctx, digest, func(ctx context.Context) error {
 		code, err := h.cfg.Modules.Get(digest)
@@ -164,9 +117,7 @@ func (h *Host) load(ctx context.Context, digest string) error {
 }
 
 func (h *Host) download(ctx context.Context, digest string) ([]byte, error) {
-	h.mu.Lock()
-	client := h.client
-	h.mu.Unlock()
+	client := h.client()
 	if client == nil {
 		return nil, errors.New("no server is connected to fetch it from")
 	}
@@ -194,16 +145,11 @@ func (h *Host) download(ctx context.Context, digest string) ([]byte, error) {
 }
 
 // sink takes what a handler says.
-type sink struct {
-	h    *Host
-	task *apiv1.Task
-}
+type sink struct{ a *session.Attempt }
 
-func (s *sink) Log(level runtime.Level, line []byte) { s.h.out.log(s.task, level, line) }
+func (s sink) Log(level runtime.Level, line []byte) { s.a.Log(int32(level), line) }
 
-func (s *sink) Progress(done, total int64, message string) {
-	s.h.out.progress(s.task, done, total, message)
-}
+func (s sink) Progress(done, total int64, message string) { s.a.Progress(done, total, message) }
 
 // singleflight lets one caller do what several want. A caller whose context
 // ends stops waiting; the work goes on for the others.

@@ -47,7 +47,7 @@ func TestMetAndCompletes(t *testing.T) {
 			}}}}, nil)
 		}
 		put(c.jobs)
-		j := s.Jobs["down"]
+		j := s.Jobs.Get("down")
 		var got string
 		for i := range len(c.ends) {
 			up := c.ends[i : i+1]
@@ -89,7 +89,7 @@ func TestMetSurvivesAChange(t *testing.T) {
 		t.Errorf("effects of a, a again, and b: %d, %d, %d", a, again, b)
 	}
 	put("b", "c")
-	if j := s.Jobs["down"]; j.Met("a") || !j.Met("b") || j.Met("c") || !j.Completes("c") {
+	if j := s.Jobs.Get("down"); j.Met("a") || !j.Met("b") || j.Met("c") || !j.Completes("c") {
 		t.Errorf("after a is no longer upstream: met %q", j.Stats().met)
 	}
 	if n := len(s.Apply(&apiv1.Record{Kind: &apiv1.Record_Met{Met: &apiv1.Met{Job: "gone", Upstream: "a"}}}, nil)); n != 0 {
@@ -106,7 +106,7 @@ func TestOtherRunsLeaveMetAlone(t *testing.T) {
 	s.Apply(&apiv1.Record{Kind: &apiv1.Record_Met{Met: &apiv1.Met{Job: "down", Upstream: "a"}}}, nil)
 	id := RunID{1}
 	s.Apply(&apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: "down"}}}, nil)
-	if j := s.Jobs["down"]; !j.Met("a") || !j.Completes("b") || j.Completes("a") {
+	if j := s.Jobs.Get("down"); !j.Met("a") || !j.Completes("b") || j.Completes("a") {
 		t.Errorf("met %q", j.Stats().met)
 	}
 }

@@ -46,6 +46,7 @@ type Policy struct {
 	Workflow  bool   // its nodes run, and it does not
 	Routing   string // the apiv1.Routing as bytes; "": none
 	Route     *Route // of Routing; nil: any host
+	Needs     string // what a host must have said that it runs, as [NeedsOf] says it
 }
 
 // Overlap says what happens to a run that is due while others of its job are live.
@@ -87,6 +88,7 @@ func PolicyOf(d *apiv1.Job) Policy {
 	p.Overlap, p.Limited = overlaps[d.GetOverlap().GetPolicy()], d.GetOverlap().GetLimit()
 	p.Rate, p.RatePer = RateOf(d.GetRate())
 	p.Broadcast, p.Shards = d.GetFanout().GetMode() == "broadcast", d.GetFanout().GetShards()
+	p.Needs = NeedsOf(d.GetHandler())
 	if d.GetRouting() != nil {
 		p.Routing = string(encodeRouting(d.Routing))
 	}

@@ -33,6 +33,7 @@ type Candidate struct {
 	Running   int32   // tasks that it was sent and that have not ended, those in its queue included
 	CPU       float64 // the share of its processors that it uses, 0 to 1; 0 before its first report
 	Memory    uint64  // bytes; 0 before its first report
+	Lacks     string  // what the run needs and the host did not say that it runs, for people; "": nothing
 	OfJob     int32   // runs of the job among Running; looked at only if [Route.MaxHosts] is not 0
 }
 
@@ -195,6 +196,7 @@ const (
 	isOffline
 	isDraining
 	isForeign
+	isUnfit
 	isUndesignated
 	isMislabelled
 	isAnother
@@ -214,6 +216,8 @@ func (r *Route) lasting(c *Candidate) (b bar, label int) {
 		return isDraining, 0
 	case !c.Serves:
 		return isForeign, 0
+	case c.Lacks != "":
+		return isUnfit, 0
 	case r == nil:
 		return unbarred, 0
 	case len(r.hosts) > 0 && !r.designates(c):
@@ -279,6 +283,8 @@ func (r *Route) Why(app string, c *Candidate, hostsOfJob int32) string {
 		return "is draining"
 	case isForeign:
 		return "does not serve app " + app
+	case isUnfit:
+		return "does not run " + c.Lacks
 	case isUndesignated:
 		return "is not one of the designated hosts"
 	case isMislabelled:

@@ -19,7 +19,7 @@ import (
 // Row returns the definition as the store keeps it.
 func (j *Job) Row() *apiv1.JobRow {
 	return &apiv1.JobRow{
-		Shape: []byte(j.shape.text), Own: []byte(j.own), Revision: j.Revision, Etag: j.etag[:], NextMs: j.NextMs, Planned: j.Planned,
+		Shape: []byte(j.shape.text), Own: []byte(j.own), Revision: j.Revision(), Etag: j.etag[:], NextMs: j.NextMs, Planned: j.Planned,
 	}
 }
 
@@ -46,9 +46,9 @@ func (s *Slot) LoadJob(name string, row *apiv1.JobRow) error {
 	if err != nil {
 		return err
 	}
-	j := &Job{Name: name, Revision: row.Revision, NextMs: row.NextMs, Planned: row.Planned, Policy: s.policyOf(sp), spec: sp, slot: s}
+	j := &Job{Name: name, revision: uint32(row.Revision), NextMs: row.NextMs, Planned: row.Planned, Policy: s.policyOf(sp), spec: sp, slot: s}
 	copy(j.etag[:], row.Etag)
-	s.Jobs[j.Name] = j
+	s.Jobs.put(j)
 	return nil
 }
 
@@ -111,7 +111,7 @@ func (r *Run) Row() *apiv1.RunRow {
 	}
 	if r.State.Terminal() {
 		if !r.HasInput {
-			row.Input = r.input()
+			row.Input = []byte(r.input())
 		}
 	} else {
 		row.Definition = r.bytes()
@@ -152,7 +152,7 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 	case len(row.Nodes) > 0:
 		r.Nodes = &Nodes{Kept: row.Nodes}
 	}
-	if r.owner = s.Jobs[r.Job]; r.owner == nil || r.owner.born() != born(d) {
+	if r.owner = s.Jobs.Get(r.Job); r.owner == nil || r.owner.born() != born(d) {
 		r.owner = &Job{Name: r.Job, Policy: r.Policy, spec: r.spec} // deleted while the run is live
 	}
 	s.add(r)

@@ -23,18 +23,18 @@ const ModuleSlot uint8 = 0
 // Job is a definition and what its schedule came to. There may be a million,
 // most of them asleep: what only some need is in its stats.
 type Job struct {
-	Name     string
-	Revision int64
-	NextMs   int64 // the next planned time that is not armed yet; 0: none
-	Planned  int64 // planned times of the schedule so far, those that did not run included
-	Policy   *Policy
+	Name    string
+	NextMs  int64 // the next planned time that is not armed yet; 0: none
+	Planned int64 // planned times of the schedule so far, those that did not run included
+	Policy  *Policy
 
 	spec
 	etag  etag
 	slot  *Slot
 	stats *Stats // nil: as noStats
 
-	deleted bool
+	revision uint32
+	deleted  bool
 
 	// Mark is for the owner of the slot. The fold does not look at it.
 	Mark uint8
@@ -96,6 +96,9 @@ func (j *Job) Labels() map[string]string { return j.shape.Labels }
 
 // Misfire is the misfire policy of the job.
 func (j *Job) Misfire() Misfire { return j.shape.Misfire }
+
+// Revision counts the changes of the definition.
+func (j *Job) Revision() int64 { return int64(j.revision) }
 
 // Etag returns the fingerprint of what the job's owner decided.
 func (j *Job) Etag() string { return j.etag.String() }
@@ -172,7 +175,7 @@ func (j *Job) Current() bool { return j.slot != nil && !j.deleted }
 // Definition decodes the definition. The caller owns it.
 func (j *Job) Definition() *apiv1.Job {
 	d := j.decode(j.slot.App, j.Name)
-	d.Revision, d.Etag = j.Revision, j.Etag()
+	d.Revision, d.Etag = j.Revision(), j.Etag()
 	return d
 }
 
@@ -288,7 +291,7 @@ func (r *Run) Shared() *apiv1.Job { return r.slot.shared(r.Job, r.spec) }
 func (j *Job) Shared() *apiv1.Job { return j.slot.shared(j.Name, j.spec) }
 
 // Schedule returns the schedule of the job as bytes of an apiv1.Schedule.
-func (j *Job) Schedule() []byte { return j.schedule() }
+func (j *Job) Schedule() string { return j.schedule() }
 
 // maxDecoded bounds the definitions that a slot keeps decoded: those of the
 // jobs that run now, not of all there are.
@@ -343,7 +346,7 @@ type key struct {
 type Slot struct {
 	App     string
 	Index   uint8
-	Jobs    map[string]*Job
+	Jobs    Jobs
 	Runs    map[RunID]*Run           // live runs
 	Modules map[string]*apiv1.Module // by name@version; only in ModuleSlot
 	// Settings bound the app; nil: nothing does. Only in ModuleSlot. They are not written to.
@@ -367,7 +370,6 @@ type Slot struct {
 func NewSlot(app string, index uint8) *Slot {
 	return &Slot{
 		App: app, Index: index,
-		Jobs:      map[string]*Job{},
 		Runs:      map[RunID]*Run{},
 		Modules:   map[string]*apiv1.Module{},
 		Calendars: map[string]*apiv1.Calendar{},
@@ -493,7 +495,7 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 	case *apiv1.Record_Advanced:
 		fx = s.advance(k.Advanced, rec.AtMs, fx)
 	case *apiv1.Record_Met:
-		if j := s.Jobs[k.Met.GetJob()]; j != nil && !j.Met(k.Met.Upstream) {
+		if j := s.Jobs.Get(k.Met.GetJob()); j != nil && !j.Met(k.Met.Upstream) {
 			st := j.change()
 			st.met = append(st.met, k.Met.Upstream)
 			fx = append(fx, Effect{Change: JobMoved, Job: j})
@@ -531,13 +533,13 @@ func (s *Slot) Accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 }
 
 func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
-	j := s.Jobs[p.Job.Name]
+	j := s.Jobs.Get(p.Job.Name)
 	if j == nil {
 		j = &Job{Name: strings.Clone(p.Job.Name), slot: s}
-		s.Jobs[j.Name] = j
+		s.Jobs.put(j)
 	}
 	planned := p.NextMs > 0 && p.NextMs != j.NextMs
-	j.spec, j.Revision, j.etag, j.NextMs = s.spec(p.Job), p.Job.Revision, parseEtag(p.Job.Etag), p.NextMs
+	j.spec, j.revision, j.etag, j.NextMs = s.spec(p.Job), uint32(p.Job.Revision), parseEtag(p.Job.Etag), p.NextMs
 	j.Policy = s.policyOf(j.spec)
 	if st := j.stats; st != nil {
 		st.met = slices.DeleteFunc(st.met, func(up string) bool { return !slices.Contains(p.Job.GetDependency().GetJobs(), up) })
@@ -553,7 +555,7 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	}
 	for _, r := range j.Stats().armed { // what is armed runs with the new definition
 		if r.PlannedMs > atMs {
-			r.spec, r.Policy, r.Revision = j.spec, j.Policy, j.Revision
+			r.spec, r.Policy, r.Revision = j.spec, j.Policy, j.Revision()
 			fx = append(fx, Effect{Change: RunChanged, Run: r, Job: j})
 		}
 	}
@@ -626,18 +628,18 @@ func (s *Slot) revoke(j *Job, atMs int64, fx []Effect) []Effect {
 }
 
 func (s *Slot) deleteJob(name string, atMs int64, fx []Effect) []Effect {
-	j := s.Jobs[name]
+	j := s.Jobs.Get(name)
 	if j == nil {
 		return fx
 	}
 	fx = s.revoke(j, atMs, fx)
-	delete(s.Jobs, name)
+	s.Jobs.remove(name)
 	j.deleted = true
 	return append(fx, Effect{Change: JobDeleted, Job: j})
 }
 
 func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
-	j := s.Jobs[a.Job]
+	j := s.Jobs.Get(a.Job)
 	if j == nil {
 		return fx
 	}
@@ -653,21 +655,21 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 	}
 	r := &Run{
 		ID: id, App: s.App, Job: j.Name, State: Armed, Trigger: BySchedule, Policy: j.Policy,
-		PlannedMs: a.PlannedMs, AcceptedMs: atMs, TraceParent: a.TraceParent, Revision: j.Revision, Covers: a.Covers, owner: j, slot: s, spec: j.spec,
+		PlannedMs: a.PlannedMs, AcceptedMs: atMs, TraceParent: a.TraceParent, Revision: j.Revision(), Covers: a.Covers, owner: j, slot: s, spec: j.spec,
 	}
 	s.add(r)
 	return append(fx, Effect{Change: RunArmed, Run: r, Job: j})
 }
 
 func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
-	j := s.Jobs[a.Job]
+	j := s.Jobs.Get(a.Job)
 	if j == nil || s.Runs[runID(a.Run)] != nil {
 		return fx
 	}
 	r := &Run{
 		ID: runID(a.Run), App: s.App, Job: j.Name, State: Queued, Trigger: ByHand, Policy: j.Policy,
 		PlannedMs: runID(a.Run).Planned().UnixMilli(), AcceptedMs: atMs,
-		HasInput: a.HasInput, Input: a.Input, TraceParent: a.TraceParent, Revision: j.Revision,
+		HasInput: a.HasInput, Input: a.Input, TraceParent: a.TraceParent, Revision: j.Revision(),
 		Cause: runID(a.Cause), owner: j, slot: s, spec: j.spec,
 	}
 	if a.Trigger != "" {
@@ -901,7 +903,7 @@ func (s *Slot) endPart(part *Run, jobNextMs, atMs int64, fx []Effect) []Effect {
 
 // pass keeps one terminal run for planned times that do not run.
 func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
-	j := s.Jobs[p.Job]
+	j := s.Jobs.Get(p.Job)
 	if j == nil || !State(p.State).Terminal() {
 		return fx
 	}
@@ -912,7 +914,7 @@ func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
 		ID: NewRunID(s.App, p.Job, time.UnixMilli(p.FirstMs), p.State), App: s.App, Job: j.Name,
 		State: State(p.State), Trigger: BySchedule, Policy: j.Policy,
 		PlannedMs: p.FirstMs, AcceptedMs: atMs, FinishedMs: atMs, Covers: p.Count - 1, Error: p.Error, Code: p.Code,
-		Revision: j.Revision, owner: j, slot: s, spec: j.spec,
+		Revision: j.Revision(), owner: j, slot: s, spec: j.spec,
 	}
 	j.count(r, atMs)
 	fx = append(fx, Effect{Change: JobMoved, Job: j})

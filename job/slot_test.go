@@ -30,8 +30,8 @@ func (h *history) next() *apiv1.Record {
 	switch rapid.IntRange(0, 14).Draw(h.t, "kind") {
 	case 0:
 		d := &apiv1.Job{App: "app", Name: name, Handler: &apiv1.Handler{Module: "m@1", Name: "main"}, Retry: &apiv1.Retry{Max: 2}, Revision: 1}
-		if j := h.s.Jobs[name]; j != nil {
-			d.Revision, d.CreatedAt = j.Revision+1, j.Definition().CreatedAt
+		if j := h.s.Jobs.Get(name); j != nil {
+			d.Revision, d.CreatedAt = j.Revision()+1, j.Definition().CreatedAt
 		} else {
 			h.n++
 			d.CreatedAt = timestamppb.New(time.Unix(int64(h.n), 0))
@@ -221,7 +221,7 @@ func check(t *rapid.T, s *Slot) {
 			t.Fatalf("%d runs are %s, %d are counted", counts[state], state, n)
 		}
 	}
-	for _, j := range s.Jobs {
+	for j := range s.Jobs.All() {
 		if j.Stats().Live != live[j] {
 			t.Fatalf("job %s has %d live runs, %d are counted", j.Name, live[j], j.Stats().Live)
 		}
@@ -233,11 +233,11 @@ func check(t *rapid.T, s *Slot) {
 
 func reload(t *rapid.T, s *Slot) *Slot {
 	out := NewSlot(s.App, s.Index)
-	for _, j := range s.Jobs {
+	for j := range s.Jobs.All() {
 		if err := out.LoadJob(j.Name, j.Row()); err != nil {
 			t.Fatal(err)
 		}
-		out.Jobs[j.Name].LoadStats(j.StatsRow())
+		out.Jobs.Get(j.Name).LoadStats(j.StatsRow())
 	}
 	for _, r := range s.Runs {
 		if err := out.LoadRun(r.Row()); err != nil {
@@ -252,18 +252,19 @@ func reload(t *rapid.T, s *Slot) *Slot {
 }
 
 func same(t *rapid.T, what string, want, got *Slot) {
-	if len(want.Jobs) != len(got.Jobs) || len(want.Runs) != len(got.Runs) {
-		t.Fatalf("%s: %d jobs and %d runs, want %d and %d", what, len(got.Jobs), len(got.Runs), len(want.Jobs), len(want.Runs))
+	if want.Jobs.Len() != got.Jobs.Len() || len(want.Runs) != len(got.Runs) {
+		t.Fatalf("%s: %d jobs and %d runs, want %d and %d", what, got.Jobs.Len(), len(got.Runs), want.Jobs.Len(), len(want.Runs))
 	}
 	if !slices.Equal(want.ring, got.ring) {
 		t.Fatalf("%s: the keys are %v, want %v", what, got.ring, want.ring)
 	}
-	for name, j := range want.Jobs {
-		if !proto.Equal(j.StatsRow(), got.Jobs[name].StatsRow()) {
-			t.Fatalf("%s: the stats of job %s are\n%v, want\n%v", what, name, got.Jobs[name].StatsRow(), j.StatsRow())
+	for j := range want.Jobs.All() {
+		name := j.Name
+		if !proto.Equal(j.StatsRow(), got.Jobs.Get(name).StatsRow()) {
+			t.Fatalf("%s: the stats of job %s are\n%v, want\n%v", what, name, got.Jobs.Get(name).StatsRow(), j.StatsRow())
 		}
-		if !proto.Equal(j.Row(), got.Jobs[name].Row()) {
-			t.Fatalf("%s: job %s is\n%v, want\n%v", what, name, got.Jobs[name].Row(), j.Row())
+		if !proto.Equal(j.Row(), got.Jobs.Get(name).Row()) {
+			t.Fatalf("%s: job %s is\n%v, want\n%v", what, name, got.Jobs.Get(name).Row(), j.Row())
 		}
 	}
 	for id, r := range want.Runs {
@@ -359,7 +360,7 @@ func FuzzApply(f *testing.F) {
 func put(s *Slot, d *apiv1.Job, p *apiv1.JobPut) *Job {
 	d.App, p.Job = s.App, d
 	s.Apply(&apiv1.Record{AtMs: 0, Kind: &apiv1.Record_JobPut{JobPut: p}}, nil)
-	return s.Jobs[d.Name]
+	return s.Jobs.Get(d.Name)
 }
 
 // changes lists what effects report of runs.
@@ -701,7 +702,7 @@ func TestCalendarsOfASlot(t *testing.T) {
 	fx := s.Apply(&apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{
 		Name: "a", Schedule: &apiv1.Schedule{Include: []string{"i"}, Exclude: []string{"c"}},
 	}}}}, nil)
-	if fx[0].Change != JobDepends || !slices.Equal(s.Jobs["a"].Calendars(), []string{"i", "c"}) {
-		t.Errorf("the calendars of a job: %v, effects %v", s.Jobs["a"].Calendars(), fx)
+	if fx[0].Change != JobDepends || !slices.Equal(s.Jobs.Get("a").Calendars(), []string{"i", "c"}) {
+		t.Errorf("the calendars of a job: %v, effects %v", s.Jobs.Get("a").Calendars(), fx)
 	}
 }

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // A spec is a definition in the least memory. A million jobs are a million
@@ -129,78 +131,79 @@ func (s *Slot) policyOf(sp spec) *Policy {
 
 // timing says of the schedule whether it is a delay, and whether it names calendars.
 func (sp spec) timing() (delay, calendars bool) {
-	each(sp.schedule(), func(n protowire.Number, _ []byte) {
+	for b := sp.schedule(); b != ""; {
+		var n uint64
+		n, _, b = cut(b)
 		delay = delay || n == scheduleDelay
 		calendars = calendars || n == scheduleInclude || n == scheduleExclude
-	})
+	}
 	return delay, calendars
 }
 
 // schedule returns the bytes of the apiv1.Schedule; empty when there is none.
-func (sp spec) schedule() []byte { return field([]byte(sp.own), fieldSchedule) }
+func (sp spec) schedule() string { return field(sp.own, fieldSchedule) }
 
 // input returns the input of the definition.
-func (sp spec) input() []byte {
-	own := []byte(sp.own)
-	if b := field(own, fieldInputBytes); len(b) > 0 {
+func (sp spec) input() string {
+	if b := field(sp.own, fieldInputBytes); b != "" {
 		return b
 	}
-	return field(own, fieldInput)
+	return field(sp.own, fieldInput)
 }
 
 // born is when the job was created, in Unix ns.
 func (sp spec) born() int64 {
-	var sec, ns uint64
-	for b := field([]byte(sp.own), fieldCreatedAt); len(b) > 0; {
-		n, kind, size := protowire.ConsumeTag(b)
-		if size < 0 || kind != protowire.VarintType {
-			break
-		}
-		v, more := protowire.ConsumeVarint(b[size:])
-		if more < 0 {
-			break
-		}
-		switch b = b[size+more:]; n {
-		case 1:
-			sec = v
-		case 2:
-			ns = v
-		}
+	t := &timestamppb.Timestamp{}
+	if err := proto.Unmarshal([]byte(field(sp.own, fieldCreatedAt)), t); err != nil {
+		panic("job: a time that this process encoded does not decode: " + err.Error())
 	}
-	return int64(sec)*1e9 + int64(ns)
+	return t.AsTime().UnixNano()
 }
 
-// each calls f for the fields of a message that have a length. What is behind
-// something malformed is not looked at; our own bytes are not malformed.
-func each(b []byte, f func(n protowire.Number, v []byte)) {
-	for len(b) > 0 {
-		n, kind, size := protowire.ConsumeTag(b)
-		if size < 0 {
-			return
+// cut cuts the first field off a message. v is its value if it has a length. What
+// is behind something malformed is nothing; our own bytes are not malformed.
+func cut(b string) (number uint64, v, rest string) {
+	tag, b := cutVarint(b)
+	var size uint64
+	switch protowire.Type(tag & 7) {
+	case protowire.VarintType:
+		_, b = cutVarint(b)
+		return tag >> 3, "", b
+	case protowire.Fixed64Type:
+		size = 8
+	case protowire.Fixed32Type:
+		size = 4
+	case protowire.BytesType:
+		if size, b = cutVarint(b); size <= uint64(len(b)) {
+			return tag >> 3, b[:size], b[size:]
 		}
-		b = b[size:]
-		if kind != protowire.BytesType {
-			if size = protowire.ConsumeFieldValue(n, kind, b); size < 0 {
-				return
-			}
-			b = b[size:]
-			continue
-		}
-		v, size := protowire.ConsumeBytes(b)
-		if size < 0 {
-			return
-		}
-		f(n, v)
-		b = b[size:]
 	}
+	if size == 0 || size > uint64(len(b)) {
+		return 0, "", ""
+	}
+	return tag >> 3, "", b[size:]
 }
 
-func field(b []byte, want protowire.Number) (found []byte) {
-	each(b, func(n protowire.Number, v []byte) {
+// cutVarint is protowire.ConsumeVarint for a string.
+func cutVarint(b string) (v uint64, rest string) {
+	for i := range min(len(b), binary.MaxVarintLen64) {
+		v |= uint64(b[i]&0x7f) << (7 * i)
+		if b[i] < 0x80 {
+			return v, b[i+1:]
+		}
+	}
+	return 0, ""
+}
+
+// field returns the value of a field that has a length: the last one counts.
+func field(b string, want uint64) (found string) {
+	for b != "" {
+		n, v, rest := cut(b)
 		if n == want {
 			found = v
 		}
-	})
+		b = rest
+	}
 	return found
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -67,18 +68,18 @@ func TestSpecKeepsEveryField(t *testing.T) {
 	if !proto.Equal(d, before) {
 		t.Errorf("applying a record changed it: %v, want %v", d, before)
 	}
-	if got := s.Jobs["j"].Definition(); !proto.Equal(got, before) {
+	if got := s.Jobs.Get("j").Definition(); !proto.Equal(got, before) {
 		t.Errorf("the definition is\n%v, want\n%v", got, before)
 	}
 	again := NewSlot("a", 0)
-	if err := again.LoadJob("j", s.Jobs["j"].Row()); err != nil {
+	if err := again.LoadJob("j", s.Jobs.Get("j").Row()); err != nil {
 		t.Fatal(err)
 	}
-	if got := again.Jobs["j"].Definition(); !proto.Equal(got, before) {
+	if got := again.Jobs.Get("j").Definition(); !proto.Equal(got, before) {
 		t.Errorf("after a restart it is\n%v, want\n%v", got, before)
 	}
-	if *again.Jobs["j"].Policy != *s.Jobs["j"].Policy && again.Jobs["j"].Policy.Routing != s.Jobs["j"].Policy.Routing {
-		t.Errorf("after a restart the policy is %+v, want %+v", again.Jobs["j"].Policy, s.Jobs["j"].Policy)
+	if *again.Jobs.Get("j").Policy != *s.Jobs.Get("j").Policy && again.Jobs.Get("j").Policy.Routing != s.Jobs.Get("j").Policy.Routing {
+		t.Errorf("after a restart the policy is %+v, want %+v", again.Jobs.Get("j").Policy, s.Jobs.Get("j").Policy)
 	}
 }
 
@@ -87,7 +88,7 @@ func TestSpecsShareShapes(t *testing.T) {
 	put := func(d *apiv1.Job) *Job {
 		d.Handler = &apiv1.Handler{Module: "m@1"}
 		s.Apply(&apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: d}}}, nil)
-		return s.Jobs[d.Name]
+		return s.Jobs.Get(d.Name)
 	}
 	a := put(&apiv1.Job{Name: "a", Input: "one", Schedule: &apiv1.Schedule{Every: "1m"}})
 	b := put(&apiv1.Job{Name: "b", InputBytes: []byte{0xff}, Schedule: &apiv1.Schedule{Delay: "1m"}, Description: "text"})
@@ -109,7 +110,7 @@ func TestSpecsShareShapes(t *testing.T) {
 	if err := s2.LoadJob("a", &apiv1.JobRow{Definition: old}); err != nil {
 		t.Fatal(err)
 	}
-	if j := s2.Jobs["a"]; j.Revision != 7 || j.Etag() != "0123456789abcdef" || string(j.input()) != "old" {
+	if j := s2.Jobs.Get("a"); j.Revision() != 7 || j.Etag() != "0123456789abcdef" || string(j.input()) != "old" {
 		t.Errorf("from an old store: %+v", j)
 	}
 }
@@ -136,17 +137,17 @@ func TestRecount(t *testing.T) {
 	for i, state := range states {
 		end(i, state)
 	}
-	want := s.Jobs["j"].StatsRow()
+	want := s.Jobs.Get("j").StatsRow()
 	for written := range states { // so many were counted when the stats were written last
 		again := NewSlot("a", 0)
 		put(again, time.UnixMilli(50))
-		j := again.Jobs["j"]
+		j := again.Jobs.Get("j")
 		for _, row := range ended[:written] {
 			j.Recount(row)
 		}
 		restarted := NewSlot("a", 0)
 		put(restarted, time.UnixMilli(50))
-		k := restarted.Jobs["j"]
+		k := restarted.Jobs.Get("j")
 		k.LoadStats(j.StatsRow())
 		for i, row := range ended { // of which the history has all, and may have told some before
 			if counted := k.Recount(row); counted != (i >= written) {
@@ -159,7 +160,34 @@ func TestRecount(t *testing.T) {
 	}
 	later := NewSlot("a", 0)
 	put(later, time.UnixMilli(200)) // deleted and created again since
-	if later.Jobs["j"].Recount(ended[5]) {
+	if later.Jobs.Get("j").Recount(ended[5]) {
 		t.Error("a run of an earlier job of that name was counted")
 	}
+}
+
+func FuzzCut(f *testing.F) {
+	d := &apiv1.Job{}
+	n := int64(0)
+	fill(d.ProtoReflect(), &n)
+	f.Add(string(encode(d)))
+	f.Add("\x0a\xff")
+	f.Add("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+	f.Fuzz(func(t *testing.T, s string) {
+		for b := s; b != ""; { // ends, and finds what protowire finds
+			number, kind, size := protowire.ConsumeTag([]byte(b))
+			n, v, rest := cut(b)
+			if len(rest) >= len(b) {
+				t.Fatalf("%q does not get shorter: %q", b, rest)
+			}
+			if size < 0 {
+				return
+			}
+			if kind == protowire.BytesType {
+				if want, m := protowire.ConsumeBytes([]byte(b)[size:]); m >= 0 && (n != uint64(number) || v != string(want) || len(rest) != len(b)-size-m) {
+					t.Fatalf("%q: field %d with %q, want %d with %q", b, n, v, number, want)
+				}
+			}
+			b = rest
+		}
+	})
 }

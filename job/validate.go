@@ -79,14 +79,11 @@ func checkHandler(d *apiv1.Job) error {
 	if d.Workflow != nil {
 		return checkWorkflow(d)
 	}
-	if d.GetHandler().GetModule() == "" {
-		return fmt.Errorf("handler.module is missing: name a pushed module as name@version")
+	if d.GetHandler().GetModule() == "" && !IsExecutor(d.GetHandler().GetName()) {
+		return fmt.Errorf("handler.module is missing: name a pushed module as name@version, or a handler that is in no module as native:NAME, plugin:NAME/HANDLER or builtin:NAME")
 	}
-	if _, _, err := ParseModule(d.Handler.Module); err != nil {
-		return fmt.Errorf("handler.module: %w", err)
-	}
-	if d.Handler.Name == "" {
-		d.Handler.Name = MainHandler
+	if err := checkEntry(d.Handler); err != nil {
+		return err
 	}
 	size := 0
 	for _, a := range d.Handler.Args {
@@ -103,6 +100,28 @@ func checkHandler(d *apiv1.Job) error {
 	}
 	if size > MaxInput {
 		return fmt.Errorf("handler.args and handler.env are %d bytes together, the limit is %d", size, MaxInput)
+	}
+	return nil
+}
+
+// checkEntry says what is wrong with what a handler names, and writes it out in full.
+func checkEntry(h *apiv1.Handler) error {
+	if h.Module == "" {
+		e, err := ParseExecutor(h.Name)
+		if err != nil {
+			return fmt.Errorf("handler.name: %w", err)
+		}
+		h.Name = e.String()
+		return checkBuiltin(h)
+	}
+	if err := checkBuiltin(h); err != nil {
+		return err
+	}
+	if _, _, err := ParseModule(h.Module); err != nil {
+		return fmt.Errorf("handler.module: %w", err)
+	}
+	if h.Name == "" {
+		h.Name = MainHandler
 	}
 	return nil
 }

@@ -202,7 +202,7 @@ func (r *Run) AppendRow(b []byte) ([]byte, error) {
 	b = putBool(b, 18, r.HasInput)
 	terminal := r.State.Terminal()
 	if terminal && !r.HasInput {
-		b = putBytes(b, 19, r.input())
+		b = putText(b, 19, r.input())
 	} else {
 		b = putBytes(b, 19, r.Input)
 	}

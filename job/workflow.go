@@ -451,7 +451,7 @@ func (r *Run) Given() []byte {
 	if r.HasInput {
 		return r.Input
 	}
-	return r.input()
+	return []byte(r.input())
 }
 
 // BeginNodes returns the nodes of a run that begins, some of which go on: see [Graph.Keep].

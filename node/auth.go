@@ -38,6 +38,8 @@ var (
 	admin = role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "queues.read", "queues.operate"}}
 	// member is what the processes of one installation are to each other.
 	member = role{"member", []string{"work", "serve", "jobs.read", "cluster.read"}}
+	// worker is what programs are that execute runs themselves.
+	worker = role{"worker", []string{"work"}}
 )
 
 const public = "public"
@@ -144,10 +146,8 @@ func (b bearer) RequireTransportSecurity() bool { return b.secure }
 
 func newToken(prefix string) string { return prefix + strings.ToLower(rand.Text()) }
 
-// dataToken returns the administrator's token of a data directory, made when
-// missing.
-func dataToken(dir string) (string, error) {
-	path := filepath.Join(dir, "token")
+// keptToken returns the token in a file, made when missing.
+func keptToken(path, prefix string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err == nil {
 		if t := strings.TrimSpace(string(b)); t != "" {
@@ -156,7 +156,7 @@ func dataToken(dir string) (string, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read the token: %w", err)
 	}
-	t := newToken("ww_")
+	t := newToken(prefix)
 	if err := writeFile(path, []byte(t+"\n"), 0o600); err != nil {
 		return "", fmt.Errorf("write the token: %w", err)
 	}

@@ -19,6 +19,7 @@ type DevConfig struct {
 	ReadyFile string // written when ready; "": none
 	Writer    string // see ServerConfig
 	Sync      mq.SyncPolicy
+	Executors Executors
 	Sample    bool // push the sample module and apply its job, when there is no job yet
 	Logger    *slog.Logger
 	Ready     func(Ready) // called when ready; nil: nobody
@@ -35,7 +36,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	toSelf := func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 		return s.self, closeFunc(func() error { return nil }), nil
 	}
-	h, err := openHost(ctx, dir, HostConfig{Name: "dev"}, toSelf, s.tel, s.log)
+	h, err := openHost(ctx, dir, HostConfig{Name: "dev", Executors: cfg.Executors}, toSelf, s.tel, s.log)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,9 @@ type Ready struct {
 	URL   string `json:"url"`   // of the console and of HTTP/JSON
 	GRPC  string `json:"grpc"`  // host:port
 	Token string `json:"token"` // of the administrator; "" when the process has none
-	PID   int    `json:"pid"`
+	// HostToken lets workers in, and nothing else; "" when the process has none.
+	HostToken string `json:"host_token,omitempty"`
+	PID       int    `json:"pid"`
 }
 
 // quitPatience is how long calls under way may go on when a process ends.

@@ -277,6 +277,7 @@ func TestBadModulesAreRefused(t *testing.T) {
 func TestEveryMethodIsGuarded(t *testing.T) {
 	p := dev(t, node.DevConfig{Data: t.TempDir()})
 	conn, withToken := dial(t, p, p.Token)
+	_, asWorker := dial(t, p, p.HostToken)
 	anonymous, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	wrong := metadata.AppendToOutgoingContext(anonymous, "authorization", "Bearer ww_wrong")
@@ -284,6 +285,9 @@ func TestEveryMethodIsGuarded(t *testing.T) {
 	memberOnly := map[string]bool{
 		"/wheelwork.v1.Worker/Work": true, "/wheelwork.v1.Worker/FetchModule": true,
 		"/wheelwork.v1.Nameserver/Join": true, "/wheelwork.v1.Nameserver/Watch": true,
+	}
+	workers := map[string]bool{ // what a worker's token is for
+		"/wheelwork.v1.Worker/Work": true, "/wheelwork.v1.Worker/FetchModule": true, "/wheelwork.v1.Nameserver/Watch": true,
 	}
 	n := 0
 	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {
@@ -307,6 +311,10 @@ func TestEveryMethodIsGuarded(t *testing.T) {
 				err := call(withToken, conn, m, name)
 				if denied := status.Code(err) == codes.PermissionDenied; denied != memberOnly[name] {
 					t.Errorf("%s with the administrator's token: %v", name, err)
+				}
+				err = call(asWorker, conn, m, name)
+				if allowed := status.Code(err) != codes.PermissionDenied; allowed != workers[name] {
+					t.Errorf("%s with a worker's token: %v", name, err)
 				}
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -100,6 +101,9 @@ func openServer(d *dataDir, cfg ServerConfig, tel *telemetry, log *slog.Logger) 
 			return p.sched.Apply(ctx, commands, at)
 		},
 	})
+	// Nothing of what is loaded now is garbage: collecting it again and again would
+	// take a third of the start. What it costs in memory is given back later.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	p.sched, err = sched.New(sched.Config{
 		ID: p.id, Journal: j, Store: st, Modules: mods, Inspect: inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
 		Meter: tel.meter, Logger: log,
@@ -167,10 +171,15 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
 	p.add(spool)
+	others, open, err := openExecutors(cfg.Executors, dir, log)
+	if err != nil {
+		return nil, err
+	}
+	p.add(&open)
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
 		ABI: append(abi.Served(), script.Served()...), Slots: cfg.Slots,
-		Connect: c, Engine: engine, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
+		Connect: c, Engine: engine, Others: others, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err

@@ -54,6 +54,7 @@ type serving struct {
 	tel       *telemetry
 	log       *slog.Logger
 	token     string // of the administrator
+	hostToken string // of workers
 	ln        net.Listener
 	secure    bool
 	advertise string
@@ -88,12 +89,16 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		return nil, err
 	}
 	s.add(s.tel)
-	if s.token, err = dataToken(s.data.path); err != nil {
+	if s.token, err = keptToken(s.data.join("token"), "ww_"); err != nil {
+		return nil, err
+	}
+	if s.hostToken, err = keptToken(s.data.join("host-token"), "wh_"); err != nil {
 		return nil, err
 	}
 	inner := newToken("in_") // between the roles of this process
 	g := newGuard()
 	g.allow(s.token, admin)
+	g.allow(s.hostToken, worker)
 	g.allow(shared, member)
 	g.allow(inner, member)
 	if s.ln, s.secure, err = listen(cmp.Or(cfg.Listen, "127.0.0.1:7700"), cfg.TLSCert, cfg.TLSKey); err != nil {
@@ -164,12 +169,13 @@ func (s *serving) ready() Ready {
 	if s.secure {
 		scheme = "https://"
 	}
-	return Ready{URL: scheme + address, GRPC: address, Token: s.token, PID: os.Getpid()}
+	return Ready{URL: scheme + address, GRPC: address, Token: s.token, HostToken: s.hostToken, PID: os.Getpid()}
 }
 
 // start starts the server's roles.
 func (s *serving) start(ctx context.Context) *roles {
 	r := newRoles(ctx)
+	r.run("memory", giveBack)
 	r.serve(s.door, s.ln, s.handler)
 	r.run("server", s.parts.sched.Run)
 	r.run("ingress", s.parts.ingress.Run)

@@ -30,6 +30,7 @@ type HostConfig struct {
 	// Dirs are directories by the names under which grants speak of them. Every app
 	// that the host serves can be granted them.
 	Dirs      map[string]string
+	Executors Executors
 	ReadyFile string
 	Logger    *slog.Logger
 	Ready     func(Ready)
@@ -107,6 +108,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	}
 	open.add(h)
 	r := newRoles(ctx)
+	r.run("memory", giveBack)
 	r.run("host", h.host.Run)
 	return r.until(cfg.ReadyFile, cfg.Ready, Ready{PID: os.Getpid()})
 }

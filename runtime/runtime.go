@@ -22,7 +22,7 @@ type Task struct {
 	Part       int   // of a fan-out: the number of this part, from 0
 	Parts      int   // how many parts there are; 0: the run is no part
 
-	Module  string // the name of the module, argv[0] of a WASI command
+	Module  string // the name of the module, argv[0] of a WASI command; of a plugin: its name
 	Digest  string // "sha256:<hex>" of the module's bytes: the key under which it was loaded
 	Handler string // the named entry; "" means "main"
 
@@ -30,11 +30,24 @@ type Task struct {
 	Args  []string          // argv[1:] of a WASI command
 	Env   map[string]string // the environment of a WASI command, beside WHEELWORK_RUN_ID and its like
 
+	HTTP    *HTTPCall // of builtin http
+	Command string    // of builtin exec: the name of the command
+
 	Deadline    time.Time // zero: none. The executor ends the handler when it has passed.
 	TraceParent string    // W3C trace context, "" when the run is not traced
 	Limits      Limits
 	Grants      *Grants // nil: nothing. Tasks of one module and app share it.
 }
+
+// HTTPCall is a request, and which answers to it are a success.
+type HTTPCall struct {
+	Request Request
+	Expect  []StatusRange
+	Timeout time.Duration // until the whole answer is there
+}
+
+// StatusRange are the statuses from First to Last.
+type StatusRange struct{ First, Last int }
 
 // Limits bound one task. A zero field means the default named beside it.
 type Limits struct {

@@ -214,7 +214,7 @@ func (l *loop) rewind() {
 	l.sweepAt = leastSweep // grows with what is put in now
 	for _, a := range l.apps {
 		for _, s := range a.slots {
-			for _, j := range s.Jobs {
+			for j := range s.Jobs.All() {
 				if j.NextMs > 0 {
 					l.wheel.Add(armAt(j.NextMs), j)
 				}

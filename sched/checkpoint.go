@@ -349,7 +349,7 @@ func (l *loop) capture() (*capture, error) {
 		row := store.JobRow{App: j.Slot().App, Name: j.Name}
 		if j.Current() {
 			row.Value = marshal(j.Row())
-		} else if now := j.Slot().Jobs[j.Name]; now != nil { // created again, which is a change of its own
+		} else if now := j.Slot().Jobs.Get(j.Name); now != nil { // created again, which is a change of its own
 			if j.Mark&hasStats != 0 {
 				v.moved(now) // in place of what is there
 			}

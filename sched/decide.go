@@ -103,7 +103,7 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 	put := &apiv1.JobPut{Job: def}
 	def.Revision, def.CreatedAt, def.UpdatedAt = 1, now, now
 	if j != nil {
-		def.Revision, def.CreatedAt = j.Revision+1, old.CreatedAt
+		def.Revision, def.CreatedAt = j.Revision()+1, old.CreatedAt
 		put.NextMs = j.NextMs
 	}
 	if j != nil && proto.Equal(old.Schedule, def.Schedule) && old.GetPaused() == def.GetPaused() {
@@ -152,6 +152,9 @@ func (l *loop) first(plan job.Plan, def *apiv1.Job) (time.Time, bool) {
 // resolveModule pins the digest of the module version that a definition names.
 func (l *loop) resolveModule(def *apiv1.Job) error {
 	ref := def.Handler.Module
+	if ref == "" {
+		return nil // the handler is in no module: hosts say that they run it
+	}
 	m := l.app(def.App).slots[job.ModuleSlot].Modules[ref]
 	if m == nil {
 		return status.Errorf(codes.FailedPrecondition, "job %s: there is no module %s in app %s: push it first with `wheelwork module push %s FILE.wasm`", def.Name, ref, def.App, ref)
@@ -353,7 +356,7 @@ const maxPlans = 10_000
 
 // planOf is plan for the schedule that a job has.
 func (l *loop) planOf(j *job.Job) (job.Plan, error) {
-	if p, ok := l.plans[string(j.Schedule())]; ok {
+	if p, ok := l.plans[j.Schedule()]; ok {
 		return p, nil
 	}
 	return l.plan(j.Shared())

@@ -27,6 +27,7 @@ const (
 // host is a worker process as the loop knows it.
 type host struct {
 	hello      *apiv1.Hello
+	abilities  job.Abilities // of the hello
 	load       *apiv1.HostLoad
 	connected  bool
 	draining   bool
@@ -66,7 +67,7 @@ func (l *loop) dispatch() {
 	for blocked := 0; blocked < len(l.order); {
 		a := l.order[0]
 		l.order = append(l.order[1:], a)
-		h := l.pick(a.name)
+		h := l.pick(a)
 		if h == nil {
 			blocked++
 			continue
@@ -84,8 +85,9 @@ func (l *loop) dispatch() {
 				}
 				continue
 			}
+			first := h
 			h := h
-			if choosy(r) {
+			if choosy(r) || !h.abilities.Has(r.Policy.Needs) {
 				if ro == nil {
 					ro = l.rosterOf(a.name)
 				}
@@ -99,7 +101,7 @@ func (l *loop) dispatch() {
 				continue
 			}
 			// A run may stand in line twice: the first entry has put it into running.
-			if l.assigned(r, h) || l.limited(r) {
+			if l.assigned(r, h, first) || l.limited(r) {
 				continue
 			}
 			h.running[r.ID] = r
@@ -142,15 +144,23 @@ func (l *loop) held() bool {
 	return false
 }
 
-// pick returns the host with the most free credits that serves the app.
-func (l *loop) pick(app string) *host {
+// pick returns the host with the most free credits that serves the app, one that runs what is first in line before
+// others.
+func (l *loop) pick(a *app) *host {
+	needs := ""
+	if r := a.ready.peek(); r != nil {
+		needs = r.Policy.Needs
+	}
 	var best *host
+	fits := false // best runs it
 	for _, h := range l.hosts {
-		if !h.connected || h.draining || h.credits <= 0 || !h.serves(app) {
+		if !h.connected || h.draining || h.credits <= 0 || !h.serves(a.name) {
 			continue
 		}
-		if best == nil || h.credits > best.credits || (h.credits == best.credits && h.hello.Host < best.hello.Host) {
-			best = h
+		has := h.abilities.Has(needs)
+		if best == nil || has && !fits ||
+			has == fits && (h.credits > best.credits || h.credits == best.credits && h.hello.Host < best.hello.Host) {
+			best, fits = h, has
 		}
 	}
 	return best
@@ -194,7 +204,7 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 	t := &apiv1.Task{
 		Run: r.ID[:], App: r.App, Job: r.Job, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts(), Epoch: l.cfg.Epoch,
 		PlannedMs: r.PlannedMs, Module: sh.Handler.Module, Digest: sh.Digest, Handler: sh.Handler.Name,
-		Input: r.Given(), Args: sh.Handler.Args, Env: sh.Handler.Env,
+		Input: r.Given(), Args: sh.Handler.Args, Env: sh.Handler.Env, Http: sh.Handler.Http, Command: sh.Handler.Command,
 		TimeoutMs: r.Policy.Timeout.Milliseconds(), TraceParent: r.TraceParent, Covers: r.Covers,
 	}
 	if r.IsPart() {
@@ -217,6 +227,7 @@ func (l *loop) attach(hello *apiv1.Hello, out *outbox) (*host, error) {
 		h.out.close() // the stream that this one replaces
 	}
 	h.hello, h.out, h.connected, h.draining, h.credits = hello, out, true, false, 0
+	h.abilities = job.NewAbilities(hello.Abi)
 	h.generation++
 	h.joinedAt, h.seenAt = l.now, l.now
 

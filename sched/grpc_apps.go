@@ -73,7 +73,7 @@ func (a *app) message() *apiv1.App {
 		m = proto.CloneOf(s)
 	}
 	for _, s := range a.slots {
-		m.Jobs += int64(len(s.Jobs))
+		m.Jobs += int64(s.Jobs.Len())
 		m.Live += int64(len(s.Runs))
 	}
 	return m

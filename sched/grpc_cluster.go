@@ -44,7 +44,7 @@ func (h *host) message(server string) *apiv1.Host {
 	m := &apiv1.Host{
 		Id: h.hello.Host, Name: h.hello.Name, State: "up", Labels: h.hello.Labels, Apps: h.hello.Apps, Version: h.hello.Version,
 		Slots: int32(h.hello.Slots), Running: int32(len(h.running)), Credits: int32(h.credits),
-		LastSeenAt: timestamppb.New(h.seenAt), Cpu: h.load.GetCpu(), MemoryBytes: int64(h.load.GetMemoryBytes()), Server: server,
+		LastSeenAt: timestamppb.New(h.seenAt), Cpu: h.load.GetCpu(), MemoryBytes: int64(h.load.GetMemoryBytes()), Server: server, Abi: h.hello.Abi,
 	}
 	switch {
 	case !h.connected:
@@ -96,7 +96,7 @@ func (l *loop) overview(name string) *apiv1.Overview {
 		if s == nil {
 			continue
 		}
-		o.Jobs += int64(len(s.Jobs))
+		o.Jobs += int64(s.Jobs.Len())
 		o.Armed += int64(s.Live(job.Armed))
 		o.Queued += int64(s.Live(job.Queued))
 		o.Running += int64(s.Live(job.Running))

@@ -642,7 +642,7 @@ func (l *loop) app(name string) *app {
 // job returns a job or nil.
 func (l *loop) job(app, name string) *job.Job {
 	if a := l.apps[app]; a != nil {
-		return a.slots[job.SlotOf(name)].Jobs[name]
+		return a.slots[job.SlotOf(name)].Jobs.Get(name)
 	}
 	return nil
 }

@@ -47,6 +47,16 @@ func (q *ready) pop() *job.Run {
 	panic("sched: pop of an empty queue")
 }
 
+// peek returns what pop will take, or nil.
+func (q *ready) peek() *job.Run {
+	for _, lv := range q.levels {
+		if lv.len() > 0 {
+			return lv.runs[lv.head].run
+		}
+	}
+	return nil
+}
+
 // armed returns how many entries are of runs that were armed when they came.
 func (q *ready) armed() int {
 	n := 0

@@ -67,7 +67,7 @@ func restore(cfg *Config, h *hub) (*loop, error) {
 	for _, a := range l.apps {
 		for _, s := range a.slots {
 			s.Loaded()
-			for _, j := range s.Jobs {
+			for j := range s.Jobs.All() {
 				l.depends(j)
 			}
 			for _, r := range s.Runs {

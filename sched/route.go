@@ -17,6 +17,7 @@ type roster struct {
 	// states is what routing strategies remember of jobs once this turn is over,
 	// by the name of the job.
 	states map[string]*job.RouteState
+	needs  string // what Candidate.Lacks was told for
 }
 
 // rosterOf looks at the hosts on behalf of an app.
@@ -32,6 +33,7 @@ func (l *loop) rosterOf(app string) *roster {
 			Connected: h.connected, Draining: h.draining, Serves: h.serves(app),
 			Credits: h.credits, Slots: int32(h.hello.Slots), Running: int32(len(h.running)),
 		}
+		c.Lacks = h.lacks(ro.needs)
 		if h.load != nil {
 			c.CPU, c.Memory = h.load.Cpu, h.load.MemoryBytes
 		}
@@ -40,8 +42,26 @@ func (l *loop) rosterOf(app string) *roster {
 	return ro
 }
 
-// countJob counts the runs of a job on each host, for a routing that asks.
-func (ro *roster) countJob(r *job.Run) {
+// lacks says for people what a host did not say that it runs; "" when it has what is needed.
+func (h *host) lacks(needs string) string {
+	switch {
+	case h.abilities.Has(needs):
+		return ""
+	case needs == "":
+		return "modules"
+	}
+	return needs
+}
+
+// look tells the candidates what depends on the run: what they lack for it, and the runs of its job on each host, for a
+// routing that asks.
+func (ro *roster) look(r *job.Run) {
+	if ro.needs != r.Policy.Needs {
+		ro.needs = r.Policy.Needs
+		for i, h := range ro.hosts {
+			ro.cands[i].Lacks = h.lacks(ro.needs)
+		}
+	}
 	if r.Policy.Route.MaxHosts() == 0 {
 		return
 	}
@@ -63,7 +83,7 @@ func (ro *roster) pick(r *job.Run, before *job.RouteState) *host {
 		s = &job.RouteState{LastHost: before.LastHost, Seq: before.Seq, Uses: slices.Clone(before.Uses)}
 		ro.states[r.Job] = s
 	}
-	ro.countJob(r)
+	ro.look(r)
 	cands, hosts := ro.cands, ro.hosts
 	if pinned := pinnedTo(r); pinned != "" {
 		i := slices.IndexFunc(hosts, func(h *host) bool { return h.hello.Host == pinned })
@@ -93,7 +113,7 @@ func (ro *roster) took(r *job.Run, h *host) {
 
 // why says for each host why it may not take a run; "" when it may.
 func (ro *roster) why(r *job.Run) []string {
-	ro.countJob(r)
+	ro.look(r)
 	ofJob := job.HostsOfJob(ro.cands)
 	whys := make([]string, len(ro.cands))
 	for i := range ro.cands {
@@ -113,7 +133,7 @@ func pinnedTo(r *job.Run) string {
 	return ""
 }
 
-// choosy reports whether a run does not go to any host.
+// choosy reports whether a run does not go to any host that runs its handler.
 func choosy(r *job.Run) bool { return r.Policy.Route != nil || pinnedTo(r) != "" }
 
 // memory returns what the routing strategy of a run's job remembers.
@@ -124,9 +144,9 @@ func (l *loop) memory(r *job.Run) *job.RouteState {
 	return nil
 }
 
-// assigned reports whether r was given to a host in this turn already.
-func (l *loop) assigned(r *job.Run, h *host) bool {
-	if !choosy(r) && l.slow[jobKey{r.App, r.Job}] == 0 {
+// assigned reports whether r was given to a host in this turn already. first is the host that is asked first in it.
+func (l *loop) assigned(r *job.Run, h, first *host) bool {
+	if h == first && !choosy(r) && l.slow[jobKey{r.App, r.Job}] == 0 {
 		return h.running[r.ID] != nil
 	}
 	for _, h := range l.hosts {

@@ -206,6 +206,12 @@ func (w *world) addHost(id string, slots int) { w.addLabelled(id, slots, nil) }
 
 func (w *world) addLabelled(id string, slots int, labels map[string]string) {
 	w.t.Helper()
+	w.addAble(id, slots, labels)
+}
+
+// addAble starts a host that says of itself what it runs.
+func (w *world) addAble(id string, slots int, labels map[string]string, abi ...string) {
+	w.t.Helper()
 	dir := filepath.Join(w.dir, id)
 	spool, err := mq.Open(mq.Config{Dir: filepath.Join(dir, "spool"), SegmentBytes: 1 << 20, ReserveBytes: -1})
 	if err != nil {
@@ -216,7 +222,7 @@ func (w *world) addLabelled(id string, slots int, labels map[string]string) {
 		w.t.Fatal(err)
 	}
 	h, err := host.New(host.Config{
-		ID: id, Slots: slots, Labels: labels, Engine: w.handlers, Modules: mods, Spool: spool, DrainTimeout: time.Second,
+		ID: id, Slots: slots, Labels: labels, ABI: abi, Engine: w.handlers, Modules: mods, Spool: spool, DrainTimeout: time.Second,
 		Connect: func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 			conn, err := w.dial()
 			return conn, conn, err

@@ -151,6 +151,10 @@ func (c *Client) Close() error {
 // Version returns what the server said about itself when the client connected.
 func (c *Client) Version() *Version { return c.version }
 
+// Conn prepares a connection to one server with these options, for services of
+// the API that a [Client] does not cover. The first call makes it.
+func (o Options) Conn(address string) (*grpc.ClientConn, error) { return o.connect(address) }
+
 // connect prepares the connection to a server; the first call makes it.
 func (o Options) connect(address string) (*grpc.ClientConn, error) {
 	target, transport, err := target(address, o.TLS)

@@ -14,7 +14,7 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 )
 
-const memTableBytes = 32 << 20
+const memTableBytes = 16 << 20
 
 // badgerOptions are measured: research of the project, not badger's defaults.
 func badgerOptions(dir string, logger *slog.Logger) badger.Options {
@@ -25,15 +25,16 @@ func badgerOptions(dir string, logger *slog.Logger) badger.Options {
 		WithDetectConflicts(false).
 		WithNumVersionsToKeep(1).
 		WithMemTableSize(memTableBytes).
-		WithNumMemtables(3).
+		WithNumMemtables(2).
 		WithNumLevelZeroTables(4).
 		WithNumLevelZeroTablesStall(10).
 		WithNumCompactors(2).
 		WithNumGoroutines(2).
 		WithCompactL0OnClose(true).
-		WithCompression(options.None).
-		WithBlockCacheSize(32 << 20).
-		WithIndexCacheSize(32 << 20).
+		WithCompression(options.Snappy). // tables are mapped: what they take on disk, they take in memory
+		WithBlockSize(16 << 10).         // and larger blocks repeat themselves more
+		WithBlockCacheSize(8 << 20).
+		WithIndexCacheSize(8 << 20).
 		WithValueThreshold(1 << 20). // values stay in the tables; the value log stays small
 		WithValueLogFileSize(64 << 20).
 		WithVerifyValueChecksum(true).

@@ -119,6 +119,7 @@ type Host struct {
 	Cpu           float64                `protobuf:"fixed64,12,opt,name=cpu,proto3" json:"cpu,omitempty"`
 	MemoryBytes   int64                  `protobuf:"varint,13,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	Server        string                 `protobuf:"bytes,14,opt,name=server,proto3" json:"server,omitempty"`
+	Abi           []string               `protobuf:"bytes,15,rep,name=abi,proto3" json:"abi,omitempty"` // what it runs, as it said in its hello
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -249,6 +250,13 @@ func (x *Host) GetServer() string {
 		return x.Server
 	}
 	return ""
+}
+
+func (x *Host) GetAbi() []string {
+	if x != nil {
+		return x.Abi
+	}
+	return nil
 }
 
 type GetOverviewRequest struct {
@@ -1171,7 +1179,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x10v1/cluster.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\x12\n" +
 	"\x10ListHostsRequest\"=\n" +
 	"\x11ListHostsResponse\x12(\n" +
-	"\x05hosts\x18\x01 \x03(\v2\x12.wheelwork.v1.HostR\x05hosts\"\xf5\x03\n" +
+	"\x05hosts\x18\x01 \x03(\v2\x12.wheelwork.v1.HostR\x05hosts\"\x87\x04\n" +
 	"\x04Host\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1188,7 +1196,8 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"lastSeenAt\x12\x10\n" +
 	"\x03cpu\x18\f \x01(\x01R\x03cpu\x12!\n" +
 	"\fmemory_bytes\x18\r \x01(\x03R\vmemoryBytes\x12\x16\n" +
-	"\x06server\x18\x0e \x01(\tR\x06server\x1a9\n" +
+	"\x06server\x18\x0e \x01(\tR\x06server\x12\x10\n" +
+	"\x03abi\x18\x0f \x03(\tR\x03abi\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"&\n" +

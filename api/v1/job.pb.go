@@ -282,10 +282,12 @@ func (x *Job) GetWorkflow() *Workflow {
 // Handler says which code runs.
 type Handler struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Module        string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`                                                                     // name@version
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                                                         // the entry of the module; default "main"
+	Module        string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`                                                                     // name@version; empty: the handler is in no module
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                                                         // the entry of the module; default "main"; without a module native:NAME, plugin:NAME/HANDLER or builtin:NAME
 	Args          []string               `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`                                                                         // argv[1:] of a WASI command
 	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the environment of a WASI command
+	Http          *HTTPCall              `protobuf:"bytes,10,opt,name=http,proto3" json:"http,omitempty"`                                                                        // of builtin:http: the request
+	Command       string                 `protobuf:"bytes,11,opt,name=command,proto3" json:"command,omitempty"`                                                                  // of builtin:exec: the name under which hosts allow a command; args and env go to it as far as they let them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -348,6 +350,106 @@ func (x *Handler) GetEnv() map[string]string {
 	return nil
 }
 
+func (x *Handler) GetHttp() *HTTPCall {
+	if x != nil {
+		return x.Http
+	}
+	return nil
+}
+
+func (x *Handler) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+// HTTPCall is the request that a run of builtin:http sends. In url, headers and body ${input} is the input of the run,
+// ${input.order.id} a field of it, ${json(input.name)} a field written as JSON, and $${ stands for ${.
+type HTTPCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Method        string                 `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`                                                                             // default POST if there is a body or an input, else GET
+	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`                                                                                   // http or https; values are escaped, and the host is no reference
+	Headers       map[string]string      `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // Content-Type is application/json unless it is here
+	Body          string                 `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`                                                                                 // default: the input as it is
+	Expect        []string               `protobuf:"bytes,5,rep,name=expect,proto3" json:"expect,omitempty"`                                                                             // statuses of success: "200", "200-204", "2xx" (default)
+	Timeout       string                 `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`                                                                           // until the whole answer is there, as "10s"; default 30s. A run that meets it can be tried again
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HTTPCall) Reset() {
+	*x = HTTPCall{}
+	mi := &file_v1_job_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HTTPCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HTTPCall) ProtoMessage() {}
+
+func (x *HTTPCall) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HTTPCall.ProtoReflect.Descriptor instead.
+func (*HTTPCall) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *HTTPCall) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *HTTPCall) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *HTTPCall) GetHeaders() map[string]string {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+func (x *HTTPCall) GetBody() string {
+	if x != nil {
+		return x.Body
+	}
+	return ""
+}
+
+func (x *HTTPCall) GetExpect() []string {
+	if x != nil {
+		return x.Expect
+	}
+	return nil
+}
+
+func (x *HTTPCall) GetTimeout() string {
+	if x != nil {
+		return x.Timeout
+	}
+	return ""
+}
+
 // Schedule holds at most one of its kinds: cron, every, delay, at, after or daily. The other fields bound and bend it.
 type Schedule struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -372,7 +474,7 @@ type Schedule struct {
 
 func (x *Schedule) Reset() {
 	*x = Schedule{}
-	mi := &file_v1_job_proto_msgTypes[2]
+	mi := &file_v1_job_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -384,7 +486,7 @@ func (x *Schedule) String() string {
 func (*Schedule) ProtoMessage() {}
 
 func (x *Schedule) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[2]
+	mi := &file_v1_job_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -397,7 +499,7 @@ func (x *Schedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Schedule.ProtoReflect.Descriptor instead.
 func (*Schedule) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Schedule) GetCron() string {
@@ -518,7 +620,7 @@ type Daily struct {
 
 func (x *Daily) Reset() {
 	*x = Daily{}
-	mi := &file_v1_job_proto_msgTypes[3]
+	mi := &file_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +632,7 @@ func (x *Daily) String() string {
 func (*Daily) ProtoMessage() {}
 
 func (x *Daily) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[3]
+	mi := &file_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +645,7 @@ func (x *Daily) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Daily.ProtoReflect.Descriptor instead.
 func (*Daily) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Daily) GetFrom() string {
@@ -588,7 +690,7 @@ type Misfire struct {
 
 func (x *Misfire) Reset() {
 	*x = Misfire{}
-	mi := &file_v1_job_proto_msgTypes[4]
+	mi := &file_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -600,7 +702,7 @@ func (x *Misfire) String() string {
 func (*Misfire) ProtoMessage() {}
 
 func (x *Misfire) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[4]
+	mi := &file_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -613,7 +715,7 @@ func (x *Misfire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Misfire.ProtoReflect.Descriptor instead.
 func (*Misfire) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Misfire) GetPolicy() string {
@@ -655,7 +757,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_v1_job_proto_msgTypes[5]
+	mi := &file_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -667,7 +769,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[5]
+	mi := &file_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -680,7 +782,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Overlap) GetPolicy() string {
@@ -708,7 +810,7 @@ type Rate struct {
 
 func (x *Rate) Reset() {
 	*x = Rate{}
-	mi := &file_v1_job_proto_msgTypes[6]
+	mi := &file_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -720,7 +822,7 @@ func (x *Rate) String() string {
 func (*Rate) ProtoMessage() {}
 
 func (x *Rate) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[6]
+	mi := &file_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -733,7 +835,7 @@ func (x *Rate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rate.ProtoReflect.Descriptor instead.
 func (*Rate) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Rate) GetMax() int32 {
@@ -768,7 +870,7 @@ type Routing struct {
 
 func (x *Routing) Reset() {
 	*x = Routing{}
-	mi := &file_v1_job_proto_msgTypes[7]
+	mi := &file_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +882,7 @@ func (x *Routing) String() string {
 func (*Routing) ProtoMessage() {}
 
 func (x *Routing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[7]
+	mi := &file_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +895,7 @@ func (x *Routing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Routing.ProtoReflect.Descriptor instead.
 func (*Routing) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Routing) GetStrategy() string {
@@ -864,7 +966,7 @@ type Fanout struct {
 
 func (x *Fanout) Reset() {
 	*x = Fanout{}
-	mi := &file_v1_job_proto_msgTypes[8]
+	mi := &file_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +978,7 @@ func (x *Fanout) String() string {
 func (*Fanout) ProtoMessage() {}
 
 func (x *Fanout) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[8]
+	mi := &file_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +991,7 @@ func (x *Fanout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanout.ProtoReflect.Descriptor instead.
 func (*Fanout) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Fanout) GetMode() string {
@@ -919,7 +1021,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_v1_job_proto_msgTypes[9]
+	mi := &file_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +1033,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[9]
+	mi := &file_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +1046,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Dependency) GetJobs() []string {
@@ -987,7 +1089,7 @@ type Workflow struct {
 
 func (x *Workflow) Reset() {
 	*x = Workflow{}
-	mi := &file_v1_job_proto_msgTypes[10]
+	mi := &file_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1101,7 @@ func (x *Workflow) String() string {
 func (*Workflow) ProtoMessage() {}
 
 func (x *Workflow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[10]
+	mi := &file_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1114,7 @@ func (x *Workflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
 func (*Workflow) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Workflow) GetNodes() []*Node {
@@ -1039,7 +1141,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1153,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[11]
+	mi := &file_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1166,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Node) GetName() string {
@@ -1126,7 +1228,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1240,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[12]
+	mi := &file_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1253,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NodeState) GetName() string {
@@ -1224,7 +1326,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1338,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[13]
+	mi := &file_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1351,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Retry) GetMax() int32 {
@@ -1302,7 +1404,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1416,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[14]
+	mi := &file_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1429,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *JobStats) GetLive() int64 {
@@ -1418,7 +1520,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1532,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[15]
+	mi := &file_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +1545,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Run) GetId() string {
@@ -1722,7 +1824,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1734,7 +1836,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[16]
+	mi := &file_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1747,7 +1849,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -1817,7 +1919,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1931,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[17]
+	mi := &file_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1944,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Progress) GetDone() int64 {
@@ -1879,7 +1981,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1891,7 +1993,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[18]
+	mi := &file_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1904,7 +2006,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LogLine) GetOffset() int64 {
@@ -1952,7 +2054,7 @@ type ApplyJobRequest struct {
 
 func (x *ApplyJobRequest) Reset() {
 	*x = ApplyJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2066,7 @@ func (x *ApplyJobRequest) String() string {
 func (*ApplyJobRequest) ProtoMessage() {}
 
 func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[19]
+	mi := &file_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2079,7 @@ func (x *ApplyJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobRequest.ProtoReflect.Descriptor instead.
 func (*ApplyJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ApplyJobRequest) GetJob() *Job {
@@ -2004,7 +2106,7 @@ type ApplyJobResponse struct {
 
 func (x *ApplyJobResponse) Reset() {
 	*x = ApplyJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2118,7 @@ func (x *ApplyJobResponse) String() string {
 func (*ApplyJobResponse) ProtoMessage() {}
 
 func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[20]
+	mi := &file_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2131,7 @@ func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobResponse.ProtoReflect.Descriptor instead.
 func (*ApplyJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ApplyJobResponse) GetJob() *Job {
@@ -2056,7 +2158,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2068,7 +2170,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2081,7 +2183,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetJobRequest) GetApp() string {
@@ -2110,7 +2212,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2224,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2237,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListJobsRequest) GetApp() string {
@@ -2176,7 +2278,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2290,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2303,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2228,7 +2330,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2240,7 +2342,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2253,7 +2355,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteJobRequest) GetApp() string {
@@ -2278,7 +2380,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2392,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2405,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 type PauseJobRequest struct {
@@ -2316,7 +2418,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2430,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2443,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PauseJobRequest) GetApp() string {
@@ -2368,7 +2470,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2482,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2495,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResumeJobRequest) GetApp() string {
@@ -2423,7 +2525,7 @@ type TriggerJobRequest struct {
 
 func (x *TriggerJobRequest) Reset() {
 	*x = TriggerJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2537,7 @@ func (x *TriggerJobRequest) String() string {
 func (*TriggerJobRequest) ProtoMessage() {}
 
 func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2550,7 @@ func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerJobRequest.ProtoReflect.Descriptor instead.
 func (*TriggerJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TriggerJobRequest) GetApp() string {
@@ -2496,7 +2598,7 @@ type SkipNextRequest struct {
 
 func (x *SkipNextRequest) Reset() {
 	*x = SkipNextRequest{}
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2508,7 +2610,7 @@ func (x *SkipNextRequest) String() string {
 func (*SkipNextRequest) ProtoMessage() {}
 
 func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2521,7 +2623,7 @@ func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipNextRequest.ProtoReflect.Descriptor instead.
 func (*SkipNextRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SkipNextRequest) GetApp() string {
@@ -2552,7 +2654,7 @@ type BackfillJobRequest struct {
 
 func (x *BackfillJobRequest) Reset() {
 	*x = BackfillJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2666,7 @@ func (x *BackfillJobRequest) String() string {
 func (*BackfillJobRequest) ProtoMessage() {}
 
 func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2679,7 @@ func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobRequest.ProtoReflect.Descriptor instead.
 func (*BackfillJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BackfillJobRequest) GetApp() string {
@@ -2634,7 +2736,7 @@ type BackfillJobResponse struct {
 
 func (x *BackfillJobResponse) Reset() {
 	*x = BackfillJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2646,7 +2748,7 @@ func (x *BackfillJobResponse) String() string {
 func (*BackfillJobResponse) ProtoMessage() {}
 
 func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2659,7 +2761,7 @@ func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobResponse.ProtoReflect.Descriptor instead.
 func (*BackfillJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BackfillJobResponse) GetAccepted() int32 {
@@ -2706,7 +2808,7 @@ type BulkJobsRequest struct {
 
 func (x *BulkJobsRequest) Reset() {
 	*x = BulkJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2718,7 +2820,7 @@ func (x *BulkJobsRequest) String() string {
 func (*BulkJobsRequest) ProtoMessage() {}
 
 func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2731,7 +2833,7 @@ func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsRequest.ProtoReflect.Descriptor instead.
 func (*BulkJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BulkJobsRequest) GetApp() string {
@@ -2802,7 +2904,7 @@ type BulkJobsResponse struct {
 
 func (x *BulkJobsResponse) Reset() {
 	*x = BulkJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +2916,7 @@ func (x *BulkJobsResponse) String() string {
 func (*BulkJobsResponse) ProtoMessage() {}
 
 func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +2929,7 @@ func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsResponse.ProtoReflect.Descriptor instead.
 func (*BulkJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BulkJobsResponse) GetMatched() int32 {
@@ -2874,7 +2976,7 @@ type Calendar struct {
 
 func (x *Calendar) Reset() {
 	*x = Calendar{}
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2886,7 +2988,7 @@ func (x *Calendar) String() string {
 func (*Calendar) ProtoMessage() {}
 
 func (x *Calendar) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2899,7 +3001,7 @@ func (x *Calendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
 func (*Calendar) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Calendar) GetApp() string {
@@ -2967,7 +3069,7 @@ type PutCalendarRequest struct {
 
 func (x *PutCalendarRequest) Reset() {
 	*x = PutCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2979,7 +3081,7 @@ func (x *PutCalendarRequest) String() string {
 func (*PutCalendarRequest) ProtoMessage() {}
 
 func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2992,7 +3094,7 @@ func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutCalendarRequest.ProtoReflect.Descriptor instead.
 func (*PutCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PutCalendarRequest) GetCalendar() *Calendar {
@@ -3012,7 +3114,7 @@ type GetCalendarRequest struct {
 
 func (x *GetCalendarRequest) Reset() {
 	*x = GetCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3024,7 +3126,7 @@ func (x *GetCalendarRequest) String() string {
 func (*GetCalendarRequest) ProtoMessage() {}
 
 func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3037,7 +3139,7 @@ func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCalendarRequest.ProtoReflect.Descriptor instead.
 func (*GetCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetCalendarRequest) GetApp() string {
@@ -3063,7 +3165,7 @@ type ListCalendarsRequest struct {
 
 func (x *ListCalendarsRequest) Reset() {
 	*x = ListCalendarsRequest{}
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3075,7 +3177,7 @@ func (x *ListCalendarsRequest) String() string {
 func (*ListCalendarsRequest) ProtoMessage() {}
 
 func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3088,7 +3190,7 @@ func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsRequest.ProtoReflect.Descriptor instead.
 func (*ListCalendarsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListCalendarsRequest) GetApp() string {
@@ -3107,7 +3209,7 @@ type ListCalendarsResponse struct {
 
 func (x *ListCalendarsResponse) Reset() {
 	*x = ListCalendarsResponse{}
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3119,7 +3221,7 @@ func (x *ListCalendarsResponse) String() string {
 func (*ListCalendarsResponse) ProtoMessage() {}
 
 func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3132,7 +3234,7 @@ func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsResponse.ProtoReflect.Descriptor instead.
 func (*ListCalendarsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListCalendarsResponse) GetCalendars() []*Calendar {
@@ -3152,7 +3254,7 @@ type DeleteCalendarRequest struct {
 
 func (x *DeleteCalendarRequest) Reset() {
 	*x = DeleteCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3266,7 @@ func (x *DeleteCalendarRequest) String() string {
 func (*DeleteCalendarRequest) ProtoMessage() {}
 
 func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3279,7 @@ func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeleteCalendarRequest) GetApp() string {
@@ -3202,7 +3304,7 @@ type DeleteCalendarResponse struct {
 
 func (x *DeleteCalendarResponse) Reset() {
 	*x = DeleteCalendarResponse{}
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3214,7 +3316,7 @@ func (x *DeleteCalendarResponse) String() string {
 func (*DeleteCalendarResponse) ProtoMessage() {}
 
 func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3227,7 +3329,7 @@ func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 type GetRunRequest struct {
@@ -3240,7 +3342,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3252,7 +3354,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3265,7 +3367,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetRunRequest) GetApp() string {
@@ -3296,7 +3398,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3308,7 +3410,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3321,7 +3423,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListRunsRequest) GetApp() string {
@@ -3376,7 +3478,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3388,7 +3490,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3401,7 +3503,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -3428,7 +3530,7 @@ type CancelRunRequest struct {
 
 func (x *CancelRunRequest) Reset() {
 	*x = CancelRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3440,7 +3542,7 @@ func (x *CancelRunRequest) String() string {
 func (*CancelRunRequest) ProtoMessage() {}
 
 func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3453,7 +3555,7 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
 func (*CancelRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CancelRunRequest) GetApp() string {
@@ -3480,7 +3582,7 @@ type RetryRunRequest struct {
 
 func (x *RetryRunRequest) Reset() {
 	*x = RetryRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3492,7 +3594,7 @@ func (x *RetryRunRequest) String() string {
 func (*RetryRunRequest) ProtoMessage() {}
 
 func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3505,7 +3607,7 @@ func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
 func (*RetryRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RetryRunRequest) GetApp() string {
@@ -3532,7 +3634,7 @@ type ExplainRunRequest struct {
 
 func (x *ExplainRunRequest) Reset() {
 	*x = ExplainRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +3646,7 @@ func (x *ExplainRunRequest) String() string {
 func (*ExplainRunRequest) ProtoMessage() {}
 
 func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,7 +3659,7 @@ func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ExplainRunRequest) GetApp() string {
@@ -3585,7 +3687,7 @@ type ExplainRunResponse struct {
 
 func (x *ExplainRunResponse) Reset() {
 	*x = ExplainRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3597,7 +3699,7 @@ func (x *ExplainRunResponse) String() string {
 func (*ExplainRunResponse) ProtoMessage() {}
 
 func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3610,7 +3712,7 @@ func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ExplainRunResponse) GetState() string {
@@ -3646,7 +3748,7 @@ type HostVerdict struct {
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3658,7 +3760,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3671,7 +3773,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -3712,7 +3814,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3724,7 +3826,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3737,7 +3839,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -3766,7 +3868,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3778,7 +3880,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3791,7 +3893,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -3864,13 +3966,26 @@ const file_v1_job_proto_rawDesc = "" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\t\n" +
-	"\a_paused\"\xb3\x01\n" +
+	"\a_paused\"\xf9\x01\n" +
 	"\aHandler\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04args\x18\x03 \x03(\tR\x04args\x120\n" +
-	"\x03env\x18\x04 \x03(\v2\x1e.wheelwork.v1.Handler.EnvEntryR\x03env\x1a6\n" +
+	"\x03env\x18\x04 \x03(\v2\x1e.wheelwork.v1.Handler.EnvEntryR\x03env\x12*\n" +
+	"\x04http\x18\n" +
+	" \x01(\v2\x16.wheelwork.v1.HTTPCallR\x04http\x12\x18\n" +
+	"\acommand\x18\v \x01(\tR\acommand\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf5\x01\n" +
+	"\bHTTPCall\x12\x16\n" +
+	"\x06method\x18\x01 \x01(\tR\x06method\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x12=\n" +
+	"\aheaders\x18\x03 \x03(\v2#.wheelwork.v1.HTTPCall.HeadersEntryR\aheaders\x12\x12\n" +
+	"\x04body\x18\x04 \x01(\tR\x04body\x12\x16\n" +
+	"\x06expect\x18\x05 \x03(\tR\x06expect\x12\x18\n" +
+	"\atimeout\x18\x06 \x01(\tR\atimeout\x1a:\n" +
+	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe6\x02\n" +
 	"\bSchedule\x12\x12\n" +
@@ -4202,158 +4317,162 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*Handler)(nil),                // 1: wheelwork.v1.Handler
-	(*Schedule)(nil),               // 2: wheelwork.v1.Schedule
-	(*Daily)(nil),                  // 3: wheelwork.v1.Daily
-	(*Misfire)(nil),                // 4: wheelwork.v1.Misfire
-	(*Overlap)(nil),                // 5: wheelwork.v1.Overlap
-	(*Rate)(nil),                   // 6: wheelwork.v1.Rate
-	(*Routing)(nil),                // 7: wheelwork.v1.Routing
-	(*Fanout)(nil),                 // 8: wheelwork.v1.Fanout
-	(*Dependency)(nil),             // 9: wheelwork.v1.Dependency
-	(*Workflow)(nil),               // 10: wheelwork.v1.Workflow
-	(*Node)(nil),                   // 11: wheelwork.v1.Node
-	(*NodeState)(nil),              // 12: wheelwork.v1.NodeState
-	(*Retry)(nil),                  // 13: wheelwork.v1.Retry
-	(*JobStats)(nil),               // 14: wheelwork.v1.JobStats
-	(*Run)(nil),                    // 15: wheelwork.v1.Run
-	(*Attempt)(nil),                // 16: wheelwork.v1.Attempt
-	(*Progress)(nil),               // 17: wheelwork.v1.Progress
-	(*LogLine)(nil),                // 18: wheelwork.v1.LogLine
-	(*ApplyJobRequest)(nil),        // 19: wheelwork.v1.ApplyJobRequest
-	(*ApplyJobResponse)(nil),       // 20: wheelwork.v1.ApplyJobResponse
-	(*GetJobRequest)(nil),          // 21: wheelwork.v1.GetJobRequest
-	(*ListJobsRequest)(nil),        // 22: wheelwork.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),       // 23: wheelwork.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),       // 24: wheelwork.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),      // 25: wheelwork.v1.DeleteJobResponse
-	(*PauseJobRequest)(nil),        // 26: wheelwork.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),       // 27: wheelwork.v1.ResumeJobRequest
-	(*TriggerJobRequest)(nil),      // 28: wheelwork.v1.TriggerJobRequest
-	(*SkipNextRequest)(nil),        // 29: wheelwork.v1.SkipNextRequest
-	(*BackfillJobRequest)(nil),     // 30: wheelwork.v1.BackfillJobRequest
-	(*BackfillJobResponse)(nil),    // 31: wheelwork.v1.BackfillJobResponse
-	(*BulkJobsRequest)(nil),        // 32: wheelwork.v1.BulkJobsRequest
-	(*BulkJobsResponse)(nil),       // 33: wheelwork.v1.BulkJobsResponse
-	(*Calendar)(nil),               // 34: wheelwork.v1.Calendar
-	(*PutCalendarRequest)(nil),     // 35: wheelwork.v1.PutCalendarRequest
-	(*GetCalendarRequest)(nil),     // 36: wheelwork.v1.GetCalendarRequest
-	(*ListCalendarsRequest)(nil),   // 37: wheelwork.v1.ListCalendarsRequest
-	(*ListCalendarsResponse)(nil),  // 38: wheelwork.v1.ListCalendarsResponse
-	(*DeleteCalendarRequest)(nil),  // 39: wheelwork.v1.DeleteCalendarRequest
-	(*DeleteCalendarResponse)(nil), // 40: wheelwork.v1.DeleteCalendarResponse
-	(*GetRunRequest)(nil),          // 41: wheelwork.v1.GetRunRequest
-	(*ListRunsRequest)(nil),        // 42: wheelwork.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),       // 43: wheelwork.v1.ListRunsResponse
-	(*CancelRunRequest)(nil),       // 44: wheelwork.v1.CancelRunRequest
-	(*RetryRunRequest)(nil),        // 45: wheelwork.v1.RetryRunRequest
-	(*ExplainRunRequest)(nil),      // 46: wheelwork.v1.ExplainRunRequest
-	(*ExplainRunResponse)(nil),     // 47: wheelwork.v1.ExplainRunResponse
-	(*HostVerdict)(nil),            // 48: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 49: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 50: wheelwork.v1.ReadLogRequest
-	nil,                            // 51: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 52: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 53: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),  // 54: google.protobuf.Timestamp
+	(*HTTPCall)(nil),               // 2: wheelwork.v1.HTTPCall
+	(*Schedule)(nil),               // 3: wheelwork.v1.Schedule
+	(*Daily)(nil),                  // 4: wheelwork.v1.Daily
+	(*Misfire)(nil),                // 5: wheelwork.v1.Misfire
+	(*Overlap)(nil),                // 6: wheelwork.v1.Overlap
+	(*Rate)(nil),                   // 7: wheelwork.v1.Rate
+	(*Routing)(nil),                // 8: wheelwork.v1.Routing
+	(*Fanout)(nil),                 // 9: wheelwork.v1.Fanout
+	(*Dependency)(nil),             // 10: wheelwork.v1.Dependency
+	(*Workflow)(nil),               // 11: wheelwork.v1.Workflow
+	(*Node)(nil),                   // 12: wheelwork.v1.Node
+	(*NodeState)(nil),              // 13: wheelwork.v1.NodeState
+	(*Retry)(nil),                  // 14: wheelwork.v1.Retry
+	(*JobStats)(nil),               // 15: wheelwork.v1.JobStats
+	(*Run)(nil),                    // 16: wheelwork.v1.Run
+	(*Attempt)(nil),                // 17: wheelwork.v1.Attempt
+	(*Progress)(nil),               // 18: wheelwork.v1.Progress
+	(*LogLine)(nil),                // 19: wheelwork.v1.LogLine
+	(*ApplyJobRequest)(nil),        // 20: wheelwork.v1.ApplyJobRequest
+	(*ApplyJobResponse)(nil),       // 21: wheelwork.v1.ApplyJobResponse
+	(*GetJobRequest)(nil),          // 22: wheelwork.v1.GetJobRequest
+	(*ListJobsRequest)(nil),        // 23: wheelwork.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 24: wheelwork.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),       // 25: wheelwork.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),      // 26: wheelwork.v1.DeleteJobResponse
+	(*PauseJobRequest)(nil),        // 27: wheelwork.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),       // 28: wheelwork.v1.ResumeJobRequest
+	(*TriggerJobRequest)(nil),      // 29: wheelwork.v1.TriggerJobRequest
+	(*SkipNextRequest)(nil),        // 30: wheelwork.v1.SkipNextRequest
+	(*BackfillJobRequest)(nil),     // 31: wheelwork.v1.BackfillJobRequest
+	(*BackfillJobResponse)(nil),    // 32: wheelwork.v1.BackfillJobResponse
+	(*BulkJobsRequest)(nil),        // 33: wheelwork.v1.BulkJobsRequest
+	(*BulkJobsResponse)(nil),       // 34: wheelwork.v1.BulkJobsResponse
+	(*Calendar)(nil),               // 35: wheelwork.v1.Calendar
+	(*PutCalendarRequest)(nil),     // 36: wheelwork.v1.PutCalendarRequest
+	(*GetCalendarRequest)(nil),     // 37: wheelwork.v1.GetCalendarRequest
+	(*ListCalendarsRequest)(nil),   // 38: wheelwork.v1.ListCalendarsRequest
+	(*ListCalendarsResponse)(nil),  // 39: wheelwork.v1.ListCalendarsResponse
+	(*DeleteCalendarRequest)(nil),  // 40: wheelwork.v1.DeleteCalendarRequest
+	(*DeleteCalendarResponse)(nil), // 41: wheelwork.v1.DeleteCalendarResponse
+	(*GetRunRequest)(nil),          // 42: wheelwork.v1.GetRunRequest
+	(*ListRunsRequest)(nil),        // 43: wheelwork.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),       // 44: wheelwork.v1.ListRunsResponse
+	(*CancelRunRequest)(nil),       // 45: wheelwork.v1.CancelRunRequest
+	(*RetryRunRequest)(nil),        // 46: wheelwork.v1.RetryRunRequest
+	(*ExplainRunRequest)(nil),      // 47: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 48: wheelwork.v1.ExplainRunResponse
+	(*HostVerdict)(nil),            // 49: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 50: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 51: wheelwork.v1.ReadLogRequest
+	nil,                            // 52: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 53: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 54: wheelwork.v1.HTTPCall.HeadersEntry
+	nil,                            // 55: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),  // 56: google.protobuf.Timestamp
 }
 var file_v1_job_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
-	2,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
-	13, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	51, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
-	4,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
-	5,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
-	6,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
-	7,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
-	8,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
-	9,  // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	54, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	54, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	54, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
-	14, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
-	10, // 14: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
-	52, // 15: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	3,  // 16: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
-	11, // 17: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	54, // 18: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	54, // 19: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	54, // 20: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	54, // 21: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	54, // 22: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	54, // 23: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	54, // 24: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
-	17, // 25: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
-	16, // 26: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	54, // 27: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
-	12, // 28: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	54, // 29: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	54, // 30: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	54, // 31: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	54, // 32: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
-	0,  // 33: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
-	0,  // 34: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
-	0,  // 35: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	54, // 36: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	54, // 37: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	54, // 38: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	54, // 39: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	53, // 40: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	54, // 41: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	34, // 42: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	34, // 43: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
-	15, // 44: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	48, // 45: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
-	19, // 46: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	21, // 47: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	22, // 48: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	24, // 49: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	26, // 50: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	27, // 51: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	28, // 52: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	29, // 53: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	30, // 54: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	32, // 55: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	35, // 56: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	36, // 57: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	37, // 58: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	39, // 59: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	41, // 60: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	42, // 61: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	44, // 62: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	45, // 63: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	46, // 64: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	49, // 65: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	50, // 66: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	20, // 67: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
-	0,  // 68: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	23, // 69: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	25, // 70: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
-	0,  // 71: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
-	0,  // 72: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
-	15, // 73: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
-	0,  // 74: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	31, // 75: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	33, // 76: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	34, // 77: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	34, // 78: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	38, // 79: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	40, // 80: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
-	15, // 81: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	43, // 82: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
-	15, // 83: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
-	15, // 84: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	47, // 85: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
-	15, // 86: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
-	18, // 87: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
-	67, // [67:88] is the sub-list for method output_type
-	46, // [46:67] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	3,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
+	14, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
+	52, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	5,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
+	6,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
+	7,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
+	8,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
+	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
+	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
+	56, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	56, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	56, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	15, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
+	11, // 14: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
+	53, // 15: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	2,  // 16: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	54, // 17: wheelwork.v1.HTTPCall.headers:type_name -> wheelwork.v1.HTTPCall.HeadersEntry
+	4,  // 18: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
+	12, // 19: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
+	56, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	56, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	56, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	56, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	56, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	56, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	56, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	18, // 27: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
+	17, // 28: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
+	56, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	13, // 30: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
+	56, // 31: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	56, // 32: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	56, // 33: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	56, // 34: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	0,  // 35: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
+	0,  // 36: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
+	0,  // 37: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
+	56, // 38: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	56, // 39: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	56, // 40: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	56, // 41: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	55, // 42: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	56, // 43: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	35, // 44: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	35, // 45: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	16, // 46: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
+	49, // 47: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	20, // 48: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
+	22, // 49: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	23, // 50: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	25, // 51: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	27, // 52: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	28, // 53: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	29, // 54: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	30, // 55: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	31, // 56: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	33, // 57: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	36, // 58: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	37, // 59: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	38, // 60: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	40, // 61: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	42, // 62: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	43, // 63: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	45, // 64: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	46, // 65: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	47, // 66: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	50, // 67: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	51, // 68: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	21, // 69: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	0,  // 70: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
+	24, // 71: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	26, // 72: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	0,  // 73: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
+	0,  // 74: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
+	16, // 75: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
+	0,  // 76: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
+	32, // 77: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	34, // 78: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	35, // 79: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	35, // 80: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	39, // 81: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	41, // 82: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	16, // 83: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
+	44, // 84: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	16, // 85: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
+	16, // 86: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
+	48, // 87: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	16, // 88: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
+	19, // 89: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
+	69, // [69:90] is the sub-list for method output_type
+	48, // [48:69] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_v1_job_proto_init() }
@@ -4363,14 +4482,14 @@ func file_v1_job_proto_init() {
 	}
 	file_v1_options_proto_init()
 	file_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[28].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   54,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

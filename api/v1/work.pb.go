@@ -193,7 +193,7 @@ type Hello struct {
 	Session       string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"` // new at each start of the host's process
 	Labels        map[string]string      `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Apps          []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"` // which it serves; empty: all
-	Abi           []string               `protobuf:"bytes,6,rep,name=abi,proto3" json:"abi,omitempty"`   // "wasi-p1", "wheelwork_v1.0"
+	Abi           []string               `protobuf:"bytes,6,rep,name=abi,proto3" json:"abi,omitempty"`   // what it runs: modules as "wasi-p1" or "wheelwork_v1.0", others as "native:NAME", "plugin:NAME", "builtin:NAME"; empty: modules
 	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
 	Slots         uint32                 `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"`    // tasks it runs at once
 	Running       []*Running             `protobuf:"bytes,9,rep,name=running,proto3" json:"running,omitempty"` // what it is executing or holds an unacknowledged result for
@@ -904,7 +904,7 @@ type Task struct {
 	MaxAttempts   int32                  `protobuf:"varint,5,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	PlannedMs     int64                  `protobuf:"varint,7,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"`
-	Module        string                 `protobuf:"bytes,8,opt,name=module,proto3" json:"module,omitempty"` // name@version, for people and argv[0]
+	Module        string                 `protobuf:"bytes,8,opt,name=module,proto3" json:"module,omitempty"` // name@version, for people and argv[0]; empty: the handler says what executes it, as "native:NAME"
 	Digest        string                 `protobuf:"bytes,9,opt,name=digest,proto3" json:"digest,omitempty"`
 	Handler       string                 `protobuf:"bytes,10,opt,name=handler,proto3" json:"handler,omitempty"`
 	Input         []byte                 `protobuf:"bytes,11,opt,name=input,proto3" json:"input,omitempty"`
@@ -912,9 +912,11 @@ type Task struct {
 	Env           map[string]string      `protobuf:"bytes,13,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	TimeoutMs     int64                  `protobuf:"varint,14,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // counted from the start of the handler
 	TraceParent   string                 `protobuf:"bytes,15,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
-	Part          int32                  `protobuf:"varint,16,opt,name=part,proto3" json:"part,omitempty"`     // of a fan-out: its number, from 0
-	Parts         int32                  `protobuf:"varint,17,opt,name=parts,proto3" json:"parts,omitempty"`   // how many there are; 0: no fan-out
-	Covers        int64                  `protobuf:"varint,18,opt,name=covers,proto3" json:"covers,omitempty"` // planned times that the run stands for beside its own
+	Part          int32                  `protobuf:"varint,16,opt,name=part,proto3" json:"part,omitempty"`      // of a fan-out: its number, from 0
+	Parts         int32                  `protobuf:"varint,17,opt,name=parts,proto3" json:"parts,omitempty"`    // how many there are; 0: no fan-out
+	Covers        int64                  `protobuf:"varint,18,opt,name=covers,proto3" json:"covers,omitempty"`  // planned times that the run stands for beside its own
+	Http          *HTTPCall              `protobuf:"bytes,40,opt,name=http,proto3" json:"http,omitempty"`       // of builtin:http
+	Command       string                 `protobuf:"bytes,41,opt,name=command,proto3" json:"command,omitempty"` // of builtin:exec
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1075,6 +1077,20 @@ func (x *Task) GetCovers() int64 {
 	return 0
 }
 
+func (x *Task) GetHttp() *HTTPCall {
+	if x != nil {
+		return x.Http
+	}
+	return nil
+}
+
+func (x *Task) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
 type TaskCancel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -1219,7 +1235,7 @@ var File_v1_work_proto protoreflect.FileDescriptor
 
 const file_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/work.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\"\xc2\x02\n" +
+	"\rv1/work.proto\x12\fwheelwork.v1\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xc2\x02\n" +
 	"\x06WorkUp\x12)\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.wheelwork.v1.HelloR\x05hello\x12\x18\n" +
 	"\acredits\x18\x02 \x01(\rR\acredits\x12\x14\n" +
@@ -1292,7 +1308,7 @@ const file_v1_work_proto_rawDesc = "" +
 	"\acancels\x18\x04 \x03(\v2\x18.wheelwork.v1.TaskCancelR\acancels\"7\n" +
 	"\aWelcome\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x8d\x04\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xd3\x04\n" +
 	"\x04Task\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -1314,7 +1330,9 @@ const file_v1_work_proto_rawDesc = "" +
 	"\ftrace_parent\x18\x0f \x01(\tR\vtraceParent\x12\x12\n" +
 	"\x04part\x18\x10 \x01(\x05R\x04part\x12\x14\n" +
 	"\x05parts\x18\x11 \x01(\x05R\x05parts\x12\x16\n" +
-	"\x06covers\x18\x12 \x01(\x03R\x06covers\x1a6\n" +
+	"\x06covers\x18\x12 \x01(\x03R\x06covers\x12*\n" +
+	"\x04http\x18( \x01(\v2\x16.wheelwork.v1.HTTPCallR\x04http\x12\x18\n" +
+	"\acommand\x18) \x01(\tR\acommand\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
@@ -1371,6 +1389,7 @@ var file_v1_work_proto_goTypes = []any{
 	(*ModuleChunk)(nil),        // 14: wheelwork.v1.ModuleChunk
 	nil,                        // 15: wheelwork.v1.Hello.LabelsEntry
 	nil,                        // 16: wheelwork.v1.Task.EnvEntry
+	(*HTTPCall)(nil),           // 17: wheelwork.v1.HTTPCall
 }
 var file_v1_work_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.WorkUp.hello:type_name -> wheelwork.v1.Hello
@@ -1386,15 +1405,16 @@ var file_v1_work_proto_depIdxs = []int32{
 	11, // 10: wheelwork.v1.WorkDown.tasks:type_name -> wheelwork.v1.Task
 	12, // 11: wheelwork.v1.WorkDown.cancels:type_name -> wheelwork.v1.TaskCancel
 	16, // 12: wheelwork.v1.Task.env:type_name -> wheelwork.v1.Task.EnvEntry
-	1,  // 13: wheelwork.v1.Worker.Work:input_type -> wheelwork.v1.WorkUp
-	13, // 14: wheelwork.v1.Worker.FetchModule:input_type -> wheelwork.v1.FetchModuleRequest
-	9,  // 15: wheelwork.v1.Worker.Work:output_type -> wheelwork.v1.WorkDown
-	14, // 16: wheelwork.v1.Worker.FetchModule:output_type -> wheelwork.v1.ModuleChunk
-	15, // [15:17] is the sub-list for method output_type
-	13, // [13:15] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	17, // 13: wheelwork.v1.Task.http:type_name -> wheelwork.v1.HTTPCall
+	1,  // 14: wheelwork.v1.Worker.Work:input_type -> wheelwork.v1.WorkUp
+	13, // 15: wheelwork.v1.Worker.FetchModule:input_type -> wheelwork.v1.FetchModuleRequest
+	9,  // 16: wheelwork.v1.Worker.Work:output_type -> wheelwork.v1.WorkDown
+	14, // 17: wheelwork.v1.Worker.FetchModule:output_type -> wheelwork.v1.ModuleChunk
+	16, // [16:18] is the sub-list for method output_type
+	14, // [14:16] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_v1_work_proto_init() }
@@ -1402,6 +1422,7 @@ func file_v1_work_proto_init() {
 	if File_v1_work_proto != nil {
 		return
 	}
+	file_v1_job_proto_init()
 	file_v1_options_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

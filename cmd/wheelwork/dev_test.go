@@ -130,10 +130,10 @@ func awaitRuns(ts *testscript.TestScript, _ bool, args []string) {
 
 // startDev starts the process and returns when it is ready. The end of the test
 // ends it in order: exit code 0, and no ready file left behind.
-func startDev(t *testing.T, dir string) node.Ready {
+func startDev(t *testing.T, dir string, more ...string) node.Ready {
 	t.Helper()
 	file := filepath.Join(dir, "ready")
-	cmd := exec.Command("wheelwork", "dev", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--ready-file", file, "-o", "json")
+	cmd := exec.Command("wheelwork", append([]string{"dev", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--ready-file", file, "-o", "json"}, more...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -31,10 +31,14 @@ sample job running. Jobs and runs are kept in the data directory.`,
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready: {\"url\",\"grpc\",\"token\",\"pid\"}")
 	flags.BoolVar(&conf.Sample, "sample", true, "begin with a sample job where there is none")
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
+	executors := addExecutors(cmd, &conf.Executors)
 	log := c.addLogFlags(cmd, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
 		if conf.Logger, err = log(cmd); err != nil {
+			return err
+		}
+		if err := executors(cmd); err != nil {
 			return err
 		}
 		if err := disk(cmd); err != nil {
@@ -149,6 +153,7 @@ func (c *cli) hostCommand() *cobra.Command {
 	flags.StringToStringVar(&conf.Dirs, "dir", nil, "`NAME=PATH` of a directory that modules can be granted, of every app that the host serves; may be repeated")
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks to run at once (default the processors, at least 4)")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
+	executors := addExecutors(cmd, &conf.Executors)
 	log := c.addLogFlags(cmd, "info")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -163,6 +168,9 @@ func (c *cli) hostCommand() *cobra.Command {
 		}
 		var err error
 		if conf.Logger, err = log(cmd); err != nil {
+			return err
+		}
+		if err := executors(cmd); err != nil {
 			return err
 		}
 		if conf.TokenFile == "" {

@@ -56,17 +56,19 @@ func run(ctx context.Context, root string) error {
 	if err != nil {
 		return err
 	}
-	req := &pluginpb.CodeGeneratorRequest{
-		FileToGenerate: names,
-		// Without it the generated header would say "protoc (unknown)".
-		CompilerVersion: &pluginpb.Version{Major: proto.Int32(6), Minor: proto.Int32(33), Patch: proto.Int32(0)},
-	}
-	seen := map[string]bool{}
-	for _, f := range files {
-		req.ProtoFile = appendWithImports(req.ProtoFile, f, seen)
-	}
 	for _, p := range plugins {
-		req.Parameter = proto.String(p.parameter)
+		req := &pluginpb.CodeGeneratorRequest{
+			Parameter: proto.String(p.parameter),
+			// Without it the generated header would say "protoc (unknown)".
+			CompilerVersion: &pluginpb.Version{Major: proto.Int32(6), Minor: proto.Int32(33), Patch: proto.Int32(0)},
+		}
+		seen := map[string]bool{}
+		for _, f := range files {
+			if strings.HasPrefix(f.Path(), p.below) {
+				req.FileToGenerate = append(req.FileToGenerate, f.Path())
+				req.ProtoFile = appendWithImports(req.ProtoFile, f, seen)
+			}
+		}
 		if err := generate(ctx, root, p.name, req); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
@@ -74,12 +76,13 @@ func run(ctx context.Context, root string) error {
 	return nil
 }
 
-// plugins are run in this order; each writes below the same root.
-var plugins = []struct{ name, parameter string }{
-	{"protoc-gen-go", "paths=source_relative"},
-	{"protoc-gen-go-grpc", "paths=source_relative"},
-	{"protoc-gen-grpc-gateway", "paths=source_relative"},
-	{"protoc-gen-openapiv2", "allow_merge=true,merge_file_name=v1/openapi,json_names_for_fields=false,disable_default_errors=false"},
+// plugins are run in this order; each writes below the same root, what the
+// files below a folder of it make. Only v1 is served over HTTP.
+var plugins = []struct{ name, below, parameter string }{
+	{"protoc-gen-go", "", "paths=source_relative"},
+	{"protoc-gen-go-grpc", "", "paths=source_relative"},
+	{"protoc-gen-grpc-gateway", "v1/", "paths=source_relative"},
+	{"protoc-gen-openapiv2", "v1/", "allow_merge=true,merge_file_name=v1/openapi,json_names_for_fields=false,disable_default_errors=false"},
 }
 
 // linkedIn finds the .proto files whose generated code is part of this program.

@@ -1,0 +1,181 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// Bounds of one message to the server.
+const (
+	maxResults     = 256
+	maxResultBytes = 2 << 20
+	maxLogBytes    = 512 << 10
+	// maxLogHeld bounds the log lines that wait; what comes on top is dropped and
+	// counted: a log must not stop a handler.
+	maxLogHeld = 8 << 20
+)
+
+// levelWarn is the level of a log line that tells of others.
+const levelWarn = 2
+
+// outgoing collects what goes up. Anyone may put in; the session's sender takes
+// out.
+type outgoing struct {
+	kick  chan struct{} // capacity 1: there is something
+	acked chan struct{} // capacity 1: something was acknowledged
+
+	mu        sync.Mutex
+	results   []*task // to be sent
+	unacked   []batch // sent, oldest first
+	batch     uint64
+	drainSaid bool // the server knows that the host is ending
+	latest    map[key]*apiv1.TaskProgress
+	logs      []*apiv1.TaskLog
+	logBytes  int
+	dropped   map[key]int // lines that found no room
+}
+
+type batch struct {
+	n     uint64
+	tasks []*task
+}
+
+func newOutgoing() *outgoing {
+	return &outgoing{
+		kick: make(chan struct{}, 1), acked: make(chan struct{}, 1),
+		latest: map[key]*apiv1.TaskProgress{}, dropped: map[key]int{},
+	}
+}
+
+func (o *outgoing) signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// restart forgets what was sent on the stream before.
+func (o *outgoing) restart() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.results, o.unacked, o.batch, o.drainSaid = nil, nil, 0, false
+}
+
+func (o *outgoing) result(t *task) {
+	o.mu.Lock()
+	o.results = append(o.results, t)
+	o.mu.Unlock()
+	o.signal(o.kick)
+}
+
+func (o *outgoing) progress(k key, done, total int64, message string) {
+	o.mu.Lock()
+	o.latest[k] = &apiv1.TaskProgress{
+		Run: k.run[:], App: k.app, Attempt: k.attempt, Done: done, Total: total, Message: message,
+	}
+	o.mu.Unlock()
+	o.signal(o.kick)
+}
+
+func (o *outgoing) log(k key, level int32, text []byte) {
+	o.mu.Lock()
+	if o.logBytes+len(text) > maxLogHeld {
+		o.dropped[k]++
+		o.mu.Unlock()
+		return
+	}
+	o.lineLocked(k, &apiv1.TaskLogLine{TimeMs: time.Now().UnixMilli(), Level: level, Text: slices.Clone(text)})
+	o.mu.Unlock()
+	o.signal(o.kick)
+}
+
+func (o *outgoing) lineLocked(k key, line *apiv1.TaskLogLine) {
+	o.logBytes += len(line.Text)
+	if n := len(o.logs); n > 0 {
+		last := o.logs[n-1]
+		if [16]byte(last.Run) == k.run && last.Attempt == k.attempt && last.App == k.app && len(last.Lines) < 1000 {
+			last.Lines = append(last.Lines, line)
+			return
+		}
+	}
+	o.logs = append(o.logs, &apiv1.TaskLog{Run: k.run[:], App: k.app, Attempt: k.attempt, Lines: []*apiv1.TaskLogLine{line}})
+}
+
+func (o *outgoing) pending() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.results) > 0 || len(o.logs) > 0 || len(o.latest) > 0
+}
+
+// next builds a message; nil when there is nothing to say. more says that not
+// everything fitted.
+func (o *outgoing) next(credits uint32, draining bool) (m *apiv1.WorkUp, more bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if credits == 0 && draining == o.drainSaid && len(o.results) == 0 && len(o.logs) == 0 && len(o.latest) == 0 {
+		return nil, false
+	}
+	m = &apiv1.WorkUp{Credits: credits, Draining: draining}
+	o.drainSaid = draining
+	o.takeLogsLocked(m)
+	for _, p := range o.latest {
+		m.Progress = append(m.Progress, p)
+	}
+	clear(o.latest)
+	if len(o.logs) > 0 {
+		return m, true // lines before results: an ended run's log is whole
+	}
+	n, size := 0, 0
+	for n < len(o.results) && n < maxResults && size < maxResultBytes {
+		size += len(o.results[n].result.Output) + len(o.results[n].result.Trace)
+		m.Results = append(m.Results, o.results[n].result)
+		n++
+	}
+	if n > 0 {
+		o.batch++
+		m.Batch = o.batch
+		o.unacked = append(o.unacked, batch{o.batch, slices.Clone(o.results[:n])})
+		o.results = slices.Delete(o.results, 0, n)
+	}
+	return m, len(o.results) > 0
+}
+
+func (o *outgoing) takeLogsLocked(m *apiv1.WorkUp) {
+	for k, n := range o.dropped {
+		if o.logBytes > maxLogHeld/2 {
+			break
+		}
+		o.lineLocked(k, &apiv1.TaskLogLine{
+			TimeMs: time.Now().UnixMilli(), Level: levelWarn,
+			Text: fmt.Appendf(nil, "[%d log lines were dropped: they came faster than the server took them]", n),
+		})
+		delete(o.dropped, k)
+	}
+	n, size := 0, 0
+	for n < len(o.logs) && size < maxLogBytes {
+		for _, line := range o.logs[n].Lines {
+			size += len(line.Text)
+		}
+		n++
+	}
+	m.Logs = slices.Clone(o.logs[:n])
+	o.logs = slices.Delete(o.logs, 0, n)
+	o.logBytes -= size
+}
+
+// take returns the tasks whose results are acknowledged with a batch.
+func (o *outgoing) take(upTo uint64) []*task {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var done []*task
+	for len(o.unacked) > 0 && o.unacked[0].n <= upTo {
+		done = append(done, o.unacked[0].tasks...)
+		o.unacked = o.unacked[1:]
+	}
+	o.signal(o.acked)
+	return done
+}

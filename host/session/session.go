@@ -1,0 +1,383 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// Config is what a worker is made of. A zero value means the default named
+// beside the field; ID, Connect and Run are required.
+type Config struct {
+	ID      string // stable over restarts of whoever has the spool
+	Name    string // for people; default: ID
+	Version string
+	Labels  map[string]string
+	Apps    []string // which it serves; default: all
+	ABI     []string // what it runs, see Hello.abi
+
+	Slots   int // tasks that run at once; default: GOMAXPROCS, at least 4
+	Credits int // tasks that it holds at most, queued ones included; default 8192, at least Slots
+
+	// Connect returns a connection to the server that serves this worker now. It is
+	// called before every session and may block until there is one.
+	Connect func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
+
+	// Final says of an error of Connect or of a session that another try cannot
+	// help: Run ends with it. Default: none is.
+	Final func(error) bool
+
+	// Run executes an attempt and returns its result, of which the run and the
+	// attempt are filled in. It heeds ctx, whose cause is [ErrCancelled] or
+	// [ErrDrained] when somebody ends the attempt. It is called by as many
+	// goroutines as there are slots.
+	Run func(ctx context.Context, a *Attempt) *apiv1.TaskResult
+
+	Spool Spool // of results; default: what is not acknowledged when the process ends is lost, and its runs are executed again
+
+	DrainTimeout time.Duration // how long running tasks may go on when the worker ends; default 10 s
+	Logger       *slog.Logger  // default: discard
+}
+
+// Spool keeps results over a restart. Its calls come one at a time.
+type Spool interface {
+	// Kept returns what an earlier process could not deliver. It is called once, first.
+	Kept() ([]*apiv1.TaskResult, error)
+	// Keep writes results down. What it keeps is not changed afterwards.
+	Keep([]*apiv1.TaskResult) error
+	// Forget takes back one that was kept: the server has it.
+	Forget(*apiv1.TaskResult) error
+	// Sync returns when all that was kept is durable.
+	Sync() error
+}
+
+// Why an attempt is ended, as the cause of its context.
+var (
+	ErrCancelled = errors.New("cancelled")
+	ErrDrained   = errors.New("the host is shutting down")
+)
+
+// Worker holds tasks. It is made by [New].
+type Worker struct {
+	cfg     Config
+	session string
+	left    chan struct{} // closed when the worker ends and every task has its result
+
+	keeping sync.Mutex // held while the spool is called; locked before mu
+
+	mu      sync.Mutex
+	held    map[key]*task
+	queue   []*task    // Invariant: each is in state queued
+	ready   *sync.Cond // the queue, closed or busy changed
+	closed  bool
+	epochs  map[string]uint64 // the highest seen by app; a lower one is refused
+	busy    int               // held tasks that are not finished
+	stuck   int               // slots whose task has a result and whose handler goes on
+	granted int               // credits that the server has and did not use
+	out     *outgoing
+	conn    grpc.ClientConnInterface // of the current session; nil: none
+	joined  bool                     // there was a session
+	mean    time.Duration            // decaying, of the handlers' run time
+}
+
+// key names an attempt.
+type key struct {
+	app     string
+	run     [16]byte
+	attempt int32
+}
+
+type state uint8
+
+const (
+	queued state = iota
+	running
+	finished
+)
+
+// task is an attempt that the worker holds.
+type task struct {
+	key    key
+	msg    *apiv1.Task // nil when finished
+	state  state
+	cancel context.CancelCauseFunc // nil until its handler begins
+	result *apiv1.TaskResult       // when finished
+	doneAt time.Time
+	kept   bool // the result is in the spool
+}
+
+// New returns a worker that holds the results of the spool.
+func New(cfg Config) (*Worker, error) {
+	if cfg.ID == "" || cfg.Connect == nil || cfg.Run == nil {
+		return nil, errors.New("ID, Connect and Run are required")
+	}
+	cfg.Name = cmp.Or(cfg.Name, cfg.ID)
+	cfg.Slots = cmp.Or(cfg.Slots, max(goruntime.GOMAXPROCS(0), 4))
+	cfg.Credits = max(cmp.Or(cfg.Credits, 8192), cfg.Slots)
+	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 10*time.Second)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Final == nil {
+		cfg.Final = func(error) bool { return false }
+	}
+	w := &Worker{
+		cfg: cfg, session: rand.Text(), left: make(chan struct{}),
+		held: map[key]*task{}, epochs: map[string]uint64{}, out: newOutgoing(),
+	}
+	w.ready = sync.NewCond(&w.mu)
+	if cfg.Spool != nil {
+		kept, err := cfg.Spool.Kept()
+		if err != nil {
+			return nil, fmt.Errorf("read the spool: %w", err)
+		}
+		for _, r := range kept {
+			k := key{r.App, [16]byte(r.Run), r.Attempt}
+			w.held[k] = &task{key: k, state: finished, result: r, kept: true}
+		}
+	}
+	return w, nil
+}
+
+// Run works until ctx ends, then lets running tasks finish (DrainTimeout), ends
+// the others and brings back their results; what cannot be brought back is in
+// the spool for the next start.
+func (w *Worker) Run(ctx context.Context) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	sessions, endSessions := context.WithCancel(context.WithoutCancel(ctx))
+	defer endSessions()
+	var workers, keepers sync.WaitGroup
+	for range w.cfg.Slots {
+		workers.Go(func() { w.work(sessions) })
+	}
+	var err error
+	keepers.Go(func() { w.keepSpool(sessions) })
+	keepers.Go(func() {
+		if err = w.connect(sessions); err != nil {
+			end()
+		}
+	})
+	<-ctx.Done()
+	stop := w.drain()
+	w.settled()
+	stop()
+	close(w.left)
+	workers.Wait()
+	w.flush()
+	endSessions()
+	keepers.Wait()
+	return errors.Join(err, w.spoolAll())
+}
+
+// Conn returns the connection of the session that there is now, or nil. It may
+// break at any moment.
+func (w *Worker) Conn() grpc.ClientConnInterface {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.conn
+}
+
+// connect keeps a session going. It returns an error that is final.
+func (w *Worker) connect(ctx context.Context) error {
+	const first, longest = 50 * time.Millisecond, 2 * time.Second
+	wait := first
+	for ctx.Err() == nil {
+		start := time.Now()
+		err := w.runSession(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !w.joined && w.cfg.Final(err) {
+			return err
+		}
+		if time.Since(start) > longest {
+			wait = first
+		}
+		w.cfg.Logger.Warn("no server", "error", err, "again_in", wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+		wait = min(2*wait, longest)
+	}
+	return nil
+}
+
+// drain gives back what has not begun, and ends what runs too long, unless stop
+// is called before.
+func (w *Worker) drain() (stop func() bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	w.giveBackLocked(ErrDrained.Error(), "drained")
+	w.ready.Broadcast()
+	w.out.signal(w.out.kick) // the server must know before it has the results
+	return time.AfterFunc(w.cfg.DrainTimeout, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, t := range w.held {
+			w.stopLocked(t, ErrDrained, "drained")
+		}
+	}).Stop
+}
+
+// giveBackLocked lets the server send what has not begun elsewhere; w.mu must be held.
+func (w *Worker) giveBackLocked(why, code string) {
+	queue := w.queue
+	w.queue = nil
+	for _, t := range queue {
+		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why, Code: code})
+	}
+}
+
+// settled waits until every task has its result.
+func (w *Worker) settled() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.busy > 0 {
+		w.ready.Wait()
+	}
+}
+
+// flush waits a little for the acknowledgements of the last results.
+func (w *Worker) flush() {
+	const patience = 2 * time.Second
+	deadline := time.Now().Add(patience)
+	for time.Now().Before(deadline) {
+		w.mu.Lock()
+		open, connected := len(w.held), w.conn != nil
+		w.mu.Unlock()
+		if open == 0 || !connected {
+			return
+		}
+		select {
+		case <-w.out.acked:
+		case <-time.After(time.Until(deadline)):
+		}
+	}
+}
+
+// accept takes tasks from the server.
+func (w *Worker) accept(tasks []*apiv1.Task) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range tasks {
+		w.granted--
+		if len(m.Run) != 16 || m.Epoch < w.epochs[m.App] {
+			w.cfg.Logger.Warn("a task of a server that does not own it any more is refused", "app", m.App, "job", m.Job, "epoch", m.Epoch)
+			continue
+		}
+		w.epochs[m.App] = m.Epoch
+		k := key{m.App, [16]byte(m.Run), m.Attempt}
+		if w.held[k] != nil {
+			continue // sent twice: its result is on the way
+		}
+		t := &task{key: k, msg: m}
+		w.held[k] = t
+		w.busy++
+		w.queue = append(w.queue, t)
+	}
+	switch {
+	case w.closed:
+		w.giveBackLocked(ErrDrained.Error(), "drained")
+	case w.stuck == w.cfg.Slots:
+		w.giveBackLocked(allStuck, "host_stuck")
+	}
+	w.ready.Broadcast()
+}
+
+const allStuck = "every slot of the host is taken by a handler that does not return"
+
+// stop ends an attempt because the server asks for it.
+func (w *Worker) stop(c *apiv1.TaskCancel) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for k, t := range w.held {
+		if len(c.Run) == 16 && k.run == [16]byte(c.Run) && k.attempt == c.Attempt {
+			w.stopLocked(t, ErrCancelled, "cancelled")
+		}
+	}
+}
+
+// stopLocked ends a task: a running one through its context, another at once.
+// w.mu must be held.
+func (w *Worker) stopLocked(t *task, why error, code string) {
+	switch {
+	case t.state == finished:
+	case t.cancel != nil:
+		t.cancel(why)
+	default:
+		w.queue = slices.DeleteFunc(w.queue, func(q *task) bool { return q == t })
+		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why.Error() + " before the handler began", Code: code})
+	}
+}
+
+// settleLocked makes t finished; w.mu must be held.
+func (w *Worker) settleLocked(t *task, r *apiv1.TaskResult) {
+	r.Run, r.App, r.Attempt, r.Epoch = t.key.run[:], t.key.app, t.key.attempt, t.msg.GetEpoch()
+	// A text that is not UTF-8 does not encode: it would end this stream and all after it.
+	for _, s := range []*string{&r.Error, &r.Code, &r.Trace} {
+		*s = strings.ToValidUTF8(*s, "\uFFFD")
+	}
+	t.state, t.result, t.doneAt, t.cancel, t.msg = finished, r, time.Now(), nil, nil
+	if w.busy--; w.busy == 0 && w.closed {
+		w.ready.Broadcast()
+	}
+	w.out.result(t)
+}
+
+// ack forgets the results of a batch and of all before it.
+func (w *Worker) ack(batch uint64) {
+	var kept []*apiv1.TaskResult
+	w.mu.Lock()
+	for _, t := range w.out.take(batch) {
+		delete(w.held, t.key)
+		if t.kept {
+			kept = append(kept, t.result)
+		}
+	}
+	w.mu.Unlock()
+	w.forget(kept)
+}
+
+// spareLocked returns the credits to grant now; w.mu must be held.
+func (w *Worker) spareLocked() int {
+	if w.closed {
+		return 0
+	}
+	return max(w.wantedLocked()-w.busy-w.granted, 0)
+}
+
+const (
+	// ahead is how much work a worker holds: enough not to run dry on the way to the
+	// server and back, and no more, so that slow tasks do not queue here while
+	// another host is idle.
+	ahead = 100 * time.Millisecond
+	// unknownAhead is the tasks for each slot while nothing is known of how long
+	// they take, and the least.
+	unknownAhead = 16
+)
+
+// wantedLocked returns how many tasks the worker wants to hold; w.mu must be held.
+func (w *Worker) wantedLocked() int {
+	slots := w.cfg.Slots - w.stuck
+	want := unknownAhead * slots
+	if w.mean > 0 {
+		want = max(int(int64(slots)*int64(ahead)/int64(w.mean)), 2*slots)
+	}
+	return min(want, w.cfg.Credits)
+}

@@ -1,0 +1,92 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// spoolAfter is how long a result may be without an acknowledgement before it
+// is written down.
+const spoolAfter = 200 * time.Millisecond
+
+// keepSpool writes down results that wait for their acknowledgement.
+func (w *Worker) keepSpool(ctx context.Context) {
+	if w.cfg.Spool == nil {
+		return
+	}
+	tick := time.NewTicker(spoolAfter)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			w.spool(now.Add(-spoolAfter))
+		}
+	}
+}
+
+// spoolAll writes down whatever is left when the worker ends.
+func (w *Worker) spoolAll() error {
+	if w.cfg.Spool == nil {
+		return nil
+	}
+	w.spool(time.Now().Add(time.Hour))
+	w.keeping.Lock()
+	defer w.keeping.Unlock()
+	if err := w.cfg.Spool.Sync(); err != nil {
+		return fmt.Errorf("sync the spool: %w", err)
+	}
+	return nil
+}
+
+// spool writes down the results that were finished before a moment.
+func (w *Worker) spool(before time.Time) {
+	w.keeping.Lock()
+	defer w.keeping.Unlock()
+	w.mu.Lock()
+	var tasks []*task
+	var results []*apiv1.TaskResult
+	for _, t := range w.held {
+		if t.state == finished && !t.kept && !t.doneAt.After(before) {
+			t.kept = true // whoever is told that it is acknowledged waits for keeping
+			tasks = append(tasks, t)
+			results = append(results, t.result)
+		}
+	}
+	w.mu.Unlock()
+	if len(results) == 0 {
+		return
+	}
+	err := w.cfg.Spool.Keep(results)
+	if err == nil {
+		return
+	}
+	// The results are still held in memory and will be sent; only a restart
+	// would now lose them, and then the server runs them again.
+	w.cfg.Logger.Error("results could not be written to the spool", "results", len(results), "error", err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range tasks {
+		t.kept = false
+	}
+}
+
+// forget takes results that were kept back from the spool: they are acknowledged.
+func (w *Worker) forget(kept []*apiv1.TaskResult) {
+	if len(kept) == 0 {
+		return
+	}
+	w.keeping.Lock()
+	defer w.keeping.Unlock()
+	for _, r := range kept {
+		if err := w.cfg.Spool.Forget(r); err != nil {
+			// At worst the result is sent once more after a restart, and the server
+			// knows it already.
+			w.cfg.Logger.Warn("the spool could not be marked", "error", err)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package session
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+const (
+	// A goroutine takes several tasks at once while handlers are this quick:
+	// waking it for each costs more than the handler.
+	quick     = 100 * time.Microsecond
+	quickTake = 16
+)
+
+// Attempt is a task that is executed.
+type Attempt struct {
+	Task *apiv1.Task // read only
+
+	w     *Worker
+	t     *task
+	start time.Time
+}
+
+// Log sends a line of the run's log: level 0 is debug, 1 info, 2 warn, 3 error.
+// It never blocks: lines that come faster than the server takes them are
+// dropped and counted.
+func (a *Attempt) Log(level int32, line []byte) { a.w.out.log(a.t.key, level, line) }
+
+// Progress sends the latest state of the run; total is 0 when unknown.
+func (a *Attempt) Progress(done, total int64, message string) {
+	a.w.out.progress(a.t.key, done, total, strings.ToValidUTF8(message, "\uFFFD"))
+}
+
+// Settle gives the attempt its result before Run returns, for a handler that
+// does not heed its context. Its slot stays taken until Run returns; what Run
+// returns then does not count. Run should return when Left is closed.
+func (a *Attempt) Settle(r *apiv1.TaskResult) {
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	if a.t.state != running {
+		return
+	}
+	a.w.stuck++
+	a.settleLocked(r)
+	if a.w.stuck == a.w.cfg.Slots {
+		a.w.giveBackLocked(allStuck, "host_stuck")
+	}
+}
+
+// Left is closed when the worker ends and waits for nothing but its goroutines.
+func (a *Attempt) Left() <-chan struct{} { return a.w.left }
+
+func (a *Attempt) settleLocked(r *apiv1.TaskResult) {
+	took := min(time.Duration(r.DurationUs)*time.Microsecond, time.Second) // one long task says little of the others
+	if a.w.mean == 0 {
+		a.w.mean = took
+	}
+	a.w.mean += (took - a.w.mean) / 16
+	r.StartedMs = a.start.UnixMilli()
+	a.w.settleLocked(a.t, r)
+}
+
+// work runs tasks until the worker is drained.
+func (w *Worker) work(ctx context.Context) {
+	var batch []*task
+	for {
+		if batch = w.next(batch[:0]); len(batch) == 0 {
+			return
+		}
+		for _, t := range batch {
+			w.execute(ctx, t)
+		}
+	}
+}
+
+// next waits for tasks and marks them running.
+func (w *Worker) next(batch []*task) []*task {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.queue) == 0 && !w.closed {
+		w.ready.Wait()
+	}
+	n := 1
+	if w.mean > 0 && w.mean < quick {
+		// Leave a share to the workers that are idle.
+		n = min(quickTake, max(len(w.queue)/w.cfg.Slots, 1))
+	}
+	n = min(n, len(w.queue))
+	batch = append(batch, w.queue[:n]...)
+	if w.queue = w.queue[n:]; len(w.queue) == 0 {
+		w.queue = nil
+	}
+	for _, t := range batch {
+		t.state = running
+	}
+	return batch
+}
+
+// execute runs one task to its result.
+func (w *Worker) execute(ctx context.Context, t *task) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w.mu.Lock()
+	if t.state != running { // stopped while it stood in a goroutine's batch
+		w.mu.Unlock()
+		return
+	}
+	a := &Attempt{Task: t.msg, w: w, t: t, start: time.Now()}
+	t.cancel = cancel
+	w.mu.Unlock()
+
+	r := w.cfg.Run(ctx, a)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t.state != running { // it was settled before
+		w.stuck--
+		w.out.signal(w.out.kick) // there is room again
+		return
+	}
+	a.settleLocked(r)
+}

@@ -1,0 +1,266 @@
+package job
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// Limits of an HTTPCall.
+const (
+	maxURL      = 8 << 10
+	maxHeaders  = 64
+	maxHTTPText = 16 << 10 // a header, or all of expect
+	maxHTTPTime = 24 * time.Hour
+
+	defaultHTTPTime = 30 * time.Second
+)
+
+// methods are those that an HTTPCall may have.
+var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+// checkBuiltin is the part of checkHandler about what is built in.
+func checkBuiltin(h *apiv1.Handler) error {
+	switch {
+	case h.Http != nil && h.Name != "builtin:http":
+		return errors.New("handler.http goes with the handler builtin:http only")
+	case h.Command != "" && h.Name != "builtin:exec":
+		return errors.New("handler.command goes with the handler builtin:exec only")
+	case h.Module != "":
+		return nil
+	case h.Name == "builtin:exec" && h.Command == "":
+		return errors.New("handler.command is missing: write the name under which the hosts' operator allows the command")
+	case h.Name == "builtin:exec":
+		return CheckName("handler.command", h.Command)
+	case h.Name == "builtin:http":
+		return checkHTTP(h.Http)
+	}
+	return nil
+}
+
+func checkHTTP(c *apiv1.HTTPCall) error {
+	if c.GetUrl() == "" {
+		return errors.New("handler.http.url is missing")
+	}
+	if c.Method = strings.ToUpper(c.Method); c.Method != "" && !slices.Contains(methods, c.Method) {
+		return fmt.Errorf("handler.http.method: %.40q is none of %s", c.Method, strings.Join(methods, ", "))
+	}
+	if err := checkURL(c.Url); err != nil {
+		return fmt.Errorf("handler.http.url: %w", err)
+	}
+	if len(c.Headers) > maxHeaders {
+		return fmt.Errorf("handler.http.headers: %d headers, the limit is %d", len(c.Headers), maxHeaders)
+	}
+	for name, value := range c.Headers {
+		if !isHeader(name) || len(value) > maxHTTPText || strings.ContainsAny(value, "\r\n\x00") {
+			return fmt.Errorf("handler.http.headers: %.60q is not the name of a header, or its value has a line break or more than %d bytes", name, maxHTTPText)
+		}
+		if _, err := httpTemplate(value); err != nil {
+			return fmt.Errorf("handler.http.headers: %s: %w", name, err)
+		}
+	}
+	if len(c.Body) > MaxInput {
+		return fmt.Errorf("handler.http.body is %d bytes, the limit is %d", len(c.Body), MaxInput)
+	}
+	if _, err := httpTemplate(c.Body); err != nil {
+		return fmt.Errorf("handler.http.body: %w", err)
+	}
+	if _, err := StatusRanges(c.Expect); err != nil {
+		return fmt.Errorf("handler.http.expect: %w", err)
+	}
+	if _, err := httpTimeout(c); err != nil {
+		return err
+	}
+	return nil
+}
+
+func httpTimeout(c *apiv1.HTTPCall) (time.Duration, error) {
+	if c.GetTimeout() == "" {
+		return defaultHTTPTime, nil
+	}
+	d, err := time.ParseDuration(c.Timeout)
+	if err != nil || d < time.Millisecond || d > maxHTTPTime {
+		return 0, fmt.Errorf("handler.http.timeout: %q is no duration from 1ms to 24h: write it as 500ms, 30s or 5m", c.Timeout)
+	}
+	return d, nil
+}
+
+// checkURL wants scheme and host to be written out: what the input says must not
+// choose whom the host speaks to.
+func checkURL(text string) error {
+	if len(text) > maxURL {
+		return fmt.Errorf("it is longer than %d bytes", maxURL)
+	}
+	t, err := httpTemplate(text)
+	if err != nil {
+		return err
+	}
+	var plain strings.Builder
+	for i, p := range t {
+		if p.ref == nil {
+			plain.WriteString(p.text)
+			continue
+		}
+		_, rest, ok := strings.Cut(plain.String(), "://")
+		if i == 0 || !ok || !strings.ContainsAny(rest, "/?") {
+			return fmt.Errorf("%q has a reference in its scheme or host: write https://HOST/ out", text)
+		}
+		plain.WriteString("x")
+	}
+	u, err := url.Parse(plain.String())
+	switch {
+	case err != nil:
+		return fmt.Errorf("%.200q is no address", text)
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return fmt.Errorf("%.200q is no address: write https://HOST/PATH", text)
+	case u.User != nil:
+		return errors.New("it has a name or a password in it: use a header")
+	}
+	return nil
+}
+
+// isHeader reports whether name is a token of RFC 9110.
+func isHeader(name string) bool {
+	return name != "" && len(name) <= maxName && !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
+}
+
+// httpTemplate reads a text with references to the input.
+func httpTemplate(text string) (template, error) {
+	t, refs, err := parseTemplate(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range refs {
+		if r.name != "" {
+			return nil, fmt.Errorf("%s is of a workflow: here there is ${input}", r)
+		}
+	}
+	return t, nil
+}
+
+// StatusRanges reads the statuses that an HTTPCall takes for success, as first
+// and last of each range.
+func StatusRanges(expect []string) ([][2]int, error) {
+	if len(expect) == 0 {
+		return [][2]int{{200, 299}}, nil
+	}
+	if len(expect) > maxHeaders {
+		return nil, fmt.Errorf("it has %d entries, the limit is %d", len(expect), maxHeaders)
+	}
+	var ranges [][2]int
+	for _, text := range expect {
+		first, last, ok := strings.Cut(text, "-")
+		if !ok {
+			last = first
+		}
+		if hundred, ok := strings.CutSuffix(text, "xx"); ok {
+			first, last = hundred+"00", hundred+"99"
+		}
+		a, err1 := strconv.Atoi(first)
+		b, err2 := strconv.Atoi(last)
+		if err1 != nil || err2 != nil || len(first) != 3 || len(last) != 3 || a < 100 || b > 599 || a > b {
+			return nil, fmt.Errorf(`%.40q is no status: write "200", "200-204" or "2xx"`, text)
+		}
+		ranges = append(ranges, [2]int{a, b})
+	}
+	return ranges, nil
+}
+
+// Request is an HTTPCall with its references replaced.
+type Request struct {
+	Method  string
+	URL     string
+	Headers map[string]string
+	Body    []byte
+	Expect  [][2]int
+	Timeout time.Duration
+}
+
+// FillRequest makes the request that a run sends. Its errors are those of the
+// input: another try cannot help.
+func FillRequest(c *apiv1.HTTPCall, input []byte) (Request, error) {
+	s := &scope{input: input, parsed: map[int]any{}}
+	r := Request{Headers: map[string]string{}}
+	var err error
+	if r.Expect, err = StatusRanges(c.GetExpect()); err != nil {
+		return Request{}, fmt.Errorf("handler.http.expect: %w", err)
+	}
+	if r.Timeout, err = httpTimeout(c); err != nil {
+		return Request{}, err
+	}
+	if err := checkURL(c.GetUrl()); err != nil { // of a server that let it pass
+		return Request{}, fmt.Errorf("url: %w", err)
+	}
+	if r.URL, err = fillURL(c.Url, s); err != nil {
+		return Request{}, fmt.Errorf("url: %w", err)
+	}
+	for name, text := range c.Headers {
+		value, err := fillText(text, s)
+		if err != nil {
+			return Request{}, fmt.Errorf("header %s: %w", name, err)
+		}
+		if strings.ContainsAny(string(value), "\r\n\x00") {
+			return Request{}, fmt.Errorf("header %s: the value from the input has a line break", name)
+		}
+		r.Headers[name] = string(value)
+	}
+	if r.Body = input; c.Body != "" {
+		if r.Body, err = fillText(c.Body, s); err != nil {
+			return Request{}, fmt.Errorf("body: %w", err)
+		}
+	}
+	byBody := "GET"
+	if len(r.Body) > 0 {
+		byBody = "POST"
+	}
+	if r.Method = cmp.Or(c.Method, byBody); c.Body == "" && (r.Method == "GET" || r.Method == "HEAD") {
+		r.Body = nil
+	}
+	return r, nil
+}
+
+func fillText(text string, s *scope) ([]byte, error) {
+	t, err := httpTemplate(text)
+	if err != nil {
+		return nil, err
+	}
+	return t.fill(s)
+}
+
+// fillURL escapes what comes from the input, so that it stays one segment of the
+// path or one value of the query.
+func fillURL(text string, s *scope) (string, error) {
+	t, err := httpTemplate(text)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, p := range t {
+		if p.ref == nil {
+			b.WriteString(p.text)
+			continue
+		}
+		value, err := template{p}.fill(s)
+		if err != nil {
+			return "", err
+		}
+		escaped := strings.ReplaceAll(url.QueryEscape(string(value)), "+", "%20")
+		if v := string(value); v == "" || strings.Trim(v, ".") == "" {
+			return "", fmt.Errorf("%s is %q, which would make another address of it", p.ref, v)
+		}
+		b.WriteString(escaped)
+	}
+	if b.Len() > maxURL {
+		return "", fmt.Errorf("it is longer than %d bytes", maxURL)
+	}
+	return b.String(), nil
+}

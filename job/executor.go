@@ -1,0 +1,127 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// Executor is what runs a handler that is in no module: the handler's name says
+// it, and the definition names no module.
+//
+//	native:NAME          a function of a program that is a worker itself (sdk/worker)
+//	plugin:NAME/HANDLER  a handler of a plugin that the host's operator allows; plugin:NAME is plugin:NAME/main
+//	builtin:NAME         what the operator of a host lets it do without a program: http, exec (see [FillRequest])
+//
+// The zero value is a handler of a module.
+type Executor struct {
+	Kind    string // Native, Plugin or Builtin
+	Name    string
+	Handler string // of a Plugin
+}
+
+// The kinds of executors.
+const (
+	Native  = "native"
+	Plugin  = "plugin"
+	Builtin = "builtin"
+)
+
+// builtins are the names under Builtin.
+var builtins = []string{"exec", "http"}
+
+// IsExecutor reports whether the name of a handler says what executes it.
+func IsExecutor(handler string) bool { return strings.Contains(handler, ":") }
+
+// ParseExecutor reads the name of a handler that is in no module.
+func ParseExecutor(handler string) (Executor, error) {
+	kind, name, ok := strings.Cut(handler, ":")
+	e := Executor{Kind: kind, Name: name}
+	if kind == Plugin {
+		e.Name, e.Handler, _ = strings.Cut(name, "/")
+		if !strings.Contains(name, "/") {
+			e.Handler = MainHandler
+		}
+	}
+	switch {
+	case !ok || kind != Native && kind != Plugin && kind != Builtin:
+		return Executor{}, fmt.Errorf("%q is in no module: write native:NAME, plugin:NAME/HANDLER or builtin:NAME, or name a module", handler)
+	case kind == Builtin && !slices.Contains(builtins, name):
+		return Executor{}, fmt.Errorf("%q is not built in: there are builtin:%s", handler, strings.Join(builtins, " and builtin:"))
+	}
+	if err := CheckName("the name in "+kind+":NAME", e.Name); err != nil {
+		return Executor{}, err
+	}
+	if kind == Plugin {
+		if err := CheckName("the handler in plugin:NAME/HANDLER", e.Handler); err != nil {
+			return Executor{}, err
+		}
+	}
+	return e, nil
+}
+
+// String is the name of the handler, with nothing left to defaults.
+func (e Executor) String() string {
+	if e.Kind == Plugin {
+		return e.Needs() + "/" + e.Handler
+	}
+	return e.Needs()
+}
+
+// Needs is what a host that can run the handler says in its hello, in
+// Hello.abi: a plugin is named there without its handlers.
+func (e Executor) Needs() string {
+	if e.Kind == "" {
+		return ""
+	}
+	return e.Kind + ":" + e.Name
+}
+
+// NeedsOf returns what a host must have said in Hello.abi to run the handler of
+// a definition; "" is any ABI of modules.
+func NeedsOf(h *apiv1.Handler) string {
+	if h.GetModule() != "" || !IsExecutor(h.GetName()) {
+		return ""
+	}
+	e, err := ParseExecutor(h.Name)
+	if err != nil { // of a later version: only a host that says exactly this
+		return h.Name
+	}
+	if h.Command != "" {
+		return e.Needs() + "/" + h.Command
+	}
+	return e.Needs()
+}
+
+// Abilities are what a host said in Hello.abi. A host that said nothing runs
+// modules: its version is older than the other executors.
+type Abilities struct {
+	modules bool
+	others  map[string]bool
+}
+
+// NewAbilities reads Hello.abi.
+func NewAbilities(abi []string) Abilities {
+	a := Abilities{modules: len(abi) == 0}
+	for _, s := range abi {
+		if !IsExecutor(s) {
+			a.modules = true
+			continue
+		}
+		if a.others == nil {
+			a.others = map[string]bool{}
+		}
+		a.others[s] = true
+	}
+	return a
+}
+
+// Has reports whether a host has what a run needs, as [NeedsOf] says it.
+func (a Abilities) Has(needs string) bool {
+	if needs == "" {
+		return a.modules
+	}
+	return a.others[needs]
+}

@@ -1,0 +1,123 @@
+package node
+
+import (
+	"context"
+	"crypto/ed25519"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/outbound"
+	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/builtin"
+	"github.com/wheelworkhq/wheelwork/runtime/plugin"
+	"github.com/wheelworkhq/wheelwork/runtime/process"
+)
+
+// Plugin is a program whose functions are handlers; see plugin.Spec.
+type Plugin struct {
+	Name, Path   string
+	Args         []string
+	Env          map[string]string
+	Dir          string
+	SHA256       []string
+	Keys         []ed25519.PublicKey
+	Signature    string
+	Processes    int
+	StartTimeout time.Duration
+	Grace        time.Duration
+	HealthEvery  time.Duration
+}
+
+// Executors is what the operator of a host lets it run besides modules. The zero
+// value is nothing.
+type Executors struct {
+	Plugins  []Plugin
+	Commands []builtin.Command
+	HTTP     []string // servers that jobs may call: "api.example.com", "*.example.com", with ":port"; "*" is every one on the Internet
+	Private  []string // likewise, and they may be on this machine or in its network
+	Guard    []string // the command line of a process that calls process.Guard; see there
+}
+
+// openExecutors opens what a host runs besides modules.
+func openExecutors(cfg Executors, dir func(...string) string, log *slog.Logger) (_ map[string]runtime.Executor, open closers, err error) {
+	defer func() {
+		if err != nil {
+			_ = open.Close() // the error says what matters
+		}
+	}()
+	others := map[string]runtime.Executor{}
+	if len(cfg.HTTP)+len(cfg.Private) > 0 {
+		client := outbound.New(outbound.Config{UserAgent: "wheelwork/" + version.String()})
+		open.add(client)
+		others["builtin:http"] = httpExecutor(cfg, client)
+	}
+	if len(cfg.Plugins)+len(cfg.Commands) == 0 {
+		return others, open, nil
+	}
+	keeper := process.New(cfg.Guard...)
+	open.add(keeper)
+	if len(cfg.Commands) > 0 {
+		x, err := builtin.NewExec(cfg.Commands, keeper)
+		if err != nil {
+			return nil, open, err
+		}
+		others["builtin:exec"] = x
+		for _, name := range x.Names() {
+			others["builtin:exec/"+name] = x
+		}
+	}
+	if len(cfg.Plugins) > 0 {
+		var specs []plugin.Spec
+		for _, p := range cfg.Plugins {
+			specs = append(specs, plugin.Spec(p))
+		}
+		x, err := plugin.Open(plugin.Config{Plugins: specs, Dir: dir("plugins"), Keeper: keeper, Version: version.String(), Logger: log})
+		if err != nil {
+			return nil, open, err
+		}
+		open.add(x)
+		for _, p := range cfg.Plugins {
+			others["plugin:"+p.Name] = x
+		}
+	}
+	return others, open, nil
+}
+
+func httpExecutor(cfg Executors, client *outbound.Client) *builtin.HTTP {
+	x := &builtin.HTTP{Sender: sender{client}, Grants: &runtime.Grants{}}
+	add := func(hosts []string, private bool) {
+		for _, host := range hosts {
+			if host == "*" && !private {
+				x.Any = true
+				continue
+			}
+			x.Grants.HTTP = append(x.Grants.HTTP, runtime.HTTPGrant{Host: host, Methods: builtin.Methods, Private: private})
+		}
+	}
+	add(cfg.Private, true) // first: of two grants that cover a request the first one counts
+	add(cfg.HTTP, false)
+	return x
+}
+
+// sender sends requests of jobs through the guard. There are no secrets for what
+// is in no module.
+type sender struct{ client *outbound.Client }
+
+func (s sender) Send(ctx context.Context, g *runtime.Grants, r runtime.Request) (*runtime.Response, error) {
+	return s.client.Send(ctx, g, nil, r)
+}
+
+// GuardCommand is the command line that starts this program as a guard, if it
+// takes the word for it.
+func GuardCommand() []string {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	return []string{exe, GuardWord}
+}
+
+// GuardWord as the only argument of the program makes it a guard.
+const GuardWord = "guard-processes"

@@ -1,0 +1,339 @@
+package builtin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/process"
+)
+
+// Command is a program that the operator of a host lets jobs run. Name and Path
+// are required.
+type Command struct {
+	Name    string   // jobs name it in handler.command
+	Path    string   // absolute; there is no search and no shell
+	Args    []string // what it is always given
+	JobArgs bool     // the job's own arguments follow
+	Env     map[string]string
+	JobEnv  []string      // names of variables that a job may set
+	Dir     string        // that it runs in; default: that of Path
+	Grace   time.Duration // between the request to end and the end; default 2 s
+}
+
+const defaultGrace = 2 * time.Second
+
+// Exec runs commands: input on standard input, output from standard output, log
+// from standard error, and the exit code says what became of it, as that of a
+// WASI command. See [runtime.Executor].
+type Exec struct {
+	commands map[string]Command
+	keeper   *process.Keeper
+}
+
+var commandName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// NewExec returns an executor of the commands. The caller closes keeper after
+// the last run.
+func NewExec(commands []Command, keeper *process.Keeper) (*Exec, error) {
+	e := &Exec{commands: map[string]Command{}, keeper: keeper}
+	for _, c := range commands {
+		switch {
+		case !commandName.MatchString(c.Name):
+			return nil, fmt.Errorf("command %q: that is no name: use letters, digits, '.', '_' and '-', and begin with a letter or a digit", c.Name)
+		case e.commands[c.Name].Name != "":
+			return nil, fmt.Errorf("command %s is there twice", c.Name)
+		case !filepath.IsAbs(c.Path):
+			return nil, fmt.Errorf("command %s: path %q is not absolute", c.Name, c.Path)
+		case c.Grace < 0:
+			return nil, fmt.Errorf("command %s: grace is negative", c.Name)
+		}
+		if info, err := os.Stat(c.Path); err != nil || info.IsDir() {
+			return nil, fmt.Errorf("command %s: %s is no program: %v", c.Name, c.Path, err)
+		}
+		c.Dir = cmp.Or(c.Dir, filepath.Dir(c.Path))
+		c.Grace = cmp.Or(c.Grace, defaultGrace)
+		e.commands[c.Name] = c
+	}
+	return e, nil
+}
+
+// Names are the names of the commands, sorted.
+func (e *Exec) Names() []string { return slices.Sorted(maps.Keys(e.commands)) }
+
+// Codes of results.
+const (
+	codeNoCommand = "no_command"
+	codeNotRun    = "not_started"
+	codeExit      = "exit"
+	codeSignal    = "signal"
+)
+
+// Run runs the command of a task.
+func (e *Exec) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) runtime.Result {
+	c, ok := e.commands[t.Command]
+	if !ok {
+		return failed(runtime.HostError, codeNoCommand, "this host has no command %q: its operator allows commands with --commands", t.Command)
+	}
+	env, err := c.environment(&t)
+	if err == nil {
+		err = c.checkArgs(&t)
+	}
+	if err != nil {
+		return failed(runtime.Permanent, codeBadTask, "command %s: %v", c.Name, err)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return failed(runtime.Stopped, codeStopped, "cancelled before it started")
+	case !t.Deadline.IsZero() && !time.Now().Before(t.Deadline):
+		return failed(runtime.TimedOut, codeDeadline, "the timeout passed before it started")
+	}
+	cmd := exec.Command(c.Path, append(slices.Clone(c.Args), t.Args...)...)
+	cmd.Dir, cmd.Env = c.Dir, env
+	start := time.Now()
+	p, err := e.start(cmd, t.Input, cmp.Or(t.Limits.OutputBytes, defaultOutputBytes))
+	if err != nil {
+		return failed(runtime.HostError, codeNotRun, "command %s: %v", c.Name, err)
+	}
+	budget := process.NewBudget(t.Limits.LogBytes)
+	asked := p.await(ctx, &t, c.Grace, sink, &budget)
+	r := p.result(c.Name, asked)
+	r.Duration = time.Since(start)
+	return r
+}
+
+func (c *Command) checkArgs(t *runtime.Task) error {
+	if len(t.Args) > 0 && !c.JobArgs {
+		return errors.New("it takes no arguments of jobs: its operator would have to allow them with job_args")
+	}
+	for _, a := range t.Args {
+		if strings.ContainsRune(a, 0) {
+			return errors.New("an argument has a zero byte, which no program can be given")
+		}
+	}
+	return nil
+}
+
+// environment is what a command gets: a little of the host's, what the run is,
+// what the operator sets, and of the job what the operator allows.
+func (c *Command) environment(t *runtime.Task) ([]string, error) {
+	vars := map[string]string{
+		"WHEELWORK_RUN_ID": t.RunID, "WHEELWORK_APP": t.App, "WHEELWORK_JOB": t.Job,
+		"WHEELWORK_ATTEMPT": strconv.Itoa(t.Attempt), "WHEELWORK_MAX_ATTEMPTS": strconv.Itoa(t.MaxAttempt),
+		"WHEELWORK_PLANNED_AT_MS": strconv.FormatInt(t.PlannedAt.UnixMilli(), 10), "WHEELWORK_COVERS": strconv.FormatInt(t.Covers, 10),
+		"WHEELWORK_PART": strconv.Itoa(t.Part), "WHEELWORK_PARTS": strconv.Itoa(t.Parts),
+	}
+	if t.TraceParent != "" {
+		vars["TRACEPARENT"] = t.TraceParent
+	}
+	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR", "TZ", "SystemRoot"} {
+		if v, ok := os.LookupEnv(name); ok {
+			vars[name] = v
+		}
+	}
+	for name, value := range t.Env {
+		if !slices.Contains(c.JobEnv, name) {
+			return nil, fmt.Errorf("a job may not set %q: its operator would have to allow it with job_env", name)
+		}
+		if strings.ContainsRune(value, 0) {
+			return nil, fmt.Errorf("the value of %q has a zero byte, which no program can be given", name)
+		}
+		vars[name] = value
+	}
+	maps.Copy(vars, c.Env)
+	var env []string
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		env = append(env, name+"="+vars[name])
+	}
+	return env, nil
+}
+
+// running is a command that was started.
+type running struct {
+	child *process.Child
+	in    *os.File
+	out   *os.File
+	errs  *os.File
+
+	lines  chan []byte   // of its log
+	read   chan struct{} // closed when its output is read
+	output []byte        // set before read is closed
+	over   bool          // the output is over its limit, likewise
+	limit  int64
+	words  process.LastWords
+}
+
+// pipe returns both ends of a pipe, and keeps what is to be closed.
+func pipe(open *[]*os.File) (r, w *os.File, err error) {
+	if r, w, err = os.Pipe(); err == nil {
+		*open = append(*open, r, w)
+	}
+	return r, w, err
+}
+
+func (e *Exec) start(cmd *exec.Cmd, input []byte, limit int64) (_ *running, err error) {
+	var open []*os.File
+	defer func() {
+		if err != nil {
+			for _, f := range open {
+				f.Close()
+			}
+		}
+	}()
+	stdin, in, err := pipe(&open)
+	if err != nil {
+		return nil, err
+	}
+	out, stdout, err := pipe(&open)
+	if err != nil {
+		return nil, err
+	}
+	errs, stderr, err := pipe(&open)
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
+	child, err := e.keeper.Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	stdin.Close()
+	stdout.Close()
+	stderr.Close()
+	p := &running{child: child, in: in, out: out, errs: errs, lines: make(chan []byte), read: make(chan struct{}), limit: limit}
+	go p.write(input)
+	go p.readOutput()
+	go p.readLog()
+	return p, nil
+}
+
+// write gives the command its input. One that does not read it loses it.
+func (p *running) write(input []byte) {
+	_, _ = p.in.Write(input)
+	_ = p.in.Close()
+}
+
+func (p *running) readOutput() {
+	defer close(p.read)
+	output, _ := io.ReadAll(io.LimitReader(p.out, p.limit+1)) // an error is its end, too
+	if int64(len(output)) > p.limit {
+		p.over = true
+		p.child.Kill() // nobody takes more of it
+		return
+	}
+	p.output = output
+}
+
+func (p *running) readLog() {
+	defer close(p.lines)
+	lines := process.Lines{Emit: func(line []byte) { p.lines <- slices.Clone(line) }}
+	_, _ = io.Copy(&lines, p.errs)
+	lines.Flush()
+}
+
+// lateOutput is how long the output is waited for when the command has ended: a
+// program that it started may have left its group and hold the pipe.
+const lateOutput = time.Second
+
+// await waits for the end of the command, and asks for it when the deadline
+// passes or ctx ends. It returns what it asked for: 0, Stopped or TimedOut.
+func (p *running) await(ctx context.Context, t *runtime.Task, grace time.Duration, sink runtime.Sink, budget *process.Budget) (asked runtime.Outcome) {
+	stop := ctx.Done()
+	var overdue, patience <-chan time.Time
+	if !t.Deadline.IsZero() {
+		deadline := time.NewTimer(time.Until(t.Deadline))
+		defer deadline.Stop()
+		overdue = deadline.C
+	}
+	ask := func(o runtime.Outcome) {
+		asked, stop, overdue = o, nil, nil
+		p.child.Terminate()
+		patience = time.After(grace)
+	}
+	ended := p.child.Done()
+	lines := p.lines
+	for ended != nil || lines != nil {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				lines = nil
+				continue
+			}
+			p.words.Note(line)
+			budget.Log(sink, runtime.LevelInfo, line)
+		case <-ended:
+			ended, stop, overdue, patience = nil, nil, nil, nil
+			p.expire()
+		case <-stop:
+			ask(runtime.Stopped)
+		case <-overdue:
+			ask(runtime.TimedOut)
+		case <-patience:
+			p.child.Kill()
+		}
+	}
+	<-p.read
+	p.in.Close() // twice at times
+	p.out.Close()
+	p.errs.Close()
+	return asked
+}
+
+// expire ends the pipes of a command that has ended.
+func (p *running) expire() {
+	late := time.Now().Add(lateOutput)
+	_ = p.out.SetReadDeadline(late)
+	_ = p.errs.SetReadDeadline(late)
+	_ = p.in.SetWriteDeadline(time.Now())
+}
+
+// result classes the end of a command by the habits of sysexits, as that of a
+// WASI command.
+func (p *running) result(name string, asked runtime.Outcome) runtime.Result {
+	state := p.child.State()
+	code := state.ExitCode()
+	why := ""
+	if said := p.words.String(); said != "" {
+		why = ": " + said
+	}
+	switch {
+	case asked == 0 && p.over:
+		return failed(runtime.Permanent, codeOutputLimit, "command %s: the output exceeds its limit of %d bytes: write less or raise the limit", name, p.limit)
+	case code == 0 && !p.over: // also when it was asked to end: it had done its work
+		return runtime.Result{Outcome: runtime.Succeeded, Output: p.output}
+	case asked == runtime.Stopped:
+		return failed(asked, codeStopped, "cancelled")
+	case asked == runtime.TimedOut:
+		return failed(asked, codeDeadline, "the timeout passed")
+	case code < 0:
+		r := failed(runtime.Retryable, codeSignal, "command %s was ended by %s%s", name, signalOf(state), why)
+		r.ExitCode = code
+		return r
+	}
+	r := failed(runtime.Retryable, codeExit, "exit code %d%s", code, why)
+	if code >= 64 && code <= 70 || code >= 76 && code <= 78 {
+		r.Outcome = runtime.Permanent
+	}
+	r.ExitCode, r.Output = code, p.output
+	return r
+}
+
+func signalOf(state *os.ProcessState) string {
+	if s, ok := state.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+		return "signal " + s.Signal().String()
+	}
+	return state.String()
+}

@@ -1,0 +1,455 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	goruntime "runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pluginv1 "github.com/wheelworkhq/wheelwork/api/plugin/v1"
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/process"
+)
+
+const (
+	defaultOutputBytes = 1 << 20
+	defaultLogBytes    = 1 << 20
+
+	// Bounds of one message to the plugin.
+	maxTasks     = 128
+	maxTaskBytes = 64 << 10
+
+	maxTrace = 4 << 10
+)
+
+// stream carries the tasks of an instance. Whatever was said while a message is
+// on its way goes into the next one: that is what makes it cheap, and an idle
+// stream sends at once.
+type stream struct {
+	i      *instance
+	rpc    grpc.BidiStreamingClient[pluginv1.ToPlugin, pluginv1.FromPlugin]
+	cancel context.CancelFunc
+	kick   chan struct{} // capacity 1: there is something to send
+	done   chan struct{} // closed when nothing comes any more
+	err    error         // why; set before done is closed
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	last    uint64 // id of a task
+	calls   map[uint64]*call
+	tasks   []*pluginv1.Task
+	cancels []*pluginv1.Cancel
+	closed  bool // no call can begin
+}
+
+func openStream(service pluginv1.PluginClient, i *instance) (*stream, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	rpc, err := service.Work(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	s := &stream{i: i, rpc: rpc, cancel: cancel, kick: make(chan struct{}, 1), done: make(chan struct{}), calls: map[uint64]*call{}}
+	s.wg.Go(s.send)
+	s.wg.Go(s.receive)
+	return s, nil
+}
+
+// stop lets no call begin and tells the plugin that nothing more comes.
+func (s *stream) stop() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.signal()
+}
+
+// join waits for the end of the stream.
+func (s *stream) join() {
+	s.cancel()
+	s.wg.Wait()
+}
+
+func (s *stream) signal() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// errGone says that the process ended before the task was on its way.
+var errGone = errors.New("it has just ended")
+
+// begin puts a task on its way.
+func (s *stream) begin(c *call, t *pluginv1.Task) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errGone
+	}
+	s.last++
+	t.Id, c.id = s.last, s.last
+	s.calls[c.id] = c
+	s.tasks = append(s.tasks, t)
+	s.signal()
+	return nil
+}
+
+// ask asks the plugin to end a task.
+func (s *stream) ask(id uint64, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancels = append(s.cancels, &pluginv1.Cancel{Id: id, Reason: reason})
+	s.signal()
+}
+
+// next builds a message from what there is to say; nil when there is nothing.
+func (s *stream) next() *pluginv1.ToPlugin {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, size := 0, 0
+	for n < len(s.tasks) && n < maxTasks && size < maxTaskBytes {
+		size += len(s.tasks[n].Input)
+		n++
+	}
+	// A cancel must not pass the task that it is of.
+	m := &pluginv1.ToPlugin{Tasks: s.tasks[:n:n]}
+	if s.tasks = s.tasks[n:]; len(s.tasks) == 0 {
+		s.tasks = nil
+		m.Cancels, s.cancels = s.cancels, nil
+	}
+	if len(m.Tasks) == 0 && len(m.Cancels) == 0 {
+		return nil
+	}
+	return m
+}
+
+func (s *stream) send() {
+	for {
+		select {
+		case <-s.kick:
+		case <-s.done:
+			return
+		}
+		goruntime.Gosched() // let those who are about to say something say it: one message is cheaper than two
+		for m := s.next(); m != nil; m = s.next() {
+			if s.rpc.Send(m) != nil { // receive learns why
+				return
+			}
+		}
+		s.mu.Lock()
+		closed := s.closed
+		s.mu.Unlock()
+		if closed {
+			_ = s.rpc.CloseSend()
+			return
+		}
+	}
+}
+
+// receive takes what the plugin says until it says nothing more.
+func (s *stream) receive() {
+	var err error
+	for {
+		var m *pluginv1.FromPlugin
+		if m, err = s.rpc.Recv(); err != nil {
+			break
+		}
+		s.take(m)
+	}
+	// The calls are told how the program ended, and it has to: what it still does
+	// would be done twice.
+	s.mu.Lock()
+	asked := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if asked {
+		err = errClosing
+	} else {
+		err = s.i.autopsy(err)
+	}
+	s.err = err
+	s.i.p.leave(s.i, err)
+	s.mu.Lock()
+	calls := s.calls
+	s.calls = nil
+	s.mu.Unlock()
+	for _, c := range calls {
+		c.fail(err)
+	}
+	close(s.done)
+}
+
+// autopsy says why an instance is no more, whose stream broke.
+func (i *instance) autopsy(broken error) error {
+	// When the connection broke the program has ended, most likely, and is about to
+	// be waited for.
+	var exits time.Duration
+	if status.Code(broken) == codes.Unavailable {
+		exits = time.Second
+	}
+	late := time.NewTimer(exits)
+	defer late.Stop()
+	select {
+	case <-i.child.Done():
+	case <-late.C:
+		i.kill(fmt.Errorf("it ended its stream: %s", process.OneLine(broken.Error())))
+		<-i.child.Done()
+	}
+	i.stdout.drain()
+	i.stderr.drain()
+	return i.ended()
+}
+
+// take hands on a message. Of a task that is over, or never was, nothing is
+// taken: a plugin cannot speak for another's.
+func (s *stream) take(m *pluginv1.FromPlugin) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range m.Logs {
+		if c := s.calls[l.Id]; c != nil {
+			c.logText(runtime.Level(min(max(l.Level, 0), int32(runtime.LevelError))), l.Text)
+		} else {
+			s.i.p.heard(s.i.child.PID(), slogLevels[min(max(l.Level, 0), int32(runtime.LevelError))], process.OneLine(l.Text))
+		}
+	}
+	for _, p := range m.Progress {
+		if c := s.calls[p.Id]; c != nil {
+			c.progressed(p)
+		}
+	}
+	for _, r := range m.Results {
+		if c := s.calls[r.Id]; c != nil {
+			delete(s.calls, r.Id)
+			c.end(r)
+		}
+	}
+}
+
+var slogLevels = [...]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
+
+// call is a task on its way. What comes for it is kept until the goroutine that
+// called Run takes it: only that one may speak to the sink.
+type call struct {
+	id     uint64
+	notify chan struct{} // capacity 1
+
+	mu       sync.Mutex
+	lines    []line
+	room     int64 // bytes of log lines that are still taken, a little more than the budget
+	progress *pluginv1.Progress
+	result   *pluginv1.Result
+	err      error // why there will be no result
+}
+
+type line struct {
+	level runtime.Level
+	text  []byte
+}
+
+func newCall(logBytes int64) *call {
+	return &call{notify: make(chan struct{}, 1), room: cmp.Or(logBytes, defaultLogBytes) + 1}
+}
+
+func (c *call) signal() {
+	select {
+	case c.notify <- struct{}{}:
+	default:
+	}
+}
+
+// log takes a line. Past the budget it takes one more, so that the budget
+// notices.
+func (c *call) log(level runtime.Level, text []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.room <= 0 {
+		return
+	}
+	c.room -= int64(len(text)) + 1
+	c.lines = append(c.lines, line{level, append([]byte(nil), text...)})
+	c.signal()
+}
+
+func (c *call) logText(level runtime.Level, text string) {
+	lines := process.Lines{Emit: func(b []byte) { c.log(level, b) }}
+	_, _ = lines.Write([]byte(text))
+	lines.Flush()
+}
+
+func (c *call) progressed(p *pluginv1.Progress) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.progress = p
+	c.signal()
+}
+
+func (c *call) end(r *pluginv1.Result) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.result = r
+	c.signal()
+}
+
+func (c *call) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+	c.signal()
+}
+
+// flush hands what came to the sink and reports whether the task has ended.
+func (c *call) flush(sink runtime.Sink, budget *process.Budget) (ended bool) {
+	c.mu.Lock()
+	lines, progress := c.lines, c.progress
+	c.lines, c.progress = nil, nil
+	ended = c.result != nil || c.err != nil
+	c.mu.Unlock()
+	for _, l := range lines {
+		budget.Log(sink, l.level, l.text)
+	}
+	if progress != nil {
+		sink.Progress(progress.Done, progress.Total, oneLine(progress.Message))
+	}
+	return ended
+}
+
+// run sends a task and waits for its end. Its error is errGone: then the task is
+// not on its way.
+func (i *instance) run(ctx context.Context, t *runtime.Task, handler string, sink runtime.Sink) (runtime.Result, error) {
+	c := newCall(t.Limits.LogBytes)
+	if i.limit == 1 {
+		i.owner.Store(c)
+	}
+	limit := cmp.Or(t.Limits.OutputBytes, defaultOutputBytes)
+	if err := i.stream.begin(c, message(t, handler, limit)); err != nil {
+		i.owner.Store(nil)
+		return runtime.Result{}, err
+	}
+	budget := process.NewBudget(t.Limits.LogBytes)
+	asked := i.await(ctx, t, c, sink, &budget)
+	if i.limit == 1 {
+		if c.err == nil {
+			i.mark()
+		}
+		i.owner.Store(nil)
+		c.flush(sink, &budget)
+	}
+	if c.err != nil {
+		return crashed(t.Module, c.err, asked), nil
+	}
+	return verdict(c.result, limit, asked), nil
+}
+
+// await waits for the end of a task, and asks for it when its deadline passes or
+// ctx ends. It returns what it asked for: 0, Stopped or TimedOut.
+func (i *instance) await(ctx context.Context, t *runtime.Task, c *call, sink runtime.Sink, budget *process.Budget) (asked runtime.Outcome) {
+	stop := ctx.Done()
+	var overdue, patience <-chan time.Time
+	if !t.Deadline.IsZero() {
+		deadline := time.NewTimer(time.Until(t.Deadline))
+		defer deadline.Stop()
+		overdue = deadline.C
+	}
+	ask := func(o runtime.Outcome, reason string) {
+		asked, stop, overdue = o, nil, nil
+		i.stream.ask(c.id, reason)
+		patience = time.After(i.p.spec.Grace)
+	}
+	for {
+		select {
+		case <-c.notify:
+			if c.flush(sink, budget) {
+				return asked
+			}
+		case <-stop:
+			ask(runtime.Stopped, "cancelled")
+		case <-overdue:
+			ask(runtime.TimedOut, "deadline")
+		case <-patience:
+			// The call fails with the process, as all that it runs.
+			i.kill(fmt.Errorf("it was killed: run %s of job %s did not end within %s of being asked to", t.RunID, t.Job, i.p.spec.Grace))
+		}
+	}
+}
+
+// message is a task in the words of plugins.
+func message(t *runtime.Task, handler string, outputLimit int64) *pluginv1.Task {
+	m := &pluginv1.Task{
+		Run: t.RunID, App: t.App, Job: t.Job, Attempt: int32(t.Attempt), MaxAttempts: int32(t.MaxAttempt), PlannedMs: t.PlannedAt.UnixMilli(),
+		Handler: handler, Input: t.Input, Args: t.Args, Env: t.Env, TraceParent: t.TraceParent,
+		Part: int32(t.Part), Parts: int32(t.Parts), Covers: t.Covers, OutputLimit: outputLimit,
+	}
+	if !t.Deadline.IsZero() {
+		m.TimeoutMs = max(time.Until(t.Deadline).Milliseconds(), 1)
+	}
+	return m
+}
+
+// crashed is the result of a task whose process ended before it.
+func crashed(name string, why error, asked runtime.Outcome) runtime.Result {
+	switch asked {
+	case runtime.Stopped, runtime.TimedOut:
+		return failed(asked, codeKilled, "plugin %s: %v", name, why)
+	}
+	return failed(runtime.Retryable, codeCrash, "plugin %s ended while it ran this: %v", name, why)
+}
+
+// verdict is the result of a task that the plugin answered.
+func verdict(m *pluginv1.Result, limit int64, asked runtime.Outcome) runtime.Result {
+	r := runtime.Result{
+		Output: m.Output, Error: oneLine(m.Error), Code: oneLine(m.Code), Trace: strings.ToValidUTF8(m.Trace[:min(len(m.Trace), maxTrace)], ""),
+		RetryAfter: time.Duration(max(min(m.RetryAfterMs, maxRetryAfterMs), 0)) * time.Millisecond,
+		Duration:   time.Duration(max(min(m.DurationUs, maxDurationUs), 0)) * time.Microsecond,
+	}
+	switch {
+	case m.Outcome == pluginv1.Outcome_OUTCOME_SUCCEEDED && int64(len(m.Output)) > limit:
+		d := r.Duration
+		r = failed(runtime.Permanent, codeOutputLimit, "the output has %d bytes, its limit is %d: return less or raise the limit", len(m.Output), limit)
+		r.Duration = d
+		return r
+	case m.Outcome == pluginv1.Outcome_OUTCOME_SUCCEEDED:
+		// Also when it was asked to end: it had done its work by then.
+		return runtime.Result{Outcome: runtime.Succeeded, Output: m.Output, Duration: r.Duration}
+	case asked == runtime.TimedOut:
+		r.Outcome, r.Code, r.Error = asked, codeDeadline, "the timeout passed"
+	case asked == runtime.Stopped:
+		r.Outcome, r.Code, r.Error = asked, codeStopped, "cancelled"
+	case m.Outcome == pluginv1.Outcome_OUTCOME_PERMANENT:
+		r.Outcome = runtime.Permanent
+	default:
+		r.Outcome = runtime.Retryable
+	}
+	if int64(len(r.Output)) > limit {
+		r.Output = nil
+	}
+	r.Code = cmp.Or(r.Code, codeStatus)
+	r.Error = cmp.Or(r.Error, "the handler failed and did not say why")
+	return r
+}
+
+// What a plugin can say at most, so that no sum overflows.
+const (
+	maxRetryAfterMs = int64(30 * 24 * time.Hour / time.Millisecond)
+	maxDurationUs   = int64(365 * 24 * time.Hour / time.Microsecond)
+)
+
+// oneLine makes a text of a plugin fit for one line.
+func oneLine(s string) string {
+	const longest = 1 << 10
+	s = strings.ToValidUTF8(s[:min(len(s), longest)], "\uFFFD")
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\r' {
+			return ' '
+		}
+		return r
+	}, s))
+}

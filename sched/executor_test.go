@@ -1,0 +1,114 @@
+package sched_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// applyNamed defines a job whose handler is in no module.
+func (c *client) applyNamed(handler string, j *apiv1.Job) {
+	c.t.Helper()
+	j.Handler = &apiv1.Handler{Name: handler}
+	if _, err := c.jobs.ApplyJob(c.t.Context(), &apiv1.ApplyJobRequest{Job: j}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// A run goes to hosts that said that they run its handler, whatever room others have and in whatever order runs stand in
+// line.
+func TestRunsGoToHostsThatRunTheirHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		defer w.close()
+		c := w.client()
+		defer c.close()
+		c.push()
+		c.apply(&apiv1.Job{Name: "module"})
+		c.applyNamed("native:settle", &apiv1.Job{Name: "settle"})
+		c.applyNamed("plugin:ledger/close", &apiv1.Job{Name: "ledger"})
+		c.applyNamed("native:settle", &apiv1.Job{Name: "first", Routing: &apiv1.Routing{Strategy: "first"}})
+		c.applyNamed("native:settle", &apiv1.Job{Name: "all", Fanout: &apiv1.Fanout{Mode: "broadcast"}})
+		w.addAble("a-modules", 32, nil, "wasi-p1", "wheelwork_v1.0")
+		w.addAble("b-settle", 1, nil, "native:settle")
+		w.addAble("c-settle", 1, nil, "native:other", "native:settle")
+		w.addAble("d-ledger", 1, nil, "plugin:ledger", "wasi-p1")
+		w.addAble("e-old", 1, nil)
+		time.Sleep(time.Second)
+
+		want := map[string][]string{
+			"module": {"a-modules", "d-ledger", "e-old"}, "settle": {"b-settle", "c-settle"}, "ledger": {"d-ledger"}, "first": {"b-settle", "c-settle"},
+		}
+		ids := map[string][]string{}
+		for i := range 40 { // more than the small ones take at once
+			for name := range want {
+				ids[name] = append(ids[name], c.trigger(name, fmt.Sprint(name, i)))
+			}
+		}
+		for name, hosts := range want {
+			got := map[string]bool{}
+			for _, id := range ids[name] {
+				r := c.wait(id)
+				if r.State != "succeeded" {
+					t.Fatalf("%s: %s: %s", name, r.State, r.Error)
+				}
+				got[r.Host] = true
+			}
+			for h := range got {
+				if !slices.Contains(hosts, h) {
+					t.Errorf("%s ran on %s", name, h)
+				}
+			}
+		}
+		if r := c.wait(c.trigger("all", "")); r.State != "succeeded" || r.Parts != 2 {
+			t.Errorf("a broadcast: %s with %d parts, two hosts run it", r.State, r.Parts)
+		}
+	})
+}
+
+// What nobody runs waits, holds up nothing else, and says why; it goes when a host comes that runs it.
+func TestRunWaitsForAHostThatRunsItsHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		defer w.close()
+		c := w.client()
+		defer c.close()
+		c.push()
+		c.apply(&apiv1.Job{Name: "module"})
+		c.applyNamed("native:settle", &apiv1.Job{Name: "settle"})
+		w.addAble("modules", 1, nil, "wasi-p1")
+		time.Sleep(time.Second)
+		id := c.trigger("settle", "")
+		if r := c.wait(c.trigger("module", "")); r.State != "succeeded" {
+			t.Fatalf("a run behind one that waits for a host: %s", r.State)
+		}
+		x, err := c.runs.ExplainRun(t.Context(), &apiv1.ExplainRunRequest{Id: id})
+		if err != nil || len(x.Hosts) != 1 || x.Hosts[0].Able || x.Hosts[0].Why != "does not run native:settle" {
+			t.Errorf("explained: %v, %v", x, err)
+		}
+		w.addAble("worker", 1, nil, "native:settle")
+		if r := c.wait(id); r.State != "succeeded" || r.Host != "worker" || r.Handler != "native:settle" || r.Module != "" {
+			t.Errorf("the run: %v", r)
+		}
+
+		// And a module waits while there is only a worker.
+		w.removeHost("modules")
+		id = c.trigger("module", "again")
+		time.Sleep(time.Second)
+		x, err = c.runs.ExplainRun(t.Context(), &apiv1.ExplainRunRequest{Id: id})
+		if err != nil || x.State != "queued" {
+			t.Fatalf("explained: %v, %v", x, err)
+		}
+		for _, h := range x.Hosts {
+			if h.Host == "worker" && h.Why != "does not run modules" {
+				t.Errorf("the worker %s", h.Why)
+			}
+		}
+	})
+}

@@ -1,0 +1,201 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/base32"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/host/session"
+)
+
+// Task is one attempt of one run. Its fields are read only; its methods may be
+// called from any goroutine and do nothing once the function has returned.
+type Task struct {
+	Run         string // the id, the same in all attempts
+	App         string
+	Job         string
+	Handler     string // without "native:"
+	Attempt     int    // 1 for the first try
+	MaxAttempts int    // the last attempt that the retry policy allows
+	PlannedAt   time.Time
+	Covers      int64     // planned times that passed and for which the run stands beside its own
+	Part        int       // of a fan-out: the number of this part, from 0
+	Parts       int       // how many parts there are; 0: the run is no part
+	Deadline    time.Time // of the context; zero: none
+	TraceParent string    // W3C trace context, "" when the run is not traced
+
+	Input []byte
+	Args  []string
+	Env   map[string]string
+
+	attempt *session.Attempt
+	mu      sync.Mutex
+	ended   bool
+	logged  int // bytes
+	full    bool
+}
+
+// Bounds of what one attempt may say, the same as for modules.
+const (
+	maxOutput = 1 << 20
+	maxLog    = 1 << 20
+	maxLine   = 16 << 10
+	maxError  = 16 << 10
+	maxTrace  = 16 << 10
+)
+
+// crockford is the alphabet of run ids.
+var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ").WithPadding(base32.NoPadding)
+
+func newTask(a *session.Attempt, name string) *Task {
+	m := a.Task
+	t := &Task{
+		Run: crockford.EncodeToString(m.Run), App: m.App, Job: m.Job, Handler: name,
+		Attempt: int(m.Attempt), MaxAttempts: int(m.MaxAttempts), PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers,
+		Part: int(m.Part), Parts: int(m.Parts), TraceParent: m.TraceParent,
+		Input: m.Input, Args: m.Args, Env: m.Env, attempt: a,
+	}
+	if m.TimeoutMs > 0 {
+		t.Deadline = time.Now().Add(time.Duration(m.TimeoutMs) * time.Millisecond)
+	}
+	return t
+}
+
+// Progress tells how far the function is; the run shows the latest of several.
+// total 0 means unknown.
+func (t *Task) Progress(done, total int64, message string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.attempt.Progress(done, total, message[:min(len(message), maxLine)])
+	}
+}
+
+// Logf writes to the run's log.
+func (t *Task) Logf(format string, args ...any) {
+	t.write(slog.LevelInfo, fmt.Appendf(nil, format, args...))
+}
+
+// Log returns a logger that writes to the run's log.
+func (t *Task) Log() *slog.Logger { return slog.New(t.LogHandler()) }
+
+// LogHandler returns what takes records for the run's log, to be given to a
+// logger of the program's own, or to be wrapped.
+func (t *Task) LogHandler() slog.Handler { return logHandler{task: t} }
+
+// write cuts a text into lines and sends as much as the limit allows. Each line
+// costs its bytes and one for its line break.
+func (t *Task) write(level slog.Level, text []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for line := range bytes.SplitSeq(bytes.TrimRight(text, "\r\n"), []byte{'\n'}) {
+		for len(line) > maxLine {
+			t.emit(level, line[:maxLine])
+			line = line[maxLine:]
+		}
+		t.emit(level, bytes.TrimSuffix(line, []byte{'\r'}))
+	}
+}
+
+// emit sends one line; t.mu must be held.
+func (t *Task) emit(level slog.Level, line []byte) {
+	switch {
+	case t.ended || t.full:
+	case t.logged+len(line)+1 > maxLog:
+		t.full = true
+		t.attempt.Log(levelOf(slog.LevelWarn), fmt.Appendf(nil, "log limit of %d bytes reached: the rest is dropped", maxLog))
+	default:
+		t.logged += len(line) + 1
+		t.attempt.Log(levelOf(level), line)
+	}
+}
+
+// end makes the task deaf: its function has returned, or is not waited for any more.
+func (t *Task) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+}
+
+// levelOf maps slog's levels to those of a run's log: 0 debug, 1 info, 2 warn, 3 error.
+func levelOf(level slog.Level) int32 {
+	switch {
+	case level < slog.LevelInfo:
+		return 0
+	case level < slog.LevelWarn:
+		return 1
+	case level < slog.LevelError:
+		return 2
+	}
+	return 3
+}
+
+// logHandler writes records as text without time and level, which go beside it.
+type logHandler struct {
+	task   *Task
+	groups []string
+	attrs  []slog.Attr // qualified by their groups
+}
+
+func (logHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h logHandler) Handle(_ context.Context, r slog.Record) error {
+	var line bytes.Buffer
+	line.WriteString(r.Message)
+	rest := slog.NewRecord(time.Time{}, r.Level, "", 0)
+	r.Attrs(func(a slog.Attr) bool {
+		rest.AddAttrs(a)
+		return true
+	})
+	if len(h.attrs) > 0 || rest.NumAttrs() > 0 {
+		line.WriteByte(' ')
+		if err := h.text(&line).Handle(context.Background(), rest); err != nil {
+			return err
+		}
+	}
+	h.task.write(r.Level, line.Bytes())
+	return nil
+}
+
+// text formats attributes alone: time, level and message go another way.
+func (h logHandler) text(w *bytes.Buffer) slog.Handler {
+	var text slog.Handler = slog.NewTextHandler(w, &slog.HandlerOptions{
+		Level: slog.Level(-1 << 10),
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			// An attribute of the program may be called like one of slog's own.
+			_, level := a.Value.Any().(slog.Level)
+			if len(groups) == 0 && (a.Key == slog.LevelKey && level || a.Key == slog.MessageKey && a.Value.String() == "") {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}).WithAttrs(h.attrs)
+	for _, g := range h.groups {
+		text = text.WithGroup(g)
+	}
+	return text
+}
+
+func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	qualified := attrs
+	for i := len(h.groups) - 1; i >= 0; i-- {
+		args := make([]any, len(qualified))
+		for j, a := range qualified {
+			args[j] = a
+		}
+		qualified = []slog.Attr{slog.Group(h.groups[i], args...)}
+	}
+	h.attrs = append(h.attrs[:len(h.attrs):len(h.attrs)], qualified...)
+	return h
+}
+
+func (h logHandler) WithGroup(name string) slog.Handler {
+	if name != "" {
+		h.groups = append(h.groups[:len(h.groups):len(h.groups)], name)
+	}
+	return h
+}

@@ -1,0 +1,234 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/wheelworkhq/wheelwork/host/session"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// prefix is how jobs and hellos name functions of workers.
+const prefix = "native:"
+
+// Func executes an attempt and returns the run's output, at most 1 MiB. It
+// should return soon after ctx has ended. What it returns without an error
+// counts as success, also then.
+type Func func(ctx context.Context, t *Task) ([]byte, error)
+
+// Handler is a function under the name by which jobs call it.
+type Handler struct {
+	name string
+	fn   Func
+	err  error
+}
+
+// Handle names a function. Jobs call it native:NAME. A name has letters,
+// digits, '.', '_' and '-', at most 128, and begins with a letter or a digit.
+func Handle(name string, fn Func) Handler {
+	h := Handler{name: name, fn: fn}
+	switch {
+	case !isName(name):
+		h.err = fmt.Errorf("%q is not the name of a handler: use letters, digits, '.', '_' and '-', at most 128, and begin with a letter or a digit", name)
+	case fn == nil:
+		h.err = fmt.Errorf("the handler %s has no function", name)
+	}
+	return h
+}
+
+// HandleJSON names a function whose input and output are JSON. A run without
+// input gives it the zero value; an input that does not fit is a permanent
+// failure with the code "bad_input".
+func HandleJSON[In, Out any](name string, fn func(ctx context.Context, t *Task, in In) (Out, error)) Handler {
+	if fn == nil {
+		return Handle(name, nil)
+	}
+	return Handle(name, func(ctx context.Context, t *Task) ([]byte, error) {
+		var in In
+		if len(t.Input) > 0 {
+			if err := json.Unmarshal(t.Input, &in); err != nil {
+				return nil, WithCode(Permanent(fmt.Errorf("the input is not what the handler %s takes: %w", name, err)), "bad_input")
+			}
+		}
+		out, err := fn(ctx, t, in)
+		if err != nil {
+			return nil, err
+		}
+		b, err := json.Marshal(out)
+		if err != nil {
+			return nil, WithCode(Permanent(fmt.Errorf("the output of the handler %s: %w", name, err)), "bad_output")
+		}
+		return b, nil
+	})
+}
+
+func isName(s string) bool {
+	if s == "" || len(s) > 128 {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case i > 0 && (c == '.' || c == '_' || c == '-'):
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// Options adjusts [Run]. Address is required; a zero value means the default
+// named beside the field.
+type Options struct {
+	// Address is http://host:port or https://host:port of a server or a
+	// nameserver, or of several of one installation, separated by commas. The next
+	// is tried when one is out of reach.
+	Address string
+
+	// Token lets the worker in: one with the permission "work".
+	Token string
+
+	// TLS is used for https addresses. Default: the system's roots, TLS 1.2 or later.
+	TLS *tls.Config
+
+	Name    string            // for people; default: the machine's name
+	Labels  map[string]string // for the routing of jobs
+	Apps    []string          // whose jobs it executes; default: all
+	Version string            // of the program, for people; default: that of its main module
+
+	// Concurrency is how many functions run at once. Default: GOMAXPROCS, at least 4.
+	Concurrency int
+
+	// Dir is a directory of this worker alone, made when missing. There it keeps who it is and
+	// results that no server has acknowledged yet, so that a restart does not lose
+	// them. Default: none; what is not acknowledged when the program ends is
+	// executed again.
+	Dir string
+
+	// DrainTimeout is how long functions may go on when Run is to end. Default: 10 s.
+	DrainTimeout time.Duration
+
+	// Patience is how long a function may go on after its context has ended
+	// before its run is given up. Default: 10 s.
+	Patience time.Duration
+
+	// Logger takes what the worker itself has to say. Default: [slog.Default].
+	Logger *slog.Logger
+
+	// Dialer opens connections to host:port. Default: TCP.
+	Dialer func(ctx context.Context, address string) (net.Conn, error)
+}
+
+type worker struct {
+	opt   Options
+	funcs map[string]Func
+	names []string // sorted, as jobs name them
+}
+
+// Run executes runs of jobs with the given functions until ctx ends. Then it
+// takes no more, gives back what has not begun, lets functions finish for
+// DrainTimeout, ends the contexts of the others, and returns when their results
+// are with a server or, if that fails, kept. A server that is out of reach is
+// waited for; one that refuses the worker before it has joined is an error.
+func Run(ctx context.Context, opt Options, handlers ...Handler) (err error) {
+	w, err := newWorker(opt, handlers)
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	servers, err := newServers(w.opt)
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	conf := session.Config{
+		Name: w.opt.Name, Version: w.opt.Version, Labels: w.opt.Labels, Apps: w.opt.Apps, ABI: w.names,
+		Slots: w.opt.Concurrency, Connect: servers.connect, Final: refused, Run: w.run,
+		DrainTimeout: w.opt.DrainTimeout, Logger: w.opt.Logger,
+	}
+	if w.opt.Dir == "" {
+		conf.ID = newID()
+	} else {
+		d, err := openDir(w.opt.Dir, w.opt.Logger)
+		if err != nil {
+			return fmt.Errorf("worker: %w", err)
+		}
+		defer func() { err = errors.Join(err, d.close()) }()
+		conf.ID, conf.Spool = d.id, d.spool
+	}
+	servers.id = conf.ID
+	s, err := session.New(conf)
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	if err := s.Run(ctx); err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	return nil
+}
+
+// newWorker fills in the defaults and says what is wrong.
+func newWorker(opt Options, handlers []Handler) (*worker, error) {
+	opt.Concurrency = cmp.Or(opt.Concurrency, concurrency())
+	opt.DrainTimeout = cmp.Or(opt.DrainTimeout, 10*time.Second)
+	opt.Patience = cmp.Or(opt.Patience, 10*time.Second)
+	if opt.Logger == nil {
+		opt.Logger = slog.Default()
+	}
+	if opt.Name == "" {
+		opt.Name, _ = os.Hostname() // without it the id is the name
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && opt.Version == "" {
+		opt.Version = strings.Trim(info.Main.Version, "()")
+	}
+	w := &worker{opt: opt, funcs: map[string]Func{}}
+	for _, h := range handlers {
+		if h.err == nil && w.funcs[h.name] != nil {
+			h.err = fmt.Errorf("the handler %s is given twice", h.name)
+		}
+		if h.err != nil {
+			return nil, h.err
+		}
+		w.funcs[h.name] = h.fn
+	}
+	switch {
+	case len(handlers) == 0:
+		return nil, errors.New("no handler is given: pass worker.Handle(name, function)")
+	case opt.Concurrency < 1 || opt.Concurrency > 1<<16:
+		return nil, fmt.Errorf("the Concurrency is %d: want 1 to %d", opt.Concurrency, 1<<16)
+	case opt.DrainTimeout < 0:
+		return nil, fmt.Errorf("the DrainTimeout is %v: want more than 0", opt.DrainTimeout)
+	case opt.Patience < 0:
+		return nil, fmt.Errorf("the Patience is %v: want more than 0", opt.Patience)
+	}
+	w.names = sorted(w.funcs)
+	return w, nil
+}
+
+// refused says of a first join that another try cannot help.
+func refused(err error) bool {
+	switch status.Code(err) {
+	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
+		return true
+	}
+	return false
+}
+
+func newID() string { return "worker-" + strings.ToLower(rand.Text()) }
+
+// sdk returns the options of connections.
+func (o Options) sdk() sdk.Options {
+	return sdk.Options{Token: o.Token, TLS: o.TLS, Dialer: o.Dialer}
+}
