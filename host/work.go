@@ -110,6 +110,15 @@ func (h *Host) load(ctx context.Context, digest string) error {
 				h.cfg.Logger.Warn("a module could not be kept", "digest", digest, "error", err)
 			}
 		}
+		err = h.cfg.Engine.Load(ctx, digest, code)
+		var needs *runtime.NeedsError
+		if !errors.As(err, &needs) || needs.Digest == digest {
+			return err
+		}
+		// A script: its interpreter is a module like any other, which needs none.
+		if err := h.load(ctx, needs.Digest); err != nil {
+			return fmt.Errorf("its interpreter: %w", err)
+		}
 		return h.cfg.Engine.Load(ctx, digest, code)
 	})
 }

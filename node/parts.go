@@ -27,6 +27,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq/queue"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
 	"github.com/wheelworkhq/wheelwork/store"
@@ -217,7 +218,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	p.add(&open)
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
-		ABI: abi.Served(), Slots: cfg.Slots,
+		ABI: append(abi.Served(), script.Served()...), Slots: cfg.Slots,
 		Connect: c, Engine: engine, Others: others, Guests: guests, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {

@@ -107,6 +107,14 @@ type Result struct {
 	Duration   time.Duration // from the first to the last instruction of the handler
 }
 
+// A NeedsError says that a module can be made ready only after another one: a
+// script after its interpreter.
+type NeedsError struct {
+	Digest string // of the other one
+}
+
+func (e *NeedsError) Error() string { return "it needs the module " + e.Digest + " to be loaded first" }
+
 // Executor runs tasks. Implementations are safe for concurrent use.
 type Executor interface {
 	// Run blocks until the handler has ended. Cancelling ctx asks the handler to

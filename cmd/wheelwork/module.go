@@ -13,7 +13,8 @@ import (
 )
 
 func (c *cli) moduleCommand() *cobra.Command {
-	return group("module", "Upload WebAssembly modules, or run them here", c.modulePush(), c.moduleList(), c.moduleRun(), c.moduleGrant(), c.moduleGrants())
+	return group("module", "Upload WebAssembly modules, or run them here", c.modulePush(), c.moduleList(), c.moduleRun(),
+		c.moduleNew(), c.moduleBuild(), c.moduleTest(), c.moduleFetchInterpreter(), c.moduleGrant(), c.moduleGrants())
 }
 
 func (c *cli) modulePush() *cobra.Command {
@@ -31,6 +32,9 @@ func (c *cli) modulePush() *cobra.Command {
 			return err
 		}
 		return c.wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			if err := c.pushInterpreter(ctx, client, upload); err != nil {
+				return err
+			}
 			bar := c.progress(int64(len(upload.Code)), "upload", true)
 			upload.Progress = func(sent, _ int64) { bar.reached(sent) }
 			module, result, err := client.PushModule(ctx, upload)
@@ -51,8 +55,8 @@ func (c *cli) readUpload(cmd *cobra.Command, ref, file, manifest string) (sdk.Up
 		return sdk.Upload{}, usage(cmd, "%s", err)
 	}
 	upload := sdk.Upload{App: c.app, Name: name, Version: version}
-	if upload.Code, err = os.ReadFile(file); err != nil {
-		return sdk.Upload{}, fmt.Errorf("read the module: %w", err)
+	if upload.Code, err = readModule(file); err != nil {
+		return sdk.Upload{}, err
 	}
 	if manifest == "" {
 		return upload, nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -58,9 +57,9 @@ Requests over HTTP that are granted really are sent.`,
 		if task.Input, err = c.readInput(input); err != nil {
 			return err
 		}
-		code, err := os.ReadFile(positional[0])
+		code, err := readModule(positional[0])
 		if err != nil {
-			return fmt.Errorf("read the module: %w", err)
+			return err
 		}
 		if err := services.fill(cmd, c); err != nil {
 			return err
@@ -111,7 +110,7 @@ func (c *cli) runLocally(ctx context.Context, code []byte, task runtime.Task, se
 		return runtime.Result{}, err
 	}
 	defer engine.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends with it
-	if err := engine.Load(ctx, info.Digest, code); err != nil {
+	if err := loadModule(ctx, engine, info.Digest, code); err != nil {
 		return runtime.Result{}, err
 	}
 	task.Digest = info.Digest

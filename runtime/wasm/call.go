@@ -58,6 +58,8 @@ type call struct {
 	starting   bool // in _initialize, whose effects later tasks see: the task is out of reach
 	describing bool // in wheelwork_describe: there is no task, but there is output
 	batch      *batch
+	inst       *instance       // the instance that JavaScript runs in; nil: none does
+	bridge     *bridge         // the standard streams of Python; nil: there is none
 	files      wazero.FSConfig // what is mounted; nil: nothing
 
 	cause      error // why the host ended the guest; nil when it did not

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
+	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/shelf"
@@ -181,7 +182,14 @@ func (e *Engine) Unload(ctx context.Context, digest string) error {
 	if m == nil {
 		return nil
 	}
-	return errors.Join(e.pool.drop(ctx, m), m.compiled.Close(ctx))
+	err := e.pool.drop(ctx, m)
+	if m.script != nil { // the code is its interpreter's
+		return err
+	}
+	for _, s := range e.scriptsOf(digest) {
+		err = errors.Join(err, e.Unload(ctx, s))
+	}
+	return errors.Join(err, m.compiled.Close(ctx))
 }
 
 // Load makes a module ready to run: it checks the digest and the upload rules,
@@ -207,6 +215,9 @@ func (e *Engine) load(digest string, code []byte) error {
 	}
 	if digestOf(code) != digest {
 		return fmt.Errorf("load module %s: %w", digest, ErrDigest)
+	}
+	if _, err := scripts.Unpack(code); !errors.Is(err, scripts.ErrNotScript) {
+		return e.loadScript(digest, code)
 	}
 	p, err := e.rewrite(digest, code)
 	if err != nil {

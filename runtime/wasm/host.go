@@ -65,7 +65,7 @@ type hostModules struct {
 }
 
 func (h *hostModules) instantiate(ctx context.Context, rt wazero.Runtime) (err error) {
-	if err = errors.Join(instantiateWASI(ctx, rt), instantiateWheelwork(ctx, rt), instantiateMeter(ctx, rt)); err != nil {
+	if err = errors.Join(instantiateWASI(ctx, rt), instantiateWheelwork(ctx, rt), instantiateQuick(ctx, rt), instantiateMeter(ctx, rt)); err != nil {
 		return err
 	}
 	h.plainWASI, err = anonymous(ctx, rt, wasi(rt, true))

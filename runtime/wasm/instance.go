@@ -22,6 +22,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
+	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -35,6 +36,7 @@ type module struct {
 	gone       bool                    // it was unloaded; guarded by the pool's lock
 	last       atomic.Pointer[waiting] // the place asked for last: most tasks of a module are of one app
 	grants     atomic.Pointer[granted]
+	script     *scripts.Script       // what an interpreter runs; nil: the module is no script
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
 	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
 }
@@ -53,6 +55,7 @@ type instance struct {
 	marks   api.MutableGlobal
 	globals []api.MutableGlobal // in the order of module.globals
 	params  [1]uint64           // parameter and result of handle
+	quick   *quick              // drives the interpreter of a script; nil: there is none to drive
 
 	older, younger *instance // in the pool
 }
@@ -61,6 +64,9 @@ type instance struct {
 // it has one, but neither _initialize nor _start.
 func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error) {
 	inst := &instance{module: m, call: c, limit: limit}
+	if m.script != nil {
+		inst.quick = &quick{}
+	}
 	memory := &allocator{limit: limit}
 	ctx := e.hosts.resolve(experimental.WithMemoryAllocator(c, memory), m, c.files != nil)
 	cfg := inst.config(c.task)
@@ -111,6 +117,9 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 		WithRandSource(instanceRandom{inst})
 	if inst.module.info.Kind == Reactor {
 		return cfg.WithStdout(logStream{inst})
+	}
+	if inst.module.script != nil {
+		return inst.scriptConfig(cfg, t)
 	}
 	inst.call.stdin = t.Input
 	cfg = cfg.WithStdin(inputStream{inst, bytes.NewReader(t.Input)}).WithStdout(outputStream{inst}).
@@ -206,12 +215,16 @@ type image struct {
 	pages   [][]byte // nil: a page of zeros
 	globals []uint64
 	marks   uint64 // where it may differ from a memory of zeros, and from that of a new instance
+	quick   quick  // where the driver of a script finds its values
 }
 
 // takeImage copies an instance's memory and globals. What was neither filled
 // nor marked is zero, and is not read: it need not exist.
 func takeImage(inst *instance) *image {
 	im := &image{marks: allMarks}
+	if inst.quick != nil {
+		im.quick = quick{scratch: inst.quick.scratch, handler: inst.quick.handler, nothing: inst.quick.nothing}
+	}
 	for _, g := range inst.globals {
 		im.globals = append(im.globals, g.Get())
 	}
@@ -277,6 +290,7 @@ func (inst *instance) restoreMarked(im *image, marks uint64) bool {
 	for i, g := range inst.globals {
 		g.Set(im.globals[i])
 	}
+	inst.quick.adopt(im)
 	return true
 }
 
@@ -360,7 +374,11 @@ func (e *Engine) reactor(c *call, m *module, limit int64) (*instance, error) {
 	if im := m.image.Load(); im != nil && inst.adopt(im) {
 		return inst, nil
 	}
-	if err := e.initialize(c, inst); err != nil {
+	err = e.initialize(c, inst)
+	if err == nil {
+		err = e.startScript(c, inst)
+	}
+	if err != nil {
 		return nil, errors.Join(err, inst.close(c))
 	}
 	if m.reuse() == manifest.ReuseReset {

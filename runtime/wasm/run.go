@@ -61,6 +61,8 @@ func (e *Engine) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) run
 	switch {
 	case p.module.info.Kind == Command:
 		r = e.runCommand(c, p.module, p.limit)
+	case p.module.info.Kind == Script:
+		r = e.runScript(c, p.module, p.limit)
 	case len(c.mounts()) > 0:
 		r = e.runMounted(c, p.module, p.limit, p.index)
 	default:
@@ -83,6 +85,9 @@ func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) 
 	m := e.module(t.Digest)
 	if m == nil {
 		return refuse(failed(runtime.HostError, codeNotLoaded, "module %s (%s) is not loaded on this host", t.Module, t.Digest))
+	}
+	if m.info.Kind == Interpreter {
+		return refuse(failed(runtime.Permanent, codeNoHandler, "module %s is an interpreter, which runs scripts and nothing by itself: name the module of a script", t.Module))
 	}
 	index := slices.Index(m.info.Handlers, handlerName(t))
 	if index < 0 {
