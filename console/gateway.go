@@ -39,6 +39,11 @@ func newGateway(conn *grpc.ClientConn) (http.Handler, error) {
 		func() error { return apiv1.RegisterCalendarsHandlerClient(ctx, mux, apiv1.NewCalendarsClient(conn)) },
 		func() error { return apiv1.RegisterQueuesHandlerClient(ctx, mux, apiv1.NewQueuesClient(conn)) },
 		func() error { return apiv1.RegisterModulesHandlerClient(ctx, mux, apiv1.NewModulesClient(conn)) },
+		func() error { return apiv1.RegisterValuesHandlerClient(ctx, mux, apiv1.NewValuesClient(conn)) },
+		func() error { return apiv1.RegisterSecretsHandlerClient(ctx, mux, apiv1.NewSecretsClient(conn)) },
+		func() error {
+			return apiv1.RegisterModuleAccessHandlerClient(ctx, mux, apiv1.NewModuleAccessClient(conn))
+		},
 		func() error { return apiv1.RegisterClusterHandlerClient(ctx, mux, apiv1.NewClusterClient(conn)) },
 		func() error { return apiv1.RegisterNameserverHandlerClient(ctx, mux, apiv1.NewNameserverClient(conn)) },
 	} {

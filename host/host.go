@@ -56,6 +56,8 @@ type Config struct {
 
 	Tracer trace.Tracer // of the spans of attempts; default: none
 
+	Guests Guests // the services of handlers; default: none
+
 	DrainTimeout time.Duration // how long running tasks may go on when the host ends; default 10 s
 	Logger       *slog.Logger  // default: discard
 }
@@ -65,6 +67,7 @@ type Host struct {
 	cfg    Config
 	worker *session.Worker
 	fetch  singleflight
+	grants grantCache
 }
 
 // New returns a host that holds the results of the spool.

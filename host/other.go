@@ -28,7 +28,7 @@ func (h *Host) runOther(ctx context.Context, a *session.Attempt) runtime.Result 
 			return runtime.Result{Outcome: runtime.Permanent, Error: err.Error(), Code: "bad_task"}
 		}
 	}
-	return x.Run(ctx, t, sink{a})
+	return x.Run(ctx, t, sink{a: a})
 }
 
 // httpCall is the request of a task in the words of executors.

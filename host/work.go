@@ -56,7 +56,8 @@ func (h *Host) span(ctx context.Context, m *apiv1.Task) (context.Context, trace.
 
 func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
 	m := a.Task
-	if m.Module == "" && job.IsExecutor(m.Handler) {
+	// An engine that has the code of no module loaded runs such handlers itself.
+	if m.Module == "" && job.IsExecutor(m.Handler) && !h.cfg.Engine.Loaded("") {
 		return h.runOther(ctx, a)
 	}
 	if err := h.load(ctx, m.Digest); err != nil {
@@ -69,7 +70,13 @@ func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
 	if name, _, err := job.ParseModule(m.Module); err == nil {
 		t.Module = name
 	}
-	return h.cfg.Engine.Run(ctx, t, sink{a})
+	t.Grants = h.grants.of(m.Grants)
+	res := h.cfg.Engine.Run(ctx, t, sink{a, h.cfg.Guests, &t})
+	if g := h.cfg.Guests; g != nil {
+		res.Error, res.Trace = string(g.Redact(&t, []byte(res.Error))), string(g.Redact(&t, []byte(res.Trace)))
+		g.Done(&t)
+	}
+	return res
 }
 
 // taskOf is a task in the words of executors.
@@ -77,7 +84,7 @@ func taskOf(m *apiv1.Task) runtime.Task {
 	t := runtime.Task{
 		RunID: job.RunID(m.Run).String(), App: m.App, Job: m.Job, Attempt: int(m.Attempt), MaxAttempt: int(m.MaxAttempts),
 		PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers, Part: int(m.Part), Parts: int(m.Parts), Module: m.Module, Digest: m.Digest, Handler: m.Handler,
-		Input: m.Input, Args: m.Args, Env: m.Env, TraceParent: m.TraceParent,
+		Input: m.Input, Args: m.Args, Env: withRole(m.Env, m.Role), TraceParent: m.TraceParent, Role: m.Role,
 	}
 	if m.TimeoutMs > 0 {
 		t.Deadline = time.Now().Add(time.Duration(m.TimeoutMs) * time.Millisecond)
@@ -136,11 +143,25 @@ func (h *Host) download(ctx context.Context, digest string) ([]byte, error) {
 }
 
 // sink takes what a handler says.
-type sink struct{ a *session.Attempt }
+type sink struct {
+	a      *session.Attempt
+	guests Guests // nil: none
+	of     *runtime.Task
+}
 
-func (s sink) Log(level runtime.Level, line []byte) { s.a.Log(int32(level), line) }
+func (s sink) Log(level runtime.Level, line []byte) {
+	if s.guests != nil {
+		line = s.guests.Redact(s.of, line)
+	}
+	s.a.Log(int32(level), line)
+}
 
-func (s sink) Progress(done, total int64, message string) { s.a.Progress(done, total, message) }
+func (s sink) Progress(done, total int64, message string) {
+	if s.guests != nil {
+		message = string(s.guests.Redact(s.of, []byte(message)))
+	}
+	s.a.Progress(done, total, message)
+}
 
 // singleflight lets one caller do what several want. A caller whose context
 // ends stops waiting; the work goes on for the others.

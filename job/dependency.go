@@ -137,11 +137,22 @@ func checkPolicies(d *apiv1.Job) error {
 		return err
 	}
 	if f := d.Fanout; f != nil {
+		maps := f.Mode == "map" || f.Mode == "map_reduce"
 		switch {
-		case f.Mode != "broadcast" && f.Mode != "shards":
-			return fmt.Errorf("fanout.mode: %q is neither broadcast nor shards", f.Mode)
-		case f.Mode == "broadcast" && f.Shards != 0:
+		case f.Mode != "broadcast" && f.Mode != "shards" && !maps:
+			return fmt.Errorf("fanout.mode: %q is none of broadcast, shards, map and map_reduce", f.Mode)
+		case f.Mode != "shards" && f.Shards != 0:
 			return fmt.Errorf("fanout.shards goes with the mode shards only")
+		case f.Mode != "map_reduce" && f.Reduce != "":
+			return fmt.Errorf("fanout.reduce goes with the mode map_reduce only")
+		case f.Reduce != "" && d.GetHandler().GetModule() == "":
+			return fmt.Errorf("fanout.reduce names a handler of the job's module, and the job has none")
+		case !maps && (f.MaxParts != 0 || f.MaxDepth != 0):
+			return fmt.Errorf("fanout.max_parts and fanout.max_depth go with the modes map and map_reduce only")
+		case f.MaxParts < 0 || f.MaxParts > MaxMapped:
+			return fmt.Errorf("fanout.max_parts is %d, it must be 1 to %d", f.MaxParts, MaxMapped)
+		case f.MaxDepth < 0 || f.MaxDepth > MaxMapDepth:
+			return fmt.Errorf("fanout.max_depth is %d, it must be 1 to %d", f.MaxDepth, MaxMapDepth)
 		case f.Mode == "shards" && (f.Shards < 1 || f.Shards > MaxParts):
 			return fmt.Errorf("fanout.shards is %d, it must be 1 to %d", f.Shards, MaxParts)
 		}

@@ -43,6 +43,8 @@ type Policy struct {
 	RatePer   time.Duration
 	Broadcast bool   // a part for each host
 	Shards    int32  // so many parts; 0: none
+	Map       bool   // one part, which adds others
+	Reduce    bool   // and one that gets their outputs
 	Workflow  bool   // its nodes run, and it does not
 	Routing   string // the apiv1.Routing as bytes; "": none
 	Route     *Route // of Routing; nil: any host
@@ -61,7 +63,22 @@ const (
 )
 
 // Fans reports whether a run is made into parts.
-func (p *Policy) Fans() bool { return p.Broadcast || p.Shards > 0 }
+func (p *Policy) Fans() bool { return p.Broadcast || p.Shards > 0 || p.Map }
+
+// fanout is the mode of the fan-out; "": there is none.
+func (p *Policy) fanout() string {
+	switch {
+	case p.Reduce:
+		return "map_reduce"
+	case p.Map:
+		return "map"
+	case p.Broadcast:
+		return "broadcast"
+	case p.Shards > 0:
+		return "shards"
+	}
+	return ""
+}
 
 // PolicyOf reads the policy of a definition that [Validate] has accepted.
 func PolicyOf(d *apiv1.Job) Policy {
@@ -88,6 +105,8 @@ func PolicyOf(d *apiv1.Job) Policy {
 	p.Overlap, p.Limited = overlaps[d.GetOverlap().GetPolicy()], d.GetOverlap().GetLimit()
 	p.Rate, p.RatePer = RateOf(d.GetRate())
 	p.Broadcast, p.Shards = d.GetFanout().GetMode() == "broadcast", d.GetFanout().GetShards()
+	p.Reduce = d.GetFanout().GetMode() == "map_reduce"
+	p.Map = p.Reduce || d.GetFanout().GetMode() == "map"
 	p.Needs = NeedsOf(d.GetHandler())
 	if d.GetRouting() != nil {
 		p.Routing = string(encodeRouting(d.Routing))

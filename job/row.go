@@ -84,7 +84,7 @@ func (r *Run) Row() *apiv1.RunRow {
 	row.Id, row.App, row.Job, row.State, row.Trigger = r.ID[:], r.App, r.Job, string(r.State), string(r.Trigger)
 	row.PlannedMs, row.AcceptedMs, row.StartedMs, row.FinishedMs, row.RetryMs = r.PlannedMs, r.AcceptedMs, r.StartedMs, r.FinishedMs, r.RetryMs
 	row.Attempt, row.Lost, row.MaxAttempts, row.Host, row.Session = r.Attempt, r.Lost, r.MaxAttempts(), r.Host, r.Session
-	row.Module, row.Handler, row.Digest = r.shape.Handler.GetModule(), r.shape.Handler.GetName(), r.shape.Digest
+	row.Module, row.Handler, row.Digest = r.shape.Handler.GetModule(), r.HandlerName(), r.shape.Digest
 	row.HasInput, row.Input, row.Output, row.Error, row.Code, row.Trace = r.HasInput, r.Input, r.Output, r.Error, r.Code, r.Trace
 	row.CancelRequested, row.CancelWhy, row.TraceParent, row.JobRevision, row.Covers = r.CancelRequested, r.CancelWhy, r.TraceParent, r.Revision, r.Covers
 	for i := range r.Attempts {
@@ -105,6 +105,10 @@ func (r *Run) Row() *apiv1.RunRow {
 	if f := r.Fan; f != nil {
 		row.Part, row.Parts, row.PartsMade, row.Only, row.Pinned = f.Part, f.Parts, f.Made, f.Only, f.Pinned
 		row.PartsSucceeded, row.PartsFailed = f.Succeeded, f.Failed
+		row.Map, row.Depth, row.Mapped, row.Reduce, row.Role = f.Map.row(), f.Depth, f.Mapped, f.Reduce, r.Role()
+		if r.HasParts() {
+			row.Fanout = r.Policy.fanout()
+		}
 		if r.IsPart() {
 			row.Parent = f.Parent[:]
 		}
@@ -112,6 +116,9 @@ func (r *Run) Row() *apiv1.RunRow {
 	if r.State.Terminal() {
 		if !r.HasInput {
 			row.Input = []byte(r.input())
+		}
+		if len(row.Input) > MaxInput { // of the part that reduces: the outputs of the others, which have rows of their own
+			row.Input = nil
 		}
 	} else {
 		row.Definition = r.bytes()
@@ -143,6 +150,7 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 		r.Fan = &Fan{
 			Parent: runID(row.Parent), Part: row.Part, Parts: row.Parts, Pinned: row.Pinned, Only: row.Only,
 			Made: row.PartsMade, Succeeded: row.PartsSucceeded, Failed: row.PartsFailed,
+			Map: mappingOf(row.Map), Depth: row.Depth, Mapped: row.Mapped, Reduce: row.Reduce,
 		}
 	}
 	r.Node = row.Node
@@ -166,12 +174,15 @@ func (s *Slot) Loaded() {
 			continue
 		}
 		if parent := s.Runs[r.Fan.Parent]; parent != nil {
-			parent.Fan.parts = append(parent.Fan.parts, r)
+			parent.Fan.join(r)
 		}
 	}
 	for _, r := range s.Runs {
 		if r.HasParts() {
-			slices.SortFunc(r.Fan.parts, func(a, b *Run) int { return int(a.Fan.Part - b.Fan.Part) })
+			r.Fan.parts = r.Fan.inOrder()
+			for i, part := range r.Fan.parts {
+				part.Fan.place = int32(i)
+			}
 		}
 	}
 }
@@ -237,6 +248,7 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 	} else {
 		m.PartsSucceeded, m.PartsFailed = row.PartsSucceeded, row.PartsFailed
 	}
+	m.Fanout, m.Role = row.Fanout, row.Role
 	if State(row.State) == Armed && row.PlannedMs <= now.UnixMilli() {
 		m.State = string(Queued)
 	}

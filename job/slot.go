@@ -256,6 +256,12 @@ type Fan struct {
 	Succeeded int32
 	Failed    int32 // ended otherwise
 	parts     []*Run
+
+	Map    *Mapping // of a parent that maps
+	Depth  int32    // of a part of one: how many parts lie between it and the first
+	Mapped int32    // of a part of one: how many inputs it has mapped
+	Reduce bool     // of a part of one: it is the one that reduces
+	place  int32    // of a part: its place in parts of its parent
 }
 
 // Slot returns the slot that holds the run, or held it.
@@ -357,7 +363,8 @@ type Slot struct {
 	// Owner is for the owner of the slot. The fold does not look at it.
 	Owner any
 
-	live [len(states)]int // counts Runs by state
+	guests guests           // see guest.go
+	live   [len(states)]int // counts Runs by state
 
 	decoded  map[named]*apiv1.Job
 	shapes   map[string]*Shape  // by their text; those in use, and some that were
@@ -425,6 +432,7 @@ const (
 	AppChanged                        // App
 	CalendarChanged                   // Calendar
 	CalendarDeleted                   // Calendar holds what it was
+	RowChanged                        // Row
 )
 
 // Effect is one consequence of a record.
@@ -435,6 +443,7 @@ type Effect struct {
 	Module   *apiv1.Module
 	Calendar *apiv1.Calendar
 	App      *apiv1.App
+	Row      *Row
 	Key      [16]byte
 	AtMs     int64 // the time of the record
 }
@@ -515,6 +524,8 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 			delete(s.Calendars, c.Name)
 			fx = append(fx, Effect{Change: CalendarDeleted, Calendar: c})
 		}
+	default:
+		fx = s.applyGuest(rec, fx)
 	}
 	for i := from; i < len(fx); i++ {
 		fx[i].AtMs = rec.AtMs
@@ -578,7 +589,7 @@ func (s *Slot) add(r *Run) {
 	if r.Trigger == BySchedule {
 		st.scheduled++
 	}
-	if r.State == Armed {
+	if r.State == Armed && r.Trigger == BySchedule {
 		st.armed = append(st.armed, r)
 	}
 }
@@ -676,6 +687,9 @@ func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 		r.Trigger = Trigger(a.Trigger)
 	}
 	r.Node = a.Node
+	if a.PlannedMs > 0 {
+		r.PlannedMs = a.PlannedMs
+	}
 	if a.Priority != 0 && j.Policy.Priority == 0 {
 		d := j.Definition()
 		d.Priority = a.Priority
@@ -688,6 +702,10 @@ func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 	if len(a.Parts) > 0 {
 		r.Fan = &Fan{Only: a.Parts}
 	}
+	change := RunAccepted
+	if r.PlannedMs > atMs && r.Trigger == ByHandler { // it was asked for ahead of its time
+		r.State, change = Armed, RunArmed
+	}
 	s.add(r)
 	if a.Completes {
 		j.change().met = nil
@@ -698,7 +716,7 @@ func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 		s.remember(k)
 		fx = append(fx, Effect{Change: KeyAdded, Run: r, Key: k.hash})
 	}
-	return append(fx, Effect{Change: RunAccepted, Run: r, Job: j})
+	return append(fx, Effect{Change: change, Run: r, Job: j})
 }
 
 func (s *Slot) remember(k key) {
@@ -775,7 +793,8 @@ func (s *Slot) cancel(r *Run, c *apiv1.CancelRequested, atMs int64, fx []Effect)
 	}
 	r.CancelRequested, r.CancelWhy = true, c.Why
 	if r.HasParts() { // it ends with the last of them
-		for _, part := range slices.Clone(r.Fan.parts) {
+		r.giveUpParts()
+		for _, part := range r.Fan.inOrder() {
 			fx = s.cancel(part, c, atMs, fx)
 		}
 		return fx
@@ -792,13 +811,14 @@ func (s *Slot) cancel(r *Run, c *apiv1.CancelRequested, atMs int64, fx []Effect)
 
 // end makes a run terminal and takes it out of the slot.
 func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effect {
-	wasArmed := r.State == Armed
+	wasArmed := r.State == Armed && r.Trigger == BySchedule
 	if wasArmed {
 		r.owner.giveUp(r.PlannedMs, atMs)
 	}
 	s.move(r, to)
 	s.remove(r)
 	r.FinishedMs, r.RetryMs = atMs, 0
+	fx = s.dropMap(r, s.dropCheckpoint(r, fx))
 	if r.CancelRequested && r.Error == "" && (to == Stopped || to == Cancelled) {
 		r.Error = r.CancelWhy
 	}
@@ -847,6 +867,9 @@ func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
 	}
 	s.move(r, Running)
 	numbers := f.Only
+	if r.Policy.Map {
+		f.Parts, numbers = 1, nil
+	}
 	if len(numbers) == 0 {
 		numbers = make([]int32, f.Parts)
 		for i := range numbers {
@@ -855,20 +878,16 @@ func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
 	}
 	r.StartedMs = atMs
 	r.Fan = &Fan{Parts: f.Parts, Made: int32(len(numbers)), Succeeded: f.Parts - int32(len(numbers))}
+	if r.Policy.Map {
+		r.Fan.Map = &Mapping{Released: 1, window: max(f.Window, 1)}
+	}
 	fx = append(fx, Effect{Change: RunStarted, Run: r, Job: r.owner})
 	for _, n := range numbers {
-		part := &Run{
-			ID: PartID(r.App, r.Job, time.UnixMilli(r.PlannedMs), r.ID, n), App: r.App, Job: r.Job, State: Queued, Trigger: ByFanout, Policy: r.Policy,
-			PlannedMs: r.PlannedMs, AcceptedMs: atMs, HasInput: r.HasInput, Input: r.Input,
-			TraceParent: r.TraceParent, Revision: r.Revision, Covers: r.Covers,
-			Fan: &Fan{Parent: r.ID, Part: n, Parts: f.Parts}, owner: r.owner, slot: s, spec: r.spec,
-		}
+		part := &Fan{Part: n}
 		if int(n) < len(f.Hosts) {
-			part.Fan.Pinned = f.Hosts[n]
+			part.Pinned = f.Hosts[n]
 		}
-		s.add(part)
-		r.Fan.parts = append(r.Fan.parts, part)
-		fx = append(fx, Effect{Change: RunAccepted, Run: part, Job: r.owner})
+		fx = s.addPart(r, part, r.Input, r.HasInput, atMs, fx)
 	}
 	return fx
 }
@@ -879,7 +898,7 @@ func (s *Slot) endPart(part *Run, jobNextMs, atMs int64, fx []Effect) []Effect {
 	if r == nil {
 		return fx
 	}
-	r.Fan.parts = slices.DeleteFunc(r.Fan.parts, func(p *Run) bool { return p == part })
+	r.Fan.leave(part)
 	if part.State == Succeeded {
 		r.Fan.Succeeded++
 	} else {
@@ -888,14 +907,20 @@ func (s *Slot) endPart(part *Run, jobNextMs, atMs int64, fx []Effect) []Effect {
 			r.Error, r.Code = fmt.Sprintf("part %d is %s: %s", part.Fan.Part, part.State, part.Error), part.Code
 		}
 	}
-	if len(r.Fan.parts) > 0 {
+	over := len(r.Fan.parts) == 0
+	failed := r.Fan.Failed > 0
+	if r.Fan.Map != nil {
+		fx, over = s.partEnded(r, part, atMs, fx)
+		failed = failed || r.Policy.Reduce && !r.Fan.Map.Reduced
+	}
+	if !over {
 		return append(fx, Effect{Change: RunChanged, Run: r, Job: r.owner})
 	}
 	to := Succeeded
 	switch {
-	case r.Fan.Failed > 0 && r.CancelRequested:
+	case failed && r.CancelRequested:
 		to = Stopped
-	case r.Fan.Failed > 0:
+	case failed:
 		to = Failed
 	}
 	return s.end(r, to, jobNextMs, atMs, fx)

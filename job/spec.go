@@ -26,6 +26,7 @@ type spec struct {
 type Shape struct {
 	text    string         // bytes of an apiv1.Job without its own fields
 	Handler *apiv1.Handler // nil: it is a workflow
+	Fanout  *apiv1.Fanout  // nil: there is none
 	Digest  string         // of the module's version
 	Misfire Misfire
 	// Dependency is nil for a job that depends on no others.
@@ -88,6 +89,9 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 	}
 	if d.Handler != nil {
 		sh.Handler = proto.CloneOf(d.Handler)
+	}
+	if d.Fanout != nil {
+		sh.Fanout = proto.CloneOf(d.Fanout)
 	}
 	schedule := d.Schedule
 	d.Schedule = nil

@@ -76,9 +76,10 @@ const (
 	ByRetry      Trigger = "retry"      // of a run that had ended
 	ByFanout     Trigger = "fanout"     // a part of another run
 	ByWorkflow   Trigger = "workflow"   // a node of a run of a workflow
+	ByHandler    Trigger = "handler"    // enqueued by the handler of another run
 )
 
 // Triggers lists every trigger.
 func Triggers() []Trigger {
-	return []Trigger{BySchedule, ByHand, ByBackfill, ByDependency, ByRetry, ByFanout, ByWorkflow}
+	return []Trigger{BySchedule, ByHand, ByBackfill, ByDependency, ByRetry, ByFanout, ByWorkflow, ByHandler}
 }

@@ -144,7 +144,7 @@ func appendAccepted(b []byte, a *apiv1.Accepted) ([]byte, error) {
 			return b, err
 		}
 	}
-	return b, nil
+	return putInt(b, 50, a.PlannedMs), nil
 }
 
 func appendStarted(b []byte, s *apiv1.Started) []byte {
@@ -197,13 +197,15 @@ func (r *Run) AppendRow(b []byte) ([]byte, error) {
 	b = putText(b, 13, r.Host)
 	b = putText(b, 14, r.Session)
 	b = putText(b, 15, r.shape.Handler.GetModule())
-	b = putText(b, 16, r.shape.Handler.GetName())
+	b = putText(b, 16, r.HandlerName())
 	b = putText(b, 17, r.shape.Digest)
 	b = putBool(b, 18, r.HasInput)
 	terminal := r.State.Terminal()
-	if terminal && !r.HasInput {
+	switch {
+	case terminal && !r.HasInput:
 		b = putText(b, 19, r.input())
-	} else {
+	case terminal && len(r.Input) > MaxInput: // see Row
+	default:
 		b = putBytes(b, 19, r.Input)
 	}
 	b = putBytes(b, 20, r.Output)
@@ -248,7 +250,7 @@ func (r *Run) AppendRow(b []byte) ([]byte, error) {
 			}
 		}
 	}
-	return putInt(b, 43, r.Nth), nil
+	return r.appendMap(putInt(b, 43, r.Nth))
 }
 
 // AppendKey appends an idempotency key to the bytes of an apiv1.KeyRow.

@@ -16,13 +16,17 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host"
+	"github.com/wheelworkhq/wheelwork/host/services"
 	"github.com/wheelworkhq/wheelwork/ingress"
+	"github.com/wheelworkhq/wheelwork/internal/outbound"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/journal/local"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/mq/queue"
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
 	"github.com/wheelworkhq/wheelwork/store"
@@ -100,9 +104,13 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 			return p.sched.Apply(ctx, commands, at)
 		},
 	})
+	key, err := secretKey(cmp.Or(cfg.SecretKey, d.join("secret.key")), cfg.SecretKey == "")
+	if err != nil {
+		return nil, err
+	}
 	conf := sched.Config{
 		ID: p.id, Journal: local.New(l), Store: st, Modules: mods, Inspect: inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
-		Meter: tel.meter, Logger: log,
+		SecretKey: key, Meter: tel.meter, Logger: log,
 	}
 	if len(cfg.Etcd.Endpoints) > 0 {
 		if l.Next() > 1 {
@@ -139,18 +147,19 @@ func (p *serverParts) takeOver(ctx context.Context, cfg ServerConfig, conf sched
 const ingressSegment = 16 << 20
 
 // inspect is the upload gate.
-func inspect(_ context.Context, code []byte, manifest string) (sched.ModuleInfo, error) {
-	if manifest != "" {
-		var err error
-		if code, err = wasm.WithManifest(code, manifest); err != nil {
-			return sched.ModuleInfo{}, err
-		}
+func inspect(ctx context.Context, code []byte, manifest string) (sched.ModuleInfo, error) {
+	code, err := wasm.Pack(ctx, code, manifest)
+	if err != nil {
+		return sched.ModuleInfo{}, err
 	}
 	info, err := wasm.Inspect(code)
 	if err != nil {
 		return sched.ModuleInfo{}, err
 	}
-	return sched.ModuleInfo{Code: code, Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports}, nil
+	return sched.ModuleInfo{
+		Code: code, Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports,
+		Requests: requested(info.Manifest.Capabilities),
+	}, nil
 }
 
 // connect finds the server that serves a host.
@@ -179,7 +188,15 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 			cfg.Name = id
 		}
 	}
-	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), Slots: cfg.Slots})
+	out := outbound.New(outbound.Config{})
+	p.add(out)
+	guests := services.New(services.Config{
+		Send: func(ctx context.Context, g *runtime.Grants, secrets services.Secrets, r runtime.Request) (*runtime.Response, error) {
+			return out.Send(ctx, g, secrets, r)
+		},
+		Meter: tel.meter,
+	})
+	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), Slots: cfg.Slots, Services: guests})
 	if err != nil {
 		return nil, fmt.Errorf("start the Wasm engine: %w", err)
 	}
@@ -200,12 +217,13 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	p.add(&open)
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
-		ABI: []string{"wasi-p1", "wheelwork_v1.0"}, Slots: cfg.Slots,
-		Connect: c, Engine: engine, Others: others, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
+		ABI: abi.Served(), Slots: cfg.Slots,
+		Connect: c, Engine: engine, Others: others, Guests: guests, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
+	guests.Attach(p.host)
 	return p, nil
 }
 

@@ -28,6 +28,7 @@ type ServerConfig struct {
 	TLSKey     string
 	CACert     string // to check the nameserver by; "": no TLS towards it
 	ReadyFile  string // written when ready; "": none
+	SecretKey  string // the file with the key that seals secrets; default secret.key in Data, made when missing
 	Etcd       EtcdConfig
 
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap

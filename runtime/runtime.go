@@ -18,9 +18,10 @@ type Task struct {
 	Attempt    int // 1 for the first try
 	MaxAttempt int // the last attempt the retry policy allows
 	PlannedAt  time.Time
-	Covers     int64 // planned times that passed and for which the run stands beside its own
-	Part       int   // of a fan-out: the number of this part, from 0
-	Parts      int   // how many parts there are; 0: the run is no part
+	Covers     int64  // planned times that passed and for which the run stands beside its own
+	Part       int    // of a fan-out: the number of this part, from 0
+	Parts      int    // how many parts there are; 0: the run is no part
+	Role       string // of a part of a run that maps: "root", "part" or "reduce"; else ""
 
 	Module  string // the name of the module, argv[0] of a WASI command; of a plugin: its name
 	Digest  string // "sha256:<hex>" of the module's bytes: the key under which it was loaded
@@ -54,6 +55,9 @@ type Limits struct {
 	MemoryBytes int64 // linear memory, default 256 MiB
 	OutputBytes int64 // default 1 MiB
 	LogBytes    int64 // log of one attempt, default 1 MiB; what exceeds it is dropped and said so in one line
+	LogLines    int64 // lines of that log, default 20 000; the same
+	LogRate     int64 // lines a second over a burst of as many, default 2000; a handler that is faster has to wait
+	Calls       int64 // requests to services, default 100 000; more are refused
 }
 
 // Level is the severity of a log line.

@@ -35,6 +35,8 @@ type checkpoints struct {
 	// calendars that were changed; nil: deleted.
 	calendars map[jobKey]*apiv1.Calendar
 	settings  []*apiv1.App
+	rows      map[string]*job.Row // by key: what handlers keep
+	dropped   []*job.Row          // rows that go one capture later: see row
 	keys      map[*app]*keyRow
 	// ends are the runs that have ended since the last capture, writing those of
 	// the capture that the writer has.
@@ -154,7 +156,7 @@ func (c *checkpoints) reset() {
 		a.marked = 0
 	}
 	c.minutes, c.keys = map[*app]map[int64]struct{}{}, map[*app]*keyRow{}
-	c.modules, c.calendars, c.settings = nil, nil, nil
+	c.modules, c.calendars, c.settings, c.rows = nil, nil, nil, nil
 }
 
 // emptied keeps the room of a list, unless there was much in it once.
@@ -277,7 +279,7 @@ func (c *checkpoints) dirty() bool {
 
 // fresh reports whether there is something that has to be written soon.
 func (c *checkpoints) fresh() bool {
-	return len(c.jobs)+len(c.plans)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings) > 0
+	return len(c.jobs)+len(c.plans)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings)+len(c.rows)+len(c.dropped) > 0
 }
 
 // wait returns when the next capture is due.
@@ -389,6 +391,7 @@ func (l *loop) capture() (*capture, error) {
 		}
 		c.batch.Rows = append(c.batch.Rows, row)
 	}
+	c.batch.Rows = append(c.batch.Rows, v.guestRows(marshal)...)
 	c.batch.Finished = make([]store.Finished, len(v.ends.runs))
 	for i, e := range v.ends.runs {
 		r := e.run
@@ -710,7 +713,7 @@ func (l *loop) loadRow(key string, value []byte) error {
 		l.view.keyChunks = append(l.view.keyChunks, keyChunk{key, keys.Keys[len(keys.Keys)-1].AtMs})
 		return nil
 	}
-	return fmt.Errorf("the store has a row %q that is none of ours", key)
+	return l.loadGuestRow(a, kind, rest, key, value)
 }
 
 // keyHash is what is kept of an idempotency key.

@@ -162,6 +162,9 @@ func (l *loop) resolveModule(def *apiv1.Job) error {
 	if !slices.Contains(m.Handlers, def.Handler.Name) {
 		return status.Errorf(codes.FailedPrecondition, "job %s: module %s has no handler %q, it has %q", def.Name, ref, def.Handler.Name, m.Handlers)
 	}
+	if reduce := def.GetFanout().GetReduce(); reduce != "" && !slices.Contains(m.Handlers, reduce) {
+		return status.Errorf(codes.FailedPrecondition, "job %s: fanout.reduce: module %s has no handler %q, it has %q", def.Name, ref, reduce, m.Handlers)
+	}
 	def.Digest = m.Digest
 	return nil
 }

@@ -209,7 +209,9 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 	}
 	if r.IsPart() {
 		t.Part, t.Parts = r.Fan.Part, r.Fan.Parts
+		t.Role, t.Handler = r.Role(), r.HandlerName()
 	}
+	t.Grants = l.grantsOf(r.App, sh).encoded
 	return t
 }
 

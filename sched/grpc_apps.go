@@ -43,7 +43,7 @@ func (a *appsAPI) PutApp(ctx context.Context, req *apiv1.PutAppRequest) (*apiv1.
 	if req.App == nil {
 		return nil, status.Error(codes.InvalidArgument, "the app is missing")
 	}
-	m := &apiv1.App{Name: req.App.Name, Description: req.App.Description, Rate: proto.CloneOf(req.App.Rate)}
+	m := &apiv1.App{Name: req.App.Name, Description: req.App.Description, Rate: proto.CloneOf(req.App.Rate), KvBytes: req.App.KvBytes, EnqueueFrom: slices.Clone(req.App.EnqueueFrom)}
 	if err := job.CheckName("name", m.Name); err != nil {
 		return nil, invalid(err)
 	}
@@ -51,6 +51,9 @@ func (a *appsAPI) PutApp(ctx context.Context, req *apiv1.PutAppRequest) (*apiv1.
 		return nil, status.Error(codes.InvalidArgument, "description is longer than 4096 bytes")
 	}
 	if err := job.CheckRate(m.Rate); err != nil {
+		return nil, invalid(err)
+	}
+	if err := checkAppLimits(m); err != nil {
 		return nil, invalid(err)
 	}
 	return askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.App, error)) {

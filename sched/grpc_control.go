@@ -282,7 +282,7 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 		app: app, name: r.Job, why: job.ByRetry, cause: id, traceParent: traceParent(ctx),
 		hasInput: true, input: inputOf(r),
 	}
-	if r.Parts > 0 && r.PartsFailed > 0 {
+	if r.Parts > 0 && r.PartsFailed > 0 && !strings.HasPrefix(r.Fanout, "map") { // a run that maps begins anew
 		if t.parts, err = a.failedParts(ctx, app, id, r); err != nil {
 			return nil, err
 		}

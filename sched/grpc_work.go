@@ -3,12 +3,14 @@ package sched
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/modules"
 )
 
@@ -148,7 +150,10 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 	if err != nil {
 		return invalid(err)
 	}
-	m.Kind, m.Handlers, m.Imports, m.Size = info.Kind, info.Handlers, info.Imports, int64(len(info.Code))
+	m.Kind, m.Handlers, m.Imports, m.Size, m.Requests = info.Kind, info.Handlers, info.Imports, int64(len(info.Code)), info.Requests
+	if err := job.CheckGrants(m.Requests); err != nil {
+		return invalid(fmt.Errorf("the manifest asks for what cannot be granted: %w", err))
+	}
 	if m.Digest, err = a.s.cfg.Modules.Put(info.Code); err != nil {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}

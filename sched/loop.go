@@ -91,6 +91,7 @@ type loop struct {
 	planned   map[jobKey][]*job.Job
 	calendars map[jobKey]*job.Calendar // compiled
 	calendarN int                      // counts the changes of calendars
+	granted   map[*job.Shape]grants    // what modules may use, as tasks carry it
 
 	hosts    map[string]*host
 	progress map[job.RunID]*apiv1.Progress
@@ -150,7 +151,7 @@ func newLoop(cfg *Config, h *hub) (*loop, error) {
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 		apps: map[string]*app{}, plans: map[string]job.Plan{},
 		slow: map[jobKey]time.Duration{}, lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{},
-		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{},
+		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{}, granted: map[*job.Shape]grants{},
 		stage: &stage{}, hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{},
 	}
 	l.view.init()
@@ -556,6 +557,7 @@ func (l *loop) account(fx []job.Effect) {
 			l.view.counted(e.Job)
 		case job.ModuleAdded:
 			l.view.modules = append(l.view.modules, e.Module)
+			clear(l.granted)
 		case job.AppChanged:
 			l.view.settings = append(l.view.settings, e.App)
 			delete(l.rates, jobKey{e.App.Name, ""}) // begin anew
@@ -565,6 +567,11 @@ func (l *loop) account(fx []job.Effect) {
 		case job.CalendarDeleted:
 			l.view.calendar(jobKey{e.Calendar.App, e.Calendar.Name}, nil)
 			l.forgetCalendar(e.Calendar)
+		case job.RowChanged:
+			l.view.row(e.Row)
+			if e.Row.Grants() {
+				clear(l.granted)
+			}
 		case job.JobDepends:
 			l.depends(e.Job)
 		case job.KeyAdded:

@@ -191,6 +191,9 @@ func (l *loop) fanOut(r *job.Run) {
 		return
 	}
 	f := &apiv1.Fanned{Run: r.ID[:], Parts: r.Policy.Shards}
+	if r.Policy.Map {
+		f.Parts, f.Window = 1, job.MapWindow
+	}
 	if r.Policy.Broadcast {
 		ro := l.rosterOf(r.App)
 		for i := range ro.cands {

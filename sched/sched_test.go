@@ -358,6 +358,12 @@ func TestJournalIsTrimmedAndTheViewCanBeLost(t *testing.T) {
 		}
 		c.apply(&apiv1.Job{Name: "large"})
 		c.apply(&apiv1.Job{Name: "tick", Schedule: &apiv1.Schedule{Every: "30s"}})
+		if _, err := apiv1.NewValuesClient(c.conn).PutValue(t.Context(), &apiv1.PutValueRequest{Bucket: "b", Key: "k", Value: "kept"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := apiv1.NewSecretsClient(c.conn).SetSecret(t.Context(), &apiv1.SetSecretRequest{Name: "s", Value: "sealed"}); err != nil {
+			t.Fatal(err)
+		}
 		const rounds, each = 8, 16
 		for range rounds {
 			for range each {
@@ -381,6 +387,12 @@ func TestJournalIsTrimmedAndTheViewCanBeLost(t *testing.T) {
 		}
 		w.start()
 		c.reconnect(w)
+		if v, err := apiv1.NewValuesClient(c.conn).GetValue(t.Context(), &apiv1.GetValueRequest{Bucket: "b", Key: "k"}); err != nil || v.Value != "kept" {
+			t.Errorf("a value after the view was lost: %v, %v", v, err)
+		}
+		if all, err := apiv1.NewSecretsClient(c.conn).ListSecrets(t.Context(), &apiv1.ListSecretsRequest{}); err != nil || len(all.Secrets) != 1 {
+			t.Errorf("secrets after the view was lost: %v, %v", all, err)
+		}
 		after := c.all("", "succeeded")
 		seen := map[string]bool{}
 		for _, r := range after {

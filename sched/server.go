@@ -33,6 +33,10 @@ type Config struct {
 	// nothing was.
 	Inspect func(ctx context.Context, code []byte, manifest string) (ModuleInfo, error)
 
+	// SecretKey seals the secrets of apps, 32 bytes; nil: there are none. It is the
+	// same for all servers that share a journal.
+	SecretKey []byte
+
 	// Ingress takes the commands of producers who do not wait for them to be applied; nil: there is none.
 	Ingress Ingress
 	// Sync is what durable means here: always, interval or os. It is told to producers. Default always.
@@ -61,11 +65,15 @@ type ModuleInfo struct {
 	Kind     string // command reactor
 	Handlers []string
 	Imports  []string
+	Requests *apiv1.Grants // what its manifest asks for; nil: nothing
 }
 
 func (c *Config) defaults() error {
 	if c.Journal == nil || c.Store == nil || c.Modules == nil || c.Inspect == nil {
 		return errors.New("sched: Journal, Store, Modules and Inspect are required")
+	}
+	if err := c.checkKey(); err != nil {
+		return err
 	}
 	c.Epoch, c.Sync = cmp.Or(c.Epoch, 1), cmp.Or(c.Sync, "always")
 	c.MaxLive = cmp.Or(c.MaxLive, 1_000_000)
@@ -83,6 +91,13 @@ func (c *Config) defaults() error {
 	return nil
 }
 
+func (c *Config) checkKey() error {
+	if n := len(c.SecretKey); n != 0 && n != keyBytes {
+		return fmt.Errorf("sched: the key of the secrets has %d bytes, it must have %d", n, keyBytes)
+	}
+	return nil
+}
+
 // Server schedules and dispatches. It owns neither the journal nor the store:
 // the caller closes them after Run has returned.
 type Server struct {
@@ -90,6 +105,8 @@ type Server struct {
 	loop *loop
 	logs *logbook
 	hub  *hub
+
+	secrets sealer
 }
 
 // New loads the state from the store, replays the journal behind it and returns
@@ -104,6 +121,9 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("restore the state: %w", err)
 	}
 	s := &Server{cfg: cfg, loop: l, hub: h, logs: newLogbook(cfg.Store, h)}
+	if s.secrets, err = newSealer(cfg.SecretKey); err != nil {
+		return nil, fmt.Errorf("the key of the secrets: %w", err)
+	}
 	if err := s.observe(cfg.Meter); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
@@ -119,6 +139,10 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	apiv1.RegisterModulesServer(r, &modulesAPI{s: s})
 	apiv1.RegisterProducerServer(r, &producerAPI{s: s})
 	apiv1.RegisterWorkerServer(r, &workerAPI{s: s})
+	apiv1.RegisterGuestServer(r, &guestAPI{s: s})
+	apiv1.RegisterValuesServer(r, &valuesAPI{s: s})
+	apiv1.RegisterSecretsServer(r, &secretsAPI{s: s})
+	apiv1.RegisterModuleAccessServer(r, &accessAPI{s: s})
 	apiv1.RegisterClusterServer(r, &clusterAPI{s: s})
 }
 

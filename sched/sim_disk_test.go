@@ -64,6 +64,13 @@ func (d *disk) AppendLazy(recs []journal.Record) (uint64, error) {
 	return d.Journal.Next() + d.lost + uint64(len(d.lazy)) - 1, nil
 }
 
+// spare takes back that the power is about to fail.
+func (d *disk) spare() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fuse = 0
+}
+
 func (d *disk) flush() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

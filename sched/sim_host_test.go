@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/wheelworkhq/wheelwork/host"
+	"github.com/wheelworkhq/wheelwork/host/services"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/runtime"
@@ -26,6 +27,8 @@ type machine struct {
 	labels map[string]string
 	ledger *ledger
 	stop   func() // nil while it is down
+
+	svc *services.Services
 
 	mu   sync.Mutex
 	cut  bool
@@ -63,7 +66,7 @@ func (e engine) Run(ctx context.Context, t runtime.Task, s runtime.Sink) runtime
 		ctx, cancel = context.WithDeadline(ctx, t.Deadline)
 		defer cancel()
 	}
-	res := l.do(ctx, t, s)
+	res := l.do(context.WithValue(ctx, servicesKey{}, e.m.svc), t, s)
 	l.mu.Lock()
 	x.end = time.Now()
 	l.mu.Unlock()
@@ -112,13 +115,15 @@ func (m *machine) start() {
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.svc = services.New(services.Config{})
 	h, err := host.New(host.Config{
 		ID: m.id, Slots: m.slots, Credits: 2 * m.slots, Labels: m.labels, Engine: engine{m}, Modules: mods, Spool: spool,
-		Connect: m.connect, DrainTimeout: time.Second,
+		Connect: m.connect, DrainTimeout: time.Second, Guests: m.svc,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.svc.Attach(h)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -16,6 +16,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host"
+	"github.com/wheelworkhq/wheelwork/host/services"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/local"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -42,10 +43,13 @@ type world struct {
 
 	wrap   func(journal.Journal) journal.Journal // nil: as it is
 	failed error                                 // what the server's Run returned last
+
+	secretKey []byte
+	requests  *apiv1.Grants // what the manifest of each module asks for
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, dir: t.TempDir(), hosts: map[string]*simHost{}, handlers: &handlers{byJob: map[string]handler{}}}
+	return &world{t: t, dir: t.TempDir(), hosts: map[string]*simHost{}, handlers: &handlers{byJob: map[string]handler{}}, secretKey: make([]byte, 32)}
 }
 
 // handler is what a job's module would do.
@@ -89,6 +93,23 @@ func (e *handlers) Run(ctx context.Context, t runtime.Task, s runtime.Sink) runt
 	return res
 }
 
+// serviced is the engine of one host: its handlers find its services.
+type serviced struct {
+	*handlers
+	svc runtime.Services
+}
+
+type servicesKey struct{}
+
+func (e serviced) Run(ctx context.Context, t runtime.Task, s runtime.Sink) runtime.Result {
+	return e.handlers.Run(context.WithValue(ctx, servicesKey{}, e.svc), t, s)
+}
+
+// guest returns the services of the host on which a handler runs.
+func guest(ctx context.Context) runtime.Services {
+	return ctx.Value(servicesKey{}).(runtime.Services)
+}
+
 func (e *handlers) of(job string) []call {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -127,19 +148,16 @@ func (w *world) start() {
 	if w.wrap != nil {
 		j = w.wrap(j)
 	}
-	st, err := store.Open(store.Config{Dir: filepath.Join(w.dir, "store"), SegmentBytes: 1 << 20})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	st := w.openStore()
 	mods, err := modules.Open(filepath.Join(w.dir, "modules"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	srv, err := sched.New(sched.Config{
 		StatsBatch: w.statsBatch,
-		ID:         "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute,
+		ID:         "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute, SecretKey: w.secretKey,
 		Inspect: func(_ context.Context, code []byte, _ string) (sched.ModuleInfo, error) {
-			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main"}}, nil
+			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests}, nil
 		},
 	})
 	if err != nil {
@@ -175,6 +193,15 @@ func (w *world) start() {
 	}
 }
 
+func (w *world) openStore() *store.Store {
+	w.t.Helper()
+	st, err := store.Open(store.Config{Dir: filepath.Join(w.dir, "store"), SegmentBytes: 1 << 20})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return st
+}
+
 // dial connects to the server that is up now.
 func (w *world) dial() (*grpc.ClientConn, error) {
 	w.mu.Lock()
@@ -198,6 +225,7 @@ func (w *world) client() *client {
 }
 
 type simHost struct {
+	host *host.Host
 	stop func()
 }
 
@@ -221,8 +249,9 @@ func (w *world) addAble(id string, slots int, labels map[string]string, abi ...s
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	svc := services.New(services.Config{})
 	h, err := host.New(host.Config{
-		ID: id, Slots: slots, Labels: labels, ABI: abi, Engine: w.handlers, Modules: mods, Spool: spool, DrainTimeout: time.Second,
+		ID: id, Slots: slots, Labels: labels, ABI: abi, Engine: serviced{w.handlers, svc}, Guests: svc, Modules: mods, Spool: spool, DrainTimeout: time.Second,
 		Connect: func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 			conn, err := w.dial()
 			return conn, conn, err
@@ -231,6 +260,7 @@ func (w *world) addAble(id string, slots int, labels map[string]string, abi ...s
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	svc.Attach(h)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -242,7 +272,7 @@ func (w *world) addAble(id string, slots int, labels map[string]string, abi ...s
 			w.t.Error(err)
 		}
 	}()
-	w.hosts[id] = &simHost{stop: func() { cancel(); <-done }}
+	w.hosts[id] = &simHost{host: h, stop: func() { cancel(); <-done }}
 }
 
 func (w *world) removeHost(id string) {
@@ -277,11 +307,16 @@ func (c *client) reconnect(w *world) {
 
 func (c *client) push() {
 	c.t.Helper()
+	c.pushTo("")
+}
+
+func (c *client) pushTo(app string) {
+	c.t.Helper()
 	s, err := c.modules.PushModule(context.Background())
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	head := &apiv1.PushModuleRequest_Head{Name: "m", Version: "1"}
+	head := &apiv1.PushModuleRequest_Head{App: app, Name: "m", Version: "1"}
 	if err := s.Send(&apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Head_{Head: head}}); err != nil {
 		c.t.Fatal(err)
 	}

@@ -72,6 +72,9 @@ type Client struct {
 	calendars apiv1.CalendarsClient
 	apps      apiv1.AppsClient
 	modules   apiv1.ModulesClient
+	values    apiv1.ValuesClient
+	secrets   apiv1.SecretsClient
+	access    apiv1.ModuleAccessClient
 	cluster   apiv1.ClusterClient
 }
 
@@ -97,6 +100,9 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 		jobs:      apiv1.NewJobsClient(servers),
 		runs:      apiv1.NewRunsClient(servers),
 		calendars: apiv1.NewCalendarsClient(servers),
+		values:    apiv1.NewValuesClient(servers),
+		secrets:   apiv1.NewSecretsClient(servers),
+		access:    apiv1.NewModuleAccessClient(servers),
 		apps:      apiv1.NewAppsClient(servers),
 		modules:   apiv1.NewModulesClient(servers),
 		cluster:   apiv1.NewClusterClient(servers),

@@ -42,6 +42,7 @@ var (
 	ErrUnauthenticated = &Error{Code: codes.Unauthenticated}    // the token is missing or wrong
 	ErrDenied          = &Error{Code: codes.PermissionDenied}   // the token does not allow it
 	ErrExhausted       = &Error{Code: codes.ResourceExhausted}  // a quota or a disk is full; later it may succeed
+	ErrChanged         = &Error{Code: codes.Aborted}            // a value has another version than the expected one
 	ErrUnavailable     = &Error{Code: codes.Unavailable}        // the server cannot be reached
 )
 

@@ -30,6 +30,16 @@ type (
 	Overview   = apiv1.Overview
 	Version    = apiv1.Version
 
+	Value          = apiv1.Value
+	Buckets        = apiv1.ListBucketsResponse
+	Secret         = apiv1.Secret
+	Grants         = apiv1.Grants
+	HTTPGrant      = apiv1.HttpGrant
+	BucketGrant    = apiv1.BucketGrant
+	FileGrant      = apiv1.FileGrant
+	ModuleGrants   = apiv1.ModuleGrants
+	GrantedVersion = apiv1.GrantedVersion
+
 	// Explanation is what [Client.ExplainRun] returns.
 	Explanation = apiv1.ExplainRunResponse
 	// HostVerdict is what an [Explanation] says of one host.

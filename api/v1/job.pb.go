@@ -957,9 +957,14 @@ func (x *Routing) GetMinFreeSlots() int32 {
 // Fanout makes one run into many parts, which are runs of their own. The run ends when all parts have ended, and has
 // succeeded when all of them have.
 type Fanout struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Mode          string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`      // broadcast: one part for each host that passes the routing; shards: so many parts, on any host
-	Shards        int32                  `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"` // 1 to 10 000
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// broadcast: one part for each host that passes the routing; shards: so many parts, on any host; map: one part, whose handler
+	// adds more, each with an input of its own; map_reduce: map, and one more part that gets their outputs
+	Mode          string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	Shards        int32  `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`                     // 1 to 10 000
+	Reduce        string `protobuf:"bytes,3,opt,name=reduce,proto3" json:"reduce,omitempty"`                      // map_reduce: the handler of the last part; default: the job's own
+	MaxParts      int32  `protobuf:"varint,4,opt,name=max_parts,json=maxParts,proto3" json:"max_parts,omitempty"` // map, map_reduce: at most so many parts, default and at most 1 000 000
+	MaxDepth      int32  `protobuf:"varint,5,opt,name=max_depth,json=maxDepth,proto3" json:"max_depth,omitempty"` // map, map_reduce: 1: only the first part may add parts; 2: those may as well, and so on; default 8, at most 64
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1004,6 +1009,27 @@ func (x *Fanout) GetMode() string {
 func (x *Fanout) GetShards() int32 {
 	if x != nil {
 		return x.Shards
+	}
+	return 0
+}
+
+func (x *Fanout) GetReduce() string {
+	if x != nil {
+		return x.Reduce
+	}
+	return ""
+}
+
+func (x *Fanout) GetMaxParts() int32 {
+	if x != nil {
+		return x.MaxParts
+	}
+	return 0
+}
+
+func (x *Fanout) GetMaxDepth() int32 {
+	if x != nil {
+		return x.MaxDepth
 	}
 	return 0
 }
@@ -1481,7 +1507,7 @@ type Run struct {
 	App             string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
 	Job             string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
 	State           string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`     // armed queued running waiting | succeeded failed timed_out stopped cancelled skipped missed
-	Trigger         string                 `protobuf:"bytes,5,opt,name=trigger,proto3" json:"trigger,omitempty"` // schedule manual backfill dependency retry fanout workflow
+	Trigger         string                 `protobuf:"bytes,5,opt,name=trigger,proto3" json:"trigger,omitempty"` // schedule manual backfill dependency retry fanout workflow handler
 	PlannedAt       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=planned_at,json=plannedAt,proto3" json:"planned_at,omitempty"`
 	AcceptedAt      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=accepted_at,json=acceptedAt,proto3" json:"accepted_at,omitempty"`
 	StartedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"` // of the first attempt
@@ -1514,6 +1540,8 @@ type Run struct {
 	Cause           string                 `protobuf:"bytes,35,opt,name=cause,proto3" json:"cause,omitempty"`                                 // the run that this one retries or follows, or whose node it is
 	Node            string                 `protobuf:"bytes,36,opt,name=node,proto3" json:"node,omitempty"`                                   // of a run of a workflow, the cause: the node that this run is
 	Nodes           []*NodeState           `protobuf:"bytes,37,rep,name=nodes,proto3" json:"nodes,omitempty"`                                 // of a run of a workflow
+	Fanout          string                 `protobuf:"bytes,50,opt,name=fanout,proto3" json:"fanout,omitempty"`                               // of a parent: the mode of its job's fanout
+	Role            string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`                                   // of a part of a run that maps: root, part or reduce
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1805,6 +1833,20 @@ func (x *Run) GetNodes() []*NodeState {
 		return x.Nodes
 	}
 	return nil
+}
+
+func (x *Run) GetFanout() string {
+	if x != nil {
+		return x.Fanout
+	}
+	return ""
+}
+
+func (x *Run) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
 }
 
 // Attempt is one try of a run on one host.
@@ -4030,10 +4072,13 @@ const file_v1_job_proto_rawDesc = "" +
 	"\fmin_free_cpu\x18\x06 \x01(\x01R\n" +
 	"minFreeCpu\x12(\n" +
 	"\x10max_memory_bytes\x18\a \x01(\x04R\x0emaxMemoryBytes\x12$\n" +
-	"\x0emin_free_slots\x18\b \x01(\x05R\fminFreeSlots\"4\n" +
+	"\x0emin_free_slots\x18\b \x01(\x05R\fminFreeSlots\"\x86\x01\n" +
 	"\x06Fanout\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x16\n" +
-	"\x06shards\x18\x02 \x01(\x05R\x06shards\"e\n" +
+	"\x06shards\x18\x02 \x01(\x05R\x06shards\x12\x16\n" +
+	"\x06reduce\x18\x03 \x01(\tR\x06reduce\x12\x1b\n" +
+	"\tmax_parts\x18\x04 \x01(\x05R\bmaxParts\x12\x1b\n" +
+	"\tmax_depth\x18\x05 \x01(\x05R\bmaxDepth\"e\n" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04jobs\x18\x01 \x03(\tR\x04jobs\x12\x0e\n" +
@@ -4074,7 +4119,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"last_state\x18\x04 \x01(\tR\tlastState\x12\x19\n" +
 	"\blast_run\x18\x05 \x01(\tR\alastRun\x12D\n" +
-	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\xc1\t\n" +
+	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\xed\t\n" +
 	"\x03Run\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -4118,7 +4163,9 @@ const file_v1_job_proto_rawDesc = "" +
 	"\fparts_failed\x18\" \x01(\x05R\vpartsFailed\x12\x14\n" +
 	"\x05cause\x18# \x01(\tR\x05cause\x12\x12\n" +
 	"\x04node\x18$ \x01(\tR\x04node\x12-\n" +
-	"\x05nodes\x18% \x03(\v2\x17.wheelwork.v1.NodeStateR\x05nodes\"\xb2\x02\n" +
+	"\x05nodes\x18% \x03(\v2\x17.wheelwork.v1.NodeStateR\x05nodes\x12\x16\n" +
+	"\x06fanout\x182 \x01(\tR\x06fanout\x12\x12\n" +
+	"\x04role\x183 \x01(\tR\x04role\"\xb2\x02\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12?\n" +

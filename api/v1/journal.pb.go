@@ -46,6 +46,13 @@ type Record struct {
 	//	*Record_CalendarDelete
 	//	*Record_Advanced
 	//	*Record_AppPut
+	//	*Record_ValuePut
+	//	*Record_ValueDelete
+	//	*Record_SecretPut
+	//	*Record_SecretDelete
+	//	*Record_GrantsPut
+	//	*Record_Checkpointed
+	//	*Record_Mapped
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"` // runs that were accepted at this time; kind is unset
 	unknownFields protoimpl.UnknownFields
@@ -249,6 +256,69 @@ func (x *Record) GetAppPut() *AppPut {
 	return nil
 }
 
+func (x *Record) GetValuePut() *ValuePut {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_ValuePut); ok {
+			return x.ValuePut
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetValueDelete() *ValueDelete {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_ValueDelete); ok {
+			return x.ValueDelete
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetSecretPut() *SecretPut {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_SecretPut); ok {
+			return x.SecretPut
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetSecretDelete() *SecretDelete {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_SecretDelete); ok {
+			return x.SecretDelete
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetGrantsPut() *GrantsPut {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_GrantsPut); ok {
+			return x.GrantsPut
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetCheckpointed() *Checkpointed {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_Checkpointed); ok {
+			return x.Checkpointed
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetMapped() *Mapped {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_Mapped); ok {
+			return x.Mapped
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAccepts() []*Accepted {
 	if x != nil {
 		return x.Accepts
@@ -328,6 +398,34 @@ type Record_AppPut struct {
 	AppPut *AppPut `protobuf:"bytes,18,opt,name=app_put,json=appPut,proto3,oneof"`
 }
 
+type Record_ValuePut struct {
+	ValuePut *ValuePut `protobuf:"bytes,50,opt,name=value_put,json=valuePut,proto3,oneof"`
+}
+
+type Record_ValueDelete struct {
+	ValueDelete *ValueDelete `protobuf:"bytes,51,opt,name=value_delete,json=valueDelete,proto3,oneof"`
+}
+
+type Record_SecretPut struct {
+	SecretPut *SecretPut `protobuf:"bytes,52,opt,name=secret_put,json=secretPut,proto3,oneof"`
+}
+
+type Record_SecretDelete struct {
+	SecretDelete *SecretDelete `protobuf:"bytes,53,opt,name=secret_delete,json=secretDelete,proto3,oneof"`
+}
+
+type Record_GrantsPut struct {
+	GrantsPut *GrantsPut `protobuf:"bytes,54,opt,name=grants_put,json=grantsPut,proto3,oneof"`
+}
+
+type Record_Checkpointed struct {
+	Checkpointed *Checkpointed `protobuf:"bytes,55,opt,name=checkpointed,proto3,oneof"`
+}
+
+type Record_Mapped struct {
+	Mapped *Mapped `protobuf:"bytes,56,opt,name=mapped,proto3,oneof"`
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -361,6 +459,20 @@ func (*Record_CalendarDelete) isRecord_Kind() {}
 func (*Record_Advanced) isRecord_Kind() {}
 
 func (*Record_AppPut) isRecord_Kind() {}
+
+func (*Record_ValuePut) isRecord_Kind() {}
+
+func (*Record_ValueDelete) isRecord_Kind() {}
+
+func (*Record_SecretPut) isRecord_Kind() {}
+
+func (*Record_SecretDelete) isRecord_Kind() {}
+
+func (*Record_GrantsPut) isRecord_Kind() {}
+
+func (*Record_Checkpointed) isRecord_Kind() {}
+
+func (*Record_Mapped) isRecord_Kind() {}
 
 // JobPut is the whole definition after a change.
 type JobPut struct {
@@ -717,6 +829,7 @@ type Fanned struct {
 	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
 	Hosts         []string               `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`       // of a broadcast: the host of each part, by id
 	Only          []int32                `protobuf:"varint,4,rep,packed,name=only,proto3" json:"only,omitempty"` // the numbers of the parts to make; empty: all
+	Window        int32                  `protobuf:"varint,50,opt,name=window,proto3" json:"window,omitempty"`   // of a run that maps: how many parts are runs at once
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -777,6 +890,13 @@ func (x *Fanned) GetOnly() []int32 {
 		return x.Only
 	}
 	return nil
+}
+
+func (x *Fanned) GetWindow() int32 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
 }
 
 // Advanced moves a run of a workflow on. The first one begins it.
@@ -1206,6 +1326,732 @@ func (x *CalendarDelete) GetName() string {
 	return ""
 }
 
+// ValuePut is a value after a change.
+type ValuePut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bucket        string                 `protobuf:"bytes,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Row           *ValueRow              `protobuf:"bytes,3,opt,name=row,proto3" json:"row,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValuePut) Reset() {
+	*x = ValuePut{}
+	mi := &file_v1_journal_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValuePut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValuePut) ProtoMessage() {}
+
+func (x *ValuePut) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValuePut.ProtoReflect.Descriptor instead.
+func (*ValuePut) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ValuePut) GetBucket() string {
+	if x != nil {
+		return x.Bucket
+	}
+	return ""
+}
+
+func (x *ValuePut) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ValuePut) GetRow() *ValueRow {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+type ValueDelete struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bucket        string                 `protobuf:"bytes,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValueDelete) Reset() {
+	*x = ValueDelete{}
+	mi := &file_v1_journal_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValueDelete) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValueDelete) ProtoMessage() {}
+
+func (x *ValueDelete) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValueDelete.ProtoReflect.Descriptor instead.
+func (*ValueDelete) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ValueDelete) GetBucket() string {
+	if x != nil {
+		return x.Bucket
+	}
+	return ""
+}
+
+func (x *ValueDelete) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+// SecretPut is a secret after a change, sealed.
+type SecretPut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Secret        *SecretRow             `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SecretPut) Reset() {
+	*x = SecretPut{}
+	mi := &file_v1_journal_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SecretPut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SecretPut) ProtoMessage() {}
+
+func (x *SecretPut) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SecretPut.ProtoReflect.Descriptor instead.
+func (*SecretPut) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SecretPut) GetSecret() *SecretRow {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
+type SecretDelete struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SecretDelete) Reset() {
+	*x = SecretDelete{}
+	mi := &file_v1_journal_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SecretDelete) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SecretDelete) ProtoMessage() {}
+
+func (x *SecretDelete) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SecretDelete.ProtoReflect.Descriptor instead.
+func (*SecretDelete) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SecretDelete) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GrantsPut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Grants        *ModuleGrants          `protobuf:"bytes,1,opt,name=grants,proto3" json:"grants,omitempty"` // nothing granted: the module has none any more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrantsPut) Reset() {
+	*x = GrantsPut{}
+	mi := &file_v1_journal_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantsPut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantsPut) ProtoMessage() {}
+
+func (x *GrantsPut) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantsPut.ProtoReflect.Descriptor instead.
+func (*GrantsPut) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GrantsPut) GetGrants() *ModuleGrants {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+// Checkpointed keeps what an attempt left for the next one.
+type Checkpointed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Checkpointed) Reset() {
+	*x = Checkpointed{}
+	mi := &file_v1_journal_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Checkpointed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Checkpointed) ProtoMessage() {}
+
+func (x *Checkpointed) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
+func (*Checkpointed) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Checkpointed) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *Checkpointed) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Checkpointed) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// Mapped adds parts to a run of a job that maps.
+type Mapped struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Part          []byte                 `protobuf:"bytes,1,opt,name=part,proto3" json:"part,omitempty"`    // the part whose handler asked
+	First         int32                  `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"` // how many inputs it had mapped before
+	Chunk         uint32                 `protobuf:"varint,3,opt,name=chunk,proto3" json:"chunk,omitempty"` // the number of the chunk among those of the run
+	Inputs        *MapChunk              `protobuf:"bytes,4,opt,name=inputs,proto3" json:"inputs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mapped) Reset() {
+	*x = Mapped{}
+	mi := &file_v1_journal_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mapped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mapped) ProtoMessage() {}
+
+func (x *Mapped) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mapped.ProtoReflect.Descriptor instead.
+func (*Mapped) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Mapped) GetPart() []byte {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *Mapped) GetFirst() int32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Mapped) GetChunk() uint32 {
+	if x != nil {
+		return x.Chunk
+	}
+	return 0
+}
+
+func (x *Mapped) GetInputs() *MapChunk {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+// MapChunk holds the inputs of parts that follow one another.
+type MapChunk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         int32                  `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"` // the number of the first part
+	Depth         int32                  `protobuf:"varint,2,opt,name=depth,proto3" json:"depth,omitempty"`
+	Sizes         []uint32               `protobuf:"varint,3,rep,packed,name=sizes,proto3" json:"sizes,omitempty"` // of the inputs, which stand in data one behind the other
+	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MapChunk) Reset() {
+	*x = MapChunk{}
+	mi := &file_v1_journal_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MapChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MapChunk) ProtoMessage() {}
+
+func (x *MapChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MapChunk.ProtoReflect.Descriptor instead.
+func (*MapChunk) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *MapChunk) GetFirst() int32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *MapChunk) GetDepth() int32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
+func (x *MapChunk) GetSizes() []uint32 {
+	if x != nil {
+		return x.Sizes
+	}
+	return nil
+}
+
+func (x *MapChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// MapOutputs holds the outputs of parts, as far as they are kept for the reduce part.
+type MapOutputs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Outputs       []*MapOutputs_Output   `protobuf:"bytes,1,rep,name=outputs,proto3" json:"outputs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MapOutputs) Reset() {
+	*x = MapOutputs{}
+	mi := &file_v1_journal_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MapOutputs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MapOutputs) ProtoMessage() {}
+
+func (x *MapOutputs) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
+func (*MapOutputs) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
+	if x != nil {
+		return x.Outputs
+	}
+	return nil
+}
+
+// ValueRow is a value as the store keeps it.
+type ValueRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Value         []byte                 `protobuf:"bytes,1,opt,name=value,proto3" json:"value,omitempty"`
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	AtMs          int64                  `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	Id            string                 `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"` // of the call that wrote it; "": none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValueRow) Reset() {
+	*x = ValueRow{}
+	mi := &file_v1_journal_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValueRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValueRow) ProtoMessage() {}
+
+func (x *ValueRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
+func (*ValueRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ValueRow) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *ValueRow) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ValueRow) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *ValueRow) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// VersionRow is the highest version of a value that a slot has given.
+type VersionRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VersionRow) Reset() {
+	*x = VersionRow{}
+	mi := &file_v1_journal_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VersionRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VersionRow) ProtoMessage() {}
+
+func (x *VersionRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
+func (*VersionRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *VersionRow) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// SecretRow is a secret as it is kept.
+type SecretRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version       int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	CreatedMs     int64                  `protobuf:"varint,3,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	UpdatedMs     int64                  `protobuf:"varint,4,opt,name=updated_ms,json=updatedMs,proto3" json:"updated_ms,omitempty"`
+	Sealed        []byte                 `protobuf:"bytes,5,opt,name=sealed,proto3" json:"sealed,omitempty"` // docs/formats/secrets.md
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SecretRow) Reset() {
+	*x = SecretRow{}
+	mi := &file_v1_journal_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SecretRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SecretRow) ProtoMessage() {}
+
+func (x *SecretRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
+func (*SecretRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *SecretRow) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SecretRow) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *SecretRow) GetCreatedMs() int64 {
+	if x != nil {
+		return x.CreatedMs
+	}
+	return 0
+}
+
+func (x *SecretRow) GetUpdatedMs() int64 {
+	if x != nil {
+		return x.UpdatedMs
+	}
+	return 0
+}
+
+func (x *SecretRow) GetSealed() []byte {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
+// CheckpointRow is what an attempt left for the next one.
+type CheckpointRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckpointRow) Reset() {
+	*x = CheckpointRow{}
+	mi := &file_v1_journal_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckpointRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckpointRow) ProtoMessage() {}
+
+func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
+func (*CheckpointRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *CheckpointRow) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // Accepted is one triggered run.
 type Accepted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1215,20 +2061,21 @@ type Accepted struct {
 	Input         []byte                 `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
 	KeyHash       []byte                 `protobuf:"bytes,5,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"` // 16 bytes of the idempotency key's hash; empty: none
 	TraceParent   string                 `protobuf:"bytes,6,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
-	Trigger       string                 `protobuf:"bytes,7,opt,name=trigger,proto3" json:"trigger,omitempty"`      // "": manual
-	Cause         []byte                 `protobuf:"bytes,8,opt,name=cause,proto3" json:"cause,omitempty"`          // the run that this one retries or follows
-	Completes     bool                   `protobuf:"varint,9,opt,name=completes,proto3" json:"completes,omitempty"` // the job's dependency: what was met is used up
-	Parts         []int32                `protobuf:"varint,10,rep,packed,name=parts,proto3" json:"parts,omitempty"` // of a retried parent: make only these parts
-	Node          string                 `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`           // of the run cause, a workflow's: the node that this run is
-	Priority      int32                  `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`  // unless the job has one; 0: none
-	Kept          []*NodeRow             `protobuf:"bytes,13,rep,name=kept,proto3" json:"kept,omitempty"`           // of a retried workflow: the nodes that it may keep, and nested ones that go on
+	Trigger       string                 `protobuf:"bytes,7,opt,name=trigger,proto3" json:"trigger,omitempty"`                        // "": manual
+	Cause         []byte                 `protobuf:"bytes,8,opt,name=cause,proto3" json:"cause,omitempty"`                            // the run that this one retries or follows
+	Completes     bool                   `protobuf:"varint,9,opt,name=completes,proto3" json:"completes,omitempty"`                   // the job's dependency: what was met is used up
+	Parts         []int32                `protobuf:"varint,10,rep,packed,name=parts,proto3" json:"parts,omitempty"`                   // of a retried parent: make only these parts
+	Node          string                 `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`                             // of the run cause, a workflow's: the node that this run is
+	Priority      int32                  `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`                    // unless the job has one; 0: none
+	PlannedMs     int64                  `protobuf:"varint,50,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"` // 0: the time that the id begins with
+	Kept          []*NodeRow             `protobuf:"bytes,13,rep,name=kept,proto3" json:"kept,omitempty"`                             // of a retried workflow: the nodes that it may keep, and nested ones that go on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +2087,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +2100,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{14}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -1340,6 +2187,13 @@ func (x *Accepted) GetPriority() int32 {
 	return 0
 }
 
+func (x *Accepted) GetPlannedMs() int64 {
+	if x != nil {
+		return x.PlannedMs
+	}
+	return 0
+}
+
 func (x *Accepted) GetKept() []*NodeRow {
 	if x != nil {
 		return x.Kept
@@ -1360,7 +2214,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +2226,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +2239,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{15}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Started) GetHost() string {
@@ -1419,7 +2273,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1431,7 +2285,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1444,7 +2298,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -1465,7 +2319,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +2331,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +2344,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{17}
+	return file_v1_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -1526,7 +2380,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +2392,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +2405,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{18}
+	return file_v1_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Adopted) GetHost() string {
@@ -1621,13 +2475,19 @@ type RunRow struct {
 	Node            string                 `protobuf:"bytes,41,opt,name=node,proto3" json:"node,omitempty"`         // of the run cause, a workflow's: the node that this run is
 	Nodes           []*NodeRow             `protobuf:"bytes,42,rep,name=nodes,proto3" json:"nodes,omitempty"`       // of a run of a workflow; before it begins: those that it may keep
 	Nth             int64                  `protobuf:"varint,43,opt,name=nth,proto3" json:"nth,omitempty"`          // counts the ended runs of its job; 0: it is not counted
+	Map             *MapRow                `protobuf:"bytes,70,opt,name=map,proto3" json:"map,omitempty"`           // of a parent that maps
+	Depth           int32                  `protobuf:"varint,71,opt,name=depth,proto3" json:"depth,omitempty"`      // of a part of a run that maps: how many parts lie between it and the first one
+	Mapped          int32                  `protobuf:"varint,72,opt,name=mapped,proto3" json:"mapped,omitempty"`    // of such a part: how many inputs it has mapped
+	Reduce          bool                   `protobuf:"varint,73,opt,name=reduce,proto3" json:"reduce,omitempty"`    // it is the part that reduces
+	Fanout          string                 `protobuf:"bytes,74,opt,name=fanout,proto3" json:"fanout,omitempty"`     // of a parent: the mode of its job's fanout
+	Role            string                 `protobuf:"bytes,75,opt,name=role,proto3" json:"role,omitempty"`         // of a part of a run that maps
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +2499,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +2512,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{19}
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -1956,6 +2816,125 @@ func (x *RunRow) GetNth() int64 {
 	return 0
 }
 
+func (x *RunRow) GetMap() *MapRow {
+	if x != nil {
+		return x.Map
+	}
+	return nil
+}
+
+func (x *RunRow) GetDepth() int32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
+func (x *RunRow) GetMapped() int32 {
+	if x != nil {
+		return x.Mapped
+	}
+	return 0
+}
+
+func (x *RunRow) GetReduce() bool {
+	if x != nil {
+		return x.Reduce
+	}
+	return false
+}
+
+func (x *RunRow) GetFanout() string {
+	if x != nil {
+		return x.Fanout
+	}
+	return ""
+}
+
+func (x *RunRow) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+// MapRow is what a run that maps knows of its parts beside their counts.
+type MapRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Released      int32                  `protobuf:"varint,1,opt,name=released,proto3" json:"released,omitempty"` // parts that were made into runs; those behind them wait
+	Window        int32                  `protobuf:"varint,2,opt,name=window,proto3" json:"window,omitempty"`
+	Chunks        int64                  `protobuf:"varint,3,opt,name=chunks,proto3" json:"chunks,omitempty"`     // how many chunks of inputs there have been
+	Reduced       bool                   `protobuf:"varint,4,opt,name=reduced,proto3" json:"reduced,omitempty"`   // the part that reduces was made
+	Overflow      bool                   `protobuf:"varint,5,opt,name=overflow,proto3" json:"overflow,omitempty"` // the outputs are more than the reduce part may get
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MapRow) Reset() {
+	*x = MapRow{}
+	mi := &file_v1_journal_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MapRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MapRow) ProtoMessage() {}
+
+func (x *MapRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
+func (*MapRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *MapRow) GetReleased() int32 {
+	if x != nil {
+		return x.Released
+	}
+	return 0
+}
+
+func (x *MapRow) GetWindow() int32 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+func (x *MapRow) GetChunks() int64 {
+	if x != nil {
+		return x.Chunks
+	}
+	return 0
+}
+
+func (x *MapRow) GetReduced() bool {
+	if x != nil {
+		return x.Reduced
+	}
+	return false
+}
+
+func (x *MapRow) GetOverflow() bool {
+	if x != nil {
+		return x.Overflow
+	}
+	return false
+}
+
 type AttemptRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -1972,7 +2951,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2963,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2976,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -2073,7 +3052,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +3064,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +3077,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{21}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -2170,7 +3149,7 @@ type JobStatsRow struct {
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +3161,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +3174,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -2286,7 +3265,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +3277,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +3290,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -2340,7 +3319,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2352,7 +3331,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2365,7 +3344,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -2399,7 +3378,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +3390,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +3403,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -2446,7 +3425,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2458,7 +3437,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2471,7 +3450,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -2507,7 +3486,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2519,7 +3498,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2532,7 +3511,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -2566,7 +3545,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2578,7 +3557,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2591,7 +3570,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -2614,7 +3593,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +3605,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +3669,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +3681,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2753,6 +3732,58 @@ func (x *Ended_Run) GetJobNextMs() int64 {
 	return 0
 }
 
+type MapOutputs_Output struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Part          int32                  `protobuf:"varint,1,opt,name=part,proto3" json:"part,omitempty"`
+	Output        []byte                 `protobuf:"bytes,2,opt,name=output,proto3" json:"output,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MapOutputs_Output) Reset() {
+	*x = MapOutputs_Output{}
+	mi := &file_v1_journal_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MapOutputs_Output) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MapOutputs_Output) ProtoMessage() {}
+
+func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
+func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{22, 0}
+}
+
+func (x *MapOutputs_Output) GetPart() int32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *MapOutputs_Output) GetOutput() []byte {
+	if x != nil {
+		return x.Output
+	}
+	return nil
+}
+
 type Started_Run struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -2763,7 +3794,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2775,7 +3806,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2788,7 +3819,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{15, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -2826,7 +3857,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +3869,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +3882,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{16, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -2956,7 +3987,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2968,7 +3999,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2981,7 +4012,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -3016,7 +4047,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3028,7 +4059,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3041,7 +4072,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -3069,7 +4100,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\rv1/work.proto\"\xeb\a\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\rv1/work.proto\"\x8b\v\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -3091,7 +4122,16 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\fcalendar_put\x18\x0f \x01(\v2\x19.wheelwork.v1.CalendarPutH\x00R\vcalendarPut\x12G\n" +
 	"\x0fcalendar_delete\x18\x10 \x01(\v2\x1c.wheelwork.v1.CalendarDeleteH\x00R\x0ecalendarDelete\x124\n" +
 	"\badvanced\x18\x11 \x01(\v2\x16.wheelwork.v1.AdvancedH\x00R\badvanced\x12/\n" +
-	"\aapp_put\x18\x12 \x01(\v2\x14.wheelwork.v1.AppPutH\x00R\x06appPut\x120\n" +
+	"\aapp_put\x18\x12 \x01(\v2\x14.wheelwork.v1.AppPutH\x00R\x06appPut\x125\n" +
+	"\tvalue_put\x182 \x01(\v2\x16.wheelwork.v1.ValuePutH\x00R\bvaluePut\x12>\n" +
+	"\fvalue_delete\x183 \x01(\v2\x19.wheelwork.v1.ValueDeleteH\x00R\vvalueDelete\x128\n" +
+	"\n" +
+	"secret_put\x184 \x01(\v2\x17.wheelwork.v1.SecretPutH\x00R\tsecretPut\x12A\n" +
+	"\rsecret_delete\x185 \x01(\v2\x1a.wheelwork.v1.SecretDeleteH\x00R\fsecretDelete\x128\n" +
+	"\n" +
+	"grants_put\x186 \x01(\v2\x17.wheelwork.v1.GrantsPutH\x00R\tgrantsPut\x12@\n" +
+	"\fcheckpointed\x187 \x01(\v2\x1a.wheelwork.v1.CheckpointedH\x00R\fcheckpointed\x12.\n" +
+	"\x06mapped\x188 \x01(\v2\x14.wheelwork.v1.MappedH\x00R\x06mapped\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\x82\x01\n" +
 	"\x06JobPut\x12#\n" +
@@ -3128,12 +4168,13 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x12\n" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12\x1e\n" +
-	"\vjob_next_ms\x18\x05 \x01(\x03R\tjobNextMs\"Z\n" +
+	"\vjob_next_ms\x18\x05 \x01(\x03R\tjobNextMs\"r\n" +
 	"\x06Fanned\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x14\n" +
 	"\x05parts\x18\x02 \x01(\x05R\x05parts\x12\x14\n" +
 	"\x05hosts\x18\x03 \x03(\tR\x05hosts\x12\x12\n" +
-	"\x04only\x18\x04 \x03(\x05R\x04only\"\xd6\x01\n" +
+	"\x04only\x18\x04 \x03(\x05R\x04only\x12\x16\n" +
+	"\x06window\x182 \x01(\x05R\x06window\"\xd6\x01\n" +
 	"\bAdvanced\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12+\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x15.wheelwork.v1.NodeRowR\x05nodes\x12\x14\n" +
@@ -3169,7 +4210,58 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x06AppPut\x12#\n" +
 	"\x03app\x18\x01 \x01(\v2\x11.wheelwork.v1.AppR\x03app\"$\n" +
 	"\x0eCalendarDelete\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xde\x02\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"^\n" +
+	"\bValuePut\x12\x16\n" +
+	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12(\n" +
+	"\x03row\x18\x03 \x01(\v2\x16.wheelwork.v1.ValueRowR\x03row\"7\n" +
+	"\vValueDelete\x12\x16\n" +
+	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"<\n" +
+	"\tSecretPut\x12/\n" +
+	"\x06secret\x18\x01 \x01(\v2\x17.wheelwork.v1.SecretRowR\x06secret\"\"\n" +
+	"\fSecretDelete\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"?\n" +
+	"\tGrantsPut\x122\n" +
+	"\x06grants\x18\x01 \x01(\v2\x1a.wheelwork.v1.ModuleGrantsR\x06grants\"N\n" +
+	"\fCheckpointed\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\fR\x03run\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"x\n" +
+	"\x06Mapped\x12\x12\n" +
+	"\x04part\x18\x01 \x01(\fR\x04part\x12\x14\n" +
+	"\x05first\x18\x02 \x01(\x05R\x05first\x12\x14\n" +
+	"\x05chunk\x18\x03 \x01(\rR\x05chunk\x12.\n" +
+	"\x06inputs\x18\x04 \x01(\v2\x16.wheelwork.v1.MapChunkR\x06inputs\"`\n" +
+	"\bMapChunk\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x05R\x05first\x12\x14\n" +
+	"\x05depth\x18\x02 \x01(\x05R\x05depth\x12\x14\n" +
+	"\x05sizes\x18\x03 \x03(\rR\x05sizes\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"}\n" +
+	"\n" +
+	"MapOutputs\x129\n" +
+	"\aoutputs\x18\x01 \x03(\v2\x1f.wheelwork.v1.MapOutputs.OutputR\aoutputs\x1a4\n" +
+	"\x06Output\x12\x12\n" +
+	"\x04part\x18\x01 \x01(\x05R\x04part\x12\x16\n" +
+	"\x06output\x18\x02 \x01(\fR\x06output\"_\n" +
+	"\bValueRow\x12\x14\n" +
+	"\x05value\x18\x01 \x01(\fR\x05value\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x13\n" +
+	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\x0e\n" +
+	"\x02id\x18\x04 \x01(\tR\x02id\"&\n" +
+	"\n" +
+	"VersionRow\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\"\x8f\x01\n" +
+	"\tSecretRow\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1d\n" +
+	"\n" +
+	"created_ms\x18\x03 \x01(\x03R\tcreatedMs\x12\x1d\n" +
+	"\n" +
+	"updated_ms\x18\x04 \x01(\x03R\tupdatedMs\x12\x16\n" +
+	"\x06sealed\x18\x05 \x01(\fR\x06sealed\"#\n" +
+	"\rCheckpointRow\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xfd\x02\n" +
 	"\bAccepted\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x1b\n" +
@@ -3183,7 +4275,9 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x05parts\x18\n" +
 	" \x03(\x05R\x05parts\x12\x12\n" +
 	"\x04node\x18\v \x01(\tR\x04node\x12\x1a\n" +
-	"\bpriority\x18\f \x01(\x05R\bpriority\x12)\n" +
+	"\bpriority\x18\f \x01(\x05R\bpriority\x12\x1d\n" +
+	"\n" +
+	"planned_ms\x182 \x01(\x03R\tplannedMs\x12)\n" +
 	"\x04kept\x18\r \x03(\v2\x15.wheelwork.v1.NodeRowR\x04kept\"\x99\x01\n" +
 	"\aStarted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
@@ -3218,7 +4312,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aAdopted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
-	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\x9b\t\n" +
+	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xb5\n" +
+	"\n" +
 	"\x06RunRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -3271,7 +4366,19 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x04only\x18' \x03(\x05R\x04only\x12\x12\n" +
 	"\x04node\x18) \x01(\tR\x04node\x12+\n" +
 	"\x05nodes\x18* \x03(\v2\x15.wheelwork.v1.NodeRowR\x05nodes\x12\x10\n" +
-	"\x03nth\x18+ \x01(\x03R\x03nth\"\xf8\x01\n" +
+	"\x03nth\x18+ \x01(\x03R\x03nth\x12&\n" +
+	"\x03map\x18F \x01(\v2\x14.wheelwork.v1.MapRowR\x03map\x12\x14\n" +
+	"\x05depth\x18G \x01(\x05R\x05depth\x12\x16\n" +
+	"\x06mapped\x18H \x01(\x05R\x06mapped\x12\x16\n" +
+	"\x06reduce\x18I \x01(\bR\x06reduce\x12\x16\n" +
+	"\x06fanout\x18J \x01(\tR\x06fanout\x12\x12\n" +
+	"\x04role\x18K \x01(\tR\x04role\"\x8a\x01\n" +
+	"\x06MapRow\x12\x1a\n" +
+	"\breleased\x18\x01 \x01(\x05R\breleased\x12\x16\n" +
+	"\x06window\x18\x02 \x01(\x05R\x06window\x12\x16\n" +
+	"\x06chunks\x18\x03 \x01(\x03R\x06chunks\x12\x18\n" +
+	"\areduced\x18\x04 \x01(\bR\areduced\x12\x1a\n" +
+	"\boverflow\x18\x05 \x01(\bR\boverflow\"\xf8\x01\n" +
 	"\n" +
 	"AttemptRow\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
@@ -3349,61 +4456,77 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 	return file_v1_journal_proto_rawDescData
 }
 
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_v1_journal_proto_goTypes = []any{
-	(*Record)(nil),          // 0: wheelwork.v1.Record
-	(*JobPut)(nil),          // 1: wheelwork.v1.JobPut
-	(*JobDelete)(nil),       // 2: wheelwork.v1.JobDelete
-	(*ModulePut)(nil),       // 3: wheelwork.v1.ModulePut
-	(*Armed)(nil),           // 4: wheelwork.v1.Armed
-	(*Passed)(nil),          // 5: wheelwork.v1.Passed
-	(*Ended)(nil),           // 6: wheelwork.v1.Ended
-	(*Fanned)(nil),          // 7: wheelwork.v1.Fanned
-	(*Advanced)(nil),        // 8: wheelwork.v1.Advanced
-	(*NodeRow)(nil),         // 9: wheelwork.v1.NodeRow
-	(*Met)(nil),             // 10: wheelwork.v1.Met
-	(*CalendarPut)(nil),     // 11: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),          // 12: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),  // 13: wheelwork.v1.CalendarDelete
-	(*Accepted)(nil),        // 14: wheelwork.v1.Accepted
-	(*Started)(nil),         // 15: wheelwork.v1.Started
-	(*Finished)(nil),        // 16: wheelwork.v1.Finished
-	(*CancelRequested)(nil), // 17: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),         // 18: wheelwork.v1.Adopted
-	(*RunRow)(nil),          // 19: wheelwork.v1.RunRow
-	(*AttemptRow)(nil),      // 20: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),          // 21: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),     // 22: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),         // 23: wheelwork.v1.Ingress
-	(*RouteRow)(nil),        // 24: wheelwork.v1.RouteRow
-	(*KeyRow)(nil),          // 25: wheelwork.v1.KeyRow
-	(*CountRow)(nil),        // 26: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),       // 27: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),          // 28: wheelwork.v1.LogRow
-	(*Armed_Run)(nil),       // 29: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),       // 30: wheelwork.v1.Ended.Run
-	(*Started_Run)(nil),     // 31: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),    // 32: wheelwork.v1.Finished.End
-	(*RouteRow_Use)(nil),    // 33: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),      // 34: wheelwork.v1.KeyRow.Key
-	(*Job)(nil),             // 35: wheelwork.v1.Job
-	(*Module)(nil),          // 36: wheelwork.v1.Module
-	(*Calendar)(nil),        // 37: wheelwork.v1.Calendar
-	(*App)(nil),             // 38: wheelwork.v1.App
-	(Outcome)(0),            // 39: wheelwork.v1.Outcome
-	(*Command)(nil),         // 40: wheelwork.v1.Command
-	(*LogLine)(nil),         // 41: wheelwork.v1.LogLine
+	(*Record)(nil),            // 0: wheelwork.v1.Record
+	(*JobPut)(nil),            // 1: wheelwork.v1.JobPut
+	(*JobDelete)(nil),         // 2: wheelwork.v1.JobDelete
+	(*ModulePut)(nil),         // 3: wheelwork.v1.ModulePut
+	(*Armed)(nil),             // 4: wheelwork.v1.Armed
+	(*Passed)(nil),            // 5: wheelwork.v1.Passed
+	(*Ended)(nil),             // 6: wheelwork.v1.Ended
+	(*Fanned)(nil),            // 7: wheelwork.v1.Fanned
+	(*Advanced)(nil),          // 8: wheelwork.v1.Advanced
+	(*NodeRow)(nil),           // 9: wheelwork.v1.NodeRow
+	(*Met)(nil),               // 10: wheelwork.v1.Met
+	(*CalendarPut)(nil),       // 11: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),            // 12: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),    // 13: wheelwork.v1.CalendarDelete
+	(*ValuePut)(nil),          // 14: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 15: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 16: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 17: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 18: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 19: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 20: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 21: wheelwork.v1.MapChunk
+	(*MapOutputs)(nil),        // 22: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 23: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 24: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 25: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 26: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 27: wheelwork.v1.Accepted
+	(*Started)(nil),           // 28: wheelwork.v1.Started
+	(*Finished)(nil),          // 29: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 30: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 31: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 32: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 33: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 34: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 35: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 36: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 37: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 38: wheelwork.v1.RouteRow
+	(*KeyRow)(nil),            // 39: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 40: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 41: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 42: wheelwork.v1.LogRow
+	(*Armed_Run)(nil),         // 43: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 44: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 45: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 46: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 47: wheelwork.v1.Finished.End
+	(*RouteRow_Use)(nil),      // 48: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 49: wheelwork.v1.KeyRow.Key
+	(*Job)(nil),               // 50: wheelwork.v1.Job
+	(*Module)(nil),            // 51: wheelwork.v1.Module
+	(*Calendar)(nil),          // 52: wheelwork.v1.Calendar
+	(*App)(nil),               // 53: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 54: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 55: wheelwork.v1.Outcome
+	(*Command)(nil),           // 56: wheelwork.v1.Command
+	(*LogLine)(nil),           // 57: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	2,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
 	3,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
 	4,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	14, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	15, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	16, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	17, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	18, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	27, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	28, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	29, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	30, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	31, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
 	5,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
 	6,  // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
 	7,  // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
@@ -3412,33 +4535,46 @@ var file_v1_journal_proto_depIdxs = []int32{
 	13, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
 	8,  // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
 	12, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	14, // 17: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	35, // 18: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	36, // 19: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	29, // 20: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	30, // 21: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	9,  // 22: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	9,  // 23: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	37, // 24: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	38, // 25: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	9,  // 26: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	31, // 27: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	32, // 28: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	31, // 29: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	20, // 30: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	9,  // 31: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	39, // 32: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	24, // 33: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	40, // 34: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	33, // 35: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	34, // 36: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	41, // 37: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	39, // 38: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	14, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	15, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	16, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	17, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	18, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	19, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	20, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	27, // 24: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	50, // 25: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	51, // 26: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	43, // 27: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	44, // 28: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	9,  // 29: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	9,  // 30: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	52, // 31: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	53, // 32: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	23, // 33: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	25, // 34: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	54, // 35: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	21, // 36: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	45, // 37: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	9,  // 38: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	46, // 39: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	47, // 40: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	46, // 41: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	34, // 42: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	9,  // 43: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	33, // 44: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	55, // 45: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	38, // 46: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	56, // 47: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	48, // 48: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	49, // 49: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	57, // 50: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	55, // 51: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -3450,6 +4586,7 @@ func file_v1_journal_proto_init() {
 	file_v1_job_proto_init()
 	file_v1_module_proto_init()
 	file_v1_produce_proto_init()
+	file_v1_resource_proto_init()
 	file_v1_work_proto_init()
 	file_v1_journal_proto_msgTypes[0].OneofWrappers = []any{
 		(*Record_JobPut)(nil),
@@ -3469,6 +4606,13 @@ func file_v1_journal_proto_init() {
 		(*Record_CalendarDelete)(nil),
 		(*Record_Advanced)(nil),
 		(*Record_AppPut)(nil),
+		(*Record_ValuePut)(nil),
+		(*Record_ValueDelete)(nil),
+		(*Record_SecretPut)(nil),
+		(*Record_SecretDelete)(nil),
+		(*Record_GrantsPut)(nil),
+		(*Record_Checkpointed)(nil),
+		(*Record_Mapped)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3476,7 +4620,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -37,6 +37,7 @@ type Module struct {
 	Imports       []string               `protobuf:"bytes,8,rep,name=imports,proto3" json:"imports,omitempty"` // "module.function"
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	Manifest      string                 `protobuf:"bytes,10,opt,name=manifest,proto3" json:"manifest,omitempty"` // JSON, as pushed
+	Requests      *Grants                `protobuf:"bytes,50,opt,name=requests,proto3" json:"requests,omitempty"` // what its manifest asks for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -139,6 +140,13 @@ func (x *Module) GetManifest() string {
 		return x.Manifest
 	}
 	return ""
+}
+
+func (x *Module) GetRequests() *Grants {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
 }
 
 type PushModuleRequest struct {
@@ -495,7 +503,7 @@ var File_v1_module_proto protoreflect.FileDescriptor
 
 const file_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\x95\x02\n" +
+	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xc7\x02\n" +
 	"\x06Module\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -508,7 +516,8 @@ const file_v1_module_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1a\n" +
 	"\bmanifest\x18\n" +
-	" \x01(\tR\bmanifest\"\xd3\x01\n" +
+	" \x01(\tR\bmanifest\x120\n" +
+	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\"\xd3\x01\n" +
 	"\x11PushModuleRequest\x12:\n" +
 	"\x04head\x18\x01 \x01(\v2$.wheelwork.v1.PushModuleRequest.HeadH\x00R\x04head\x12\x16\n" +
 	"\x05chunk\x18\x02 \x01(\fH\x00R\x05chunk\x1ab\n" +
@@ -557,23 +566,25 @@ var file_v1_module_proto_goTypes = []any{
 	(*ListModulesResponse)(nil),    // 5: wheelwork.v1.ListModulesResponse
 	(*PushModuleRequest_Head)(nil), // 6: wheelwork.v1.PushModuleRequest.Head
 	(*timestamppb.Timestamp)(nil),  // 7: google.protobuf.Timestamp
+	(*Grants)(nil),                 // 8: wheelwork.v1.Grants
 }
 var file_v1_module_proto_depIdxs = []int32{
 	7, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
-	6, // 1: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
-	0, // 2: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
-	0, // 3: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
-	1, // 4: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
-	3, // 5: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
-	4, // 6: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
-	2, // 7: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
-	0, // 8: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
-	5, // 9: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
-	7, // [7:10] is the sub-list for method output_type
-	4, // [4:7] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	8, // 1: wheelwork.v1.Module.requests:type_name -> wheelwork.v1.Grants
+	6, // 2: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
+	0, // 3: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
+	0, // 4: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
+	1, // 5: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
+	3, // 6: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
+	4, // 7: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
+	2, // 8: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
+	0, // 9: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
+	5, // 10: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
+	8, // [8:11] is the sub-list for method output_type
+	5, // [5:8] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_v1_module_proto_init() }
@@ -582,6 +593,7 @@ func file_v1_module_proto_init() {
 		return
 	}
 	file_v1_options_proto_init()
+	file_v1_resource_proto_init()
 	file_v1_module_proto_msgTypes[1].OneofWrappers = []any{
 		(*PushModuleRequest_Head_)(nil),
 		(*PushModuleRequest_Chunk)(nil),

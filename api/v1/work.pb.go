@@ -917,6 +917,8 @@ type Task struct {
 	Covers        int64                  `protobuf:"varint,18,opt,name=covers,proto3" json:"covers,omitempty"`  // planned times that the run stands for beside its own
 	Http          *HTTPCall              `protobuf:"bytes,40,opt,name=http,proto3" json:"http,omitempty"`       // of builtin:http
 	Command       string                 `protobuf:"bytes,41,opt,name=command,proto3" json:"command,omitempty"` // of builtin:exec
+	Grants        []byte                 `protobuf:"bytes,50,opt,name=grants,proto3" json:"grants,omitempty"`   // an encoded Grants: what the module may use; empty: nothing. Tasks of one module have the same
+	Role          string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`       // of a part of a run that maps: "root", "part" or "reduce"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1087,6 +1089,20 @@ func (x *Task) GetHttp() *HTTPCall {
 func (x *Task) GetCommand() string {
 	if x != nil {
 		return x.Command
+	}
+	return ""
+}
+
+func (x *Task) GetGrants() []byte {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *Task) GetRole() string {
+	if x != nil {
+		return x.Role
 	}
 	return ""
 }
@@ -1308,7 +1324,7 @@ const file_v1_work_proto_rawDesc = "" +
 	"\acancels\x18\x04 \x03(\v2\x18.wheelwork.v1.TaskCancelR\acancels\"7\n" +
 	"\aWelcome\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xd3\x04\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xff\x04\n" +
 	"\x04Task\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -1332,7 +1348,9 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x05parts\x18\x11 \x01(\x05R\x05parts\x12\x16\n" +
 	"\x06covers\x18\x12 \x01(\x03R\x06covers\x12*\n" +
 	"\x04http\x18( \x01(\v2\x16.wheelwork.v1.HTTPCallR\x04http\x12\x18\n" +
-	"\acommand\x18) \x01(\tR\acommand\x1a6\n" +
+	"\acommand\x18) \x01(\tR\acommand\x12\x16\n" +
+	"\x06grants\x182 \x01(\fR\x06grants\x12\x12\n" +
+	"\x04role\x183 \x01(\tR\x04role\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,21 +67,26 @@ func (c *cli) appGet() *cobra.Command {
 }
 
 func (c *cli) appSet() *cobra.Command {
-	var rate, description string
+	var rate, description, quota string
+	var from []string
 	cmd := &cobra.Command{
 		Use:   "set APP",
 		Short: "Bound an app, or describe it",
-		Long: `Bound how often the jobs of an app start, all of them together, or describe the
-app. What is not named stays as it is.`,
+		Long: `Bound how often the jobs of an app start, all of them together, and what its
+handlers may keep; say which other apps may enqueue its jobs; or describe it.
+What is not named stays as it is.`,
 		Example: `  wheelwork app set shop --rate 100/1s
   wheelwork app set shop --rate none --description "orders and bills"`,
 		Args: arguments("APP"),
 	}
 	cmd.Flags().StringVar(&rate, "rate", "", "starts in a time, as `N/TIME`: 100/1s, 5/1m; none: no limit")
+	cmd.Flags().StringVar(&quota, "kv-quota", "", "what the keys and values of the app may take, as `SIZE`: 512KiB, 64MiB, 1GiB")
+	cmd.Flags().StringSliceVar(&from, "enqueue-from", nil, "`APP`s whose handlers may enqueue jobs of this one, if they were granted that; none: no other")
 	cmd.Flags().StringVar(&description, "description", "", "what the app is for")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !cmd.Flags().Changed("rate") && !cmd.Flags().Changed("description") {
-			return usage(cmd, "say what to set: --rate or --description")
+		changed := cmd.Flags().Changed
+		if !changed("rate") && !changed("description") && !changed("kv-quota") && !changed("enqueue-from") {
+			return usage(cmd, "say what to set: --rate, --kv-quota, --enqueue-from or --description")
 		}
 		var bound *sdk.Rate
 		if rate != "" && rate != "none" {
@@ -90,6 +96,16 @@ app. What is not named stays as it is.`,
 				return usage(cmd, "--rate %q: want a number and a time, as 100/1s, or none", rate)
 			}
 			bound = &sdk.Rate{Max: int32(n), Per: per}
+		}
+		var bytes int64
+		if quota != "" {
+			var err error
+			if bytes, err = sizeOf(quota); err != nil {
+				return usage(cmd, "--kv-quota %q: %s", quota, err)
+			}
+		}
+		if slices.Equal(from, []string{"none"}) {
+			from = nil
 		}
 		return c.call(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, args []string) error {
 			app, err := client.App(ctx, args[0])
@@ -101,6 +117,12 @@ app. What is not named stays as it is.`,
 			}
 			if cmd.Flags().Changed("rate") {
 				app.Rate = bound
+			}
+			if changed("kv-quota") {
+				app.KvBytes = bytes
+			}
+			if changed("enqueue-from") {
+				app.EnqueueFrom = from
 			}
 			if cmd.Flags().Changed("description") {
 				app.Description = description

@@ -31,6 +31,7 @@ func TestDev(t *testing.T) {
 		t.Errorf("the ready file says %+v, standard output %+v", fromFile, ready)
 	}
 	totals, shard := buildWASI(t, "../../examples/totals"), buildWASI(t, "testdata/shard")
+	words := buildWASI(t, "../../examples/words", "-buildmode=c-shared", "-ldflags=-s -w")
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/dev",
 		RequireExplicitExec: true,
@@ -42,12 +43,13 @@ func TestDev(t *testing.T) {
 			e.Setenv("DATA", filepath.Join(dir, "data"))
 			e.Setenv("TOTALS", totals)
 			e.Setenv("SHARD", shard)
+			e.Setenv("WORDS", words)
 			return errors.Join(
 				os.WriteFile(filepath.Join(e.WorkDir, "greet.wasm"), greet.Module, 0o600),
 				os.WriteFile(filepath.Join(e.WorkDir, "docs.yaml"), examplesOf(t, "../../docs/jobs.md"), 0o600),
 			)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"logs": followLog, "field": readField, "await": awaitRuns},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"logs": followLog, "field": readField, "await": awaitRuns, "wrong": wrongUsage},
 	})
 }
 
@@ -159,10 +161,10 @@ func readReady(t *testing.T, file string) node.Ready {
 }
 
 // buildWASI compiles a Go program to a WASI command.
-func buildWASI(t *testing.T, dir string) string {
+func buildWASI(t *testing.T, dir string, flags ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(dir)+".wasm")
-	cmd := exec.Command("go", "build", "-o", out, ".")
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", out, ".")...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if text, err := cmd.CombinedOutput(); err != nil {

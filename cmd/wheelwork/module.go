@@ -13,7 +13,7 @@ import (
 )
 
 func (c *cli) moduleCommand() *cobra.Command {
-	return group("module", "Upload WebAssembly modules, or run them here", c.modulePush(), c.moduleList(), c.moduleRun())
+	return group("module", "Upload WebAssembly modules, or run them here", c.modulePush(), c.moduleList(), c.moduleRun(), c.moduleGrant(), c.moduleGrants())
 }
 
 func (c *cli) modulePush() *cobra.Command {

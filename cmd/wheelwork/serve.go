@@ -89,6 +89,7 @@ func (c *cli) serverCommand() *cobra.Command {
 	flags.StringVar(&conf.Nameserver, "nameserver", "", "HOST:PORT of the nameserver (default the server is its own)")
 	addTokenFile(cmd, &conf.TokenFile)
 	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
+	flags.StringVar(&conf.SecretKey, "secret-key-file", "", "`file` with the key that seals secrets; servers that share a journal share it (default secret.key in --data, made when missing)")
 	flags.StringSliceVar(&conf.Etcd.Endpoints, "etcd-endpoints", nil, "`URLs` of an etcd that keeps the journal (default the journal is in the data directory)")
 	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the servers that share a journal in etcd: one works, the others stand by")
 	flags.StringVar(&conf.Etcd.Cert, "etcd-cert", "", "`file` with the certificate that the server shows to etcd")

@@ -10,7 +10,12 @@
 // range is a trap.
 package abi
 
-import _ "embed"
+import (
+	_ "embed"
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // WIT is the text of wheelwork.wit.
 //
@@ -20,12 +25,65 @@ var WIT string
 // Names that a module imports and exports.
 const (
 	ImportModule    = "wheelwork_v1"
-	ExportHandle    = "wheelwork_handle" // (handler i32) -> status i32
-	ExportInit      = "_initialize"      // () -> (), optional, once per instance
-	ExportStart     = "_start"           // () -> (): a WASI command
+	ExportHandle    = "wheelwork_handle"   // (handler i32) -> status i32
+	ExportRun       = "wheelwork_run"      // (handler i32) -> status i32, optional: a batch of tasks in one call
+	ExportDescribe  = "wheelwork_describe" // () -> (), optional: writes the manifest with output_write
+	ExportInit      = "_initialize"        // () -> (), optional, once per instance
+	ExportStart     = "_start"             // () -> (): a WASI command
 	ExportMemory    = "memory"
 	ManifestSection = "wheelwork.manifest" // custom section, JSON: {"handlers":[{"name":"main"},…]}
 	DefaultHandler  = "main"
+)
+
+// Minor is the newest minor version that this code serves. A function that was
+// added later than 1.0 is in a list below.
+const Minor = 1
+
+// Version names a minor version, as hosts advertise it and modules need it.
+func Version(minor int) string { return ImportModule + "." + strconv.Itoa(minor) }
+
+// Served is what a host that runs this code advertises.
+func Served() []string { return []string{"wasi-p1", Version(Minor)} }
+
+// Serves says whether a host that advertises served can run what needs need: a
+// minor version includes those before it.
+func Serves(served []string, need string) bool {
+	major, minor, ok := cutMinor(need)
+	for _, s := range served {
+		if s == need {
+			return true
+		}
+		if m, n, isVersion := cutMinor(s); ok && isVersion && m == major && n >= minor {
+			return true
+		}
+	}
+	return false
+}
+
+func cutMinor(version string) (major string, minor int, ok bool) {
+	major, text, ok := strings.Cut(version, ".")
+	minor, err := strconv.Atoi(text)
+	return major, minor, ok && err == nil && minor >= 0
+}
+
+// Since returns the minor version with which a function came.
+func Since(function string) int {
+	if slices.Contains(since1, function) {
+		return 1
+	}
+	return 0
+}
+
+var since1 = []string{
+	"sleep", "checkpoint_get", "checkpoint_put", "kv_get", "kv_put", "kv_cas", "kv_delete", "job_enqueue", "map",
+	"secret_get", "http_send", "http_head", "http_recv", "http_close", "metric_add", "job_next", "job_done",
+}
+
+// What job_next returns.
+const (
+	NextNone  = 0 // none within the timeout; there may be more later
+	NextReady = 1
+	NextEnd   = 2 // the batch is over: return from wheelwork_run
 )
 
 // Status is what wheelwork_handle returns.
@@ -55,9 +113,18 @@ type Errno int32
 
 // The errors that functions of wheelwork_v1 return.
 const (
-	ErrnoInvalid  Errno = 28 // an argument that makes no sense
-	ErrnoNoEntry  Errno = 44 // no such parameter
-	ErrnoOverflow Errno = 61 // more than a limit allows
+	ErrnoAgain      Errno = 6  // a service could not be reached, or not now; a later try may help
+	ErrnoBadHandle  Errno = 8  // no such handle
+	ErrnoCancelled  Errno = 11 // the attempt was cancelled, or its deadline passed, while the call waited
+	ErrnoQuota      Errno = 19 // more calls than the attempt may make
+	ErrnoConflict   Errno = 20 // the entry has another version
+	ErrnoInvalid    Errno = 28 // an argument that makes no sense
+	ErrnoIO         Errno = 29 // a service failed
+	ErrnoHandles    Errno = 33 // more open handles than the attempt may have
+	ErrnoNoEntry    Errno = 44 // no such parameter, key, secret or checkpoint
+	ErrnoNoSys      Errno = 52 // this host does not serve it
+	ErrnoOverflow   Errno = 61 // more than a limit allows
+	ErrnoNotGranted Errno = 76 // the module was not granted it
 )
 
 // Log levels of the import "log".
@@ -67,3 +134,13 @@ const (
 	LogWarn  = 2
 	LogError = 3
 )
+
+// Kinds of the import "metric_add".
+const (
+	MetricCounter   = 0
+	MetricGauge     = 1
+	MetricHistogram = 2
+)
+
+// AnyVersion, as the expected version of kv_cas and kv_delete, is -1: any, and none too.
+const AnyVersion = -1

@@ -250,7 +250,12 @@ func TestExecEnds(t *testing.T) {
 	}{
 		{"polite", runtime.Succeeded}, {"gone", runtime.Stopped}, {"deaf", runtime.Stopped},
 	} {
-		e := command(t, tt.as, func(c *Command) { c.Grace = 100 * time.Millisecond })
+		e := command(t, tt.as, func(c *Command) {
+			c.Grace = time.Minute // longer than it takes a slow machine to end politely
+			if tt.as == "deaf" {
+				c.Grace = 100 * time.Millisecond
+			}
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		h := &heard{first: make(chan struct{})}
 		go func() { <-h.first; cancel() }()

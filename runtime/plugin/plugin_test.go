@@ -177,6 +177,7 @@ var handlers = map[string]sdk.Func{
 	},
 	"freeze": func(context.Context, *sdk.Task) ([]byte, error) {
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		forever() // the signal may take a moment
 		return nil, nil
 	},
 	"pid": func(context.Context, *sdk.Task) ([]byte, error) { return fmt.Append(nil, os.Getpid()), nil },
@@ -506,7 +507,7 @@ func whileItRuns(t *testing.T, e *Executor, ctx context.Context, task runtime.Ta
 }
 
 func TestCancel(t *testing.T) {
-	e, _ := open(t, "sdk", func(s *Spec) { s.Grace = 200 * time.Millisecond })
+	e, _ := open(t, "sdk")
 	ctx, cancel := context.WithCancel(t.Context())
 	if r, _ := whileItRuns(t, e, ctx, task("wait", ""), cancel); r.Outcome != runtime.Stopped || r.Code != codeStopped {
 		t.Errorf("wait: %+v", r)
@@ -552,8 +553,11 @@ func TestDeafHandlerIsKilled(t *testing.T) {
 	if r := <-beside; r.Outcome != runtime.Retryable || r.Code != codeCrash || !strings.Contains(r.Error, "run r1 of job j did not end within 50ms") {
 		t.Errorf("beside it: %+v", r)
 	}
+	if r, _ := run(t, e, "echo", "again"); string(r.Output) != "again" {
+		t.Fatalf("it was not started again: %+v", r)
+	}
 	late := task("deaf", "")
-	late.Deadline = time.Now().Add(time.Second)
+	late.Deadline = time.Now().Add(200 * time.Millisecond)
 	if r := e.Run(t.Context(), late, &heard{}); r.Outcome != runtime.TimedOut || r.Code != codeKilled {
 		t.Errorf("deadline: %+v", r)
 	}
@@ -584,7 +588,7 @@ func TestCrashIsOfItsOwnTasks(t *testing.T) {
 }
 
 func TestFrozenPluginIsKilled(t *testing.T) {
-	e, _ := open(t, "sdk", func(s *Spec) { s.HealthEvery = 30 * time.Millisecond })
+	e, _ := open(t, "sdk", func(s *Spec) { s.HealthEvery = 150 * time.Millisecond })
 	r, _ := run(t, e, "freeze", "")
 	if r.Outcome != runtime.Retryable || r.Code != codeCrash || !strings.Contains(r.Error, "did not pass 3 health checks") {
 		t.Errorf("got %+v", r)

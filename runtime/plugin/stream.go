@@ -196,17 +196,27 @@ func (i *instance) autopsy(broken error) error {
 	if status.Code(broken) == codes.Unavailable {
 		exits = time.Second
 	}
-	late := time.NewTimer(exits)
-	defer late.Stop()
-	select {
-	case <-i.child.Done():
-	case <-late.C:
+	if !i.exitsWithin(exits) {
 		i.kill(fmt.Errorf("it ended its stream: %s", process.OneLine(broken.Error())))
 		<-i.child.Done()
 	}
 	i.stdout.drain()
 	i.stderr.drain()
 	return i.ended()
+}
+
+func (i *instance) exitsWithin(d time.Duration) bool {
+	if i.child.State() != nil {
+		return true
+	}
+	late := time.NewTimer(d)
+	defer late.Stop()
+	select {
+	case <-i.child.Done():
+		return true
+	case <-late.C:
+		return false
+	}
 }
 
 // take hands on a message. Of a task that is over, or never was, nothing is

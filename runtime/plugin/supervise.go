@@ -108,7 +108,9 @@ func (p *plugin) watch(ctx context.Context, i *instance) error {
 		case <-ctx.Done():
 			return nil
 		case <-i.child.Done():
-			return i.ended()
+			i.stream.cancel() // somebody else may hold its end of the connection
+			<-i.stream.done   // then its last words are read
+			return i.stream.err
 		case <-i.stream.done:
 			return i.stream.err
 		case <-tick.C:
@@ -126,7 +128,6 @@ func (p *plugin) watch(ctx context.Context, i *instance) error {
 		if unhealthy++; unhealthy == maxUnhealthy {
 			select {
 			case <-i.child.Done(): // that is why it did not answer
-				return i.ended()
 			default:
 				return fmt.Errorf("it did not pass %d health checks: %w", unhealthy, err)
 			}

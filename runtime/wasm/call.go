@@ -7,6 +7,8 @@ import (
 	goruntime "runtime"
 	"time"
 
+	"github.com/tetratelabs/wazero"
+
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 )
@@ -50,24 +52,36 @@ func (m misuse) Error() string { return m.text }
 type call struct {
 	context.Context // Background: the engine looks for values only
 
+	slots      chan struct{}
+	hasSlot    bool // whether this call holds a token of slots
+	services   runtime.Services
+	starting   bool // in _initialize, whose effects later tasks see: the task is out of reach
+	describing bool // in wheelwork_describe: there is no task, but there is output
+	batch      *batch
+	files      wazero.FSConfig // what is mounted; nil: nothing
+
+	cause      error // why the host ended the guest; nil when it did not
+	slice      int64 // units of the slice that runs
+	sliceStart time.Time
+
+	attempt // the task at hand
+}
+
+// An attempt is what a call keeps for one task. In a batch a call has one after
+// another.
+type attempt struct {
 	ctx      context.Context // the caller's
 	task     *runtime.Task
 	sink     runtime.Sink
-	slots    chan struct{}
-	hasSlot  bool      // whether this call holds a token of slots
 	deadline time.Time // the earlier of the task's and the context's; zero: none
-	starting bool      // in _initialize, whose effects later tasks see: the task is out of reach
 
 	output      []byte
 	outputLimit int
 	log         logWriter
 	progress    progress
-	failure     *failure // what the guest told by fail
-
-	cause      error     // why the host ended the guest; nil when it did not
-	cancelSeen time.Time // first tick that saw the caller's context end
-	slice      int64     // units of the slice that runs
-	sliceStart time.Time
+	failure     *failure  // what the guest told by fail
+	cancelSeen  time.Time // first tick that saw the caller's context end
+	asked       asked
 }
 
 // failure is what a guest tells about why it fails.
@@ -78,22 +92,33 @@ type failure struct {
 }
 
 func newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan struct{}) *call {
-	c := &call{
-		Context:     context.Background(),
+	c := &call{Context: context.Background(), slots: slots, slice: firstSlice}
+	c.open(ctx, t, sink)
+	return c
+}
+
+// open makes t the task at hand.
+func (c *call) open(ctx context.Context, t *runtime.Task, sink runtime.Sink) {
+	c.attempt = attempt{
 		ctx:         ctx,
 		task:        t,
 		sink:        sink,
-		slots:       slots,
 		deadline:    monotonic(t.Deadline),
 		outputLimit: int(orDefault(t.Limits.OutputBytes, defaultOutputBytes)),
-		log:         logWriter{sink: sink, limit: orDefault(t.Limits.LogBytes, defaultLogBytes)},
+		log:         newLogWriter(sink, t.Limits),
 		progress:    progress{sink: sink},
-		slice:       firstSlice,
 	}
 	if d, ok := ctx.Deadline(); ok && (c.deadline.IsZero() || d.Before(c.deadline)) {
 		c.deadline = d
 	}
-	return c
+}
+
+// close hands on what is still held back of the task at hand, and gives back
+// what it holds.
+func (c *call) close() {
+	c.log.Flush(runtime.LevelInfo)
+	c.progress.flush(time.Now(), true)
+	c.asked.close()
 }
 
 // monotonic ties a time that came over the network to this process's steady
@@ -230,6 +255,13 @@ func (c *call) sleep(d time.Duration) {
 		c.end(err)
 	}
 	c.sliceStart = time.Now()
+}
+
+// pace makes a guest wait that logs faster than it may.
+func (c *call) pace() {
+	if wait := c.log.wait(); wait > 0 {
+		c.sleep(wait)
+	}
 }
 
 // acquireSlot waits until the guest may run.

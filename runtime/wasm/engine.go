@@ -32,6 +32,9 @@ const (
 	defaultMemoryBytes = 256 << 20
 	defaultOutputBytes = 1 << 20
 	defaultLogBytes    = 1 << 20
+	defaultLogLines    = 20_000
+	defaultLogRate     = 2000
+	defaultCalls       = 100_000
 )
 
 // ErrDigest says that a module's bytes are not those of its digest.
@@ -53,6 +56,10 @@ type Config struct {
 	// StackBytes bounds the estimated native stack of one guest call, and so its
 	// recursion. Default 16 MiB.
 	StackBytes int64
+	// Services is what handlers may ask for. Default: nothing is served.
+	Services runtime.Services
+	// Dirs are the directories of this machine that grants may name. Default: none.
+	Dirs map[string]string
 }
 
 func (c Config) withDefaults() Config {
@@ -89,6 +96,7 @@ type Engine struct {
 	slots chan struct{} // holds a token for each guest that runs
 	pool  *pool
 	loads singleflight.Group
+	hosts hostModules
 
 	mu      sync.RWMutex
 	modules map[string]*module // by digest
@@ -115,7 +123,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		WithCoreFeatures(features).
 		WithMemoryLimitPages(pages(e.cfg.MaxMemoryBytes)).
 		WithCompilationCache(e.cache))
-	if err := instantiateHost(ctx, e.rt); err != nil {
+	if err := e.hosts.instantiate(ctx, e.rt); err != nil {
 		return nil, errors.Join(fmt.Errorf("wasm: build host modules: %w", err), e.Close(ctx))
 	}
 	return e, nil
@@ -181,6 +189,9 @@ func (e *Engine) load(digest string, code []byte) error {
 		return fmt.Errorf("load module: %w", err)
 	}
 	m := &module{info: info, compiled: compiled, globals: metered.Globals, resettable: metered.NotResettable == ""}
+	if m.stubs, err = stubModule(context.Background(), e.rt, info.Stubs); err != nil {
+		return fmt.Errorf("load module: %w", err)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.modules[digest] = m

@@ -1,15 +1,20 @@
 package wasm
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
+	"net/url"
+	"regexp"
 	"strconv"
 	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
@@ -20,6 +25,7 @@ import (
 const (
 	i32 = api.ValueTypeI32
 	i64 = api.ValueTypeI64
+	f64 = api.ValueTypeF64
 
 	maxCode    = 128     // bytes of an error code
 	maxMessage = 4 << 10 // bytes of an error or progress message
@@ -37,11 +43,11 @@ type hostFunction struct {
 // hostFunctions is the whole of wheelwork_v1, in the order of wheelwork.wit.
 func hostFunctions() []hostFunction {
 	types := func(t ...api.ValueType) []api.ValueType { return t }
-	return []hostFunction{
+	first := []hostFunction{
 		{"input_len", nil, types(i64), true, inputLen},
 		{"input_read", types(i64, i32, i32), types(i32), true, inputRead},
 		{"param_get", types(i32, i32, i32, i32), types(i32), true, paramGet},
-		{"output_write", types(i32, i32), types(i32), true, outputWrite},
+		{"output_write", types(i32, i32), types(i32), false, outputWrite},
 		{"fail", types(i32, i64, i32, i32, i32, i32), types(i32), true, fail},
 		{"log", types(i32, i32, i32), types(i32), false, logLines},
 		{"progress", types(i64, i64, i32, i32), types(i32), true, setProgress},
@@ -49,29 +55,103 @@ func hostFunctions() []hostFunction {
 		{"now_ms", nil, types(i64), false, nowMs},
 		{"random", types(i32, i32), types(i32), false, random},
 	}
+	return append(first, serviceFunctions()...)
 }
 
-// instantiateHost builds the modules that guests import from.
-func instantiateHost(ctx context.Context, rt wazero.Runtime) error {
-	return errors.Join(instantiateWASI(ctx, rt), instantiateWheelwork(ctx, rt), instantiateMeter(ctx, rt))
+// hostModules are the modules that guests import from.
+type hostModules struct {
+	// plainWASI is WASI as it is, for instances that have files and one task:
+	// what they do to their file descriptors is nobody else's.
+	plainWASI api.Module
 }
 
-func instantiateWheelwork(ctx context.Context, rt wazero.Runtime) error {
+func (h *hostModules) instantiate(ctx context.Context, rt wazero.Runtime) (err error) {
+	if err = errors.Join(instantiateWASI(ctx, rt), instantiateWheelwork(ctx, rt), instantiateMeter(ctx, rt)); err != nil {
+		return err
+	}
+	h.plainWASI, err = anonymous(ctx, rt, wasi_snapshot_preview1.NewBuilder(rt))
+	return err
+}
+
+// anonymous instantiates a module that no guest finds by its name.
+func anonymous(ctx context.Context, rt wazero.Runtime, b interface {
+	Compile(context.Context) (wazero.CompiledModule, error)
+},
+) (api.Module, error) {
+	compiled, err := b.Compile(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return rt.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+}
+
+// resolve lets a guest find other modules than the named ones.
+func (h *hostModules) resolve(ctx context.Context, m *module, files bool) context.Context {
+	if m.stubs == nil && !files {
+		return ctx
+	}
+	return experimental.WithImportResolver(ctx, func(name string) api.Module {
+		switch {
+		case name == abi.ImportModule && m.stubs != nil:
+			return m.stubs
+		case name == wasi_snapshot_preview1.ModuleName && files:
+			return h.plainWASI
+		}
+		return nil
+	})
+}
+
+// stubModule is wheelwork_v1 and beside it functions that are not served; nil
+// when there are none.
+func stubModule(ctx context.Context, rt wazero.Runtime, stubs []Stub) (api.Module, error) {
+	if len(stubs) == 0 {
+		return nil, nil
+	}
+	b := wheelwork(rt)
+	for _, s := range stubs {
+		answer := errno(abi.ErrnoNoSys)
+		if s.Results[0] == i64 {
+			answer = wide(answer)
+		}
+		// The result's place is there even if there are no parameters.
+		b.NewFunctionBuilder().WithGoFunction(api.GoFunc(func(_ context.Context, stack []uint64) { stack[0] = answer }), s.Params, s.Results).Export(s.Name)
+	}
+	return anonymous(ctx, rt, b)
+}
+
+// wheelwork builds the module of that name.
+func wheelwork(rt wazero.Runtime) wazero.HostModuleBuilder {
 	b := rt.NewHostModuleBuilder(abi.ImportModule)
 	for _, f := range hostFunctions() {
 		b.NewFunctionBuilder().WithGoModuleFunction(f.goFunc(), f.params, f.results).Export(f.name)
 	}
-	_, err := b.Instantiate(ctx)
+	return b
+}
+
+func instantiateWheelwork(ctx context.Context, rt wazero.Runtime) error {
+	_, err := wheelwork(rt).Instantiate(ctx)
 	return err
 }
 
 func (f hostFunction) goFunc() api.GoModuleFunc {
 	return func(ctx context.Context, mod api.Module, stack []uint64) {
 		c := callFrom(ctx)
-		if f.task && c.starting {
-			c.endf("%s was called in %s, where there is no task yet", f.name, abi.ExportInit)
+		if f.task {
+			c.needTask(f.name)
 		}
 		f.fn(c, memory{c, f.name, mod.Memory()}, stack)
+	}
+}
+
+// needTask ends a guest that asks for its task where it has none.
+func (c *call) needTask(name string) {
+	switch {
+	case c.starting:
+		c.endf("%s was called in %s, where there is no task yet", name, abi.ExportInit)
+	case c.describing:
+		c.endf("%s was called in %s, where there is no task", name, abi.ExportDescribe)
+	case c.batch != nil && !c.batch.open:
+		c.endf("%s was called between two tasks: call job_next first", name)
 	}
 }
 
@@ -95,8 +175,9 @@ const (
 	wasiBadFD = 8
 )
 
-// instantiateWASI serves WASI preview 1. Closing or moving a standard stream
-// has no effect: it would outlive the task in an instance that is used again.
+// instantiateWASI serves WASI preview 1 to guests without files. Closing or
+// moving a standard stream has no effect: it would outlive the task in an
+// instance that is used again.
 func instantiateWASI(ctx context.Context, rt wazero.Runtime) error {
 	b := rt.NewHostModuleBuilder(wasi_snapshot_preview1.ModuleName)
 	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
@@ -192,6 +273,8 @@ func (c *call) param(key string) (string, bool) {
 		return strconv.Itoa(t.Part), true
 	case "parts":
 		return strconv.Itoa(t.Parts), true
+	case "role":
+		return t.Role, true
 	case "deadline_ms":
 		return unixMs(c.deadline), true
 	case "module":
@@ -216,6 +299,9 @@ func unixMs(t time.Time) string {
 }
 
 func outputWrite(c *call, mem memory, stack []uint64) {
+	if !c.describing {
+		c.needTask(mem.fn)
+	}
 	c.writeOutput(mem.read(stack[0], stack[1]))
 	stack[0] = 0
 }
@@ -243,8 +329,35 @@ func logLines(c *call, mem memory, stack []uint64) {
 	c.log.Flush(runtime.LevelInfo)
 	c.log.Write(level, mem.read(stack[1], stack[2]))
 	c.log.Flush(level)
+	c.pace()
 	stack[0] = 0
 }
+
+// allowed holds a request against the grants. Whoever sends it does so again,
+// for the address that is dialled and for every redirect.
+func (c *call) allowed(name string, r runtime.Request) abi.Errno {
+	u, err := url.Parse(r.URL)
+	if err != nil {
+		return c.refused(name, fmt.Errorf("%w: the address is malformed", runtime.ErrInvalid))
+	}
+	method := cmp.Or(r.Method, "GET")
+	if c.task.Grants.Request(method, u) == nil {
+		return c.refused(name, fmt.Errorf("%s: %w", printable(fmt.Sprintf("%.20s %.40s://%.200s%.200s", method, u.Scheme, u.Host, u.EscapedPath())), runtime.ErrNotGranted))
+	}
+	for _, list := range r.Header {
+		for _, value := range list {
+			for _, m := range secretName.FindAllStringSubmatch(value, -1) {
+				if !c.task.Grants.Secret(m[1]) {
+					return c.refused(name, fmt.Errorf("%s: %w", printable(fmt.Sprintf("the secret %.60q", m[1])), runtime.ErrNotGranted))
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// secretName is what the host replaces in a header's value.
+var secretName = regexp.MustCompile(`\{\{secret:([^{}]*)\}\}`)
 
 func setProgress(c *call, mem memory, stack []uint64) {
 	text := mem.read(stack[2], stack[3])

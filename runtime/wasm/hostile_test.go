@@ -205,7 +205,7 @@ func TestLogFlood(t *testing.T) {
 
 func TestLongLinesAreCut(t *testing.T) {
 	sink := &recorder{}
-	l := logWriter{sink: sink, limit: 1 << 20}
+	l := newLogWriter(sink, runtime.Limits{})
 	for range 5 {
 		l.Write(runtime.LevelInfo, []byte(strings.Repeat("x", maxLine/2+1)))
 	}

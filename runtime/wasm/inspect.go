@@ -3,7 +3,6 @@ package wasm
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
@@ -41,16 +41,14 @@ type Info struct {
 	Imports        []string // "module.function", sorted
 	Exports        []string // names, sorted
 	ABI            []string // import modules it needs, sorted
-	MinMemoryBytes int64    // linear memory at the start
-	MaxMemoryBytes int64    // the module's own maximum; 0: none
-	Size           int64    // bytes
-	Digest         string   // "sha256:<hex>"
+	Needs          []string // what a host has to advertise to run it: "wasi-p1", "wheelwork_v1.1"
+	Manifest       manifest.Manifest
+	Stubs          []Stub // optional imports that are not served
+	MinMemoryBytes int64  // linear memory at the start
+	MaxMemoryBytes int64  // the module's own maximum; 0: none
+	Size           int64  // bytes
+	Digest         string // "sha256:<hex>"
 }
-
-const (
-	maxHandlers    = 100
-	maxHandlerName = 128 // bytes
-)
 
 // Inspect is the upload gate: it tells what a module is, or refuses it with one
 // sentence that says what is wrong and what to do. It takes time in proportion
@@ -73,12 +71,16 @@ func inspect(code []byte) (*binary.Module, Info, error) {
 		return nil, Info{}, explain(code, err)
 	}
 	info := Info{Size: int64(len(code)), Digest: digestOf(code)}
+	if info.Manifest, err = readManifest(m); err != nil {
+		return nil, Info{}, err
+	}
 	if err := errors.Join(describeImports(m, &info), describeExports(m, &info)); err != nil {
 		return nil, Info{}, firstError(err)
 	}
-	if info.Handlers, err = handlers(m, info.Kind); err != nil {
+	if err := fits(&info); err != nil {
 		return nil, Info{}, err
 	}
+	info.Handlers = info.handlers()
 	if m.Memory != nil {
 		info.MinMemoryBytes = int64(m.Memory.Min) * binary.PageSize
 		info.MaxMemoryBytes = int64(m.Memory.Max) * binary.PageSize
@@ -141,6 +143,18 @@ func describeImports(m *binary.Module, info *Info) error {
 			return refuse("it imports the %s %s, but only functions are served: let the module define its own", im.Kind, name)
 		}
 		want, ok := served[name]
+		if !ok && im.Module == abi.ImportModule && slices.Contains(info.Manifest.Optional, im.Name) {
+			s, err := stub(im.Name, m.Types[im.Type])
+			if err != nil {
+				return refuse("it imports %s as %s: %v", name, signature(m.Types[im.Type]), err)
+			}
+			if i := slices.IndexFunc(info.Stubs, func(o Stub) bool { return o.Name == s.Name }); i < 0 {
+				info.Stubs = append(info.Stubs, s)
+			} else if o := info.Stubs[i]; string(o.Params) != string(s.Params) || string(o.Results) != string(s.Results) {
+				return refuse("it imports %s twice with different types", name)
+			}
+			want, ok = m.Types[im.Type], true
+		}
 		if !ok {
 			return refuse("it imports %s, which is not served: %s", name, whatIsServed(im.Module))
 		}
@@ -246,6 +260,16 @@ func checkReactor(m *binary.Module) error {
 			return err
 		}
 	}
+	if exports(m, abi.ExportRun) {
+		if err := checkExport(m, abi.ExportRun, binary.FuncType{Params: i32, Results: i32}); err != nil {
+			return err
+		}
+	}
+	if exports(m, abi.ExportDescribe) {
+		if err := checkExport(m, abi.ExportDescribe, binary.FuncType{}); err != nil {
+			return err
+		}
+	}
 	if _, ok := m.Export(abi.ExportMemory, binary.KindMemory); !ok || m.Memory == nil {
 		return refuse("it does not export its memory as %q: tell the linker to export the memory", abi.ExportMemory)
 	}
@@ -258,33 +282,6 @@ func checkExport(m *binary.Module, name string, want binary.FuncType) error {
 		return refuse("it exports %s as %s, but that must be %s: change its signature", name, signature(have), signature(want))
 	}
 	return nil
-}
-
-// handlers reads the names of a module's handlers from its manifest section.
-func handlers(m *binary.Module, kind Kind) ([]string, error) {
-	section, ok := m.Custom(abi.ManifestSection)
-	if !ok || kind == Command {
-		return []string{abi.DefaultHandler}, nil
-	}
-	var manifest struct {
-		Handlers []struct {
-			Name string `json:"name"`
-		} `json:"handlers"`
-	}
-	if err := json.Unmarshal(section, &manifest); err != nil {
-		return nil, refuse("its section %s is not the JSON expected (%v): write {\"handlers\":[{\"name\":\"main\"}]}", abi.ManifestSection, err)
-	}
-	if n := len(manifest.Handlers); n == 0 || n > maxHandlers {
-		return nil, refuse("its section %s names %d handlers: name 1 to %d", abi.ManifestSection, n, maxHandlers)
-	}
-	var names []string
-	for _, h := range manifest.Handlers {
-		if h.Name == "" || len(h.Name) > maxHandlerName || slices.Contains(names, h.Name) {
-			return nil, refuse("its section %s names the handler %.40q, which is empty, too long or there twice: give each its own name", abi.ManifestSection, h.Name)
-		}
-		names = append(names, h.Name)
-	}
-	return names, nil
 }
 
 // checkTypes lets the engine's interpreter check the module's types. It checks

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
@@ -24,8 +25,9 @@ func TestInspectDescribes(t *testing.T) {
 	want := Info{
 		Kind: Reactor, Handlers: []string{"main", "fill"},
 		Imports: []string{"wheelwork_v1.output_write"}, Exports: []string{"memory", "wheelwork_handle"},
-		ABI: []string{"wheelwork_v1"}, MinMemoryBytes: 64 << 10,
-		Size: int64(len(code)), Digest: digestOf(code),
+		ABI: []string{"wheelwork_v1"}, Needs: []string{"wheelwork_v1.0"}, MinMemoryBytes: 64 << 10,
+		Manifest: manifest.Manifest{Handlers: []manifest.Handler{{Name: "main"}, {Name: "fill"}}},
+		Size:     int64(len(code)), Digest: digestOf(code),
 	}
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("reactor (-want +got):\n%s", diff)
@@ -83,9 +85,9 @@ func TestInspectRefuses(t *testing.T) {
 		{"neither entry", renameExport(t, loop, "wheelwork_handle", "wheelwork_hamdle"), "exports neither _start nor wheelwork_handle: build a WASI command"},
 		{"reserved", renameExport(t, loop, "memory", "wheelw"), `does not export its memory as "memory"`},
 		{"table", fixture(t, "bigtable"), "elements of one table: 100000000, at most 131072 are accepted"},
-		{"manifest", withSection(loop, abi.ManifestSection, "{"), "section wheelwork.manifest is not the JSON expected"},
-		{"no handlers", withSection(loop, abi.ManifestSection, "{}"), "names 0 handlers"},
-		{"twice", withHandlers(loop, "a", "a"), `names the handler "a", which is empty, too long or there twice`},
+		{"manifest", withSection(loop, abi.ManifestSection, "{"), "the manifest is not the JSON expected"},
+		{"no handlers", withSection(loop, abi.ManifestSection, `{"handlers":[]}`), "names 0 handlers"},
+		{"twice", withHandlers(loop, "a", "a"), `names the handler "a", which is empty, too long, not printable or there twice`},
 		{"types", assemble([]byte{0, 0x42, 0, 0x0b}), "type"},
 	}
 	for _, tt := range tests {

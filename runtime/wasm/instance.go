@@ -17,6 +17,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -27,6 +28,7 @@ type module struct {
 	globals    []string              // exports that hold its mutable globals
 	resettable bool                  // memory and globals are all the state that a call changes
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
+	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
 }
 
 // An instance is one instantiated module. One goroutine uses it at a time.
@@ -47,8 +49,12 @@ type instance struct {
 func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error) {
 	inst := &instance{module: m, call: c, limit: limit}
 	memory := &allocator{limit: limit}
-	ctx := experimental.WithMemoryAllocator(c, memory)
-	mod, err := instantiate(ctx, e.rt, m.compiled, inst.config(c.task))
+	ctx := e.hosts.resolve(experimental.WithMemoryAllocator(c, memory), m, c.files != nil)
+	cfg := inst.config(c.task)
+	if c.files != nil {
+		cfg = cfg.WithFSConfig(c.files)
+	}
+	mod, err := instantiate(ctx, e.rt, m.compiled, cfg)
 	if err != nil {
 		memory.free()
 		return nil, err
@@ -113,6 +119,7 @@ type logStream struct{ inst *instance }
 
 func (s logStream) Write(p []byte) (int, error) {
 	s.inst.call.log.Write(runtime.LevelInfo, p)
+	s.inst.call.pace()
 	return len(p), nil
 }
 
@@ -259,7 +266,7 @@ func (e *Engine) initialize(c *call, inst *instance) error {
 func (e *Engine) recycle(ctx context.Context, inst *instance) {
 	im := inst.module.image.Load()
 	inst.call = nil
-	if im == nil || !inst.module.resettable || !inst.restore(im) {
+	if im == nil || !inst.module.resettable || inst.module.info.Manifest.Reuse == manifest.ReuseFresh || !inst.restore(im) {
 		_ = inst.close(ctx) // closing an instance frees memory; it has no error to tell
 		return
 	}

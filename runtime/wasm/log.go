@@ -20,10 +20,36 @@ const (
 type logWriter struct {
 	sink    runtime.Sink
 	limit   int64
-	used    int64 // bytes passed on
-	full    bool  // the marker line is written, all else is dropped
+	used    int64     // bytes passed on
+	lines   int64     // that may still be passed on
+	rate    int64     // lines a second
+	burst   int64     // lines that may be passed on at once; below 0: they were too many
+	filled  time.Time // when burst was last filled up
+	full    bool      // the marker line is written, all else is dropped
 	partial []byte
 	said    lastWords
+}
+
+func newLogWriter(sink runtime.Sink, l runtime.Limits) logWriter {
+	rate := orDefault(l.LogRate, defaultLogRate)
+	return logWriter{
+		sink: sink, limit: orDefault(l.LogBytes, defaultLogBytes),
+		lines: orDefault(l.LogLines, defaultLogLines), rate: rate, burst: rate,
+	}
+}
+
+// wait returns how long a guest has to wait before it goes on. It looks at the
+// clock only when a burst is used up.
+func (l *logWriter) wait() time.Duration {
+	if l.burst >= 0 {
+		return 0
+	}
+	now := time.Now()
+	if !l.filled.IsZero() {
+		l.burst += int64(min(now.Sub(l.filled), time.Second)) * l.rate / int64(time.Second)
+	}
+	l.filled = now
+	return time.Duration(max(-l.burst, 0)) * time.Second / time.Duration(l.rate)
 }
 
 // Write takes a part of a stream; the last line stays until its end comes.
@@ -77,14 +103,25 @@ func (l *logWriter) emit(level runtime.Level, p []byte) {
 		return
 	}
 	if l.used+int64(len(p))+1 > l.limit {
-		l.full = true
-		l.partial = nil
-		l.sink.Log(runtime.LevelWarn, fmt.Appendf(nil, "log limit of %d bytes reached: the rest is dropped", l.limit))
+		l.drop("log limit of %d bytes reached: the rest is dropped", l.limit)
 		return
 	}
+	if l.lines == 0 {
+		l.drop("log limit of lines reached: the rest is dropped")
+		return
+	}
+	l.lines--
+	l.burst--
 	l.used += int64(len(p)) + 1
 	l.said.note(p)
 	l.sink.Log(level, p)
+}
+
+// drop says in one line that nothing more comes.
+func (l *logWriter) drop(format string, args ...any) {
+	l.full = true
+	l.partial = nil
+	l.sink.Log(runtime.LevelWarn, fmt.Appendf(nil, format, args...))
 }
 
 // lastWords remembers the log line that most likely tells why a guest exits:

@@ -1,34 +1,201 @@
 package wasm
 
 import (
+	"context"
 	"encoding/binary"
-	"encoding/json"
-	"fmt"
+	"errors"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+
+	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 )
 
-// WithManifest returns code with manifest as its section of that name, which is
-// how a module carries the names of its handlers: some compilers cannot emit
-// the section themselves. A module that has one already is refused, as which of
-// the two holds would be a guess. The same arguments give the same bytes.
-func WithManifest(code []byte, manifest string) ([]byte, error) {
-	m, _, err := inspect(code)
+// describeTime is how long wheelwork_describe may take.
+const describeTime = 2 * time.Second
+
+// WithManifest returns code with text as its section of that name, which is
+// how a module carries its manifest: some compilers cannot emit the section
+// themselves. A module that has one already is refused, as which of the two
+// holds would be a guess. The same arguments give the same bytes.
+func WithManifest(code []byte, text string) ([]byte, error) {
+	m, err := wasmbinary.Parse(code, wasmbinary.DefaultLimits())
 	if err != nil {
-		return nil, err
+		return nil, explain(code, err)
 	}
 	if _, ok := m.Custom(abi.ManifestSection); ok {
 		return nil, refuse("it has a section %s and was given a manifest besides: use one of them", abi.ManifestSection)
 	}
-	if !json.Valid([]byte(manifest)) {
-		return nil, fmt.Errorf("the manifest is not JSON: write {\"handlers\":[{\"name\":\"main\"}]}: %w", ErrInvalidModule)
+	if _, err := manifest.Parse([]byte(text)); err != nil {
+		return nil, refuse("%v", err)
 	}
 	name := abi.ManifestSection
 	body := binary.AppendUvarint(nil, uint64(len(name)))
 	body = append(body, name...)
-	body = append(body, manifest...)
+	body = append(body, text...)
 	out := append(make([]byte, 0, len(code)+len(body)+8), code...)
 	out = append(out, 0) // a custom section
 	out = binary.AppendUvarint(out, uint64(len(body)))
 	return append(out, body...), nil
+}
+
+// Pack returns the bytes under which a module is kept: code with its manifest in
+// it, whichever way it came. text is one that came beside the code, "" for none.
+// Without it and without a section, a module that exports wheelwork_describe is
+// asked: that runs its code, for two seconds at most, with nothing granted. Any
+// other module is returned as it is. Inspect says whether the result may be run.
+func Pack(ctx context.Context, code []byte, text string) ([]byte, error) {
+	if text != "" {
+		return WithManifest(code, text)
+	}
+	m, info, err := inspect(code)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := m.Custom(abi.ManifestSection); ok || info.Kind != Reactor || !slices.Contains(info.Exports, abi.ExportDescribe) {
+		return code, nil
+	}
+	if text, err = describe(ctx, code, info); err != nil {
+		return nil, err
+	}
+	return WithManifest(code, text)
+}
+
+// describe lets a module write its manifest.
+func describe(ctx context.Context, code []byte, info Info) (string, error) {
+	e, err := New(ctx, Config{Slots: 1})
+	if err != nil {
+		return "", err
+	}
+	defer e.Close(context.WithoutCancel(ctx)) //nolint:errcheck // frees memory; it has no error to tell
+	if err := e.Load(ctx, info.Digest, code); err != nil {
+		return "", err
+	}
+	task := runtime.Task{Digest: info.Digest, Deadline: time.Now().Add(describeTime), Limits: runtime.Limits{OutputBytes: manifest.MaxBytes}}
+	c := newCall(ctx, &task, discard{}, e.slots)
+	if err := c.start(); err != nil {
+		return "", err
+	}
+	defer c.releaseSlot()
+	inst, err := e.reactor(c, e.module(info.Digest), defaultMemoryBytes)
+	if err == nil {
+		defer inst.close(c) //nolint:errcheck // frees memory; it has no error to tell
+		inst.arm(c, e.cfg.StackBytes)
+		c.describing = true
+		_, err = inst.mod.ExportedFunction(abi.ExportDescribe).Call(c)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
+		return "", refuse("its %s failed (%s): repair it, or upload the module with a manifest beside it", abi.ExportDescribe, c.errorResult(err).Error)
+	}
+	return string(c.output), nil
+}
+
+// readManifest reads the section of a module; without one it is empty.
+func readManifest(m *wasmbinary.Module) (manifest.Manifest, error) {
+	section, ok := m.Custom(abi.ManifestSection)
+	if !ok {
+		return manifest.Manifest{}, nil
+	}
+	parsed, err := manifest.Parse(section)
+	if err != nil {
+		return manifest.Manifest{}, refuse("%v (its section %s)", err, abi.ManifestSection)
+	}
+	return parsed, nil
+}
+
+// fits holds a manifest against the module it is of.
+func fits(info *Info) error {
+	m := info.Manifest
+	switch {
+	case m.Kind != "" && m.Kind != string(info.Kind):
+		return refuse("its manifest says that it is a %s, but it is a %s", m.Kind, info.Kind)
+	case info.Kind == Command && (m.Reuse == manifest.ReuseReset || m.Reuse == manifest.ReuseShared):
+		return refuse("its manifest asks for the reuse %q, but a command gets a fresh instance for each task: leave it out", m.Reuse)
+	case info.Kind == Command && len(m.Handlers) > 1:
+		return refuse("its manifest names %d handlers, but a command has one entry", len(m.Handlers))
+	}
+	for _, h := range m.Handlers {
+		if h.Batch && !slices.Contains(info.Exports, abi.ExportRun) {
+			return refuse("its manifest says that %q takes batches, but it does not export %s", h.Name, abi.ExportRun)
+		}
+	}
+	if m.ABI != "" {
+		minor, err := manifest.Minor(m.ABI)
+		if err != nil {
+			return refuse("%v", err)
+		}
+		if minor > abi.Minor {
+			return refuse("its manifest asks for %s, but this version serves %s: upgrade, or build it for an older one", m.ABI, abi.Version(abi.Minor))
+		}
+		info.Needs = append(info.Needs, m.ABI)
+	}
+	info.needs()
+	return nil
+}
+
+// needs makes Needs what hosts have to advertise: wasi-p1, and the newest minor
+// version that a function came with which the module does not call optional.
+func (info *Info) needs() {
+	minor, own := 0, false
+	for _, v := range info.Needs {
+		n, err := manifest.Minor(v)
+		own = true
+		if err == nil {
+			minor = max(minor, n)
+		}
+	}
+	info.Needs = nil
+	for _, name := range info.Imports {
+		function, ours := strings.CutPrefix(name, abi.ImportModule+".")
+		if !ours {
+			continue
+		}
+		own = true
+		if !slices.Contains(info.Manifest.Optional, function) {
+			minor = max(minor, abi.Since(function))
+		}
+	}
+	if slices.ContainsFunc(info.ABI, func(s string) bool { return s != abi.ImportModule }) {
+		info.Needs = append(info.Needs, abi.Served()[0])
+	}
+	if own || info.Kind == Reactor {
+		info.Needs = append(info.Needs, abi.Version(minor))
+	}
+}
+
+// handlers are the names of a module's handlers.
+func (info *Info) handlers() []string {
+	if info.Kind == Command || len(info.Manifest.Handlers) == 0 {
+		return []string{abi.DefaultHandler}
+	}
+	var names []string
+	for _, h := range info.Manifest.Handlers {
+		names = append(names, h.Name)
+	}
+	return names
+}
+
+// errStub is why an optional function cannot stand in for itself.
+var errStub = errors.New("an optional function must give back one i32 or i64")
+
+// A Stub is an optional import that this version does not serve. It answers
+// that it is not served.
+type Stub struct {
+	Name            string
+	Params, Results []byte // value types
+}
+
+// stub returns the stand-in for a function of wheelwork_v1.
+func stub(name string, t wasmbinary.FuncType) (Stub, error) {
+	if len(t.Results) != 1 || t.Results[0] != wasmbinary.I32 && t.Results[0] != wasmbinary.I64 {
+		return Stub{}, errStub
+	}
+	return Stub{name, t.Params, t.Results}, nil
 }

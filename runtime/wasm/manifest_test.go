@@ -20,7 +20,7 @@ func TestWithManifest(t *testing.T) {
 	if _, err := WithManifest(code, `{"handlers":[{"name":"x"}]}`); err == nil || !strings.Contains(err.Error(), "use one of them") {
 		t.Errorf("a second manifest: %v", err)
 	}
-	if _, err := WithManifest(greet.Module, "{"); err == nil || !strings.Contains(err.Error(), "not JSON") {
+	if _, err := WithManifest(greet.Module, "{"); err == nil || !strings.Contains(err.Error(), "not the JSON") {
 		t.Errorf("a broken manifest: %v", err)
 	}
 	if _, err := WithManifest([]byte("junk"), "{}"); err == nil {

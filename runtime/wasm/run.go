@@ -8,10 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/experimental/sysfs"
 	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/files"
 )
 
 // maxTrace bounds the stack of a trap in a result, in bytes.
@@ -33,45 +36,77 @@ const (
 	codeMemory      = "memory_limit"
 	codeInstantiate = "instantiate"
 	codeBadTask     = "bad_task"
+	codeService     = "service"
+	codeFiles       = "files"
 )
 
 // Run runs one task. It blocks until the guest has ended; see runtime.Executor.
 // The result's error is one line, its trace at most a few kilobytes.
 func (e *Engine) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) runtime.Result {
-	m := e.module(t.Digest)
-	if m == nil {
-		return failed(runtime.HostError, codeNotLoaded, "module %s (%s) is not loaded on this host", t.Module, t.Digest)
+	p, refused := e.prepare(&t)
+	if refused != nil {
+		return *refused
 	}
-	index := slices.Index(m.info.Handlers, handlerName(&t))
-	if index < 0 {
-		return failed(runtime.Permanent, codeNoHandler, "module %s has no handler %q; it has: %s",
-			t.Module, handlerName(&t), strings.Join(m.info.Handlers, ", "))
-	}
-	limit := min(orDefault(t.Limits.MemoryBytes, defaultMemoryBytes), e.cfg.MaxMemoryBytes)
-	if m.info.MinMemoryBytes > limit {
-		return failed(runtime.Permanent, codeMemory, "module %s needs %d bytes of memory to start, its limit is %d: raise the memory limit",
-			t.Module, m.info.MinMemoryBytes, limit)
-	}
-	if err := checkStrings(&t); err != nil {
-		return failed(runtime.Permanent, codeBadTask, "%v", err)
-	}
-	c := newCall(ctx, &t, sink, e.slots)
-	if err := c.overdue(); err != nil {
-		return c.ended(err)
-	}
-	if err := c.acquireSlot(); err != nil {
+	c := e.newCall(ctx, &t, sink)
+	if err := c.start(); err != nil {
 		return c.ended(err)
 	}
 	defer c.releaseSlot()
 	var r runtime.Result
-	if m.info.Kind == Command {
-		r = e.runCommand(c, m, limit)
-	} else {
-		r = e.runReactor(c, m, limit, index)
+	switch {
+	case p.module.info.Kind == Command:
+		r = e.runCommand(c, p.module, p.limit)
+	case len(c.mounts()) > 0:
+		r = e.runMounted(c, p.module, p.limit, p.index)
+	default:
+		r = e.runReactor(c, p.module, p.limit, p.index)
 	}
-	c.log.Flush(runtime.LevelInfo)
-	c.progress.flush(time.Now(), true)
+	c.close()
 	return r
+}
+
+// prepared is what Run finds out before a handler is called.
+type prepared struct {
+	module *module
+	limit  int64 // bytes of linear memory
+	index  int   // of the handler
+}
+
+// prepare looks whether a task can run at all; refused is its result if not.
+func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) {
+	refuse := func(r runtime.Result) (prepared, *runtime.Result) { return prepared{}, &r }
+	m := e.module(t.Digest)
+	if m == nil {
+		return refuse(failed(runtime.HostError, codeNotLoaded, "module %s (%s) is not loaded on this host", t.Module, t.Digest))
+	}
+	index := slices.Index(m.info.Handlers, handlerName(t))
+	if index < 0 {
+		return refuse(failed(runtime.Permanent, codeNoHandler, "module %s has no handler %q; it has: %s",
+			t.Module, handlerName(t), strings.Join(m.info.Handlers, ", ")))
+	}
+	limit := min(orDefault(t.Limits.MemoryBytes, defaultMemoryBytes), e.cfg.MaxMemoryBytes)
+	if m.info.MinMemoryBytes > limit {
+		return refuse(failed(runtime.Permanent, codeMemory, "module %s needs %d bytes of memory to start, its limit is %d: raise the memory limit",
+			t.Module, m.info.MinMemoryBytes, limit))
+	}
+	if err := checkStrings(t); err != nil {
+		return refuse(failed(runtime.Permanent, codeBadTask, "%v", err))
+	}
+	return prepared{m, limit, index}, nil
+}
+
+func (e *Engine) newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink) *call {
+	c := newCall(ctx, t, sink, e.slots)
+	c.services = e.cfg.Services
+	return c
+}
+
+// start waits for a slot, unless it is too late already.
+func (c *call) start() error {
+	if err := c.overdue(); err != nil {
+		return err
+	}
+	return c.acquireSlot()
 }
 
 // checkStrings refuses what a list of strings ended by zero bytes cannot carry.
@@ -103,6 +138,11 @@ func failed(o runtime.Outcome, code, format string, args ...any) runtime.Result 
 // runCommand runs a WASI command in an instance of its own.
 func (e *Engine) runCommand(c *call, m *module, limit int64) runtime.Result {
 	start := time.Now()
+	unmount, err := e.mount(c)
+	if err != nil {
+		return failed(runtime.HostError, codeFiles, "%v", err)
+	}
+	defer unmount()
 	inst, err := e.instantiate(c, m, limit)
 	if err != nil {
 		return c.notStarted(err)
@@ -113,6 +153,76 @@ func (e *Engine) runCommand(c *call, m *module, limit int64) runtime.Result {
 	r := c.commandResult(err)
 	r.Duration = time.Since(start)
 	return r
+}
+
+// runMounted runs a handler that has files. Its instance is its own from
+// _initialize on, which is when a guest looks what is mounted.
+func (e *Engine) runMounted(c *call, m *module, limit int64, index int) runtime.Result {
+	unmount, err := e.mount(c)
+	if err != nil {
+		return failed(runtime.HostError, codeFiles, "%v", err)
+	}
+	defer unmount()
+	inst, err := e.instantiate(c, m, limit)
+	if err != nil {
+		return c.notStarted(err)
+	}
+	defer inst.close(c) //nolint:errcheck // frees memory; it has no error to tell
+	if err := e.initialize(c, inst); err != nil {
+		return c.notStarted(err)
+	}
+	inst.arm(c, e.cfg.StackBytes)
+	start := c.sliceStart
+	inst.params[0] = uint64(index)
+	err = inst.handle.CallWithStack(c, inst.params[:])
+	var r runtime.Result
+	if err != nil {
+		r = c.errorResult(err)
+	} else {
+		r = c.statusResult(abi.Status(int32(inst.params[0])))
+	}
+	r.Duration = time.Since(start)
+	return r
+}
+
+// mounts are the files that a task was granted.
+func (c *call) mounts() []runtime.FileGrant {
+	if c.task.Grants == nil {
+		return nil
+	}
+	return c.task.Grants.Files
+}
+
+// mount gives the task at hand its files until the caller unmounts them.
+func (e *Engine) mount(c *call) (unmount func(), err error) {
+	var open []files.FS
+	unmount = func() {
+		for _, fs := range open {
+			_ = fs.Close() // what was written is written
+		}
+	}
+	if len(c.mounts()) == 0 {
+		return unmount, nil
+	}
+	cfg := wazero.NewFSConfig()
+	for _, g := range c.mounts() {
+		fs := files.Memory(g.Quota(), g.Write)
+		if g.Dir != "" {
+			path, ok := e.cfg.Dirs[g.Dir]
+			if !ok {
+				unmount()
+				return nil, fmt.Errorf("the directory %.60q is not on this host: name it when the host is started, or route the job to one that has it", g.Dir)
+			}
+			if fs, err = files.Open(path, g.Quota(), g.Write); err != nil {
+				unmount()
+				return nil, fmt.Errorf("the directory %.60q: %w", g.Dir, err)
+			}
+		}
+		open = append(open, fs)
+		cfg = cfg.(sysfs.FSConfig).WithSysFSMount(fs, g.Mount)
+	}
+	c.files = cfg
+	return unmount, nil
 }
 
 // runReactor runs a handler in an instance that is used again when it ends well.
@@ -246,6 +356,8 @@ func (c *call) ended(cause error) runtime.Result {
 		return failed(runtime.Retryable, codeCallDepth, "trap: %v", cause)
 	case errors.As(cause, &bad):
 		return failed(runtime.Retryable, codeMisuse, "trap: %v", cause)
+	case errors.As(cause, new(serviceError)):
+		return failed(runtime.HostError, codeService, "%v", cause)
 	}
 	return failed(runtime.HostError, codeTrap, "%v", cause)
 }

@@ -1,8 +1,10 @@
 package wasm
 
 import (
+	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -31,8 +33,23 @@ func TestHostMatchesWIT(t *testing.T) {
 	if diff := cmp.Diff(documented, served); diff != "" {
 		t.Errorf("wheelwork.wit and the code differ (-wit +code):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{abi.ExportHandle + " (i32) -> (i32)"}, exported); diff != "" {
+	exports := []string{abi.ExportHandle + " (i32) -> (i32)", abi.ExportRun + " (i32) -> (i32)", abi.ExportDescribe + " () -> ()"}
+	if diff := cmp.Diff(exports, exported); diff != "" {
 		t.Errorf("exports (-code +wit):\n%s", diff)
+	}
+	since := 0
+	for _, line := range strings.Split(abi.WIT, "\n") {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "// since 1."); ok {
+			since, _ = strconv.Atoi(text)
+		}
+		if m := witFunction.FindStringSubmatch(line); m != nil && m[1] == "" {
+			if name := strings.ReplaceAll(m[2], "-", "_"); abi.Since(name) != since {
+				t.Errorf("%s is there since 1.%d, wheelwork.wit says 1.%d", name, abi.Since(name), since)
+			}
+		}
+	}
+	if since != abi.Minor || !strings.Contains(abi.WIT, fmt.Sprintf("package wheelwork:runtime@1.%d.0;", abi.Minor)) {
+		t.Errorf("wheelwork.wit is not of version 1.%d", abi.Minor)
 	}
 	if !strings.Contains(abi.WIT, "interface "+strings.ReplaceAll(abi.ImportModule, "_", "-")+" {") {
 		t.Errorf("wheelwork.wit has no interface %s", abi.ImportModule)
@@ -52,6 +69,8 @@ func coreTypes(t *testing.T, list string) []byte {
 			types = append(types, wasmbinary.I32)
 		case "u64", "s64":
 			types = append(types, wasmbinary.I64)
+		case "f64":
+			types = append(types, f64)
 		default:
 			t.Fatalf("wheelwork.wit: type %q has no core type", name)
 		}
@@ -84,10 +103,14 @@ func TestSDKsImportWhatIsServed(t *testing.T) {
 	for _, m := range goImport.FindAllStringSubmatch(read(t, "../../sdk/guest/imports.go"), -1) {
 		sdk = append(sdk, m[1])
 	}
-	for i, f := range hostFunctions()[:len(hostFunctions())-1] { // random: Go has crypto/rand
-		if i >= len(sdk) || sdk[i] != f.name {
-			t.Fatalf("the Go SDK imports %v, the host serves %s at place %d", sdk, f.name, i)
+	var want []string
+	for _, f := range hostFunctions() {
+		if f.name != "random" { // Go has crypto/rand
+			want = append(want, f.name)
 		}
+	}
+	if diff := cmp.Diff(want, sdk); diff != "" {
+		t.Errorf("the Go SDK and the code differ (-code +sdk):\n%s", diff)
 	}
 }
 
@@ -106,6 +129,10 @@ func cTypes(list string) []byte {
 	for _, p := range strings.Split(list, ",") {
 		switch {
 		case strings.TrimSpace(p) == "void":
+		case strings.Contains(p, "*"):
+			types = append(types, wasmbinary.I32)
+		case strings.Contains(p, "double"):
+			types = append(types, f64)
 		case strings.Contains(p, "long long"):
 			types = append(types, wasmbinary.I64)
 		default:

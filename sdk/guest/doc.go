@@ -23,8 +23,10 @@
 // the order of map iteration: they repeat in every task. Use crypto/rand for
 // numbers that must differ.
 //
-// A module that registers several handlers must also name them, in the order
-// of registration, in the manifest it is uploaded with.
+// A module that asks for keys and values, secrets, requests or runs says so in
+// its manifest, which Describe sets; the owner of the app grants it. The manifest
+// it is uploaded with, if any, goes before it, and then has to name the handlers
+// in the order of their registration.
 //
 // All but this comment is compiled for GOOS=wasip1 only.
 package guest

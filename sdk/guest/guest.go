@@ -3,6 +3,7 @@
 package guest
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"time"
@@ -16,8 +17,9 @@ type HandlerFunc func(ctx Context) error
 var handlers []handler
 
 type handler struct {
-	name string
-	run  HandlerFunc
+	name  string
+	run   HandlerFunc
+	batch bool
 }
 
 // Handle registers a handler. Call it from init: main does not run. The first
@@ -32,8 +34,23 @@ func Handle(name string, run HandlerFunc) {
 			panic("guest: handler " + name + " is registered twice")
 		}
 	}
-	handlers = append(handlers, handler{name, run})
+	handlers = append(handlers, handler{name: name, run: run})
 }
+
+// HandleBatch registers a handler whose tasks the host may run several of in one
+// call, without a reset between them: it must not keep anything of one task that
+// another must not see.
+func HandleBatch(name string, run HandlerFunc) {
+	Handle(name, run)
+	handlers[len(handlers)-1].batch = true
+}
+
+// manifest is what Describe was given.
+var manifest string
+
+// Describe sets the manifest, JSON as docs/abi.md describes it. Call it from init.
+// Without it the manifest names the handlers and asks for nothing.
+func Describe(text string) { manifest = text }
 
 // Statuses of wheelwork_handle.
 const (
@@ -50,6 +67,40 @@ func handle(index int32) int32 {
 		return statusPermanent
 	}
 	return status(handlers[index].run(Context{}))
+}
+
+//go:wasmexport wheelwork_run
+func run(index int32) int32 {
+	for jobNext(0) == 1 {
+		jobDone(handle(index))
+	}
+	return statusOK
+}
+
+//go:wasmexport wheelwork_describe
+func describe() {
+	text := []byte(manifest)
+	if manifest == "" {
+		text = ownManifest()
+	}
+	outputWrite(address(text), length(text))
+}
+
+// ownManifest names the handlers.
+func ownManifest() []byte {
+	type entry struct {
+		Name  string `json:"name"`
+		Batch bool   `json:"batch,omitempty"`
+	}
+	var list []entry
+	for _, h := range handlers {
+		list = append(list, entry{h.name, h.batch})
+	}
+	text, err := json.Marshal(map[string][]entry{"handlers": list})
+	if err != nil {
+		panic(err)
+	}
+	return text
 }
 
 // status reports an error to the host.

@@ -64,3 +64,71 @@ func param(name string) (string, bool) {
 		buf = make([]byte, n)
 	}
 }
+
+// Since wheelwork_v1.1.
+
+//go:wasmimport wheelwork_v1 sleep
+func sleepMs(ms int64) int32
+
+//go:wasmimport wheelwork_v1 checkpoint_get
+func checkpointGet(p unsafe.Pointer, capacity uint32) int32
+
+//go:wasmimport wheelwork_v1 checkpoint_put
+func checkpointPut(p unsafe.Pointer, n uint32) int32
+
+//go:wasmimport wheelwork_v1 kv_get
+func kvGet(bucket unsafe.Pointer, bucketLen uint32, key unsafe.Pointer, keyLen uint32, p unsafe.Pointer, capacity uint32, version unsafe.Pointer) int32
+
+//go:wasmimport wheelwork_v1 kv_put
+func kvPut(bucket unsafe.Pointer, bucketLen uint32, key unsafe.Pointer, keyLen uint32, p unsafe.Pointer, n uint32) int64
+
+//go:wasmimport wheelwork_v1 kv_cas
+func kvCAS(bucket unsafe.Pointer, bucketLen uint32, key unsafe.Pointer, keyLen uint32, p unsafe.Pointer, n uint32, expect uint64) int64
+
+//go:wasmimport wheelwork_v1 kv_delete
+func kvDelete(bucket unsafe.Pointer, bucketLen uint32, key unsafe.Pointer, keyLen uint32, expect uint64) int32
+
+//go:wasmimport wheelwork_v1 job_enqueue
+func jobEnqueue(spec unsafe.Pointer, specLen uint32, id unsafe.Pointer, idCapacity uint32) int32
+
+//go:wasmimport wheelwork_v1 map
+func mapInputs(p unsafe.Pointer, n uint32) int32
+
+//go:wasmimport wheelwork_v1 secret_get
+func secretGet(name unsafe.Pointer, nameLen uint32, p unsafe.Pointer, capacity uint32) int32
+
+//go:wasmimport wheelwork_v1 http_send
+func httpSend(head unsafe.Pointer, headLen uint32, body unsafe.Pointer, bodyLen uint32) int32
+
+//go:wasmimport wheelwork_v1 http_head
+func httpHead(handle int32, p unsafe.Pointer, capacity uint32) int32
+
+//go:wasmimport wheelwork_v1 http_recv
+func httpRecv(handle int32, p unsafe.Pointer, capacity uint32) int32
+
+//go:wasmimport wheelwork_v1 http_close
+func httpClose(handle int32) int32
+
+//go:wasmimport wheelwork_v1 metric_add
+func metricAdd(name unsafe.Pointer, nameLen uint32, kind int32, value float64) int32
+
+//go:wasmimport wheelwork_v1 job_next
+func jobNext(timeoutMs int32) int32
+
+//go:wasmimport wheelwork_v1 job_done
+func jobDone(status int32) int32
+
+// fetch reads what f writes, into a buffer that is large enough.
+func fetch(f func(p unsafe.Pointer, capacity uint32) int32) ([]byte, error) {
+	buf := make([]byte, 512)
+	for {
+		n := f(address(buf), length(buf))
+		switch {
+		case n < 0:
+			return nil, hostError(int64(n))
+		case int(n) <= len(buf):
+			return buf[:n], nil
+		}
+		buf = make([]byte, n)
+	}
+}

@@ -17,8 +17,12 @@ extern "C" {
 
 #define WHEELWORK_IMPORT(name) __attribute__((import_module("wheelwork_v1"), import_name(#name)))
 
-/* Goes before the definition: WHEELWORK_EXPORT int wheelwork_handle(int handler) { … } */
+/* Goes before the definition: WHEELWORK_EXPORT int wheelwork_handle(int handler) { … }
+ * WHEELWORK_EXPORT_RUN and _DESCRIBE likewise, for int wheelwork_run(int handler)
+ * and void wheelwork_describe(void); both are optional. */
 #define WHEELWORK_EXPORT __attribute__((export_name("wheelwork_handle")))
+#define WHEELWORK_EXPORT_RUN __attribute__((export_name("wheelwork_run")))
+#define WHEELWORK_EXPORT_DESCRIBE __attribute__((export_name("wheelwork_describe")))
 
 /* What wheelwork_handle returns. */
 enum { WHEELWORK_OK = 0, WHEELWORK_RETRYABLE = 1, WHEELWORK_PERMANENT = 2, WHEELWORK_CANCELLED = 3 };
@@ -58,6 +62,59 @@ WHEELWORK_IMPORT(now_ms) long long wheelwork_now_ms(void);
 
 /* Fills a buffer with random bytes. */
 WHEELWORK_IMPORT(random) int wheelwork_random(void *buf, unsigned len);
+
+/* Since wheelwork_v1.1. What needs a grant answers -76 without one; see docs/abi.md. */
+
+/* Waits; ends with the attempt. */
+WHEELWORK_IMPORT(sleep) int wheelwork_sleep(long long ms);
+
+/* What an earlier attempt of this run left last, or -44. */
+WHEELWORK_IMPORT(checkpoint_get) int wheelwork_checkpoint_get(void *buf, unsigned cap);
+
+/* Keeps data for the next attempt of this run. */
+WHEELWORK_IMPORT(checkpoint_put) int wheelwork_checkpoint_put(const void *buf, unsigned len);
+
+/* Reads a value, or -44; writes its version to `version` unless that is NULL. */
+WHEELWORK_IMPORT(kv_get) int wheelwork_kv_get(const char *bucket, unsigned bucket_len, const char *key, unsigned key_len, void *buf, unsigned cap, unsigned long long *version);
+
+/* Sets a value and returns its version. */
+WHEELWORK_IMPORT(kv_put) long long wheelwork_kv_put(const char *bucket, unsigned bucket_len, const char *key, unsigned key_len, const void *buf, unsigned len);
+
+/* Sets a value if the entry has the version `expect`, 0 for none; -20 if not. */
+WHEELWORK_IMPORT(kv_cas) long long wheelwork_kv_cas(const char *bucket, unsigned bucket_len, const char *key, unsigned key_len, const void *buf, unsigned len, long long expect);
+
+/* Removes an entry that has the version `expect`, -1 for any. */
+WHEELWORK_IMPORT(kv_delete) int wheelwork_kv_delete(const char *bucket, unsigned bucket_len, const char *key, unsigned key_len, long long expect);
+
+/* Makes a run: spec is JSON, {"job":"name","input":"…"}; the run's id goes to `id`. */
+WHEELWORK_IMPORT(job_enqueue) int wheelwork_job_enqueue(const char *spec, unsigned spec_len, char *id, unsigned cap);
+
+/* Adds parts to the run: for each a little-endian u32 length, then its input. */
+WHEELWORK_IMPORT(map) int wheelwork_map(const void *list, unsigned len);
+
+/* Reads a secret, or -44. */
+WHEELWORK_IMPORT(secret_get) int wheelwork_secret_get(const char *name, unsigned name_len, void *buf, unsigned cap);
+
+/* Sends an HTTP request, head as JSON, and returns a handle. */
+WHEELWORK_IMPORT(http_send) int wheelwork_http_send(const char *head, unsigned head_len, const void *body, unsigned body_len);
+
+/* The response's head as JSON. */
+WHEELWORK_IMPORT(http_head) int wheelwork_http_head(int handle, void *buf, unsigned cap);
+
+/* Reads on in the response's body; 0 at its end. */
+WHEELWORK_IMPORT(http_recv) int wheelwork_http_recv(int handle, void *buf, unsigned cap);
+
+/* Gives a handle back. */
+WHEELWORK_IMPORT(http_close) int wheelwork_http_close(int handle);
+
+/* Adds to a counter (kind 0), sets a gauge (1), records into a histogram (2). */
+WHEELWORK_IMPORT(metric_add) int wheelwork_metric_add(const char *name, unsigned name_len, int kind, double value);
+
+/* In wheelwork_run: 1 there is a task, 0 none yet, 2 there are no more. */
+WHEELWORK_IMPORT(job_next) int wheelwork_job_next(int timeout_ms);
+
+/* In wheelwork_run: ends the open task with that status. */
+WHEELWORK_IMPORT(job_done) int wheelwork_job_done(int status);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,130 @@
+//go:build wasip1
+
+// Words counts words by map and reduce. Its first part cuts the input into
+// lines and maps them; each further part counts the words of one line; the last
+// one adds the counts up, keeps the total in the bucket "words", enqueues a run
+// of the job "words-report", and reads a secret if there is one.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/wheelworkhq/wheelwork/sdk/guest"
+)
+
+func init() {
+	guest.Handle("main", count)
+	guest.Handle("sum", sum)
+	guest.Handle("report", report)
+	guest.Describe(`{
+		"handlers": [{"name": "main"}, {"name": "sum"}, {"name": "report"}],
+		"capabilities": {"kv": ["words"], "secrets": ["words-token"], "enqueue": ["words-report"]}
+	}`)
+}
+
+func main() {}
+
+// count is the handler of every part but the last.
+func count(ctx guest.Context) error {
+	role, _ := ctx.Param("role")
+	if role != "root" {
+		_, err := fmt.Fprint(ctx, len(strings.Fields(string(ctx.Input()))))
+		return err
+	}
+	var lines [][]byte
+	for line := range bytes.Lines(ctx.Input()) {
+		lines = append(lines, bytes.TrimSpace(line))
+	}
+	ctx.Logf("mapping %d lines", len(lines))
+	return ctx.Map(lines...)
+}
+
+// sum is the handler of the part that reduces. Its input has a line of JSON for
+// each part before it.
+func sum(ctx guest.Context) error {
+	// A retry goes on from here, and adds nothing twice.
+	if done, err := ctx.Checkpoint(); err == nil {
+		_, err := ctx.Write(done)
+		return err
+	} else if !errors.Is(err, guest.ErrNoEntry) {
+		return err
+	}
+	total, lines, err := add(ctx.Input())
+	if err != nil {
+		return guest.Permanent("bad_input", err)
+	}
+	if err := keep(ctx.Bucket("words"), total); err != nil {
+		return err
+	}
+	out := fmt.Appendf(nil, "%d words in %d lines\n", total, lines)
+	if err := ctx.SetCheckpoint(out); err != nil {
+		return err
+	}
+	if _, err := ctx.Enqueue(guest.Submit{Job: "words-report", Input: out}); err != nil {
+		return err
+	}
+	_, err = ctx.Write(out)
+	return err
+}
+
+func add(input []byte) (total, lines int, err error) {
+	scan := bufio.NewScanner(bytes.NewReader(input))
+	scan.Buffer(nil, len(input)+1)
+	for scan.Scan() {
+		var part struct {
+			Part   int    `json:"part"`
+			Output string `json:"output"`
+		}
+		if err := json.Unmarshal(scan.Bytes(), &part); err != nil {
+			return 0, 0, err
+		}
+		if part.Part == 0 { // the one that mapped the others
+			continue
+		}
+		n, err := strconv.Atoi(part.Output)
+		if err != nil {
+			return 0, 0, fmt.Errorf("part %d: %w", part.Part, err)
+		}
+		total += n
+		lines++
+	}
+	return total, lines, scan.Err()
+}
+
+// keep adds to the total of all runs. Runs that do so at once do not lose each
+// other's words: who comes second looks again.
+func keep(words guest.Bucket, n int) error {
+	for {
+		total := 0
+		value, version, err := words.Get("total")
+		if err == nil {
+			total, err = strconv.Atoi(string(value))
+		} else if errors.Is(err, guest.ErrNoEntry) {
+			version, err = 0, nil
+		}
+		if err != nil {
+			return err
+		}
+		_, err = words.Swap("total", strconv.AppendInt(nil, int64(total+n), 10), version)
+		if !errors.Is(err, guest.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// report logs what it was given, and whether it knows the secret.
+func report(ctx guest.Context) error {
+	token, err := ctx.Secret("words-token")
+	if err != nil {
+		return guest.Permanent("no_token", err)
+	}
+	ctx.Logf("reporting %s with the token %s", bytes.TrimSpace(ctx.Input()), token)
+	_, err = ctx.Write(ctx.Input())
+	return err
+}

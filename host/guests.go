@@ -1,0 +1,91 @@
+package host
+
+import (
+	"maps"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/runtime"
+)
+
+// Guests is what the services of a host want to know of its handlers.
+type Guests interface {
+	// Redact takes what an attempt must not say out of a line of its log. It
+	// returns text itself when there is nothing.
+	Redact(t *runtime.Task, text []byte) []byte
+	// Done is called when an attempt has ended.
+	Done(t *runtime.Task)
+}
+
+// Caller names an attempt that the host runs now, for calls to its server. It
+// reports false for any other.
+func (h *Host) Caller(app string, run [16]byte, attempt int32) (*apiv1.Caller, bool) {
+	return h.worker.Caller(app, run, attempt)
+}
+
+// Conn is the connection to the server of the current session; nil: there is none.
+func (h *Host) Conn() grpc.ClientConnInterface { return h.worker.Conn() }
+
+// maxGrants bounds the grants that are kept decoded.
+const maxGrants = 1024
+
+// grantCache decodes what modules may use, once for all tasks of a module.
+type grantCache struct {
+	mu    sync.Mutex
+	known map[string]*runtime.Grants
+}
+
+// of returns what a task may use. What cannot be read allows nothing.
+func (c *grantCache) of(encoded []byte) *runtime.Grants {
+	if len(encoded) == 0 {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g := c.known[string(encoded)]; g != nil {
+		return g
+	}
+	m := &apiv1.Grants{}
+	if err := proto.Unmarshal(encoded, m); err != nil {
+		return nil
+	}
+	if c.known == nil || len(c.known) >= maxGrants {
+		c.known = map[string]*runtime.Grants{}
+	}
+	g := grantsOf(m)
+	c.known[string(encoded)] = g
+	return g
+}
+
+func grantsOf(m *apiv1.Grants) *runtime.Grants {
+	g := &runtime.Grants{Secrets: m.Secrets, Enqueue: m.Enqueue}
+	for _, h := range m.Http {
+		g.HTTP = append(g.HTTP, runtime.HTTPGrant{Host: h.Host, Methods: h.Methods, Paths: h.Paths, Private: h.Private})
+	}
+	for _, b := range m.Kv {
+		g.KV = append(g.KV, runtime.Bucket{Name: b.Name, Write: b.Write})
+	}
+	for _, f := range m.Files {
+		g.Files = append(g.Files, runtime.FileGrant{Mount: f.Mount, Dir: f.Dir, Write: f.Write, Bytes: f.Bytes})
+	}
+	return g
+}
+
+// roleVariable tells a WASI command which part of a run that maps it is.
+const roleVariable = "WHEELWORK_ROLE"
+
+// withRole adds the role of a part to the environment of its handler.
+func withRole(env map[string]string, role string) map[string]string {
+	if role == "" {
+		return env
+	}
+	env = maps.Clone(env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	env[roleVariable] = role
+	return env
+}

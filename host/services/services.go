@@ -1,0 +1,364 @@
+// Package services answers what handlers ask of the world outside their memory:
+// it implements [runtime.Services] with calls to the server that sent the task.
+//
+// A call names the attempt and is fenced there: the server refuses it when the
+// attempt is not the current one of its run on this host any more. While no
+// server is reachable a call is made again for some time; each gives the same
+// result then, however often it arrives.
+//
+// Secrets that an attempt was told are taken out of its log lines.
+package services
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/runtime"
+)
+
+// Link is the host as its handlers need it.
+type Link interface {
+	// Caller names an attempt that the host runs now. It reports false for any other.
+	Caller(app string, run [16]byte, attempt int32) (*apiv1.Caller, bool)
+	// Conn is the connection to the server of the current session; nil: there is none.
+	Conn() grpc.ClientConnInterface
+}
+
+// Config is what services are made of. A zero value means the default named
+// beside the field.
+type Config struct {
+	// Send sends a request that leaves the host under the grants, and puts in the
+	// secrets that it names. Default: there is no way out.
+	Send func(ctx context.Context, g *runtime.Grants, secrets Secrets, r runtime.Request) (*runtime.Response, error)
+	// Patience is how long a call is made again while no server is reachable.
+	// Default: 30 s.
+	Patience time.Duration
+	Meter    metric.Meter // of the metrics of handlers; default: none
+}
+
+// Secrets finds the value of a secret for the attempt that sends a request.
+type Secrets = func(ctx context.Context, name string) ([]byte, error)
+
+// Services implements [runtime.Services].
+type Services struct {
+	cfg  Config
+	link atomic.Pointer[Link]
+
+	meter instruments
+
+	told  atomic.Int64 // attempts in secrets; spares the lock while there are none
+	mu    sync.Mutex
+	known map[attempt][][]byte // the secrets that an attempt was told
+}
+
+var _ runtime.Services = (*Services)(nil)
+
+type attempt struct {
+	app, run string
+	number   int
+}
+
+// New returns services that answer [runtime.ErrUnavailable] until they are attached.
+func New(cfg Config) *Services {
+	cfg.Patience = cmp.Or(cfg.Patience, 30*time.Second)
+	if cfg.Meter == nil {
+		cfg.Meter = noop.NewMeterProvider().Meter("")
+	}
+	return &Services{cfg: cfg, known: map[attempt][][]byte{}, meter: instruments{meter: cfg.Meter, byName: map[string]instrument{}}}
+}
+
+// Attach names the host. An engine is made with its services before its host is.
+func (s *Services) Attach(l Link) { s.link.Store(&l) }
+
+const (
+	firstWait   = 20 * time.Millisecond
+	longestWait = time.Second
+	// tryFor bounds one call: a server that hangs is as good as none.
+	tryFor = 10 * time.Second
+)
+
+// call makes a call for an attempt, again while no server can answer. again
+// says that an earlier try may have been heard.
+func (s *Services) call(ctx context.Context, t *runtime.Task, f func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, again bool) error) error {
+	id, err := job.ParseRunID(t.RunID)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", t.RunID, err)
+	}
+	var last error
+	again := false
+	until := time.Now().Add(s.cfg.Patience)
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+		tried, err := s.try(ctx, t, id, again, f)
+		if code := status.Code(err); err == nil || code != codes.Unavailable && (code != codes.DeadlineExceeded || ctx.Err() != nil) {
+			return translate(err)
+		}
+		again = again || tried
+		last = err
+		if time.Now().Add(wait).After(until) {
+			return fmt.Errorf("%w within %s: %s", runtime.ErrUnavailable, s.cfg.Patience, status.Convert(last).Message())
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+var errNoServer = status.Error(codes.Unavailable, "no server is connected")
+
+func (s *Services) try(ctx context.Context, t *runtime.Task, id job.RunID, again bool, f func(context.Context, apiv1.GuestClient, *apiv1.Caller, bool) error) (tried bool, err error) {
+	link := s.link.Load()
+	if link == nil {
+		return false, errNoServer
+	}
+	who, ok := (*link).Caller(t.App, id, int32(t.Attempt))
+	if !ok {
+		return false, status.Error(codes.FailedPrecondition, "the host does not run the attempt any more")
+	}
+	conn := (*link).Conn()
+	if conn == nil {
+		return false, errNoServer
+	}
+	ctx, cancel := context.WithTimeout(ctx, tryFor)
+	defer cancel()
+	return true, f(ctx, apiv1.NewGuestClient(conn), who, again)
+}
+
+// translate turns the server's words into those of the runtime.
+func translate(err error) error {
+	var word error
+	switch status.Code(err) {
+	case codes.OK:
+		return nil
+	case codes.NotFound:
+		word = runtime.ErrNoEntry
+	case codes.Aborted:
+		word = runtime.ErrConflict
+	case codes.PermissionDenied, codes.Unauthenticated:
+		word = runtime.ErrNotGranted
+	case codes.InvalidArgument:
+		word = runtime.ErrInvalid
+	case codes.OutOfRange, codes.ResourceExhausted:
+		word = runtime.ErrTooLarge
+	case codes.Unimplemented:
+		word = runtime.ErrNoService
+	case codes.FailedPrecondition:
+		word = runtime.ErrUnavailable // to this attempt; the next one may be answered
+	case codes.Canceled:
+		return context.Canceled
+	case codes.DeadlineExceeded:
+		return context.DeadlineExceeded
+	default:
+		return errors.New(status.Convert(err).Message())
+	}
+	return fmt.Errorf("%w: %s", word, status.Convert(err).Message())
+}
+
+// Checkpoint implements [runtime.Services].
+func (s *Services) Checkpoint(ctx context.Context, t *runtime.Task) (data []byte, err error) {
+	err = s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, _ bool) error {
+		resp, err := c.GetCheckpoint(ctx, &apiv1.GuestGetCheckpointRequest{Caller: who})
+		data = resp.GetData()
+		return err
+	})
+	return data, err
+}
+
+// SetCheckpoint implements [runtime.Services].
+func (s *Services) SetCheckpoint(ctx context.Context, t *runtime.Task, data []byte) error {
+	if len(data) > job.MaxValue {
+		return fmt.Errorf("%w: a checkpoint is at most %d bytes", runtime.ErrTooLarge, job.MaxValue)
+	}
+	return s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, _ bool) error {
+		_, err := c.SetCheckpoint(ctx, &apiv1.GuestSetCheckpointRequest{Caller: who, Data: data})
+		return err
+	})
+}
+
+// Get implements [runtime.Services].
+func (s *Services) Get(ctx context.Context, t *runtime.Task, bucket, key string) (value []byte, version uint64, err error) {
+	err = s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, _ bool) error {
+		resp, err := c.GetEntry(ctx, &apiv1.GuestGetEntryRequest{Caller: who, Bucket: bucket, Key: strings.ToValidUTF8(key, "\ufffd")})
+		value, version = resp.GetValue(), resp.GetVersion()
+		return err
+	})
+	return value, version, err
+}
+
+// expected is how a request says which version it replaces.
+func expected(version uint64) *uint64 {
+	if version == runtime.AnyVersion {
+		return nil
+	}
+	return &version
+}
+
+// Put implements [runtime.Services].
+func (s *Services) Put(ctx context.Context, t *runtime.Task, bucket, key string, value []byte, expect uint64) (version uint64, err error) {
+	if len(value) > job.MaxValue {
+		return 0, fmt.Errorf("%w: a value is at most %d bytes", runtime.ErrTooLarge, job.MaxValue)
+	}
+	id := rand.Text()
+	err = s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, _ bool) error {
+		resp, err := c.PutEntry(ctx, &apiv1.GuestPutEntryRequest{Caller: who, Bucket: bucket, Key: strings.ToValidUTF8(key, "\ufffd"), Value: value, Expect: expected(expect), Id: id})
+		version = resp.GetVersion()
+		return err
+	})
+	return version, err
+}
+
+// Delete implements [runtime.Services].
+func (s *Services) Delete(ctx context.Context, t *runtime.Task, bucket, key string, expect uint64) error {
+	return s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, again bool) error {
+		_, err := c.DeleteEntry(ctx, &apiv1.GuestDeleteEntryRequest{Caller: who, Bucket: bucket, Key: strings.ToValidUTF8(key, "\ufffd"), Expect: expected(expect)})
+		if again && status.Code(err) == codes.NotFound {
+			return nil // the try before, whose answer was lost, deleted it
+		}
+		return err
+	})
+}
+
+// Enqueue implements [runtime.Services].
+func (s *Services) Enqueue(ctx context.Context, t *runtime.Task, sub runtime.Submit) (run string, err error) {
+	req := &apiv1.GuestEnqueueRequest{
+		App: sub.App, Job: sub.Job, HasInput: sub.Input != nil, Input: sub.Input, Key: strings.ToValidUTF8(sub.Key, "\ufffd"),
+		Sequence: int64(sub.Sequence), DelayMs: sub.DelayMs,
+	}
+	for _, name := range []string{sub.App, sub.Job} {
+		if name != "" && job.CheckName("name", name) != nil {
+			return "", fmt.Errorf("%w: %q is not the name of an app or a job", runtime.ErrNotGranted, name)
+		}
+	}
+	err = s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, _ bool) error {
+		req.Caller = who
+		resp, err := c.Enqueue(ctx, req)
+		if err == nil && len(resp.Run) == len(job.RunID{}) {
+			run = job.RunID(resp.Run).String()
+		}
+		return err
+	})
+	return run, err
+}
+
+// Map implements [runtime.Services]. More than one call can carry goes in several.
+func (s *Services) Map(ctx context.Context, t *runtime.Task, first int, inputs [][]byte) error {
+	for len(inputs) > 0 {
+		n, size := 0, 0
+		for n < len(inputs) && n < job.MaxMapBatch {
+			if len(inputs[n]) > job.MaxInput {
+				return fmt.Errorf("%w: input %d is %d bytes, the limit is %d", runtime.ErrTooLarge, first+n, len(inputs[n]), job.MaxInput)
+			}
+			if size += len(inputs[n]); size > job.MaxMapBytes {
+				break
+			}
+			n++
+		}
+		err := s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, _ bool) error {
+			_, err := c.Map(ctx, &apiv1.GuestMapRequest{Caller: who, First: int64(first), Inputs: inputs[:n]})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		first, inputs = first+n, inputs[n:]
+	}
+	return nil
+}
+
+// Secret implements [runtime.Services].
+func (s *Services) Secret(ctx context.Context, t *runtime.Task, name string) (value []byte, err error) {
+	if !t.Grants.Secret(name) {
+		return nil, fmt.Errorf("%w: secret %q", runtime.ErrNotGranted, name)
+	}
+	err = s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, _ bool) error {
+		resp, err := c.GetSecret(ctx, &apiv1.GuestGetSecretRequest{Caller: who, Name: name})
+		value = resp.GetValue()
+		return err
+	})
+	if err == nil {
+		s.remember(t, value)
+	}
+	return value, err
+}
+
+// Send implements [runtime.Services].
+func (s *Services) Send(ctx context.Context, t *runtime.Task, r runtime.Request) (*runtime.Response, error) {
+	if s.cfg.Send == nil {
+		return nil, runtime.ErrNoService
+	}
+	return s.cfg.Send(ctx, t.Grants, func(ctx context.Context, name string) ([]byte, error) { return s.Secret(ctx, t, name) }, r)
+}
+
+// leastRedacted is the length of the shortest secret that is taken out of log
+// lines: a shorter one is in too many words.
+const leastRedacted = 4
+
+func (s *Services) remember(t *runtime.Task, value []byte) {
+	if len(value) < leastRedacted {
+		return
+	}
+	k := attempt{t.App, t.RunID, t.Attempt}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	values := s.known[k]
+	if values == nil {
+		s.told.Add(1)
+	}
+	if !slices.ContainsFunc(values, func(v []byte) bool { return bytes.Equal(v, value) }) {
+		// Longer ones first: one may hold another.
+		i, _ := slices.BinarySearchFunc(values, value, func(a, b []byte) int { return cmp.Compare(len(b), len(a)) })
+		s.known[k] = slices.Insert(slices.Clone(values), i, bytes.Clone(value))
+	}
+}
+
+// redacted stands in a log line in the place of a secret.
+var redacted = []byte("[secret]")
+
+// Redact takes the secrets that an attempt was told out of what it says. It
+// returns text itself when none is in it.
+func (s *Services) Redact(t *runtime.Task, text []byte) []byte {
+	if s.told.Load() == 0 {
+		return text
+	}
+	s.mu.Lock()
+	values := s.known[attempt{t.App, t.RunID, t.Attempt}]
+	s.mu.Unlock()
+	for _, v := range values {
+		if bytes.Contains(text, v) {
+			text = bytes.ReplaceAll(text, v, redacted)
+		}
+	}
+	return text
+}
+
+// Done forgets what an attempt that has ended was told.
+func (s *Services) Done(t *runtime.Task) {
+	if s.told.Load() == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := attempt{t.App, t.RunID, t.Attempt}
+	if s.known[k] != nil {
+		delete(s.known, k)
+		s.told.Add(-1)
+	}
+}

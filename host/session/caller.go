@@ -1,0 +1,15 @@
+package session
+
+import apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+
+// Caller names an attempt that runs now, for calls to its server on its behalf.
+// It reports false for any other.
+func (w *Worker) Caller(app string, run [16]byte, attempt int32) (*apiv1.Caller, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.held[key{app, run, attempt}]
+	if t == nil || t.state != running || t.msg == nil {
+		return nil, false
+	}
+	return &apiv1.Caller{App: app, Run: run[:], Attempt: attempt, Epoch: t.msg.Epoch, Host: w.cfg.ID, Session: w.session}, true
+}

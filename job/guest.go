@@ -1,0 +1,211 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// This file is what a slot keeps for handlers: values, secrets, grants and
+// checkpoints. Each is a small row of the store of its own, so that a run that
+// leaves a checkpoint is not written anew with it.
+
+// guests is what a slot keeps for handlers. Maps are made when something is in
+// them: most slots have nothing.
+type guests struct {
+	values     map[valueKey]*apiv1.ValueRow // not written to
+	buckets    map[string]*Bucket
+	version    uint64 // the highest that was given to a value
+	valueBytes int64  // of keys and values
+
+	secrets     map[string]*apiv1.SecretRow    // by name; only in ModuleSlot. Not written to
+	grants      map[string]*apiv1.ModuleGrants // by module; only in ModuleSlot. Not written to
+	checkpoints map[RunID]*apiv1.CheckpointRow // of live runs. Not written to
+}
+
+// Row is a small row of the store that a record has changed.
+type Row struct {
+	Key   string
+	Value proto.Message // nil: it is gone. It is not written to any more
+}
+
+// Grants reports whether the row says what a module was granted.
+func (r *Row) Grants() bool { return strings.HasPrefix(r.Key, rowGrants+"/") }
+
+// Lasting reports whether the row belongs to a run and has to be there as long as
+// the row of the run may.
+func (r *Row) Lasting() bool {
+	return strings.HasPrefix(r.Key, rowMapInputs+"/") || strings.HasPrefix(r.Key, rowMapOutputs+"/")
+}
+
+// The kinds of rows, which their keys begin with.
+const (
+	rowValue      = "kv"
+	rowVersion    = "kvseq"
+	rowSecret     = "secret"
+	rowGrants     = "grants"
+	rowCheckpoint = "checkpoint"
+	rowMapInputs  = "mapin"
+	rowMapOutputs = "mapout"
+)
+
+// ValueRows begins the keys of the rows with the values of a bucket.
+func ValueRows(app, bucket string) string { return rowValue + "/" + app + "/" + bucket + "/" }
+
+func (s *Slot) rowKey(kind, rest string) string { return kind + "/" + s.App + "/" + rest }
+
+func (s *Slot) changed(fx []Effect, kind, rest string, value proto.Message) []Effect {
+	return append(fx, Effect{Change: RowChanged, Row: &Row{Key: s.rowKey(kind, rest), Value: value}})
+}
+
+// applyGuest folds the records in that serve handlers.
+func (s *Slot) applyGuest(rec *apiv1.Record, fx []Effect) []Effect {
+	switch k := rec.Kind.(type) {
+	case *apiv1.Record_ValuePut:
+		if k.ValuePut.GetRow() != nil {
+			fx = s.putValue(k.ValuePut, fx)
+		}
+	case *apiv1.Record_ValueDelete:
+		fx = s.deleteValue(k.ValueDelete, fx)
+	case *apiv1.Record_SecretPut:
+		if m := k.SecretPut.GetSecret(); m != nil {
+			set(&s.guests.secrets, m.Name, m)
+			fx = s.changed(fx, rowSecret, m.Name, m)
+		}
+	case *apiv1.Record_SecretDelete:
+		if name := k.SecretDelete.GetName(); s.guests.secrets[name] != nil {
+			delete(s.guests.secrets, name)
+			fx = s.changed(fx, rowSecret, name, nil)
+		}
+	case *apiv1.Record_GrantsPut:
+		if m := k.GrantsPut.GetGrants(); m != nil {
+			fx = s.putGrants(m, fx)
+		}
+	case *apiv1.Record_Checkpointed:
+		c := k.Checkpointed
+		if r := s.Runs[runID(c.Run)]; r != nil && r.State == Running && r.Attempt == c.Attempt {
+			row := &apiv1.CheckpointRow{Data: c.Data}
+			set(&s.guests.checkpoints, r.ID, row)
+			fx = s.changed(fx, rowCheckpoint, r.ID.String(), row)
+		}
+	case *apiv1.Record_Mapped:
+		fx = s.mapParts(k.Mapped, rec.AtMs, fx)
+	}
+	return fx
+}
+
+func set[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[k] = v
+}
+
+// Checkpoint returns what an attempt of a live run left for the next one.
+func (s *Slot) Checkpoint(id RunID) (data []byte, ok bool) {
+	row := s.guests.checkpoints[id]
+	return row.GetData(), row != nil
+}
+
+// dropCheckpoint forgets the checkpoint of a run that has ended.
+func (s *Slot) dropCheckpoint(r *Run, fx []Effect) []Effect {
+	if s.guests.checkpoints[r.ID] == nil {
+		return fx
+	}
+	delete(s.guests.checkpoints, r.ID)
+	return s.changed(fx, rowCheckpoint, r.ID.String(), nil)
+}
+
+// Secret returns a secret as it is kept, or nil.
+func (s *Slot) Secret(name string) *apiv1.SecretRow { return s.guests.secrets[name] }
+
+// Secrets returns how many secrets there are, and calls fn for each in no order.
+func (s *Slot) Secrets(fn func(*apiv1.SecretRow)) int {
+	for _, m := range s.guests.secrets {
+		fn(m)
+	}
+	return len(s.guests.secrets)
+}
+
+// errRow says that a row of the store is none that a slot writes.
+var errRow = errors.New("it is none that this version writes")
+
+// LoadRow puts a small row of the store back. Live runs have been loaded.
+// orphan says that the row belongs to a run that is gone: it is to be deleted.
+// Whether the slot is the right one for the row is for the caller: SlotOfRow says.
+func (s *Slot) LoadRow(kind, rest string, value []byte) (orphan bool, err error) {
+	switch kind {
+	case rowValue:
+		k, ok := parseValueKey(rest)
+		m := &apiv1.ValueRow{}
+		if !ok {
+			return false, errRow
+		}
+		if err := proto.Unmarshal(value, m); err != nil {
+			return false, err
+		}
+		s.keepValue(k, m)
+	case rowVersion:
+		m := &apiv1.VersionRow{}
+		if err := proto.Unmarshal(value, m); err != nil {
+			return false, err
+		}
+		s.guests.version = max(s.guests.version, m.Version)
+	case rowSecret:
+		m := &apiv1.SecretRow{}
+		set(&s.guests.secrets, rest, m)
+		return false, proto.Unmarshal(value, m)
+	case rowGrants:
+		m := &apiv1.ModuleGrants{}
+		set(&s.guests.grants, rest, m)
+		return false, proto.Unmarshal(value, m)
+	case rowCheckpoint:
+		id, err := ParseRunID(rest)
+		if err != nil {
+			return false, err
+		}
+		if s.Runs[id] == nil {
+			return true, nil
+		}
+		m := &apiv1.CheckpointRow{}
+		set(&s.guests.checkpoints, id, m)
+		return false, proto.Unmarshal(value, m)
+	case rowMapInputs, rowMapOutputs:
+		return s.loadMapRow(kind, rest, value)
+	default:
+		return false, fmt.Errorf("kind %q: %w", kind, errRow)
+	}
+	return false, nil
+}
+
+// SlotOfRow returns the slot that a small row belongs to. ok is false for a row
+// of another owner.
+func SlotOfRow(kind, rest string) (slot uint8, ok bool, err error) {
+	switch kind {
+	case rowValue:
+		k, ok := parseValueKey(rest)
+		if !ok {
+			return 0, true, errRow
+		}
+		return SlotOfValue(k.bucket, k.key), true, nil
+	case rowVersion:
+		if _, err := fmt.Sscanf(rest, "%d", &slot); err != nil || slot >= Slots {
+			return 0, true, errRow
+		}
+		return slot, true, nil
+	case rowSecret, rowGrants:
+		return ModuleSlot, true, nil
+	case rowCheckpoint, rowMapInputs, rowMapOutputs:
+		const length = 26 // of the text of a run's id
+		if len(rest) < length {
+			return 0, true, errRow
+		}
+		id, err := ParseRunID(rest[:length])
+		return id.Slot(), true, err
+	}
+	return 0, false, nil
+}

@@ -1,0 +1,60 @@
+package node
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/runtime"
+)
+
+// secretKey reads the key that seals the secrets of apps. It is made when it is
+// missing and may be: a key that somebody named must be there, because another
+// one in its place would open nothing.
+func secretKey(path string, made bool) ([]byte, error) {
+	const size = 32
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) && made {
+		key := make([]byte, size)
+		rand.Read(key) //nolint:errcheck // it never fails
+		if err := writeFile(path, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
+			return nil, fmt.Errorf("write the key of the secrets: %w", err)
+		}
+		return key, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the key of the secrets: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("the key of the secrets can be read by others: make it yours alone with `chmod 600 %s`", path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the key of the secrets: %w", err)
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(key) != size {
+		return nil, fmt.Errorf("%s does not hold a key of the secrets: bring back the file that it was, or make a new one with `openssl rand -base64 %d`, with which secrets have to be set again", path, size)
+	}
+	return key, nil
+}
+
+// requested is what a module's manifest asks for, as the server keeps it.
+func requested(g runtime.Grants) *apiv1.Grants {
+	m := &apiv1.Grants{Secrets: g.Secrets, Enqueue: g.Enqueue}
+	for _, h := range g.HTTP {
+		m.Http = append(m.Http, &apiv1.HttpGrant{Host: h.Host, Methods: h.Methods, Paths: h.Paths, Private: h.Private})
+	}
+	for _, b := range g.KV {
+		m.Kv = append(m.Kv, &apiv1.BucketGrant{Name: b.Name, Write: b.Write})
+	}
+	for _, f := range g.Files {
+		m.Files = append(m.Files, &apiv1.FileGrant{Mount: f.Mount, Dir: f.Dir, Write: f.Write, Bytes: f.Bytes})
+	}
+	return m
+}

@@ -1,0 +1,332 @@
+package files
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tetratelabs/wazero/experimental/sys"
+)
+
+const quota = 64 << 10
+
+// each runs a test on both kinds, with the way to make one that is read only.
+func each(t *testing.T, f func(t *testing.T, fs FS)) {
+	t.Run("memory", func(t *testing.T) { f(t, Memory(quota, true)) })
+	t.Run("dir", func(t *testing.T) { f(t, directory(t, t.TempDir(), true)) })
+}
+
+func directory(t *testing.T, path string, write bool) FS {
+	t.Helper()
+	fs, err := Open(path, quota, write)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	return fs
+}
+
+func open(t *testing.T, fs FS, path string, flag sys.Oflag) sys.File {
+	t.Helper()
+	f, errno := fs.OpenFile(path, flag, 0o644)
+	if errno != 0 {
+		t.Fatalf("open %s: %v", path, errno)
+	}
+	return f
+}
+
+func write(t *testing.T, fs FS, path, text string) {
+	t.Helper()
+	f := open(t, fs, path, sys.O_CREAT|sys.O_TRUNC|sys.O_WRONLY)
+	if n, errno := f.Write([]byte(text)); n != len(text) || errno != 0 {
+		t.Fatalf("write %s: %d, %v", path, n, errno)
+	}
+	f.Close()
+}
+
+func read(t *testing.T, fs FS, path string) string {
+	t.Helper()
+	f := open(t, fs, path, sys.O_RDONLY)
+	defer f.Close()
+	var out []byte
+	buf := make([]byte, 7)
+	for {
+		n, errno := f.Read(buf)
+		if errno != 0 {
+			t.Fatalf("read %s: %v", path, errno)
+		}
+		if n == 0 {
+			return string(out)
+		}
+		out = append(out, buf[:n]...)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	each(t, func(t *testing.T, fs FS) {
+		write(t, fs, "a", "hello, files")
+		if got := read(t, fs, "/a"); got != "hello, files" {
+			t.Errorf("read %q", got)
+		}
+		if errno := fs.Mkdir("d", 0o755); errno != 0 {
+			t.Fatal(errno)
+		}
+		write(t, fs, "d/b", "below")
+		f := open(t, fs, "d/b", sys.O_RDWR)
+		if off, errno := f.Seek(-2, io.SeekEnd); off != 3 || errno != 0 {
+			t.Errorf("seek: %d, %v", off, errno)
+		}
+		f.Write([]byte("OWING"))
+		f.Pwrite([]byte("B"), 0)
+		f.Truncate(7)
+		f.Close()
+		if got := read(t, fs, "d/b"); got != "BelOWIN" {
+			t.Errorf("after writing in it: %q", got)
+		}
+		f = open(t, fs, "d/b", sys.O_WRONLY|sys.O_APPEND)
+		f.Seek(0, io.SeekStart)
+		f.Write([]byte("+"))
+		f.Truncate(10)
+		f.Close()
+		if got := read(t, fs, "d/b"); got != "BelOWIN+\x00\x00" {
+			t.Errorf("after appending: %q", got)
+		}
+		if errno := fs.Rename("d/b", "c"); errno != 0 {
+			t.Error(errno)
+		}
+		d := open(t, fs, ".", sys.O_DIRECTORY)
+		defer d.Close()
+		for range 2 { // a second time from the start
+			seen := map[string]bool{}
+			for {
+				list, errno := d.Readdir(1)
+				if errno != 0 {
+					t.Fatal(errno)
+				}
+				if len(list) == 0 {
+					break
+				}
+				seen[list[0].Name] = list[0].IsDir()
+			}
+			if fmt.Sprint(seen) != "map[a:false c:false d:true]" {
+				t.Errorf("listing %v", seen)
+			}
+			d.Seek(0, io.SeekStart)
+		}
+	})
+}
+
+func second[T any](_ T, errno sys.Errno) sys.Errno { return errno }
+
+func TestRefusals(t *testing.T) {
+	each(t, func(t *testing.T, fs FS) {
+		write(t, fs, "a", "text")
+		fs.Mkdir("d", 0)
+		write(t, fs, "d/b", "text")
+		readOnly := open(t, fs, "a", sys.O_RDONLY)
+		defer readOnly.Close()
+		for _, step := range []struct {
+			what      string
+			got, want sys.Errno
+		}{
+			{"unlink a directory", fs.Unlink("d"), sys.EISDIR},
+			{"remove a file as one", fs.Rmdir("a"), sys.ENOTDIR},
+			{"remove a full one", fs.Rmdir("d"), sys.ENOTEMPTY},
+			{"unlink nothing", fs.Unlink("none"), sys.ENOENT},
+			{"make what is there", fs.Mkdir("d", 0), sys.EEXIST},
+			{"rename nothing", fs.Rename("none", "x"), sys.ENOENT},
+			{"rename into itself", fs.Rename("d", "d/x"), sys.EINVAL},
+			{"below a file", second(fs.OpenFile("a/x", sys.O_RDONLY, 0)), sys.ENOTDIR},
+			{"a directory that is not", second(fs.OpenFile("a", sys.O_DIRECTORY, 0)), sys.ENOTDIR},
+			{"write a directory", second(fs.OpenFile("d", sys.O_RDWR, 0)), sys.EISDIR},
+			{"exclusively", second(fs.OpenFile("a", sys.O_CREAT|sys.O_EXCL|sys.O_WRONLY, 0)), sys.EEXIST},
+			{"a long name", second(fs.OpenFile(strings.Repeat("n", 300), sys.O_CREAT|sys.O_WRONLY, 0)), sys.ENAMETOOLONG},
+			{"a name with a zero", second(fs.OpenFile("a\x00b", sys.O_CREAT|sys.O_WRONLY, 0)), sys.ENAMETOOLONG},
+			{"a symbolic link", fs.Symlink("/etc/passwd", "link"), sys.ENOSYS},
+			{"a hard link", fs.Link("a", "link"), sys.ENOSYS},
+			{"write what is open to read", second(readOnly.Write([]byte("x"))), sys.EBADF},
+			{"cut what is open to read", readOnly.Truncate(0), sys.EBADF},
+			{"remove the root", fs.Rmdir("."), sys.EINVAL},
+		} {
+			if step.got != step.want {
+				t.Errorf("%s: %v, want %v", step.what, step.got, step.want)
+			}
+		}
+		if read(t, fs, "a") != "text" {
+			t.Error("the file has changed")
+		}
+	})
+}
+
+// TestNothingAbove looks for what lies beside the directory.
+func TestNothingAbove(t *testing.T) {
+	base := t.TempDir()
+	for name, text := range map[string]string{"secret": "s", "in/mine": "m"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(base, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(base, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"up": "../secret", "abs": filepath.Join(base, "secret"), "parent": "..", "fine": "mine"} {
+		if err := os.Symlink(to, filepath.Join(base, "in", link)); err != nil {
+			t.Skipf("needs symbolic links: %v", err)
+		}
+	}
+	fs := directory(t, filepath.Join(base, "in"), true)
+	for _, p := range []string{"../secret", "/../secret", "up", "abs", "parent/secret", "a/../../secret", filepath.Join(base, "secret")} {
+		if _, errno := fs.OpenFile(p, sys.O_RDWR, 0); errno == 0 {
+			t.Errorf("opened %s", p)
+		}
+		if _, errno := fs.Stat(p); errno == 0 {
+			t.Errorf("saw %s", p)
+		}
+	}
+	if errno := fs.Rename("mine", "parent/mine"); errno == 0 {
+		t.Error("moved a file out")
+	}
+	if got := read(t, fs, "fine"); got != "m" {
+		t.Errorf("a link within: %q", got)
+	}
+	if text, err := os.ReadFile(filepath.Join(base, "secret")); err != nil || string(text) != "s" {
+		t.Errorf("the file outside: %q, %v", text, err)
+	}
+}
+
+func TestPipesDoNotHold(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs named pipes as Linux has them")
+	}
+	base := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(base, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fs := directory(t, base, true)
+	for _, flag := range []sys.Oflag{sys.O_RDONLY, sys.O_WRONLY, sys.O_RDWR} {
+		if _, errno := fs.OpenFile("pipe", flag, 0); errno == 0 {
+			t.Errorf("opened a pipe with %v", flag)
+		}
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	base := t.TempDir()
+	if err := os.WriteFile(filepath.Join(base, "a"), []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, fs := range map[string]FS{"memory": Memory(quota, false), "dir": directory(t, base, false)} {
+		for what, errno := range map[string]sys.Errno{
+			"create":   second(fs.OpenFile("b", sys.O_CREAT|sys.O_WRONLY, 0)),
+			"truncate": second(fs.OpenFile("a", sys.O_TRUNC, 0)),
+			"write":    second(fs.OpenFile("a", sys.O_RDWR, 0)),
+			"mkdir":    fs.Mkdir("d", 0),
+			"unlink":   fs.Unlink("a"),
+			"rename":   fs.Rename("a", "b"),
+			"chmod":    fs.Chmod("a", 0),
+			"touch":    fs.Utimens("a", 0, 0),
+		} {
+			if errno != sys.EROFS && !(name == "memory" && errno == sys.ENOENT) {
+				t.Errorf("%s: %s: %v", name, what, errno)
+			}
+		}
+	}
+	if got := read(t, directory(t, base, false), "a"); got != "text" {
+		t.Errorf("read %q", got)
+	}
+}
+
+func TestQuota(t *testing.T) {
+	each(t, func(t *testing.T, fs FS) {
+		f := open(t, fs, "a", sys.O_CREAT|sys.O_RDWR)
+		written := 0
+		for {
+			n, errno := f.Write(make([]byte, 1000))
+			written += n
+			if errno != 0 {
+				break
+			}
+			if written > 2*quota {
+				t.Fatal("no end of writing")
+			}
+		}
+		if written > quota || written < quota-2*entryCharge-1000 {
+			t.Errorf("wrote %d bytes of %d", written, quota)
+		}
+		for what, errno := range map[string]sys.Errno{
+			"far away":     second(f.Pwrite([]byte("x"), 1<<39)),
+			"beyond int64": second(f.Pwrite([]byte("x"), 1<<62)),
+			"longer":       f.Truncate(1 << 39),
+		} {
+			if errno == 0 {
+				t.Errorf("%s: written", what)
+			}
+		}
+		f.Close()
+	})
+	m := Memory(quota, true)
+	n := 0
+	for ; m.Mkdir(fmt.Sprint(n), 0) == 0; n++ {
+	}
+	if n != quota/entryCharge {
+		t.Errorf("made %d directories, want %d", n, quota/entryCharge)
+	}
+}
+
+// TestMemoryIsGivenBack fills and empties a directory in memory.
+func TestMemoryIsGivenBack(t *testing.T) {
+	fs := Memory(quota, true)
+	for range 5 {
+		f := open(t, fs, "a", sys.O_CREAT|sys.O_WRONLY)
+		if _, errno := f.Write(make([]byte, quota-entryCharge)); errno != 0 {
+			t.Fatal(errno)
+		}
+		fs.Unlink("a")
+		if g, errno := fs.OpenFile("b", sys.O_CREAT|sys.O_WRONLY, 0); errno == 0 {
+			if _, errno := g.Write(make([]byte, entryCharge)); errno == 0 {
+				t.Error("what is open still counts, even without a name")
+			}
+			g.Close()
+			fs.Unlink("b")
+		}
+		f.Close()
+		f.Close()
+	}
+	// What was cut off must not come back.
+	f := open(t, fs, "c", sys.O_CREAT|sys.O_RDWR)
+	f.Write([]byte("secret"))
+	f.Truncate(0)
+	f.Truncate(6)
+	if got := read(t, fs, "c"); got != strings.Repeat("\x00", 6) {
+		t.Errorf("after cutting and growing: %q", got)
+	}
+}
+
+func TestHandlesAreBounded(t *testing.T) {
+	each(t, func(t *testing.T, fs FS) {
+		write(t, fs, "a", "x")
+		var last sys.File
+		n := 0
+		for ; n < 2*maxOpen; n++ {
+			f, errno := fs.OpenFile("a", sys.O_RDONLY, 0)
+			if errno != 0 {
+				break
+			}
+			last = f
+		}
+		if n != maxOpen {
+			t.Errorf("%d files open at once, want %d", n, maxOpen)
+		}
+		last.Close()
+		if f, errno := fs.OpenFile("a", sys.O_RDONLY, 0); errno != 0 {
+			t.Errorf("after one was closed: %v", errno)
+		} else {
+			f.Close()
+		}
+	})
+}

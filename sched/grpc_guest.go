@@ -1,0 +1,230 @@
+package sched
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// guestAPI is the door for what handlers ask of the server. Each call is fenced:
+// see caller.
+type guestAPI struct {
+	apiv1.UnimplementedGuestServer
+	s *Server
+}
+
+// change runs f for the caller and answers once what it decided is durable.
+func (a *guestAPI) change(ctx context.Context, c *apiv1.Caller, f func(*loop, *job.Run) error) error {
+	_, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(struct{}, error)) {
+		r, err := l.caller(c)
+		if err == nil {
+			err = f(l, r)
+		}
+		if err != nil {
+			answer(struct{}{}, err)
+			return
+		}
+		l.onDurable(func(err error) { answer(struct{}{}, err) })
+	})
+	return err
+}
+
+func (a *guestAPI) GetCheckpoint(ctx context.Context, req *apiv1.GuestGetCheckpointRequest) (*apiv1.GuestGetCheckpointResponse, error) {
+	return ask(ctx, a.s.loop, func(l *loop) (*apiv1.GuestGetCheckpointResponse, error) {
+		r, err := l.caller(req.Caller)
+		if err != nil {
+			return nil, err
+		}
+		data, ok := l.slotOf(r).Checkpoint(r.ID)
+		if !ok {
+			return nil, status.Error(codes.NotFound, "no attempt of the run has left a checkpoint")
+		}
+		return &apiv1.GuestGetCheckpointResponse{Data: data}, nil
+	})
+}
+
+func (a *guestAPI) SetCheckpoint(ctx context.Context, req *apiv1.GuestSetCheckpointRequest) (*apiv1.GuestSetCheckpointResponse, error) {
+	err := a.change(ctx, req.Caller, func(l *loop, r *job.Run) error { return l.keepCheckpoint(r, req.Data) })
+	return &apiv1.GuestSetCheckpointResponse{}, err
+}
+
+// entry checks what names a value for a handler.
+func entry(l *loop, r *job.Run, bucket, key string, write bool) error {
+	if err := job.CheckKey(bucket, key); err != nil {
+		return invalid(err)
+	}
+	if !job.MayUse(l.grantsOfRun(r), bucket, write) {
+		what := "bucket " + bucket
+		if write {
+			what += " for writing"
+		}
+		return notGranted(r, what)
+	}
+	return nil
+}
+
+func (a *guestAPI) GetEntry(ctx context.Context, req *apiv1.GuestGetEntryRequest) (*apiv1.GuestGetEntryResponse, error) {
+	return ask(ctx, a.s.loop, func(l *loop) (*apiv1.GuestGetEntryResponse, error) {
+		r, err := l.caller(req.Caller)
+		if err == nil {
+			err = entry(l, r, req.Bucket, req.Key, false)
+		}
+		if err != nil {
+			return nil, err
+		}
+		row := l.value(r.App, req.Bucket, req.Key)
+		if row == nil {
+			return nil, noEntry(req.Bucket, req.Key)
+		}
+		return &apiv1.GuestGetEntryResponse{Value: row.Value, Version: row.Version}, nil
+	})
+}
+
+func (a *guestAPI) PutEntry(ctx context.Context, req *apiv1.GuestPutEntryRequest) (*apiv1.GuestPutEntryResponse, error) {
+	if err := job.CheckValue("value", len(req.Value)); err != nil {
+		return nil, status.Error(codes.OutOfRange, err.Error())
+	}
+	if len(req.Id) > 64 {
+		return nil, status.Error(codes.InvalidArgument, "the id of the call is longer than 64 bytes")
+	}
+	resp := &apiv1.GuestPutEntryResponse{}
+	err := a.change(ctx, req.Caller, func(l *loop, r *job.Run) error {
+		if err := entry(l, r, req.Bucket, req.Key, true); err != nil {
+			return err
+		}
+		if err := l.busy(); err != nil {
+			return err
+		}
+		row, err := l.putValue(&put{app: r.App, bucket: req.Bucket, key: req.Key, value: req.Value, expect: req.Expect, id: req.Id})
+		resp.Version = row.GetVersion()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+func (a *guestAPI) DeleteEntry(ctx context.Context, req *apiv1.GuestDeleteEntryRequest) (*apiv1.GuestDeleteEntryResponse, error) {
+	err := a.change(ctx, req.Caller, func(l *loop, r *job.Run) error {
+		if err := entry(l, r, req.Bucket, req.Key, true); err != nil {
+			return err
+		}
+		if err := l.refuseChange(); err != nil {
+			return status.Error(codes.Unavailable, status.Convert(err).Message())
+		}
+		return l.deleteValue(r.App, req.Bucket, req.Key, req.Expect)
+	})
+	return &apiv1.GuestDeleteEntryResponse{}, err
+}
+
+// maxDelay bounds how far ahead a handler may enqueue.
+const maxDelay = job.MaxInterval
+
+// Enqueue gives a run without a key the id that follows from the asking run and
+// the sequence. Whether such a run has been there before is known of live ones
+// and of those that have just ended; of older ones the history knows.
+func (a *guestAPI) Enqueue(ctx context.Context, req *apiv1.GuestEnqueueRequest) (*apiv1.GuestEnqueueResponse, error) {
+	if err := job.CheckInput(len(req.Input)); err != nil {
+		return nil, status.Error(codes.OutOfRange, err.Error())
+	}
+	e := &enqueued{
+		app: req.App, name: req.Job, key: req.Key, input: req.Input, hasInput: req.HasInput, delay: time.Duration(req.DelayMs) * time.Millisecond,
+	}
+	if e.app == "" {
+		e.app = req.GetCaller().GetApp()
+	}
+	switch {
+	case len(req.Key) > maxKeyBytes:
+		return nil, status.Errorf(codes.OutOfRange, "the idempotency key is %d bytes, the limit is %d", len(req.Key), maxKeyBytes)
+	case req.DelayMs < 0 || req.DelayMs > maxDelay.Milliseconds():
+		return nil, status.Errorf(codes.OutOfRange, "delay_ms is %d, it must be 0 to %d", req.DelayMs, maxDelay.Milliseconds())
+	case len(req.GetCaller().GetRun()) != len(job.RunID{}):
+		return nil, status.Error(codes.InvalidArgument, "the caller has no run")
+	}
+	if e.key == "" {
+		by := job.RunID(req.Caller.Run)
+		e.id = job.NewRunID(e.app, e.name, by.Planned(), fmt.Sprintf("enqueue/%d/%s/%s", req.Sequence, req.Caller.App, by))
+		ended, err := a.endedBefore(ctx, req.Caller, e)
+		if err != nil {
+			return nil, err
+		}
+		if ended {
+			return &apiv1.GuestEnqueueResponse{Run: e.id[:]}, nil
+		}
+	}
+	var id job.RunID
+	err := a.change(ctx, req.Caller, func(l *loop, r *job.Run) (err error) {
+		if err := l.mayEnqueue(r, e); err != nil {
+			return err
+		}
+		id, _, err = l.enqueueFor(r, e)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.GuestEnqueueResponse{Run: id[:]}, nil
+}
+
+// maxKeyBytes bounds an idempotency key.
+const maxKeyBytes = 256
+
+// endedBefore reports whether the run that a caller asks for is in the history,
+// if the caller may ask for it.
+func (a *guestAPI) endedBefore(ctx context.Context, c *apiv1.Caller, e *enqueued) (bool, error) {
+	_, err := ask(ctx, a.s.loop, func(l *loop) (struct{}, error) {
+		r, err := l.caller(c)
+		if err == nil {
+			err = l.mayEnqueue(r, e)
+		}
+		return struct{}{}, err
+	})
+	if err != nil {
+		return false, err
+	}
+	_, ended, err := a.s.cfg.Store.Run(e.app, e.id)
+	return ended, err
+}
+
+func (a *guestAPI) Map(ctx context.Context, req *apiv1.GuestMapRequest) (*apiv1.GuestMapResponse, error) {
+	size := 0
+	for _, input := range req.Inputs {
+		size += len(input)
+	}
+	if len(req.Inputs) > job.MaxMapBatch || size > job.MaxMapBytes {
+		return nil, status.Errorf(codes.OutOfRange, "%d inputs of %d bytes, the limit of one call is %d and %d", len(req.Inputs), size, job.MaxMapBatch, job.MaxMapBytes)
+	}
+	err := a.change(ctx, req.Caller, func(l *loop, r *job.Run) error { return l.mapParts(r, req.First, req.Inputs) })
+	return &apiv1.GuestMapResponse{}, err
+}
+
+func (a *guestAPI) GetSecret(ctx context.Context, req *apiv1.GuestGetSecretRequest) (*apiv1.GuestGetSecretResponse, error) {
+	row, err := ask(ctx, a.s.loop, func(l *loop) (*apiv1.SecretRow, error) {
+		r, err := l.caller(req.Caller)
+		if err != nil {
+			return nil, err
+		}
+		if !job.MayKnow(l.grantsOfRun(r), req.Name) {
+			return nil, notGranted(r, "secret "+req.Name)
+		}
+		if row := l.secret(r.App, req.Name); row != nil {
+			return row, nil
+		}
+		return nil, noSecret(r.App, req.Name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	value, err := a.s.openSecret(req.Caller.App, row)
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.GuestGetSecretResponse{Value: value}, nil
+}

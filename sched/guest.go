@@ -1,0 +1,290 @@
+package sched
+
+import (
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+// This file is what the loop decides for handlers, and the rows of what they
+// keep. Every function runs on the loop.
+
+// row marks a small row for the next capture.
+func (c *checkpoints) row(r *job.Row) {
+	if c.rows == nil {
+		c.rows = map[string]*job.Row{}
+	}
+	c.rows[r.Key] = r
+}
+
+// guestRows are the rows of what handlers keep that have changed. Those that a
+// run needs to be loaded go one capture after the run: a crash within the
+// commit of a large capture then leaves rows without a run, which the next start
+// deletes, and never a run without its rows.
+func (c *checkpoints) guestRows(marshal func(proto.Message) []byte) []store.Row {
+	rows := make([]store.Row, 0, len(c.rows)+len(c.dropped))
+	for _, r := range c.dropped {
+		rows = append(rows, store.Row{Key: r.Key})
+	}
+	c.dropped = nil
+	for key, r := range c.rows {
+		switch {
+		case r.Value != nil:
+			value := marshal(r.Value)
+			if value == nil {
+				value = []byte{} // nil deletes
+			}
+			rows = append(rows, store.Row{Key: key, Value: value})
+		case r.Lasting():
+			c.dropped = append(c.dropped, r)
+		default:
+			rows = append(rows, store.Row{Key: key})
+		}
+	}
+	return rows
+}
+
+// loadGuestRow puts a row of what handlers keep back.
+func (l *loop) loadGuestRow(a *app, kind, rest, key string, value []byte) error {
+	slot, ours, err := job.SlotOfRow(kind, rest)
+	if err != nil {
+		return fmt.Errorf("row %q: %w", key, err)
+	}
+	if !ours {
+		return fmt.Errorf("the store has a row %q that is none of ours", key)
+	}
+	orphan, err := a.slots[slot].LoadRow(kind, rest, value)
+	if err != nil {
+		return fmt.Errorf("row %q: %w", key, err)
+	}
+	if orphan {
+		l.view.row(&job.Row{Key: key})
+	}
+	return nil
+}
+
+var errStale = status.Error(codes.FailedPrecondition, "it is not the current attempt of its run on this host any more")
+
+// caller returns the run on whose behalf a host asks, if it may.
+func (l *loop) caller(c *apiv1.Caller) (*job.Run, error) {
+	if len(c.GetRun()) != len(job.RunID{}) {
+		return nil, status.Error(codes.InvalidArgument, "the caller has no run")
+	}
+	r := l.liveRun(c.App, job.RunID(c.Run))
+	switch {
+	case r == nil || c.Epoch != l.cfg.Epoch:
+		return nil, errStale
+	case r.State != job.Running && c.Attempt == r.Attempt+1:
+		// A crash lost the record of its start: the host will report it.
+		return nil, status.Error(codes.Unavailable, "the server has been restarted and does not know of the attempt yet: try again in a moment")
+	case !r.Current(c.Attempt, c.Host) || subtle.ConstantTimeCompare([]byte(r.Session), []byte(c.Session)) != 1:
+		return nil, errStale
+	}
+	return r, nil
+}
+
+// grants are what a module may use, and the same as a task carries it.
+type grants struct {
+	*apiv1.Grants
+	encoded []byte
+}
+
+// maxGranted bounds the shapes of definitions whose grants are kept at hand.
+const maxGranted = 10_000
+
+// grantsOf returns what the module of a definition may use: what was both asked
+// for and granted. Tasks of the same module share it.
+func (l *loop) grantsOf(app string, sh *job.Shape) grants {
+	g, ok := l.granted[sh] // a shape is of one app
+	if ok {
+		return g
+	}
+	s := l.apps[app].slots[job.ModuleSlot]
+	name, _, _ := strings.Cut(sh.Handler.GetModule(), "@")
+	if given := s.Grants(name).GetGrants(); given != nil {
+		g.Grants = job.Effective(moduleOf(s, name, sh).GetRequests(), given)
+		g.encoded = job.EncodeGrants(g.Grants)
+	}
+	if len(l.granted) >= maxGranted {
+		clear(l.granted)
+	}
+	l.granted[sh] = g
+	return g
+}
+
+// moduleOf returns the version of a module that a run has pinned, or nil.
+func moduleOf(s *job.Slot, name string, sh *job.Shape) *apiv1.Module {
+	if m := s.Modules[sh.Handler.GetModule()]; m != nil && m.Digest == sh.Digest {
+		return m
+	}
+	for _, m := range s.Modules {
+		if m.Name == name && m.Digest == sh.Digest {
+			return m
+		}
+	}
+	return nil
+}
+
+// grantsOfRun is grantsOf for a run.
+func (l *loop) grantsOfRun(r *job.Run) *apiv1.Grants { return l.grantsOf(r.App, r.Shape()).Grants }
+
+func notGranted(r *job.Run, what string) error {
+	name, _, _ := strings.Cut(r.Shape().Handler.GetModule(), "@")
+	return status.Errorf(codes.PermissionDenied, "module %s may not use %s: its manifest has to ask for it, and `wheelwork module grant %s` allows it", name, what, name)
+}
+
+// busy is refuse for handlers: what they ask for may be asked again.
+func (l *loop) busy() error {
+	if err := l.refuse(); err != nil {
+		return status.Error(codes.Unavailable, status.Convert(err).Message())
+	}
+	return nil
+}
+
+// keepCheckpoint keeps what an attempt leaves for the next one.
+func (l *loop) keepCheckpoint(r *job.Run, data []byte) error {
+	if err := job.CheckValue("checkpoint", len(data)); err != nil {
+		return status.Error(codes.OutOfRange, err.Error())
+	}
+	if err := l.busy(); err != nil {
+		return err
+	}
+	l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Checkpointed{Checkpointed: &apiv1.Checkpointed{Run: r.ID[:], Attempt: r.Attempt, Data: data}}})
+	return nil
+}
+
+// mapParts adds parts to the run of which r is a part.
+func (l *loop) mapParts(r *job.Run, first int64, inputs [][]byte) error {
+	s := l.slotOf(r)
+	parent := s.MapParent(r)
+	switch {
+	case parent == nil:
+		return status.Errorf(codes.Unimplemented, "job %s does not map: its fanout.mode is neither map nor map_reduce, or this is the part that reduces", r.Job)
+	case parent.CancelRequested:
+		return status.Errorf(codes.FailedPrecondition, "run %s is being cancelled", parent.ID)
+	case first < 0 || first > int64(r.Fan.Mapped):
+		return status.Errorf(codes.InvalidArgument, "input %d comes after input %d: those between them are missing", first, r.Fan.Mapped)
+	}
+	known := int64(r.Fan.Mapped) - first
+	if known >= int64(len(inputs)) {
+		return nil // an earlier attempt mapped them
+	}
+	inputs = inputs[known:]
+	in := &apiv1.MapChunk{First: parent.Fan.Made, Depth: r.Fan.Depth + 1, Sizes: make([]uint32, len(inputs))}
+	size := 0
+	for i, input := range inputs {
+		if err := job.CheckInput(len(input)); err != nil {
+			return status.Errorf(codes.OutOfRange, "input %d: %v", first+known+int64(i), err)
+		}
+		in.Sizes[i] = uint32(len(input))
+		size += len(input)
+	}
+	parts, depth := r.MapLimits()
+	_, waiting := parent.Waiting()
+	switch {
+	case in.Depth > depth:
+		return status.Errorf(codes.OutOfRange, "job %s may map %d deep (fanout.max_depth), and this part is that deep already", r.Job, depth)
+	case int64(parent.Fan.Made)+int64(len(inputs)) > int64(parts):
+		return status.Errorf(codes.OutOfRange, "run %s would have more than %d parts (fanout.max_parts)", parent.ID, parts)
+	case waiting+int64(size) > job.MaxMapWaiting:
+		return status.Errorf(codes.Unavailable, "the parts of run %s that wait have %d MiB of inputs, which is the limit: it goes on when some have run", parent.ID, waiting>>20)
+	}
+	if err := l.busy(); err != nil {
+		return err
+	}
+	in.Data = make([]byte, 0, size)
+	for _, input := range inputs {
+		in.Data = append(in.Data, input...)
+	}
+	l.record(s, &apiv1.Record{Kind: &apiv1.Record_Mapped{Mapped: &apiv1.Mapped{
+		Part: r.ID[:], First: r.Fan.Mapped, Chunk: parent.Fan.Map.NextChunk(), Inputs: in,
+	}}})
+	return nil
+}
+
+// enqueued is a run that a handler asks for.
+type enqueued struct {
+	app, name string
+	id        job.RunID // of one without a key: the same for the same sequence in any attempt
+	key       string
+	input     []byte
+	hasInput  bool
+	delay     time.Duration
+}
+
+// mayEnqueue says why the handler of r may not enqueue a job; nil: it may.
+func (l *loop) mayEnqueue(r *job.Run, e *enqueued) error {
+	if !job.MayEnqueue(l.grantsOfRun(r), r.App, e.app, e.name) {
+		return notGranted(r, "job "+e.app+"/"+e.name)
+	}
+	if e.app == r.App {
+		return nil
+	}
+	if to := l.apps[e.app]; to != nil {
+		for _, from := range to.slots[job.ModuleSlot].Settings.GetEnqueueFrom() {
+			if from == r.App {
+				return nil
+			}
+		}
+	}
+	return status.Errorf(codes.PermissionDenied, "app %s does not take jobs from app %s: its owner allows it with `wheelwork app set %s --enqueue-from %s`", e.app, r.App, e.app, r.App)
+}
+
+// enqueueFor accepts the run. known says that it is there already.
+func (l *loop) enqueueFor(r *job.Run, e *enqueued) (id job.RunID, known bool, err error) {
+	j := l.job(e.app, e.name)
+	if j == nil {
+		return id, false, noJob(e.app, e.name)
+	}
+	acc := &apiv1.Accepted{
+		Job: e.name, HasInput: e.hasInput, Input: e.input, TraceParent: r.TraceParent, Trigger: string(job.ByHandler), Cause: r.ID[:],
+		PlannedMs: l.nowMs + e.delay.Milliseconds(),
+	}
+	id = e.id
+	if e.key != "" {
+		hash := keyHash(e.name, e.key)
+		if id, ok := j.Slot().RunOfKey(hash); ok {
+			return id, true, nil
+		}
+		acc.KeyHash = hash[:]
+		id = job.NewRunID(e.app, e.name, l.now, e.key)
+	}
+	if l.liveRun(e.app, id) != nil || l.view.recent(e.app, id) != nil {
+		return id, true, nil
+	}
+	if err := l.busy(); err != nil {
+		return id, false, err
+	}
+	if l.live >= l.cfg.MaxLive {
+		return id, false, status.Errorf(codes.Unavailable, "%d runs have not ended, which is the limit: try again when some have", l.live)
+	}
+	acc.Run = id[:]
+	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: acc}})
+	return id, false, nil
+}
+
+// checkAppLimits says what is wrong with what an app allows handlers.
+func checkAppLimits(m *apiv1.App) error {
+	if m.KvBytes < 0 || m.KvBytes > 16<<30 {
+		return errors.New("kv_bytes must be 0 to 16 GiB")
+	}
+	if len(m.EnqueueFrom) > 100 {
+		return errors.New("enqueue_from has more than 100 apps")
+	}
+	for _, app := range m.EnqueueFrom {
+		if err := job.CheckName("enqueue_from: app", app); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package sdk
+
+import (
+	"context"
+	"iter"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// AnyVersion as an expected version means that any will do, and none too.
+const AnyVersion = ^uint64(0)
+
+// expected is how a request says which version it replaces.
+func expected(version uint64) *uint64 {
+	if version == AnyVersion {
+		return nil
+	}
+	return &version
+}
+
+// Value returns an entry of a bucket. It fails with [ErrNotFound] when there is none.
+func (c *Client) Value(ctx context.Context, app, bucket, key string) (*Value, error) {
+	v, err := c.values.GetValue(forApp(ctx, app), &apiv1.GetValueRequest{App: appOf(app), Bucket: bucket, Key: key})
+	return v, c.callError(ctx, "get value "+bucket+"/"+key, err)
+}
+
+// PutValue sets an entry of a bucket. expect is the version that it replaces, 0
+// for none at all, or [AnyVersion]; otherwise it fails with [ErrChanged]. An
+// answer that was lost on the way may come to that, too.
+func (c *Client) PutValue(ctx context.Context, app, bucket, key string, value []byte, expect uint64) (*Value, error) {
+	v, err := c.values.PutValue(forApp(ctx, app), &apiv1.PutValueRequest{App: appOf(app), Bucket: bucket, Key: key, ValueBytes: value, ExpectVersion: expected(expect)})
+	return v, c.callError(ctx, "put value "+bucket+"/"+key, err)
+}
+
+// DeleteValue removes an entry of a bucket under the same terms.
+func (c *Client) DeleteValue(ctx context.Context, app, bucket, key string, expect uint64) error {
+	_, err := c.values.DeleteValue(forApp(ctx, app), &apiv1.DeleteValueRequest{App: appOf(app), Bucket: bucket, Key: key, ExpectVersion: expected(expect)})
+	return c.callError(ctx, "delete value "+bucket+"/"+key, err)
+}
+
+// Values walks over the entries of a bucket whose key begins with prefix, by
+// key, without their values.
+func (c *Client) Values(ctx context.Context, app, bucket, prefix string) iter.Seq2[*Value, error] {
+	return func(yield func(*Value, error) bool) {
+		req := &apiv1.ListValuesRequest{App: appOf(app), Bucket: bucket, Prefix: prefix, PageSize: 1000}
+		for {
+			page, err := c.values.ListValues(forApp(ctx, app), req)
+			if err != nil {
+				yield(nil, c.callError(ctx, "list values of "+bucket, err))
+				return
+			}
+			for _, v := range page.GetValues() {
+				if !yield(v, nil) {
+					return
+				}
+			}
+			if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+				return
+			}
+		}
+	}
+}
+
+// Buckets returns the buckets of an app, and what they take of its quota.
+func (c *Client) Buckets(ctx context.Context, app string) (*Buckets, error) {
+	r, err := c.values.ListBuckets(forApp(ctx, app), &apiv1.ListBucketsRequest{App: appOf(app)})
+	return r, c.callError(ctx, "list buckets", err)
+}
+
+// SetSecret creates or replaces a secret. There is no way to read it back.
+func (c *Client) SetSecret(ctx context.Context, app, name string, value []byte) (*Secret, error) {
+	s, err := c.secrets.SetSecret(forApp(ctx, app), &apiv1.SetSecretRequest{App: appOf(app), Name: name, ValueBytes: value})
+	return s, c.callError(ctx, "set secret "+name, err)
+}
+
+// Secrets returns the names, versions and times of an app's secrets.
+func (c *Client) Secrets(ctx context.Context, app string) ([]*Secret, error) {
+	r, err := c.secrets.ListSecrets(forApp(ctx, app), &apiv1.ListSecretsRequest{App: appOf(app)})
+	return r.GetSecrets(), c.callError(ctx, "list secrets", err)
+}
+
+// DeleteSecret removes a secret.
+func (c *Client) DeleteSecret(ctx context.Context, app, name string) error {
+	_, err := c.secrets.DeleteSecret(forApp(ctx, app), &apiv1.DeleteSecretRequest{App: appOf(app), Name: name})
+	return c.callError(ctx, "delete secret "+name, err)
+}
+
+// PutGrants replaces what a module is granted; empty grants take all back. A
+// version gets what its manifest asks for as well.
+func (c *Client) PutGrants(ctx context.Context, g *ModuleGrants) (*ModuleGrants, error) {
+	kept, err := c.access.PutGrants(forApp(ctx, g.GetApp()), &apiv1.PutGrantsRequest{Grants: g})
+	return kept, c.callError(ctx, "grant to module "+g.GetModule(), err)
+}
+
+// Grants returns what a module is granted, and what each of its versions asks for and gets.
+func (c *Client) Grants(ctx context.Context, app, module string) (*ModuleGrants, error) {
+	g, err := c.access.GetGrants(forApp(ctx, app), &apiv1.GetGrantsRequest{App: appOf(app), Module: module})
+	return g, c.callError(ctx, "get grants of module "+module, err)
+}
+
+// AllGrants returns the modules that were granted something or ask for something.
+func (c *Client) AllGrants(ctx context.Context, app string) ([]*ModuleGrants, error) {
+	r, err := c.access.ListGrants(forApp(ctx, app), &apiv1.ListGrantsRequest{App: appOf(app)})
+	return r.GetGrants(), c.callError(ctx, "list grants", err)
+}
