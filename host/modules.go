@@ -12,6 +12,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
 // This file brings modules to the host: the cache of their bytes, the check of
@@ -175,6 +176,22 @@ func (h *Host) fetchAndLoad(ctx context.Context, digest string) error {
 		if err := h.keep(digest, code); err != nil {
 			h.cfg.Logger.Warn("a module could not be kept", "digest", digest, "error", err)
 		}
+	}
+	err = h.cfg.Engine.Load(ctx, digest, code)
+	var needs *runtime.NeedsError
+	if !errors.As(err, &needs) || needs.Digest == digest {
+		return err
+	}
+	// A script: its interpreter is a module like any other, which needs none. Its
+	// digest is in the script, so who signed that has signed this as well.
+	err = h.fetch.do(ctx, needs.Digest, func(ctx context.Context) error {
+		if h.cfg.Engine.Loaded(needs.Digest) {
+			return nil
+		}
+		return h.fetchAndLoad(ctx, needs.Digest)
+	})
+	if err != nil {
+		return fmt.Errorf("its interpreter: %w", err)
 	}
 	return h.cfg.Engine.Load(ctx, digest, code)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -76,6 +77,7 @@ type gateAnswer struct {
 	Manifest string         `json:"manifest,omitempty"` // that is put into the code; "": it has one, or needs none
 	Digest   string         `json:"digest,omitempty"`   // of the code with it
 	Requests runtime.Grants `json:"requests"`
+	Needs    string         `json:"needs,omitempty"` // of a script: the digest of its interpreter
 }
 
 // maxAnswer bounds what is read of a child: it runs on what a stranger sent.
@@ -107,7 +109,7 @@ func (g *gateway) inspect(ctx context.Context, code []byte, manifest string) (sc
 	if modules.Digest(code) != a.Digest {
 		return sched.ModuleInfo{}, gateFailed("the upload gate looked at other bytes than those that came")
 	}
-	return sched.ModuleInfo{Code: code, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Requests: requested(a.Requests)}, nil
+	return sched.ModuleInfo{Code: code, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Requests: requested(a.Requests), Needs: a.Needs}, nil
 }
 
 // ask has a child look at an upload.
@@ -280,8 +282,13 @@ func examine(ctx context.Context, code []byte, manifest string, compile bool) ga
 	if err != nil {
 		return gateAnswer{Refused: err.Error()}
 	}
+	interpreter := ""
+	if s, err := script.Unpack(code); err == nil {
+		interpreter = s.Interpreter
+	}
 	return gateAnswer{
-		Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports,
+		Needs: interpreter,
+		Kind:  string(info.Kind), Handlers: info.Handlers, Imports: info.Imports,
 		Manifest: text, Digest: info.Digest, Requests: info.Manifest.Capabilities,
 	}
 }
@@ -293,5 +300,10 @@ func compiles(ctx context.Context, digest string, code []byte) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, engine.Close(ctx)) }()
-	return engine.Load(ctx, digest, code)
+	err = engine.Load(ctx, digest, code)
+	var needs *runtime.NeedsError
+	if errors.As(err, &needs) { // a script: its interpreter was compiled when that was pushed
+		return nil
+	}
+	return err
 }

@@ -59,6 +59,8 @@ func appsOf(m any) []string {
 		return []string{r.GetJob().GetApp()}
 	case *apiv1.PutCalendarRequest:
 		return []string{r.GetCalendar().GetApp()}
+	case *apiv1.PutGrantsRequest:
+		return []string{r.GetGrants().GetApp()}
 	case *apiv1.PushModuleRequest:
 		if h := r.GetHead(); h != nil { // what follows belongs to it
 			return []string{h.GetApp()}

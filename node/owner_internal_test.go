@@ -37,7 +37,8 @@ func TestEveryRequestNamesItsApp(t *testing.T) {
 	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {
 		for i := range f.Services().Len() {
 			s := f.Services().Get(i)
-			if s.Name() == "Queues" { // the files of one server
+			switch s.Name() {
+			case "Queues", "Guest": // the files of one server; what a host asks for a run that its server gave it
 				continue
 			}
 			for k := range s.Methods().Len() {

@@ -27,6 +27,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq/queue"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
 	"github.com/wheelworkhq/wheelwork/store"
@@ -180,7 +181,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 		},
 		Meter: tel.meter,
 	})
-	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), Slots: cfg.Slots, Services: guests})
+	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), Slots: cfg.Slots, Services: guests, Dirs: cfg.Dirs})
 	if err != nil {
 		return nil, fmt.Errorf("start the Wasm engine: %w", err)
 	}
@@ -201,7 +202,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	p.add(&open)
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
-		ABI: abi.Served(), Slots: cfg.Slots,
+		ABI: append(abi.Served(), script.Served()...), Slots: cfg.Slots,
 		Connect: c, Engine: engine, Others: others, Guests: guests, Modules: mods, TrustedKeys: cfg.TrustedKeys, ModuleBytes: cfg.ModuleBytes, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {

@@ -4,11 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 
 	"google.golang.org/grpc"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 )
 
 // HostConfig is for a process that is a host.
@@ -26,10 +30,30 @@ type HostConfig struct {
 	// TrustedKeys are the operator's: the host runs only what one of them has signed. Default: what apps ask for.
 	TrustedKeys []string
 	ModuleBytes int64 // of the cache of modules; default 1 GiB
-	Executors   Executors
-	ReadyFile   string
-	Logger      *slog.Logger
-	Ready       func(Ready)
+	// Dirs are directories by the names under which grants speak of them. Every app
+	// that the host serves can be granted them.
+	Dirs      map[string]string
+	Executors Executors
+	ReadyFile string
+	Logger    *slog.Logger
+	Ready     func(Ready)
+}
+
+// checkDirs finds a mistake before a task does.
+func checkDirs(dirs map[string]string) error {
+	for name, path := range dirs {
+		info, err := os.Stat(path)
+		if err == nil && !info.IsDir() {
+			err = errors.New("it is not a directory")
+		}
+		if err != nil {
+			return fmt.Errorf("--dir %s: %w", name, err)
+		}
+		if err := manifest.Check(runtime.Grants{Files: []runtime.FileGrant{{Mount: "/any", Dir: name}}}); err != nil || name == "" {
+			return fmt.Errorf("--dir %s: want a plain name, by which grants can speak of %s", name, path)
+		}
+	}
+	return nil
 }
 
 // Host runs a host until ctx ends.
@@ -43,6 +67,9 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 		if token, err = requireToken(cfg.TokenFile); err != nil {
 			return err
 		}
+	}
+	if err := checkDirs(cfg.Dirs); err != nil {
+		return err
 	}
 	if cfg.Server != "" { // a mistake in it would otherwise be tried for ever
 		if err := checkPeer(cfg.Server, cfg.CACert); err != nil {

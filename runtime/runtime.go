@@ -54,6 +54,7 @@ type StatusRange struct{ First, Last int }
 type Limits struct {
 	MemoryBytes int64 // linear memory, default 256 MiB
 	OutputBytes int64 // default 1 MiB
+	Fuel        int64 // units of work, each about an instruction, after which the handler is ended; default unlimited
 	LogBytes    int64 // log of one attempt, default 1 MiB; what exceeds it is dropped and said so in one line
 	LogLines    int64 // lines of that log, default 20 000; the same
 	LogRate     int64 // lines a second over a burst of as many, default 2000; a handler that is faster has to wait
@@ -105,6 +106,14 @@ type Result struct {
 	RetryAfter time.Duration // the handler's wish; zero: the policy decides
 	Duration   time.Duration // from the first to the last instruction of the handler
 }
+
+// A NeedsError says that a module can be made ready only after another one: a
+// script after its interpreter.
+type NeedsError struct {
+	Digest string // of the other one
+}
+
+func (e *NeedsError) Error() string { return "it needs the module " + e.Digest + " to be loaded first" }
 
 // Executor runs tasks. Implementations are safe for concurrent use.
 type Executor interface {

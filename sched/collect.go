@@ -107,6 +107,16 @@ func (l *loop) collect(app string, age time.Duration, dryRun bool) (*apiv1.Colle
 	for ref, m := range a.slots[job.ModuleSlot].Modules {
 		goes[m] = m.CollectedAt == nil && !refs[ref] && l.now.Sub(m.CreatedAt.AsTime()) >= age
 	}
+	// What a script that stays is run by stays with it.
+	needed := map[string]bool{}
+	for m, leaves := range goes {
+		if !leaves && m.CollectedAt == nil {
+			needed[m.Needs] = true
+		}
+	}
+	for m := range goes {
+		goes[m] = goes[m] && !needed[m.Digest]
+	}
 	// Two versions may have the same bytes, also in two apps: they stay for both.
 	stays := map[string]bool{}
 	for _, other := range l.apps {

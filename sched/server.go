@@ -66,6 +66,7 @@ type ModuleInfo struct {
 	Handlers []string
 	Imports  []string
 	Requests *apiv1.Grants // what its manifest asks for; nil: nothing
+	Needs    string        // of a script: the digest of its interpreter
 }
 
 func (c *Config) defaults() error {

@@ -19,7 +19,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/internal/interpreter"
 	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/runtime/script"
 )
 
 // TestDev drives the program against `wheelwork dev` in a process of its own,
@@ -29,6 +31,10 @@ func TestDev(t *testing.T) {
 	ready := startDev(t, dir)
 	if fromFile := readReady(t, filepath.Join(dir, "ready")); fromFile != ready {
 		t.Errorf("the ready file says %+v, standard output %+v", fromFile, ready)
+	}
+	interpreters, err := interpreter.Dir()
+	if err != nil {
+		t.Fatal(err)
 	}
 	totals, shard := buildWASI(t, "../../examples/totals"), buildWASI(t, "testdata/shard")
 	words := buildWASI(t, "../../examples/words", "-buildmode=c-shared", "-ldflags=-s -w")
@@ -44,6 +50,7 @@ func TestDev(t *testing.T) {
 			e.Setenv("TOTALS", totals)
 			e.Setenv("SHARD", shard)
 			e.Setenv("WORDS", words)
+			e.Setenv(interpreter.DirVariable, interpreters)
 			return errors.Join(
 				os.WriteFile(filepath.Join(e.WorkDir, "greet.wasm"), greet.Module, 0o600),
 				os.WriteFile(filepath.Join(e.WorkDir, "hollow.wasm"), []byte("\x00asm\x01\x00\x00\x00"), 0o600),
@@ -53,8 +60,22 @@ func TestDev(t *testing.T) {
 				os.WriteFile(filepath.Join(e.WorkDir, "docs.yaml"), examplesOf(t, "../../docs/jobs.md"), 0o600),
 			)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"logs": followLog, "field": readField, "await": awaitRuns, "wrong": wrongUsage},
+		Condition: func(name string) (bool, error) { return haveInterpreter(interpreters, name) },
+		Cmds:      map[string]func(*testscript.TestScript, bool, []string){"logs": followLog, "field": readField, "await": awaitRuns, "wrong": wrongUsage},
 	})
+}
+
+// haveInterpreter answers the conditions of scripts that name a language.
+func haveInterpreter(dir, language string) (bool, error) {
+	known, ok := script.ByLanguage(language)
+	if !ok {
+		return false, fmt.Errorf("there is no condition %q", language)
+	}
+	_, err := interpreter.Load(dir, known)
+	if err != nil && os.Getenv("WHEELWORK_REQUIRE") == "all" {
+		return false, err
+	}
+	return err == nil, nil
 }
 
 // followLog is the script command "logs FILE": it follows the log of the run

@@ -40,6 +40,11 @@ func TestFake(t *testing.T) {
 			e.Setenv("WHEELWORK_URL", "http://"+l.Addr().String())
 			e.Setenv("WHEELWORK_TOKEN", "secret")
 			e.Setenv("TZ", "UTC")
+			services, err := filepath.Abs("testdata/services/services.wasm")
+			if err != nil {
+				return err
+			}
+			e.Setenv("SERVICES", services)
 			const wasm = "\x00asm\x01\x00\x00\x00" // scripts cannot hold it
 			return errors.Join(
 				os.WriteFile(filepath.Join(e.WorkDir, "empty.wasm"), []byte(wasm), 0o600),

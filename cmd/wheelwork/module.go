@@ -15,7 +15,8 @@ import (
 func (c *cli) moduleCommand() *cobra.Command {
 	return group("module", "Upload WebAssembly modules, move them between versions, or run them here",
 		c.modulePush(), c.modulePull(), c.moduleList(), c.moduleInspect(), c.moduleDiff(),
-		c.moduleAlias(), c.moduleRollout(), c.moduleCollect(), c.moduleKeygen(), c.moduleSign(), c.moduleRun(), c.moduleGrant(), c.moduleGrants())
+		c.moduleAlias(), c.moduleRollout(), c.moduleCollect(), c.moduleKeygen(), c.moduleSign(), c.moduleRun(),
+		c.moduleNew(), c.moduleBuild(), c.moduleTest(), c.moduleFetchInterpreter(), c.moduleGrant(), c.moduleGrants())
 }
 
 func (c *cli) modulePush() *cobra.Command {
@@ -57,6 +58,9 @@ those of the server's version then.`,
 			return c.pushToOCI(cmd, oci, upload)
 		}
 		return c.wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+			if err := c.pushInterpreter(ctx, client, upload); err != nil {
+				return err
+			}
 			return c.upload(ctx, client, upload)
 		})(cmd, args)
 	}
@@ -82,8 +86,8 @@ func (c *cli) readUpload(cmd *cobra.Command, ref, file, manifest string) (sdk.Up
 		return sdk.Upload{}, usage(cmd, "%s", err)
 	}
 	upload := sdk.Upload{App: c.app, Name: name, Version: version}
-	if upload.Code, err = os.ReadFile(file); err != nil {
-		return sdk.Upload{}, fmt.Errorf("read the module: %w", err)
+	if upload.Code, err = readModule(file); err != nil {
+		return sdk.Upload{}, err
 	}
 	upload.Manifest, err = readManifest(manifest)
 	return upload, err

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
@@ -19,15 +19,23 @@ func (c *cli) moduleRun() *cobra.Command {
 	var handler, input string
 	var args, env []string
 	var memory int64
+	var services localServices
 	cmd := &cobra.Command{
 		Use:   "run FILE.wasm",
 		Short: "Run a handler here, without a server",
 		Long: `Run a handler here as a host would, without a server. The output goes to
 standard output, the log to standard error; the exit code is 1 unless the
-handler succeeded.`,
-		Example: `  wheelwork module run totals.wasm --input @orders.csv --timeout 10s`,
-		Args:    arguments("FILE.wasm"),
+handler succeeded.
+
+Services such as keys and values are served from memory and nothing is granted
+unless --grant says so. What the handler did to them is told at the end.
+Requests over HTTP that are granted really are sent.`,
+		Example: `  wheelwork module run totals.wasm --input @orders.csv --timeout 10s
+  wheelwork module run rates.wasm --input EUR --grant asked --kv rates/EUR=1.1 --secret RATES_KEY=k
+  wheelwork module run rates.wasm --grant '{"kv":["rates"]}'`,
+		Args: arguments("FILE.wasm"),
 	}
+	services.flags(cmd)
 	cmd.Flags().StringVar(&handler, "handler", "main", "the entry of the module")
 	cmd.Flags().StringVar(&input, "input", "", "input: a text, @FILE, or @- for standard input")
 	cmd.Flags().StringArrayVar(&args, "arg", nil, "argument of a WASI command; may be repeated")
@@ -49,15 +57,19 @@ handler succeeded.`,
 		if task.Input, err = c.readInput(input); err != nil {
 			return err
 		}
-		code, err := os.ReadFile(positional[0])
-		if err != nil {
-			return fmt.Errorf("read the module: %w", err)
-		}
-		result, err := c.runLocally(cmd.Context(), code, task)
+		code, err := readModule(positional[0])
 		if err != nil {
 			return err
 		}
-		return c.printResult(task.Module, result)
+		if err := services.fill(cmd, c); err != nil {
+			return err
+		}
+		defer services.close()
+		result, err := c.runLocally(cmd.Context(), code, task, &services)
+		if err != nil {
+			return err
+		}
+		return c.printResult(task.Module, result, services.effects(task))
 	}
 	return cmd
 }
@@ -76,17 +88,29 @@ func readEnv(cmd *cobra.Command, pairs []string) (map[string]string, error) {
 
 // runLocally runs one task on an engine of its own. The timeout counts from the
 // moment the module is compiled, as it does on a host.
-func (c *cli) runLocally(ctx context.Context, code []byte, task runtime.Task) (runtime.Result, error) {
+func (c *cli) runLocally(ctx context.Context, code []byte, task runtime.Task, services *localServices) (runtime.Result, error) {
+	code, err := wasm.Pack(ctx, code, "")
+	if err != nil {
+		return runtime.Result{}, err
+	}
 	info, err := wasm.Inspect(code)
 	if err != nil {
 		return runtime.Result{}, err
 	}
-	engine, err := wasm.New(ctx, wasm.Config{MaxMemoryBytes: max(task.Limits.MemoryBytes, 1<<30)})
+	if task.Grants, err = services.grants(info.Manifest.Capabilities); err != nil {
+		return runtime.Result{}, err
+	}
+	if task.Grants == nil && string(manifest.Encode(info.Manifest.Capabilities)) != "{}" {
+		c.note("the module asks for more than it was granted: --grant asked grants it all")
+	}
+	engine, err := wasm.New(ctx, wasm.Config{
+		MaxMemoryBytes: max(task.Limits.MemoryBytes, 1<<30), Services: &services.Services, Dirs: services.dirs,
+	})
 	if err != nil {
 		return runtime.Result{}, err
 	}
 	defer engine.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the process ends with it
-	if err := engine.Load(ctx, info.Digest, code); err != nil {
+	if err := loadModule(ctx, engine, info.Digest, code); err != nil {
 		return runtime.Result{}, err
 	}
 	task.Digest = info.Digest
@@ -105,9 +129,10 @@ type localResult struct {
 	Trace    string  `json:"trace"`
 	ExitCode int     `json:"exit_code"`
 	Seconds  float64 `json:"seconds"`
+	Effects  effects `json:"effects"`
 }
 
-func (c *cli) printResult(module string, r runtime.Result) error {
+func (c *cli) printResult(module string, r runtime.Result, did effects) error {
 	c.followed()
 	outcome := outcomeText(r.Outcome)
 	if c.format == formatTable {
@@ -118,10 +143,13 @@ func (c *cli) printResult(module string, r runtime.Result) error {
 		if terminal(c.out) && len(r.Output) > 0 && !bytes.HasSuffix(r.Output, []byte("\n")) {
 			fmt.Fprintln(c.out)
 		}
+		for _, line := range did.lines() {
+			c.note("%s", line)
+		}
 	} else {
 		err := c.printOne(nil, object(localResult{
 			Outcome: outcome, Output: string(r.Output), Error: r.Error, Code: r.Code, Trace: r.Trace,
-			ExitCode: r.ExitCode, Seconds: r.Duration.Seconds(),
+			ExitCode: r.ExitCode, Seconds: r.Duration.Seconds(), Effects: did,
 		}, nil))
 		if err != nil {
 			return err

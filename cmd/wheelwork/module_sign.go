@@ -36,7 +36,7 @@ apps and hosts trust. A file that is there is not replaced.`,
 			if err != nil {
 				return err
 			}
-			if err := writeNew(args[0], text); err != nil {
+			if err := writeKey(args[0], text); err != nil {
 				return err
 			}
 			made := struct {
@@ -48,8 +48,8 @@ apps and hosts trust. A file that is there is not replaced.`,
 	}
 }
 
-// writeNew writes a file that is not there yet, for its owner's eyes alone.
-func writeNew(file string, text []byte) error {
+// writeKey writes a file that is not there yet, for its owner's eyes alone.
+func writeKey(file string, text []byte) error {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s is there already: choose another name, a key that is in use must not be lost", file)

@@ -157,6 +157,7 @@ func (c *cli) hostCommand() *cobra.Command {
 	flags.StringToStringVar(&conf.Labels, "label", nil, "`NAME=VALUE` that jobs can select hosts by; may be repeated")
 	flags.StringSliceVar(&conf.Apps, "apps", nil, "apps to serve (default all)")
 	flags.StringSliceVar(&conf.TrustedKeys, "trusted-key", nil, "public `key`: run only modules that it has signed; may be repeated (default what the apps ask for)")
+	flags.StringToStringVar(&conf.Dirs, "dir", nil, "`NAME=PATH` of a directory that modules can be granted, of every app that the host serves; may be repeated")
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks to run at once (default the processors, at least 4)")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	executors := addExecutors(cmd, &conf.Executors)

@@ -278,9 +278,12 @@ func plain(err error) error {
 		err = wrapped.Err
 	}
 	var network net.Error
+	var lookup *net.DNSError
 	switch {
 	case errors.Is(err, runtime.ErrNotGranted), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
+	case errors.As(err, &lookup): // without the address of the resolver
+		return fmt.Errorf("%w: look up %.200s: %s", runtime.ErrUnavailable, lookup.Name, lookup.Err)
 	case errors.As(err, &network):
 		return fmt.Errorf("%w: %w", runtime.ErrUnavailable, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -288,6 +289,16 @@ func TestABodyEndsWithTheContext(t *testing.T) {
 	}
 	if _, err := w.client.Send(ctx, w.allow(t, true), nil, runtime.Request{URL: w.open.URL}); !errors.Is(err, context.Canceled) {
 		t.Errorf("send: %v", err)
+	}
+}
+
+// TestErrorsTellNothingOfTheNetwork: who reads the run's log need not know it.
+func TestErrorsTellNothingOfTheNetwork(t *testing.T) {
+	err := plain(&url.Error{Op: "Get", URL: "https://a.example/?token=hidden", Err: &net.OpError{
+		Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "a.example", Server: "10.1.2.3:53", IsNotFound: true},
+	}})
+	if !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), "look up a.example: no such host") || strings.Contains(err.Error(), "10.1.2.3") {
+		t.Errorf("a name that is not known: %v", err)
 	}
 }
 

@@ -231,6 +231,40 @@ func TestUnfinishedBatch(t *testing.T) {
 	}
 }
 
+// TestFollowerMeetsAnUnfinishedBatch: it has seen the first part of a batch when
+// the last one comes.
+func TestFollowerMeetsAnUnfinishedBatch(t *testing.T) {
+	endpoint, prefix := shared(t)
+	a := connect(t, "a", prefix, endpoint)
+	j := own(t, a, "x")
+	mustPut(t, j, "one")
+	batch := encodeBatch(rec("two"), rec("three"))
+	parts := [][]byte{batch[:7], batch[7:9], batch[9:]}
+	write := func(i int) {
+		p := part{epoch: j.Epoch(), before: 9, body: parts[i], last: i == 2}
+		if _, err := a.client.Put(context.Background(), partKey(prefix, "x", 2, i), string(p.encode())); err != nil {
+			t.Error(err)
+		}
+	}
+	write(0)
+	ctx, cancel := context.WithCancel(within(t, 20*time.Second))
+	var seen []string
+	err := a.Follow(ctx, "x", 1, func(seq uint64, _ journal.Slot, body []byte) error {
+		seen = append(seen, fmt.Sprint(seq, string(body)))
+		switch seq {
+		case 1: // the page that this comes from has part 0 in it
+			write(1)
+			write(2)
+		case 3:
+			cancel()
+		}
+		return nil
+	})
+	if got := strings.Join(seen, " "); !errors.Is(err, context.Canceled) || got != "1one 2two 3three" {
+		t.Fatalf("followed %q, %v", got, err)
+	}
+}
+
 // TestLostAnswer: a transaction was applied and its answer lost. The same bytes
 // found there are a success; other bytes are not overwritten.
 func TestLostAnswer(t *testing.T) {

@@ -24,7 +24,7 @@ const (
 
 // Read implements [journal.Journal].
 func (j *Journal) Read(from uint64, fn func(uint64, journal.Slot, []byte) error) error {
-	_, _, err := j.c.read(j.c.ctx, j.name, from, fn)
+	_, err := j.c.read(j.c.ctx, j.name, from, fn)
 	return err
 }
 
@@ -36,48 +36,56 @@ func (j *Journal) Follow(ctx context.Context, from uint64, fn func(uint64, journ
 // Read calls fn for every durable record of a journal, owned or not, from a
 // sequence on.
 func (c *Cluster) Read(ctx context.Context, name string, from uint64, fn Fn) error {
-	_, _, err := c.read(ctx, name, from, fn)
+	_, err := c.read(ctx, name, from, fn)
 	return err
 }
 
-// read returns the sequence behind the last record, and etcd's revision at
-// which there was nothing after it.
-func (c *Cluster) read(ctx context.Context, name string, from uint64, fn Fn) (next uint64, revision int64, err error) {
+// read returns the sequence behind the last record.
+func (c *Cluster) read(ctx context.Context, name string, from uint64, fn Fn) (next uint64, err error) {
+	r := &reader{name: name, next: from, from: from, fn: fn}
+	_, err = c.scan(ctx, r)
+	return r.next, err
+}
+
+// scan reads to the end, and returns etcd's revision at which there was nothing
+// after it. The reader may have seen the first parts of a batch by then.
+func (c *Cluster) scan(ctx context.Context, r *reader) (revision int64, err error) {
+	name, from := r.name, r.from
 	end, mark, err := c.position(ctx, name)
 	if err != nil {
-		return from, 0, err
+		return 0, err
 	}
 	begin, err := c.begin(ctx, name, mark, end)
 	switch {
 	case err != nil:
-		return from, 0, err
+		return 0, err
 	case from < begin:
-		return from, 0, fmt.Errorf("%w: %s begins at %d, %d was asked for", journal.ErrTrimmed, name, begin, from)
+		return 0, fmt.Errorf("%w: %s begins at %d, %d was asked for", journal.ErrTrimmed, name, begin, from)
 	case from > end.next:
-		return from, 0, fmt.Errorf("the journal %s ends before %d, %d was asked for: the disk is of another cluster, or the cluster was restored from a backup", name, end.next, from)
+		return 0, fmt.Errorf("the journal %s ends before %d, %d was asked for: the disk is of another cluster, or the cluster was restored from a backup", name, end.next, from)
 	}
 	at, err := c.batchOf(ctx, name, begin, from, end.next)
 	if err != nil {
-		return from, 0, err
+		return 0, err
 	}
-	r := reader{name: name, next: at, from: from, fn: fn}
+	r.next = at
 	limit := int64(4)
 	key, stop := partKey(c.cfg.Prefix, name, at, 0), c.endOf(name)
 	for {
 		resp, err := c.client.Get(ctx, key, clientv3.WithRange(stop), clientv3.WithLimit(limit))
 		if err != nil {
-			return r.next, 0, fmt.Errorf("read the journal %s: %w", name, err)
+			return 0, fmt.Errorf("read the journal %s: %w", name, err)
 		}
 		size := 0
 		for _, kv := range resp.Kvs {
 			size += len(kv.Value)
-			if err := c.put(&r, kv); err != nil {
-				return r.next, 0, c.explain(ctx, name, r.next, err)
+			if err := c.put(r, kv); err != nil {
+				return 0, c.explain(ctx, name, r.next, err)
 			}
 			key = string(kv.Key) + "\x00"
 		}
 		if !resp.More {
-			return r.next, resp.Header.Revision, nil
+			return resp.Header.Revision, nil
 		}
 		limit = max(1, min(maxPage, pageBytes*limit/int64(max(size, 1))))
 	}
@@ -214,8 +222,9 @@ func (r *reader) put(seq uint64, index int, value []byte) error {
 // brought to an end by its owner is not told. While etcd is out of reach it waits.
 func (c *Cluster) Follow(ctx context.Context, name string, from uint64, fn Fn) error {
 	for {
-		next, revision, err := c.read(ctx, name, from, fn)
-		from = max(from, next)
+		r := &reader{name: name, next: from, from: from, fn: fn}
+		revision, err := c.scan(ctx, r)
+		from = max(from, r.next)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -226,7 +235,9 @@ func (c *Cluster) Follow(ctx context.Context, name string, from uint64, fn Fn) e
 			c.pause(maxPause)
 			continue
 		}
-		if from, err = c.watch(ctx, name, from, revision, fn); err != nil {
+		err = c.watch(ctx, r, revision)
+		from = max(from, r.next)
+		if err != nil {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
@@ -244,27 +255,27 @@ func passing(err error) bool {
 	return code == codes.Unavailable || errors.Is(err, context.DeadlineExceeded) || clientv3.IsConnCanceled(err)
 }
 
-// watch tells of what comes after a revision. It returns without an error when
+// watch tells of what comes after a revision, to a reader that has seen all
+// before. It returns without an error when
 // the journal has to be read again: the history that it needs is compacted, or
 // the way to etcd broke.
-func (c *Cluster) watch(ctx context.Context, name string, next uint64, revision int64, fn Fn) (uint64, error) {
+func (c *Cluster) watch(ctx context.Context, r *reader, revision int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := reader{name: name, next: next, from: next, fn: fn}
-	prefix := c.cfg.Prefix + "j/" + name + "/"
+	prefix := c.cfg.Prefix + "j/" + r.name + "/"
 	changes := c.client.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1), clientv3.WithFilterDelete())
 	for resp := range changes {
 		if resp.Err() != nil {
-			return r.next, nil
+			return nil
 		}
 		for _, e := range resp.Events {
-			if err := c.put(&r, e.Kv); err != nil {
+			if err := c.put(r, e.Kv); err != nil {
 				if gap := (*gapError)(nil); errors.As(err, &gap) {
-					return r.next, nil // read again: it says what is wrong, if anything is
+					return nil // read again: it says what is wrong, if anything is
 				}
-				return r.next, err
+				return err
 			}
 		}
 	}
-	return r.next, nil
+	return nil
 }

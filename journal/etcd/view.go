@@ -34,7 +34,7 @@ func (v *View) AppendLazy([]journal.Record) (uint64, error) { return 0, errView 
 
 // Read implements [journal.Journal].
 func (v *View) Read(from uint64, fn func(uint64, journal.Slot, []byte) error) error {
-	next, _, err := v.c.read(v.ctx, v.name, from, fn)
+	next, err := v.c.read(v.ctx, v.name, from, fn)
 	if err == nil {
 		v.next = next
 	}

@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"time"
 
@@ -63,7 +64,7 @@ func (e *Engine) RunBatch(items []*runtime.Item) {
 // them. Files are mounted for one task.
 func together(a, b *runtime.Task) bool {
 	return a.App == b.App && a.Digest == b.Digest && a.Handler == b.Handler && a.Limits == b.Limits &&
-		a.Grants == b.Grants && (a.Grants == nil || len(a.Grants.Files) == 0)
+		(a.Grants == b.Grants || reflect.DeepEqual(a.Grants, b.Grants)) && (a.Grants == nil || len(a.Grants.Files) == 0)
 }
 
 // runBatch runs the first tasks of items and returns how many, at least one.
@@ -74,7 +75,10 @@ func (e *Engine) runBatch(items []*runtime.Item) int {
 		first.Result = *refused
 		return 1
 	}
-	c := e.newCall(first.Ctx, &first.Task, first.Sink)
+	c := e.calls.Get().(*call)
+	defer e.release(c)
+	c.begin(first.Ctx, &first.Task, first.Sink, e.slots)
+	c.services = e.cfg.Services
 	if err := c.start(); err != nil {
 		first.Result = c.ended(err)
 		return 1
@@ -89,14 +93,18 @@ func (e *Engine) runBatch(items []*runtime.Item) int {
 	c.batch = &batch{items: items}
 	c.between()
 	inst.arm(c, e.cfg.StackBytes)
-	stack := [1]uint64{uint64(p.index)}
-	err = inst.mod.ExportedFunction(abi.ExportRun).CallWithStack(c, stack[:])
+	if inst.run == nil { // it has a stack of its own, so not every instance has one
+		inst.run = inst.mod.ExportedFunction(abi.ExportRun)
+	}
+	inst.params[0] = uint64(p.index)
+	err = inst.run.CallWithStack(c, inst.params[:])
+	status := abi.Status(int32(inst.params[0]))
 	switch {
 	case err != nil:
 		_ = inst.close(c) // its state is unknown
 		c.batch.failed(c, c.errorResult(err))
 	case c.batch.open:
-		c.batch.settle(c, c.statusResult(abi.Status(int32(stack[0]))))
+		c.batch.settle(c, c.statusResult(status))
 		e.recycle(c, inst)
 	default:
 		e.recycle(c, inst)
@@ -125,7 +133,7 @@ func (c *call) between() {
 		c.open(item.Ctx, &item.Task, discard{})
 		return
 	}
-	c.open(context.Background(), &runtime.Task{Deadline: time.Now().Add(lingering)}, discard{})
+	c.open(context.Background(), &runtime.Task{Deadline: c.seen.Add(lingering)}, discard{})
 }
 
 type discard struct{}
@@ -135,7 +143,7 @@ func (discard) Progress(int64, int64, string) {}
 
 // settle ends the open task.
 func (b *batch) settle(c *call, r runtime.Result) {
-	r.Duration = time.Since(b.start)
+	r.Duration = c.look().Sub(b.start)
 	c.close()
 	b.items[b.next-1].Result = r
 	b.open = false
@@ -152,13 +160,16 @@ func jobNext(c *call, _ memory, stack []uint64) {
 	}
 	for b.next < len(b.items) {
 		item := b.items[b.next]
-		b.next++
-		c.open(item.Ctx, &item.Task, item.Sink)
+		if b.next++; c.task == &item.Task { // between opened it, all but its sink
+			c.log, c.progress = newLogWriter(item.Sink, item.Task.Limits), progress{sink: item.Sink}
+		} else {
+			c.open(item.Ctx, &item.Task, item.Sink)
+		}
 		if err := c.overdue(); err != nil {
 			item.Result = c.ended(err)
 			continue
 		}
-		b.open, b.start = true, time.Now()
+		b.open, b.start = true, c.seen
 		stack[0] = result(abi.NextReady)
 		return
 	}

@@ -58,13 +58,20 @@ type call struct {
 	starting   bool // in _initialize, whose effects later tasks see: the task is out of reach
 	describing bool // in wheelwork_describe: there is no task, but there is output
 	batch      *batch
+	inst       *instance       // the instance that JavaScript runs in; nil: none does
+	bridge     *bridge         // the standard streams of Python; nil: there is none
 	files      wazero.FSConfig // what is mounted; nil: nothing
 
 	cause      error // why the host ended the guest; nil when it did not
 	slice      int64 // units of the slice that runs
 	sliceStart time.Time
+	worked     int // work of host functions since the clock was looked at
+	// seen is when the clock was looked at last. Looking costs as much as a short
+	// call, so what happens at one moment shares a look.
+	seen time.Time
 
-	attempt // the task at hand
+	attempt              // the task at hand
+	own     runtime.Task // where Run keeps its task
 }
 
 // An attempt is what a call keeps for one task. In a batch a call has one after
@@ -75,12 +82,14 @@ type attempt struct {
 	sink     runtime.Sink
 	deadline time.Time // the earlier of the task's and the context's; zero: none
 
+	stdin       []byte // what is left of a command's input
 	output      []byte
 	outputLimit int
 	log         logWriter
 	progress    progress
 	failure     *failure  // what the guest told by fail
 	cancelSeen  time.Time // first tick that saw the caller's context end
+	fuel        int64     // units that may still be granted
 	asked       asked
 }
 
@@ -92,21 +101,36 @@ type failure struct {
 }
 
 func newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan struct{}) *call {
-	c := &call{Context: context.Background(), slots: slots, slice: firstSlice}
-	c.open(ctx, t, sink)
+	c := new(call)
+	c.begin(ctx, t, sink, slots)
 	return c
 }
 
-// open makes t the task at hand.
+// begin makes c a call for t, whatever it was before.
+func (c *call) begin(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan struct{}) {
+	c.Context, c.slots, c.slice = context.Background(), slots, firstSlice
+	c.starting, c.describing, c.batch, c.files, c.cause, c.worked = false, false, nil, nil, nil, 0
+	c.seen = time.Now()
+	c.open(ctx, t, sink)
+}
+
+// look looks at the clock, the steady one alone: that is half the price.
+func (c *call) look() time.Time {
+	c.seen = c.seen.Add(time.Since(c.seen))
+	return c.seen
+}
+
+// open makes t the task at hand, at the time seen last.
 func (c *call) open(ctx context.Context, t *runtime.Task, sink runtime.Sink) {
 	c.attempt = attempt{
 		ctx:         ctx,
 		task:        t,
 		sink:        sink,
-		deadline:    monotonic(t.Deadline),
+		deadline:    monotonic(t.Deadline, c.seen),
 		outputLimit: int(orDefault(t.Limits.OutputBytes, defaultOutputBytes)),
 		log:         newLogWriter(sink, t.Limits),
 		progress:    progress{sink: sink},
+		fuel:        orDefault(t.Limits.Fuel, unlimited),
 	}
 	if d, ok := ctx.Deadline(); ok && (c.deadline.IsZero() || d.Before(c.deadline)) {
 		c.deadline = d
@@ -117,17 +141,16 @@ func (c *call) open(ctx context.Context, t *runtime.Task, sink runtime.Sink) {
 // what it holds.
 func (c *call) close() {
 	c.log.Flush(runtime.LevelInfo)
-	c.progress.flush(time.Now(), true)
+	c.progress.flush(c.seen, true)
 	c.asked.close()
 }
 
 // monotonic ties a time that came over the network to this process's steady
 // clock, so that a step of the wall clock does not end a guest.
-func monotonic(t time.Time) time.Time {
+func monotonic(t, now time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
-	now := time.Now()
 	return now.Add(t.Sub(now))
 }
 
@@ -148,7 +171,14 @@ func (c *call) Value(key any) any {
 	return nil
 }
 
-func callFrom(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
+// callFrom is the call that a host function is part of. The engine hands on the
+// context that it was given, or one made from it.
+func callFrom(ctx context.Context) *call {
+	if c, ok := ctx.(*call); ok {
+		return c
+	}
+	return ctx.Value(callKey{}).(*call)
+}
 
 // end ends the guest from within a host function. The engine turns the panic
 // into an error of the guest's call.
@@ -162,20 +192,32 @@ func (c *call) endf(format string, args ...any) {
 	c.end(misuse{fmt.Sprintf(format, args...)})
 }
 
-// begin starts the first slice.
-func (c *call) begin() { c.sliceStart = time.Now() }
-
 // tick is called when a slice is used up: it lets other goroutines run, ends a
 // guest whose time is over, and returns the next slice.
 func (c *call) tick() int64 {
 	used := time.Since(c.sliceStart)
 	goruntime.Gosched()
-	now := time.Now()
+	now := c.look()
 	c.check(now)
 	c.progress.flush(now, false)
 	c.slice = nextSlice(c.slice, used)
 	c.sliceStart = now
 	return c.slice
+}
+
+// workBetweenLooks is how much host functions do for a guest between two looks
+// at the clock, in calls and pages. Their time is not in the guest's budget, so
+// a loop around a slow one would run a thousand times as long as its slice.
+const workBetweenLooks = 32
+
+// work counts what a host function does with so many bytes, and ends a guest
+// whose time is over. Functions that touch no memory cost what the guest's budget
+// says of a call.
+func (c *call) work(bytes int) {
+	if c.worked += 1 + bytes/pageBytes; c.worked >= workBetweenLooks {
+		c.worked = 0
+		c.check(c.look())
+	}
 }
 
 // nextSlice doubles a slice that was short and shrinks a long one at once.
@@ -207,10 +249,10 @@ func (c *call) check(now time.Time) {
 	}
 }
 
-// overdue says why a guest should not even start.
+// overdue says why a guest should not even start, at the time seen last.
 func (c *call) overdue() error {
 	switch err := c.ctx.Err(); {
-	case errors.Is(err, context.DeadlineExceeded), !c.deadline.IsZero() && !time.Now().Before(c.deadline):
+	case errors.Is(err, context.DeadlineExceeded), !c.deadline.IsZero() && !c.seen.Before(c.deadline):
 		return errDeadline
 	case err != nil:
 		return errStopped
@@ -248,13 +290,13 @@ func (c *call) sleep(d time.Duration) {
 		timer.Stop()
 	}
 	err := c.acquireSlot()
+	c.sliceStart = c.look()
 	if err == nil {
 		err = c.overdue()
 	}
 	if err != nil {
 		c.end(err)
 	}
-	c.sliceStart = time.Now()
 }
 
 // pace makes a guest wait that logs faster than it may.
@@ -278,6 +320,7 @@ func (c *call) acquireSlot() error {
 		defer timer.Stop()
 		expired = timer.C
 	}
+	defer c.look()
 	select {
 	case c.slots <- struct{}{}:
 		c.hasSlot = true

@@ -16,8 +16,10 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
+	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/shelf"
 )
 
 // engineVersion is part of the compile cache's path: code compiled by another
@@ -29,6 +31,7 @@ const (
 	defaultPoolBytes   = 256 << 20
 	defaultMaxMemory   = 1 << 30
 	defaultStackBytes  = 16 << 20
+	maxStackBytes      = 50 << 20 // where the engine ends a call by itself
 	defaultMemoryBytes = 256 << 20
 	defaultOutputBytes = 1 << 20
 	defaultLogBytes    = 1 << 20
@@ -42,11 +45,12 @@ var ErrDigest = errors.New("the module's bytes do not match its digest")
 
 // Config configures an Engine. The zero value works.
 type Config struct {
-	// CacheDir keeps compiled code across restarts, in a directory per engine
-	// version. It holds machine code that will be executed: nobody else may be
+	// CacheDir keeps compiled code across restarts, in a directory per version
+	// of engine and rewriter. It holds machine code that will be executed: nobody else may be
 	// able to write there. Default "": compiled code is kept in memory only.
 	CacheDir string
-	// MaxPoolBytes bounds the linear memory of idle instances. Default 256 MiB.
+	// MaxPoolBytes bounds the memory of idle instances, of all modules together;
+	// the one idle longest goes first. Default 256 MiB.
 	MaxPoolBytes int64
 	// Slots bounds how many guests run at once; a sleeping guest holds none, a
 	// task waits for one. Default: 4 for each processor Go uses.
@@ -82,6 +86,9 @@ func (c Config) validate() error {
 	if c.MaxPoolBytes < 0 || c.Slots < 0 || c.MaxMemoryBytes < 0 || c.StackBytes < 0 {
 		return errors.New("wasm: a limit in the configuration is negative")
 	}
+	if c.StackBytes > maxStackBytes {
+		return fmt.Errorf("wasm: StackBytes is %d, but the engine ends a call at %d", c.StackBytes, maxStackBytes)
+	}
 	if c.MaxMemoryBytes > 1<<32 {
 		return fmt.Errorf("wasm: MaxMemoryBytes is %d, but a module cannot address more than 4 GiB", c.MaxMemoryBytes)
 	}
@@ -93,9 +100,11 @@ type Engine struct {
 	cfg   Config
 	rt    wazero.Runtime
 	cache wazero.CompilationCache
+	shelf shelf.Shelf
 	slots chan struct{} // holds a token for each guest that runs
 	pool  *pool
 	loads singleflight.Group
+	calls sync.Pool // of *call
 	hosts hostModules
 
 	mu      sync.RWMutex
@@ -114,6 +123,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{cfg: cfg.withDefaults(), modules: make(map[string]*module)}
+	e.calls.New = func() any { return new(call) }
 	e.slots = make(chan struct{}, e.cfg.Slots)
 	e.pool = newPool(e.cfg.MaxPoolBytes)
 	if err := e.openCache(); err != nil {
@@ -134,12 +144,19 @@ func (e *Engine) openCache() (err error) {
 		e.cache = wazero.NewCompilationCache()
 		return nil
 	}
-	dir := filepath.Join(e.cfg.CacheDir, engineVersion)
+	dir := filepath.Join(e.cfg.CacheDir, cacheVersion())
 	if e.cache, err = wazero.NewCompilationCacheWithDir(dir); err != nil {
+		return fmt.Errorf("wasm: open compile cache %s: %w", dir, err)
+	}
+	if e.shelf, err = shelf.Open(filepath.Join(dir, "rewritten")); err != nil {
 		return fmt.Errorf("wasm: open compile cache %s: %w", dir, err)
 	}
 	return nil
 }
+
+// cacheVersion names the directory of what this version of engine and rewriter
+// made. The engine tells processors apart by itself.
+func cacheVersion() string { return fmt.Sprintf("%s-meter-%d", engineVersion, meter.Version) }
 
 // Close frees all instances and compiled code. No Run or Load may be going on.
 func (e *Engine) Close(ctx context.Context) error {
@@ -153,6 +170,26 @@ func (e *Engine) module(digest string) *module {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	return e.modules[digest]
+}
+
+// Unload forgets a module: its compiled code and its idle instances. Tasks that
+// run go on to their end. A module that is not loaded is no error.
+func (e *Engine) Unload(ctx context.Context, digest string) error {
+	e.mu.Lock()
+	m := e.modules[digest]
+	delete(e.modules, digest)
+	e.mu.Unlock()
+	if m == nil {
+		return nil
+	}
+	err := e.pool.drop(ctx, m)
+	if m.script != nil { // the code is its interpreter's
+		return err
+	}
+	for _, s := range e.scriptsOf(digest) {
+		err = errors.Join(err, e.Unload(ctx, s))
+	}
+	return errors.Join(err, m.compiled.Close(ctx))
 }
 
 // Load makes a module ready to run: it checks the digest and the upload rules,
@@ -179,23 +216,45 @@ func (e *Engine) load(digest string, code []byte) error {
 	if digestOf(code) != digest {
 		return fmt.Errorf("load module %s: %w", digest, ErrDigest)
 	}
-	parsed, info, err := inspect(code)
+	if _, err := scripts.Unpack(code); !errors.Is(err, scripts.ErrNotScript) {
+		return e.loadScript(digest, code)
+	}
+	p, err := e.rewrite(digest, code)
 	if err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
-	metered := meter.Rewrite(parsed, e.meterOptions())
-	compiled, err := compile(e.rt, metered.Code)
+	compiled, err := compile(e.rt, p.Code)
 	if err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
-	m := &module{info: info, compiled: compiled, globals: metered.Globals, resettable: metered.NotResettable == ""}
-	if m.stubs, err = stubModule(context.Background(), e.rt, info.Stubs); err != nil {
+	m := &module{info: p.Info, compiled: compiled, globals: p.Globals, marks: (*marks)(p.Marks), resettable: p.Reset}
+	if m.stubs, err = stubModule(context.Background(), e.rt, p.Info.Stubs); err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.modules[digest] = m
 	return nil
+}
+
+// rewrite returns the form of a module that is compiled, from the cache if it
+// is there. A cache that cannot be written to costs time and nothing else.
+func (e *Engine) rewrite(digest string, code []byte) (rewritten, error) {
+	opts := e.meterOptions()
+	name := rewrittenName(digest, opts)
+	if data, ok := e.shelf.Get(name); ok {
+		if p, ok := decodeRewritten(data); ok {
+			return p, nil
+		}
+	}
+	p, err := rewrite(code, opts)
+	if err != nil {
+		return rewritten{}, err
+	}
+	if data, err := encodeRewritten(p); err == nil {
+		_ = e.shelf.Put(name, data) // the next start takes longer
+	}
+	return p, nil
 }
 
 func (e *Engine) meterOptions() meter.Options {
@@ -207,6 +266,7 @@ func meterOptions(cfg Config) meter.Options {
 		StackBytes:    cfg.StackBytes,
 		MemoryPages:   pages(cfg.MaxMemoryBytes),
 		TableElements: binary.DefaultLimits().TableElements,
+		Writes:        writesOf,
 	}
 }
 

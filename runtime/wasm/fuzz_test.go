@@ -71,6 +71,7 @@ func FuzzRewrite(f *testing.F) {
 	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(features))
 	f.Cleanup(func() { rt.Close(ctx) })
 	opts := meterOptions(Config{}.withDefaults())
+	opts.Marks = true
 	f.Fuzz(func(t *testing.T, code []byte) {
 		m, err := wasmbinary.Parse(code, wasmbinary.DefaultLimits())
 		if err != nil || reserved(m) {
@@ -117,4 +118,33 @@ func withoutCustoms(code []byte) []byte {
 		rest = rest[head+size:]
 	}
 	return out
+}
+
+// FuzzDecodeRewritten reads files of the compile cache. What is not whole is
+// not there; what is comes back as it was put.
+func FuzzDecodeRewritten(f *testing.F) {
+	p, err := rewrite(assemble([]byte{0, 0x41, 0, 0x0b}), meterOptions(Config{}.withDefaults()))
+	if err != nil {
+		f.Fatal(err)
+	}
+	file, err := encodeRewritten(p)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(file)
+	f.Add(file[:len(file)-1])
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, '{', '}'})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, ok := decodeRewritten(data)
+		if !ok {
+			return
+		}
+		again, err := encodeRewritten(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q, ok := decodeRewritten(again); !ok || string(q.Code) != string(p.Code) {
+			t.Fatal("it does not come back")
+		}
+	})
 }

@@ -1,7 +1,6 @@
 package wasm
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -60,16 +59,16 @@ func hostFunctions() []hostFunction {
 
 // hostModules are the modules that guests import from.
 type hostModules struct {
-	// plainWASI is WASI as it is, for instances that have files and one task:
-	// what they do to their file descriptors is nobody else's.
+	// plainWASI is WASI for instances that have files and one task: what they do
+	// to their file descriptors is nobody else's.
 	plainWASI api.Module
 }
 
 func (h *hostModules) instantiate(ctx context.Context, rt wazero.Runtime) (err error) {
-	if err = errors.Join(instantiateWASI(ctx, rt), instantiateWheelwork(ctx, rt), instantiateMeter(ctx, rt)); err != nil {
+	if err = errors.Join(instantiateWASI(ctx, rt), instantiateWheelwork(ctx, rt), instantiateQuick(ctx, rt), instantiateMeter(ctx, rt)); err != nil {
 		return err
 	}
-	h.plainWASI, err = anonymous(ctx, rt, wasi_snapshot_preview1.NewBuilder(rt))
+	h.plainWASI, err = anonymous(ctx, rt, wasi(rt, true))
 	return err
 }
 
@@ -128,6 +127,11 @@ func wheelwork(rt wazero.Runtime) wazero.HostModuleBuilder {
 	return b
 }
 
+func instantiateWASI(ctx context.Context, rt wazero.Runtime) error {
+	_, err := wasi(rt, false).Instantiate(ctx)
+	return err
+}
+
 func instantiateWheelwork(ctx context.Context, rt wazero.Runtime) error {
 	_, err := wheelwork(rt).Instantiate(ctx)
 	return err
@@ -157,46 +161,12 @@ func (c *call) needTask(name string) {
 
 func instantiateMeter(ctx context.Context, rt wazero.Runtime) error {
 	tick := api.GoFunc(func(ctx context.Context, stack []uint64) {
-		c := callFrom(ctx)
-		if int64(stack[0]) < 0 {
-			c.end(errCallDepth)
-		}
-		stack[0] = uint64(c.tick())
+		stack[0] = callFrom(ctx).refill(stack[0])
 	})
 	_, err := rt.NewHostModuleBuilder(meter.HostModule).NewFunctionBuilder().
 		WithGoFunction(tick, []api.ValueType{i64}, []api.ValueType{i64}).Export(meter.TickName).
 		Instantiate(ctx)
 	return err
-}
-
-// WASI error numbers.
-const (
-	wasiOK    = 0
-	wasiBadFD = 8
-)
-
-// instantiateWASI serves WASI preview 1 to guests without files. Closing or
-// moving a standard stream has no effect: it would outlive the task in an
-// instance that is used again.
-func instantiateWASI(ctx context.Context, rt wazero.Runtime) error {
-	b := rt.NewHostModuleBuilder(wasi_snapshot_preview1.ModuleName)
-	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
-	b.NewFunctionBuilder().WithGoFunction(api.GoFunc(func(_ context.Context, stack []uint64) {
-		stack[0] = standardStream(stack[0])
-	}), []api.ValueType{i32}, []api.ValueType{i32}).Export("fd_close")
-	b.NewFunctionBuilder().WithGoFunction(api.GoFunc(func(_ context.Context, stack []uint64) {
-		stack[0] = max(standardStream(stack[0]), standardStream(stack[1]))
-	}), []api.ValueType{i32, i32}, []api.ValueType{i32}).Export("fd_renumber")
-	_, err := b.Instantiate(ctx)
-	return err
-}
-
-// standardStream is the result for a file descriptor: guests have only three.
-func standardStream(fd uint64) uint64 {
-	if uint32(fd) <= 2 {
-		return wasiOK
-	}
-	return wasiBadFD
 }
 
 // memory is a guest's memory as one host function sees it: a range outside it
@@ -211,6 +181,7 @@ type memory struct {
 func (m memory) read(ptr, n uint64) []byte {
 	if m.view != nil {
 		if b, ok := m.view.Read(uint32(ptr), uint32(n)); ok {
+			m.c.work(len(b))
 			return b
 		}
 	}
@@ -340,9 +311,8 @@ func (c *call) allowed(name string, r runtime.Request) abi.Errno {
 	if err != nil {
 		return c.refused(name, fmt.Errorf("%w: the address is malformed", runtime.ErrInvalid))
 	}
-	method := cmp.Or(r.Method, "GET")
-	if c.task.Grants.Request(method, u) == nil {
-		return c.refused(name, fmt.Errorf("%s: %w", printable(fmt.Sprintf("%.20s %.40s://%.200s%.200s", method, u.Scheme, u.Host, u.EscapedPath())), runtime.ErrNotGranted))
+	if c.task.Grants.Request(r.Method, u) == nil {
+		return c.refused(name, fmt.Errorf("%s: %w", printable(fmt.Sprintf("%.20s %.40s://%.200s%.200s", r.Method, u.Scheme, u.Host, u.EscapedPath())), runtime.ErrNotGranted))
 	}
 	for _, list := range r.Header {
 		for _, value := range list {

@@ -91,7 +91,7 @@ func TestCancel(t *testing.T) {
 		timer.Stop()
 		cancel()
 	}
-	if n := e.pool.byAge.Len(); n != 1 {
+	if n := e.pool.len(); n != 1 {
 		t.Errorf("%d idle instances, want only the one whose handler stopped by itself", n)
 	}
 }

@@ -48,6 +48,7 @@ type Info struct {
 	MaxMemoryBytes int64  // the module's own maximum; 0: none
 	Size           int64  // bytes
 	Digest         string // "sha256:<hex>"
+	Interpreter    string // digest of what runs a script; "" for every other kind
 }
 
 // Inspect is the upload gate: it tells what a module is, or refuses it with one
@@ -57,6 +58,9 @@ func Inspect(code []byte) (Info, error) {
 	parsed, info, err := inspect(code)
 	if err != nil {
 		return Info{}, err
+	}
+	if info.Kind == Script { // it has no code
+		return info, nil
 	}
 	if err := checkTypes(parsed); err != nil {
 		return Info{}, err
@@ -74,13 +78,19 @@ func inspect(code []byte) (*binary.Module, Info, error) {
 	if info.Manifest, err = readManifest(m); err != nil {
 		return nil, Info{}, err
 	}
+	if ok, err := inspectScript(code, &info); ok || err != nil {
+		return m, info, err
+	}
 	if err := errors.Join(describeImports(m, &info), describeExports(m, &info)); err != nil {
 		return nil, Info{}, firstError(err)
 	}
-	if err := fits(&info); err != nil {
+	if info.Kind == Interpreter { // its driver serves it: no host has to advertise that
+		info.ABI, info.Needs = nil, nil
+	} else if err := fits(&info); err != nil {
 		return nil, Info{}, err
+	} else {
+		info.Handlers = info.handlers()
 	}
-	info.Handlers = info.handlers()
 	if m.Memory != nil {
 		info.MinMemoryBytes = int64(m.Memory.Min) * binary.PageSize
 		info.MaxMemoryBytes = int64(m.Memory.Max) * binary.PageSize
@@ -137,6 +147,9 @@ func head(code []byte) []byte { return code[:min(len(code), 8)] }
 
 func describeImports(m *binary.Module, info *Info) error {
 	served := servedFunctions()
+	if inspectInterpreter(info, served) {
+		info.Kind = Interpreter
+	}
 	for _, im := range m.Imports {
 		name := im.Module + "." + im.Name
 		if im.Kind != binary.KindFunc {
@@ -235,6 +248,8 @@ func describeExports(m *binary.Module, info *Info) error {
 	}
 	slices.Sort(info.Exports)
 	switch {
+	case info.Kind == Interpreter:
+		return nil
 	case exports(m, abi.ExportHandle):
 		info.Kind = Reactor
 		return checkReactor(m)
@@ -303,4 +318,13 @@ func checkTypes(m *binary.Module) error {
 func oneLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	return cmp.Or(strings.TrimSpace(line), "unknown")
+}
+
+// Metered returns the form in which a module runs, for those who compare it
+// with the module itself. It imports wheelwork_meter.tick, (i64) -> i64, which
+// is given what is left of the budget, the bytes of stack in its upper half and
+// the units of fuel in its lower one, and returns a budget with new fuel.
+func Metered(code []byte) ([]byte, error) {
+	p, err := rewrite(code, meterOptions(Config{}.withDefaults()))
+	return p.Code, err
 }

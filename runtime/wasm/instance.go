@@ -3,9 +3,12 @@ package wasm
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,10 +17,12 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
+	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
+	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -25,8 +30,13 @@ import (
 type module struct {
 	info       Info
 	compiled   wazero.CompiledModule
-	globals    []string              // exports that hold its mutable globals
-	resettable bool                  // memory and globals are all the state that a call changes
+	globals    []string                // exports that hold its mutable globals
+	marks      *marks                  // nil: what a call writes is not marked
+	resettable bool                    // memory and globals are all the state that a call changes
+	gone       bool                    // it was unloaded; guarded by the pool's lock
+	last       atomic.Pointer[waiting] // the place asked for last: most tasks of a module are of one app
+	grants     atomic.Pointer[granted]
+	script     *scripts.Script       // what an interpreter runs; nil: the module is no script
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
 	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
 }
@@ -35,19 +45,28 @@ type module struct {
 type instance struct {
 	mod     api.Module
 	module  *module
-	call    *call // invariant: the call that runs while guest code runs
-	limit   int64 // bytes of linear memory it may have
+	call    *call    // invariant: the call that runs while guest code runs
+	idle    *waiting // where it waits for tasks
+	tasks   int      // how many it has run, when it is shared
+	limit   int64    // bytes of linear memory it may have
 	handle  api.Function
-	fuel    api.MutableGlobal
-	stack   api.MutableGlobal
+	run     api.Function // of batches; nil until there was one
+	budget  api.MutableGlobal
+	marks   api.MutableGlobal
 	globals []api.MutableGlobal // in the order of module.globals
 	params  [1]uint64           // parameter and result of handle
+	quick   *quick              // drives the interpreter of a script; nil: there is none to drive
+
+	older, younger *instance // in the pool
 }
 
 // instantiate makes an instance for c. It runs the module's start function if
 // it has one, but neither _initialize nor _start.
 func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error) {
 	inst := &instance{module: m, call: c, limit: limit}
+	if m.script != nil {
+		inst.quick = &quick{}
+	}
 	memory := &allocator{limit: limit}
 	ctx := e.hosts.resolve(experimental.WithMemoryAllocator(c, memory), m, c.files != nil)
 	cfg := inst.config(c.task)
@@ -60,9 +79,10 @@ func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error)
 		return nil, err
 	}
 	inst.mod = mod
+	c.look() // it took a while
 	inst.handle = mod.ExportedFunction(abi.ExportHandle)
-	inst.fuel = mod.ExportedGlobal(meter.FuelGlobal).(api.MutableGlobal)
-	inst.stack = mod.ExportedGlobal(meter.StackGlobal).(api.MutableGlobal)
+	inst.budget = mod.ExportedGlobal(meter.BudgetGlobal).(api.MutableGlobal)
+	inst.marks = mod.ExportedGlobal(meter.MarksGlobal).(api.MutableGlobal)
 	for _, name := range m.globals {
 		inst.globals = append(inst.globals, mod.ExportedGlobal(name).(api.MutableGlobal))
 	}
@@ -90,15 +110,19 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 		WithName(""). // anonymous: there may be many
 		WithStartFunctions().
 		WithStderr(logStream{inst}).
-		WithSysWalltime().
-		WithSysNanotime().
+		WithWalltime(coarseWall, sys.ClockResolution(clockStep)).
+		WithNanotime(coarse, sys.ClockResolution(clockStep)).
 		WithNanosleep(func(ns int64) { inst.call.sleep(time.Duration(ns)) }).
 		WithOsyield(func() { inst.call.tick() }).
 		WithRandSource(instanceRandom{inst})
 	if inst.module.info.Kind == Reactor {
 		return cfg.WithStdout(logStream{inst})
 	}
-	cfg = cfg.WithStdin(bytes.NewReader(t.Input)).WithStdout(outputStream{inst}).
+	if inst.module.script != nil {
+		return inst.scriptConfig(cfg, t)
+	}
+	inst.call.stdin = t.Input
+	cfg = cfg.WithStdin(inputStream{inst, bytes.NewReader(t.Input)}).WithStdout(outputStream{inst}).
 		WithArgs(append([]string{t.Module}, t.Args...)...)
 	for _, key := range toldToCommands {
 		value, _ := inst.call.param(key)
@@ -110,6 +134,21 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 	return cfg
 }
 
+// clockStep is the step of the clocks that guests see. A finer one would let
+// them time what caches and neighbours do.
+const clockStep = time.Millisecond
+
+var clockStart = time.Now()
+
+// coarse is the steady clock of guests.
+func coarse() int64 { return int64(time.Since(clockStart).Truncate(clockStep)) }
+
+// coarseWall is their wall clock.
+func coarseWall() (sec int64, nsec int32) {
+	now := time.Now().Truncate(clockStep)
+	return now.Unix(), int32(now.Nanosecond())
+}
+
 // toldToCommands are the parameters that a command finds in its environment, as
 // WHEELWORK_RUN_ID and so on.
 var toldToCommands = []string{"run_id", "app", "job", "attempt", "max_attempts", "planned_at_ms", "covers", "part", "parts"}
@@ -118,15 +157,28 @@ var toldToCommands = []string{"run_id", "app", "job", "attempt", "max_attempts",
 type logStream struct{ inst *instance }
 
 func (s logStream) Write(p []byte) (int, error) {
+	s.inst.call.work(len(p))
 	s.inst.call.log.Write(runtime.LevelInfo, p)
 	s.inst.call.pace()
 	return len(p), nil
+}
+
+// inputStream is the stdin of a command that has files; see readStdin for others.
+type inputStream struct {
+	inst *instance
+	rest *bytes.Reader
+}
+
+func (s inputStream) Read(p []byte) (int, error) {
+	s.inst.call.work(min(len(p), s.rest.Len()))
+	return s.rest.Read(p)
 }
 
 // outputStream is the stdout of a command.
 type outputStream struct{ inst *instance }
 
 func (s outputStream) Write(p []byte) (int, error) {
+	s.inst.call.work(len(p))
 	s.inst.call.writeOutput(p)
 	return len(p), nil
 }
@@ -135,12 +187,11 @@ type instanceRandom struct{ inst *instance }
 
 func (r instanceRandom) Read(p []byte) (int, error) { return randomSource{r.inst.call}.Read(p) }
 
-// arm prepares the counters for a call.
+// arm prepares the counters for a call that begins at the time seen last.
 func (inst *instance) arm(c *call, stackBytes int64) {
 	inst.call = c
-	inst.fuel.Set(firstSlice)
-	inst.stack.Set(uint64(stackBytes))
-	c.begin()
+	inst.budget.Set(meter.Budget(c.grant(firstSlice, 0), stackBytes))
+	c.sliceStart = c.seen
 }
 
 // size is the instance's linear memory in bytes.
@@ -153,33 +204,52 @@ func (inst *instance) size() int64 {
 
 func (inst *instance) close(ctx context.Context) error { return inst.mod.Close(ctx) }
 
-// pageBytes is the unit in which memory is compared and set back.
-const pageBytes = 4096
+// pageBytes is the unit in which memory is compared.
+const (
+	pageShift = 12
+	pageBytes = 1 << pageShift
+)
 
 // An image is the state of an initialised instance. It is immutable.
 type image struct {
 	pages   [][]byte // nil: a page of zeros
 	globals []uint64
+	marks   uint64 // where it may differ from a memory of zeros, and from that of a new instance
+	quick   quick  // where the driver of a script finds its values
 }
 
-// takeImage copies an instance's memory and globals.
+// takeImage copies an instance's memory and globals. What was neither filled
+// nor marked is zero, and is not read: it need not exist.
 func takeImage(inst *instance) *image {
-	im := &image{}
+	im := &image{marks: allMarks}
+	if inst.quick != nil {
+		im.quick = quick{scratch: inst.quick.scratch, handler: inst.quick.handler, nothing: inst.quick.nothing}
+	}
 	for _, g := range inst.globals {
 		im.globals = append(im.globals, g.Get())
 	}
 	mem := inst.view()
-	var zero [pageBytes]byte
-	for off := 0; off < len(mem); off += pageBytes {
-		page := mem[off : off+pageBytes]
-		if bytes.Equal(page, zero[:]) {
-			im.pages = append(im.pages, nil)
-		} else {
-			im.pages = append(im.pages, bytes.Clone(page))
-		}
+	im.pages = make([][]byte, len(mem)/pageBytes)
+	if m := inst.module.marks; m != nil {
+		im.marks = inst.marks.Get() | m.Start
+		inst.marks.Set(0)
+		m.each(im.marks, len(mem), func(at, end int) { im.take(mem, at, end) })
+	} else {
+		im.take(mem, 0, len(mem))
 	}
 	return im
 }
+
+// take copies the pages that a part of the memory lies in.
+func (im *image) take(mem []byte, at, end int) {
+	for i := at / pageBytes; i*pageBytes < end; i++ {
+		if page := mem[i*pageBytes : (i+1)*pageBytes]; im.pages[i] == nil && !bytes.Equal(page, zeros[:]) {
+			im.pages[i] = bytes.Clone(page)
+		}
+	}
+}
+
+var zeros [pageBytes]byte // never written to
 
 // view is the whole linear memory, valid until the guest runs again. Its
 // length is a multiple of a Wasm page and so of pageBytes.
@@ -192,60 +262,181 @@ func (inst *instance) view() []byte {
 	return view
 }
 
-// restore sets the instance back to the image, writing only pages that differ.
-// It reports false when the memory has another size, which cannot be set back.
+// allMarks are the marks of a memory of which nothing is known.
+const allMarks = ^uint64(0)
+
+// restore sets the instance back to the image: globals, and the memory where
+// it was marked. It reports false when the memory has another size, which
+// cannot be set back.
 func (inst *instance) restore(im *image) bool {
+	marks := allMarks
+	if inst.module.marks != nil {
+		marks = inst.marks.Get()
+		inst.marks.Set(0)
+	}
+	return inst.restoreMarked(im, marks)
+}
+
+func (inst *instance) restoreMarked(im *image, marks uint64) bool {
 	mem := inst.view()
 	if len(mem) != len(im.pages)*pageBytes {
 		return false
 	}
-	var zero [pageBytes]byte
-	for i, want := range im.pages {
-		have := mem[i*pageBytes : (i+1)*pageBytes]
-		switch {
-		case want == nil && !bytes.Equal(have, zero[:]):
-			clear(have)
-		case want != nil && !bytes.Equal(have, want):
-			copy(have, want)
-		}
+	if marks == allMarks {
+		im.compare(mem, 0, len(mem))
+	} else if marks != 0 {
+		inst.module.marks.setBack(mem, im, marks)
 	}
 	for i, g := range inst.globals {
 		g.Set(im.globals[i])
 	}
+	inst.quick.adopt(im)
 	return true
 }
 
+// compare makes a part of the memory equal to the image and writes only the
+// pages that differ: reading is cheaper, and a page that was never written need
+// not exist.
+func (im *image) compare(mem []byte, at, end int) {
+	for at < end {
+		have, want := im.piece(mem, at, end)
+		if !bytes.Equal(have, want) {
+			copy(have, want)
+		}
+		at += len(have)
+	}
+}
+
+// copy makes a part of the memory equal to the image.
+func (im *image) copy(mem []byte, at, end int) {
+	for at < end {
+		page := at >> pageShift
+		upTo := min(end, (page+1)<<pageShift)
+		if want := im.pages[page]; want == nil {
+			clear(mem[at:upTo])
+		} else {
+			copy(mem[at:upTo], want[at&(pageBytes-1):])
+		}
+		at = upTo
+	}
+}
+
+// piece is what of the range lies in its first page, in memory and image.
+func (im *image) piece(mem []byte, at, end int) (have, want []byte) {
+	page := at / pageBytes
+	from := at - page*pageBytes
+	to := min(pageBytes, end-page*pageBytes)
+	if want = im.pages[page]; want == nil {
+		want = zeros[:]
+	}
+	return mem[at : at+to-from], want[from:to]
+}
+
+// marks are how a module marks what it writes.
+type marks meter.Marks
+
+// setBack makes the marked parts of the memory equal to the image.
+func (m *marks) setBack(mem []byte, im *image, set uint64) {
+	if m.Shift > pageShift {
+		m.each(set, len(mem), func(at, end int) { im.compare(mem, at, end) })
+		return
+	}
+	for ; set != 0; set &= set - 1 {
+		for at := bits.TrailingZeros64(set) << m.Shift; at < len(mem); at += 64 << m.Shift {
+			im.copy(mem, at, min(at+1<<m.Shift+m.Slack, len(mem)))
+		}
+	}
+}
+
+// each calls do for each marked part of a memory of so many bytes.
+func (m *marks) each(set uint64, size int, do func(at, end int)) {
+	for ; set != 0; set &= set - 1 {
+		for at := bits.TrailingZeros64(set) << m.Shift; at < size; at += 64 << m.Shift {
+			do(at, min(at+1<<m.Shift+m.Slack, size))
+		}
+	}
+}
+
 // reactor returns an initialised instance: an idle one, a new one set to the
-// module's image, or, the first time, a new one that runs _initialize.
+// module's image, or a new one that runs _initialize: the first one does, and
+// each of a module that asks for a fresh one.
 func (e *Engine) reactor(c *call, m *module, limit int64) (*instance, error) {
-	if inst := e.pool.get(poolKey{m, limit}); inst != nil {
+	key := poolKey{m, limit, c.task.App, m.grantKey(c.task.Grants)}
+	at := e.pool.place(key)
+	if inst := e.pool.get(at); inst != nil {
 		return inst, nil
 	}
 	inst, err := e.instantiate(c, m, limit)
 	if err != nil {
 		return nil, err
 	}
+	inst.idle = at
 	if im := m.image.Load(); im != nil && inst.adopt(im) {
 		return inst, nil
 	}
-	if err := e.initialize(c, inst); err != nil {
+	err = e.initialize(c, inst)
+	if err == nil {
+		err = e.startScript(c, inst)
+	}
+	if err != nil {
 		return nil, errors.Join(err, inst.close(c))
 	}
-	if m.resettable {
+	if m.reuse() == manifest.ReuseReset {
 		m.image.CompareAndSwap(nil, takeImage(inst))
 	}
 	return inst, nil
 }
 
+// sharedTasks is how many tasks an instance runs that is never set back: what
+// leaks in it comes to an end.
+const sharedTasks = 10_000
+
+// reuse is what becomes of an instance after a task: what the module asks for,
+// if its state can be set back at all.
+func (m *module) reuse() manifest.Reuse {
+	switch want := m.info.Manifest.Reuse; {
+	case want == manifest.ReuseShared, want == manifest.ReuseFresh:
+		return want
+	case !m.resettable:
+		return manifest.ReuseFresh
+	}
+	return manifest.ReuseReset
+}
+
+// granted is the key of the grants seen last: computing it takes longer than a
+// task, and the tasks of a module and app share theirs.
+type granted struct {
+	grants *runtime.Grants
+	key    string
+}
+
+// grantKey is equal for equal grants.
+func (m *module) grantKey(g *runtime.Grants) string {
+	if g == nil {
+		return ""
+	}
+	if last := m.grants.Load(); last != nil && last.grants == g {
+		return last.key
+	}
+	text, err := json.Marshal(g)
+	if err != nil {
+		panic(fmt.Sprintf("wasm: grants have no JSON: %v", err)) // they are strings and numbers
+	}
+	sum := sha256.Sum256(text)
+	m.grants.Store(&granted{g, string(sum[:])})
+	return string(sum[:])
+}
+
 // adopt sets a new instance to an image that another one took.
 func (inst *instance) adopt(im *image) bool {
-	want := int64(len(im.pages)) * pageBytes
-	if grow := want - inst.size(); grow > 0 {
+	if grow := int64(len(im.pages))*pageBytes - inst.size(); grow > 0 {
 		if _, ok := inst.mod.Memory().Grow(uint32(grow >> 16)); !ok {
 			return false
 		}
 	}
-	return inst.restore(im)
+	set := im.marks | inst.marks.Get() // a start function has run
+	inst.marks.Set(0)
+	return inst.restoreMarked(im, set)
 }
 
 func (e *Engine) initialize(c *call, inst *instance) error {
@@ -259,16 +450,28 @@ func (e *Engine) initialize(c *call, inst *instance) error {
 	if _, err := init.Call(c); err != nil {
 		return fmt.Errorf("%s: %w", abi.ExportInit, err)
 	}
+	c.look()
+	left, _ := meter.SplitBudget(inst.budget.Get())
+	c.giveBack(int64(left))
 	return nil
 }
 
-// recycle puts an instance back into the pool as if it were new, or closes it.
+// recycle puts an instance back into the pool, as if it were new unless it is
+// shared, or closes it.
 func (e *Engine) recycle(ctx context.Context, inst *instance) {
-	im := inst.module.image.Load()
 	inst.call = nil
-	if im == nil || !inst.module.resettable || inst.module.info.Manifest.Reuse == manifest.ReuseFresh || !inst.restore(im) {
-		_ = inst.close(ctx) // closing an instance frees memory; it has no error to tell
-		return
+	keep := false
+	switch inst.module.reuse() {
+	case manifest.ReuseReset:
+		im := inst.module.image.Load()
+		keep = im != nil && inst.restore(im)
+	case manifest.ReuseShared:
+		inst.tasks++
+		keep = inst.tasks < sharedTasks
 	}
-	e.pool.put(ctx, inst)
+	if keep {
+		e.pool.put(ctx, inst)
+	} else {
+		_ = inst.close(ctx) // closing an instance frees memory; it has no error to tell
+	}
 }

@@ -22,6 +22,7 @@ type logWriter struct {
 	limit   int64
 	used    int64     // bytes passed on
 	lines   int64     // that may still be passed on
+	most    int64     // lines in all
 	rate    int64     // lines a second
 	burst   int64     // lines that may be passed on at once; below 0: they were too many
 	filled  time.Time // when burst was last filled up
@@ -34,7 +35,7 @@ func newLogWriter(sink runtime.Sink, l runtime.Limits) logWriter {
 	rate := orDefault(l.LogRate, defaultLogRate)
 	return logWriter{
 		sink: sink, limit: orDefault(l.LogBytes, defaultLogBytes),
-		lines: orDefault(l.LogLines, defaultLogLines), rate: rate, burst: rate,
+		lines: orDefault(l.LogLines, defaultLogLines), most: orDefault(l.LogLines, defaultLogLines), rate: rate, burst: rate,
 	}
 }
 
@@ -107,7 +108,7 @@ func (l *logWriter) emit(level runtime.Level, p []byte) {
 		return
 	}
 	if l.lines == 0 {
-		l.drop("log limit of lines reached: the rest is dropped")
+		l.drop("log limit of %d lines reached: the rest is dropped", l.most)
 		return
 	}
 	l.lines--

@@ -25,6 +25,8 @@ type pair struct {
 	rt             wazero.Runtime
 	plain, metered api.Module
 	call           *call
+	marks          *marks // of the metered form; nil without
+	code           []byte // of the metered form
 }
 
 // newPair instantiates both forms. ok is false when the plain one cannot be.
@@ -32,18 +34,50 @@ func newPair(t *testing.T, rt wazero.Runtime, code []byte) (p pair, ok bool) {
 	t.Helper()
 	task := runtime.Task{Deadline: within(time.Minute)}
 	c := newCall(context.Background(), &task, &recorder{}, make(chan struct{}, 1))
-	c.begin()
 	cfg := wazero.NewModuleConfig().WithName("").WithStartFunctions()
 	parsed, err := wasmbinary.Parse(code, wasmbinary.DefaultLimits())
 	if err != nil {
 		return pair{}, false
 	}
 	plain, err := rt.InstantiateWithConfig(c, code, cfg)
-	metered, meteredErr := rt.InstantiateWithConfig(c, meter.Rewrite(parsed, meterOptions(Config{}.withDefaults())).Code, cfg)
+	opts := meterOptions(Config{}.withDefaults())
+	opts.Marks = true
+	rewritten := meter.Rewrite(parsed, opts)
+	metered, meteredErr := rt.InstantiateWithConfig(c, rewritten.Code, cfg)
 	if (err == nil) != (meteredErr == nil) {
 		t.Errorf("instantiate plain: %v, metered: %v", err, meteredErr)
 	}
-	return pair{rt, plain, metered, c}, err == nil && meteredErr == nil
+	return pair{rt, plain, metered, c, (*marks)(rewritten.Marks), rewritten.Code}, err == nil && meteredErr == nil
+}
+
+// memory is a copy of the metered form's memory, nil without marks or when it
+// is large.
+func (p pair) memory() []byte {
+	if p.marks == nil || p.metered.Memory().Size() > 4<<20 {
+		return nil
+	}
+	mem := p.metered.Memory()
+	view, _ := mem.Read(0, mem.Size())
+	return bytes.Clone(view)
+}
+
+// checkMarks fails when the metered form changed a byte that it did not mark.
+func (p pair) checkMarks(t *testing.T, name string, before []byte) {
+	t.Helper()
+	if before == nil {
+		return
+	}
+	global := p.metered.ExportedGlobal(meter.MarksGlobal).(api.MutableGlobal)
+	after := p.memory()
+	if len(after) < len(before) {
+		return // too large by now
+	}
+	set := global.Get()
+	global.Set(0)
+	p.marks.each(set, len(before), func(at, end int) { copy(after[at:end], before[at:end]) })
+	if !bytes.Equal(after[:len(before)], before) {
+		t.Fatalf("%s changed memory without a mark: marks %b, chunks of %d", name, set, 1<<p.marks.Shift)
+	}
 }
 
 // trapped begins the description of a call that did not return.
@@ -58,6 +92,10 @@ func (p pair) invoke(m api.Module, name string, args []uint64) string {
 		return trapped + strings.Replace(text, errCallDepth.Error()+" (recovered by wazero)", "stack overflow", 1)
 	}
 	return fmt.Sprint(results)
+}
+
+func (p pair) budget() api.MutableGlobal {
+	return p.metered.ExportedGlobal(meter.BudgetGlobal).(api.MutableGlobal)
 }
 
 func specRuntime(t *testing.T) wazero.Runtime {
@@ -97,6 +135,7 @@ func TestSpecModulesBehaveAlikeMetered(t *testing.T) {
 				return
 			}
 			modules++
+			p.compareMemories(t)
 			calls += p.compareExports(t)
 			p.plain.Close(p.call)
 			p.metered.Close(p.call)
@@ -116,6 +155,71 @@ func glob(t *testing.T, dir, part string) []string {
 	return files
 }
 
+// compareMemories compares what both forms start with.
+func (p pair) compareMemories(t *testing.T) {
+	t.Helper()
+	if metered := p.memory(); metered != nil {
+		if plain, ok := p.plain.Memory().Read(0, uint32(len(metered))); !ok || !bytes.Equal(plain, metered) {
+			t.Error("the forms start with different memories")
+		}
+	}
+}
+
+// TestSegmentsAreMerged compares the memories that data segments make, and
+// counts those that are left.
+func TestSegmentsAreMerged(t *testing.T) {
+	active := func(at int64, text string) []byte {
+		b := append(wasmbinary.AppendS64([]byte{0, 0x41}, at), 0x0b)
+		return wasmbinary.AppendName(b, text)
+	}
+	passive := func(text string) []byte { return wasmbinary.AppendName([]byte{1}, text) }
+	rt := specRuntime(t)
+	for _, tt := range []struct {
+		name     string
+		segments [][]byte
+		want     int
+	}{
+		{"adjacent", [][]byte{active(10, "one"), active(13, "two")}, 1},
+		{"a small gap", [][]byte{active(10, "one"), active(40, "two")}, 1},
+		{"a large gap", [][]byte{active(10, "one"), active(4000, "two")}, 2},
+		{"falling", [][]byte{active(40, "two"), active(10, "one")}, 1},
+		{"overlapping", [][]byte{active(10, "first"), active(12, "second")}, 2},
+		{"overlapping and falling", [][]byte{active(12, "second"), active(10, "first")}, 2},
+		{"the same twice", [][]byte{active(10, "first"), active(10, "again")}, 2},
+		{"empty at the end", [][]byte{active(65530, "one"), active(65536, "")}, 1},
+		{"up to the end", [][]byte{active(65500, "one"), active(65533, "end")}, 1},
+		{"out of bounds", [][]byte{active(65500, "one"), active(65534, "end")}, 0},
+		{"empty out of bounds", [][]byte{active(65500, "one"), active(65537, "")}, 0},
+		{"a negative address", [][]byte{active(10, "one"), active(-100, "two")}, 0},
+		{"passive", [][]byte{active(10, "one"), passive("two")}, 2},
+	} {
+		code := []byte("\x00asm\x01\x00\x00\x00")
+		code = wasmbinary.AppendSection(code, wasmbinary.SectionMemory, []byte{1, 0, 1})
+		code = wasmbinary.AppendSection(code, wasmbinary.SectionExport, append(wasmbinary.AppendName([]byte{1}, "memory"), 2, 0))
+		code = wasmbinary.AppendSection(code, wasmbinary.SectionData, slices.Concat([]byte{byte(len(tt.segments))}, slices.Concat(tt.segments...)))
+		p, ok := newPair(t, rt, code)
+		if ok != (tt.want > 0) {
+			t.Errorf("%s: instantiated %t", tt.name, ok)
+		}
+		if !ok {
+			continue
+		}
+		p.compareMemories(t)
+		if have := len(parsed(t, p.code).Data); have != tt.want {
+			t.Errorf("%s: %d segments, want %d", tt.name, have, tt.want)
+		}
+	}
+}
+
+func parsed(t *testing.T, code []byte) *wasmbinary.Module {
+	t.Helper()
+	m, err := wasmbinary.Parse(code, wasmbinary.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 // compareExports calls each exported function in both forms.
 func (p pair) compareExports(t *testing.T) (calls int) {
 	defs := p.plain.ExportedFunctionDefinitions()
@@ -132,7 +236,11 @@ func (p pair) compareExports(t *testing.T) (calls int) {
 		for _, arg := range []uint64{0, 1, 5, 0xff} {
 			args := slices.Repeat([]uint64{arg}, len(def.ParamTypes()))
 			p.call.deadline = within(100 * time.Millisecond)
+			before := p.memory()
 			metered := p.invoke(p.metered, name, args)
+			if !strings.HasPrefix(metered, trapped) {
+				p.checkMarks(t, name, before)
+			}
 			if strings.Contains(metered, errDeadline.Error()) {
 				return calls // the plain form would not end
 			}
@@ -140,11 +248,11 @@ func (p pair) compareExports(t *testing.T) (calls int) {
 			if plain := p.invoke(p.plain, name, args); plain != metered {
 				t.Errorf("%s(%d): plain %s, metered %s", name, arg, plain, metered)
 			}
-			if left := p.metered.ExportedGlobal(meter.StackGlobal).Get(); left != defaultStackBytes && !strings.HasPrefix(metered, trapped) {
+			if _, left := meter.SplitBudget(p.budget().Get()); left != defaultStackBytes && !strings.HasPrefix(metered, trapped) {
 				t.Fatalf("%s(%d): %d bytes of stack are left of %d", name, arg, left, defaultStackBytes)
 			}
 			if strings.HasPrefix(metered, trapped) { // as its host would throw it away
-				p.metered.ExportedGlobal(meter.StackGlobal).(api.MutableGlobal).Set(defaultStackBytes)
+				p.budget().Set(meter.Budget(0, defaultStackBytes))
 			}
 		}
 	}
@@ -172,7 +280,11 @@ func TestBulkOperationsBehaveAlikeMetered(t *testing.T) {
 		for _, pos := range [][2]uint64{{0, 3}, {3, 0}, {0, chunk}, {chunk, 0}, {5, 5}, {chunk + 9, chunk}, {1, size - chunk}} {
 			for _, name := range []string{"copy", "fill"} {
 				args := []uint64{pos[0], pos[1], n}
+				before := p.memory()
 				plain, metered := p.invoke(p.plain, name, args), p.invoke(p.metered, name, args)
+				if metered == "[]" {
+					p.checkMarks(t, name, before)
+				}
 				if plain != metered {
 					t.Errorf("%s(%d): plain %s, metered %s", name, args, plain, metered)
 				}
@@ -211,14 +323,14 @@ func TestChargeIsWhatRuns(t *testing.T) {
 	if !ok {
 		t.Fatal("the module cannot be instantiated")
 	}
-	fuel := p.metered.ExportedGlobal(meter.FuelGlobal).(api.MutableGlobal)
 	for _, n := range []uint64{1, 10, 1000} {
-		const full = 1 << 40
-		fuel.Set(full)
+		const full = 1 << 30
+		p.budget().Set(meter.Budget(full, defaultStackBytes))
 		if got := p.invoke(p.metered, "wheelwork_handle", []uint64{n}); got != "[0]" {
 			t.Fatal(got)
 		}
-		if charged := full - fuel.Get(); charged < 6*n || charged > 7*n+10 {
+		left, _ := meter.SplitBudget(p.budget().Get())
+		if charged := uint64(full - left); charged < 6*n || charged > 7*n+10 {
 			t.Errorf("%d rounds cost %d units, want 6 to 7 for each", n, charged)
 		}
 	}

@@ -1,9 +1,9 @@
 package wasm
 
 import (
-	"container/list"
 	"context"
 	"errors"
+	"maps"
 	"sync"
 )
 
@@ -11,47 +11,107 @@ import (
 type poolKey struct {
 	module *module
 	limit  int64 // bytes of memory
+	app    string
+	grants string // equal for equal grants
 }
 
 // instanceOverhead is roughly what an idle instance takes besides its memory.
 const instanceOverhead = 32 << 10
 
-// pool keeps idle instances, up to a number of bytes. The instance used last
-// is used first again: its memory is warm. The one idle longest goes first.
+// waiting are the instances of one key that wait for a task, the youngest last.
+type waiting struct {
+	key   poolKey
+	stack []*instance
+}
+
+// pool keeps idle instances, up to a number of bytes over all keys. The instance
+// used last is used first again: its memory is warm. The one idle longest goes
+// first.
 type pool struct {
-	mu    sync.Mutex
-	max   int64
-	bytes int64                       // invariant: sum of cost over idle
-	idle  map[poolKey][]*list.Element // stacks, the youngest last
-	byAge *list.List                  // of *instance, the youngest at the front
+	mu     sync.Mutex
+	max    int64
+	bytes  int64                // invariant: sum of cost over idle
+	places map[poolKey]*waiting // all with idle instances, and some without
+
+	youngest, oldest *instance // ends of the list by age, linked by younger and older
 }
 
 func newPool(maxBytes int64) *pool {
-	return &pool{max: maxBytes, idle: make(map[poolKey][]*list.Element), byAge: list.New()}
+	return &pool{max: maxBytes, places: make(map[poolKey]*waiting)}
 }
 
 func cost(inst *instance) int64 { return inst.size() + instanceOverhead }
 
-func (p *pool) get(key poolKey) *instance {
+// place is where instances of a key wait.
+func (p *pool) place(key poolKey) *waiting {
+	if last := key.module.last.Load(); last != nil && last.key == key {
+		return last
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	stack := p.idle[key]
-	if len(stack) == 0 {
-		return nil
+	at := p.places[key]
+	if at == nil {
+		if len(p.places) >= maxPlaces {
+			p.sweep()
+		}
+		at = &waiting{key: key}
+		p.places[key] = at
 	}
-	return p.remove(key, len(stack)-1)
+	key.module.last.Store(at)
+	return at
 }
 
-// remove takes the instance at place i out of the pool. The caller holds mu.
-func (p *pool) remove(key poolKey, i int) *instance {
-	stack := p.idle[key]
-	inst := p.byAge.Remove(stack[i]).(*instance)
-	copy(stack[i:], stack[i+1:])
-	stack[len(stack)-1] = nil
-	if p.idle[key] = stack[:len(stack)-1]; len(stack) == 1 {
-		delete(p.idle, key)
+// maxPlaces is how many places are kept before those without instances go.
+const maxPlaces = 1024
+
+// sweep forgets the places where nothing waits; an instance that runs brings
+// its own back. The caller holds mu.
+func (p *pool) sweep() {
+	maps.DeleteFunc(p.places, func(_ poolKey, at *waiting) bool { return len(at.stack) == 0 })
+}
+
+// get takes the youngest instance of a place.
+func (p *pool) get(at *waiting) *instance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(at.stack)
+	if n == 0 {
+		return nil
 	}
+	inst := at.stack[n-1]
+	p.remove(inst, n-1)
+	return inst
+}
+
+// remove takes an instance out of the pool, which is number i of its place. The
+// caller holds mu.
+func (p *pool) remove(inst *instance, i int) {
+	at := inst.idle
+	copy(at.stack[i:], at.stack[i+1:])
+	at.stack[len(at.stack)-1] = nil
+	at.stack = at.stack[:len(at.stack)-1]
+	if inst.older != nil {
+		inst.older.younger = inst.younger
+	} else {
+		p.oldest = inst.younger
+	}
+	if inst.younger != nil {
+		inst.younger.older = inst.older
+	} else {
+		p.youngest = inst.older
+	}
+	inst.older, inst.younger = nil, nil
 	p.bytes -= cost(inst)
+}
+
+// evict takes out the instance idle longest, which is the oldest of its place
+// too. A place that nobody waits in is forgotten. The caller holds mu.
+func (p *pool) evict() *instance {
+	inst := p.oldest
+	p.remove(inst, 0)
+	if at := inst.idle; len(at.stack) == 0 && p.places[at.key] == at {
+		delete(p.places, at.key)
+	}
 	return inst
 }
 
@@ -65,24 +125,77 @@ func (p *pool) put(ctx context.Context, inst *instance) {
 func (p *pool) add(inst *instance) (evicted []*instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := poolKey{inst.module, inst.limit}
-	p.idle[key] = append(p.idle[key], p.byAge.PushFront(inst))
+	at := inst.idle
+	if inst.module.gone || cost(inst) > p.max {
+		return []*instance{inst}
+	}
+	if len(at.stack) == 0 { // it may have been forgotten while the instance ran
+		if known := p.places[at.key]; known == nil {
+			p.places[at.key] = at
+		} else {
+			inst.idle, at = known, known
+			inst.module.last.Store(known)
+		}
+	}
+	at.stack = append(at.stack, inst)
+	if inst.older = p.youngest; inst.older != nil {
+		inst.older.younger = inst
+	} else {
+		p.oldest = inst
+	}
+	p.youngest = inst
 	p.bytes += cost(inst)
 	for p.bytes > p.max {
-		oldest := p.byAge.Back().Value.(*instance)
-		// The oldest of all is the oldest of its stack.
-		evicted = append(evicted, p.remove(poolKey{oldest.module, oldest.limit}, 0))
+		evicted = append(evicted, p.evict())
 	}
 	return evicted
 }
 
-func (p *pool) close(ctx context.Context) error {
+// len is the number of idle instances.
+func (p *pool) len() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, at := range p.places {
+		n += len(at.stack)
+	}
+	return n
+}
+
+// drop closes a module's idle instances, and lets none come back.
+func (p *pool) drop(ctx context.Context, m *module) error {
+	p.mu.Lock()
+	m.gone = true
+	var closing []*instance
+	for key, at := range p.places {
+		if key.module != m {
+			continue
+		}
+		for len(at.stack) > 0 {
+			inst := at.stack[0]
+			p.remove(inst, 0)
+			closing = append(closing, inst)
+		}
+		delete(p.places, key)
+	}
+	m.last.Store(nil)
+	p.mu.Unlock()
+	return closeAll(ctx, closing)
+}
+
+func (p *pool) close(ctx context.Context) error {
+	p.mu.Lock()
+	var closing []*instance
+	for p.oldest != nil {
+		closing = append(closing, p.evict())
+	}
+	p.mu.Unlock()
+	return closeAll(ctx, closing)
+}
+
+func closeAll(ctx context.Context, instances []*instance) error {
 	var errs []error
-	for p.byAge.Len() > 0 {
-		oldest := p.byAge.Back().Value.(*instance)
-		errs = append(errs, p.remove(poolKey{oldest.module, oldest.limit}, 0).close(ctx))
+	for _, inst := range instances {
+		errs = append(errs, inst.close(ctx))
 	}
 	return errors.Join(errs...)
 }

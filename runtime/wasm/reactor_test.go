@@ -151,7 +151,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			t.Fatalf("a task found %q in memory and global, want zeros", r.Output)
 		}
 	}
-	if n := e.pool.byAge.Len(); n != 1 {
+	if n := e.pool.len(); n != 1 {
 		t.Errorf("%d idle instances, want the one that all tasks shared", n)
 	}
 	run("trap", "")
@@ -170,7 +170,7 @@ func TestGrownInstanceIsNotUsedAgain(t *testing.T) {
 			t.Fatalf("memory has %d pages after growing by one, want 3", u32(t, r.Output))
 		}
 	}
-	if n := e.pool.byAge.Len(); n != 0 {
+	if n := e.pool.len(); n != 0 {
 		t.Errorf("%d idle instances, want none", n)
 	}
 }
@@ -206,8 +206,8 @@ func TestStateAfterInitialize(t *testing.T) {
 			t.Fatalf("start, init, calls, mark = %q (%+v), want %q", r.Output, r, want)
 		}
 	}
-	if e.pool.byAge.Len() != 0 || e.pool.bytes != 0 {
-		t.Errorf("pool holds %d instances and %d bytes, want none", e.pool.byAge.Len(), e.pool.bytes)
+	if e.pool.len() != 0 || e.pool.bytes != 0 {
+		t.Errorf("pool holds %d instances and %d bytes, want none", e.pool.len(), e.pool.bytes)
 	}
 }
 
@@ -241,8 +241,8 @@ func TestPoolKeepsToItsBytes(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-	if e.pool.bytes > 3*instanceBytes || e.pool.bytes != int64(e.pool.byAge.Len())*instanceBytes {
-		t.Errorf("pool holds %d instances and says %d bytes, limit %d", e.pool.byAge.Len(), e.pool.bytes, 3*instanceBytes)
+	if e.pool.bytes > 3*instanceBytes || e.pool.bytes != int64(e.pool.len())*instanceBytes {
+		t.Errorf("pool holds %d instances and says %d bytes, limit %d", e.pool.len(), e.pool.bytes, 3*instanceBytes)
 	}
 }
 

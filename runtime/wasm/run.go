@@ -29,6 +29,7 @@ const (
 	codeDeadline    = "deadline"
 	codeStopped     = "stopped"
 	codeCallDepth   = "call_depth"
+	codeFuel        = "fuel"
 	codeOutputLimit = "output_limit"
 	codeMisuse      = "host_call"
 	codeNotLoaded   = "not_loaded"
@@ -47,7 +48,11 @@ func (e *Engine) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) run
 	if refused != nil {
 		return *refused
 	}
-	c := e.newCall(ctx, &t, sink)
+	c := e.calls.Get().(*call)
+	defer e.release(c)
+	c.own = t
+	c.begin(ctx, &c.own, sink, e.slots)
+	c.services = e.cfg.Services
 	if err := c.start(); err != nil {
 		return c.ended(err)
 	}
@@ -56,6 +61,8 @@ func (e *Engine) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) run
 	switch {
 	case p.module.info.Kind == Command:
 		r = e.runCommand(c, p.module, p.limit)
+	case p.module.info.Kind == Script:
+		r = e.runScript(c, p.module, p.limit)
 	case len(c.mounts()) > 0:
 		r = e.runMounted(c, p.module, p.limit, p.index)
 	default:
@@ -79,6 +86,9 @@ func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) 
 	if m == nil {
 		return refuse(failed(runtime.HostError, codeNotLoaded, "module %s (%s) is not loaded on this host", t.Module, t.Digest))
 	}
+	if m.info.Kind == Interpreter {
+		return refuse(failed(runtime.Permanent, codeNoHandler, "module %s is an interpreter, which runs scripts and nothing by itself: name the module of a script", t.Module))
+	}
 	index := slices.Index(m.info.Handlers, handlerName(t))
 	if index < 0 {
 		return refuse(failed(runtime.Permanent, codeNoHandler, "module %s has no handler %q; it has: %s",
@@ -95,10 +105,12 @@ func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) 
 	return prepared{m, limit, index}, nil
 }
 
-func (e *Engine) newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink) *call {
-	c := newCall(ctx, t, sink, e.slots)
-	c.services = e.cfg.Services
-	return c
+// release lets a call serve another task. One that asked for services does not:
+// theirs is to keep nothing of it, and not to be found out.
+func (e *Engine) release(c *call) {
+	if c.asked.calls == 0 {
+		e.calls.Put(c)
+	}
 }
 
 // start waits for a slot, unless it is too late already.
@@ -151,7 +163,7 @@ func (e *Engine) runCommand(c *call, m *module, limit int64) runtime.Result {
 	inst.arm(c, e.cfg.StackBytes)
 	_, err = inst.mod.ExportedFunction(abi.ExportStart).Call(c)
 	r := c.commandResult(err)
-	r.Duration = time.Since(start)
+	r.Duration = c.look().Sub(start)
 	return r
 }
 
@@ -181,7 +193,7 @@ func (e *Engine) runMounted(c *call, m *module, limit int64, index int) runtime.
 	} else {
 		r = c.statusResult(abi.Status(int32(inst.params[0])))
 	}
-	r.Duration = time.Since(start)
+	r.Duration = c.look().Sub(start)
 	return r
 }
 
@@ -206,14 +218,14 @@ func (e *Engine) mount(c *call) (unmount func(), err error) {
 	}
 	cfg := wazero.NewFSConfig()
 	for _, g := range c.mounts() {
-		fs := files.Memory(g.Quota(), g.Write)
+		fs := files.Memory(g.Quota(), g.Write, c.work)
 		if g.Dir != "" {
 			path, ok := e.cfg.Dirs[g.Dir]
 			if !ok {
 				unmount()
 				return nil, fmt.Errorf("the directory %.60q is not on this host: name it when the host is started, or route the job to one that has it", g.Dir)
 			}
-			if fs, err = files.Open(path, g.Quota(), g.Write); err != nil {
+			if fs, err = files.Open(path, g.Quota(), g.Write, c.work); err != nil {
 				unmount()
 				return nil, fmt.Errorf("the directory %.60q: %w", g.Dir, err)
 			}
@@ -236,7 +248,7 @@ func (e *Engine) runReactor(c *call, m *module, limit int64, index int) runtime.
 	inst.params[0] = uint64(index)
 	err = inst.handle.CallWithStack(c, inst.params[:])
 	status := abi.Status(int32(inst.params[0]))
-	took := time.Since(start)
+	took := c.look().Sub(start)
 	var r runtime.Result
 	if err != nil {
 		_ = inst.close(c) // its state is unknown
@@ -352,6 +364,8 @@ func (c *call) ended(cause error) runtime.Result {
 		return failed(runtime.Stopped, codeStopped, "%v", cause)
 	case errors.Is(cause, errOutputLimit):
 		return failed(runtime.Permanent, codeOutputLimit, "the output exceeds its limit of %d bytes: write less or raise the limit", c.outputLimit)
+	case errors.Is(cause, errFuel):
+		return failed(runtime.Permanent, codeFuel, "%v of %d units: do less in one task, or raise the limit", cause, c.task.Limits.Fuel)
 	case errors.Is(cause, errCallDepth):
 		return failed(runtime.Retryable, codeCallDepth, "trap: %v", cause)
 	case errors.As(cause, &bad):

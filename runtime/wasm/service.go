@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -81,16 +82,15 @@ func (c *call) ask(name string, f func(ctx context.Context, s runtime.Services) 
 	if c.asked.calls++; c.asked.calls > orDefault(c.task.Limits.Calls, defaultCalls) {
 		return abi.ErrnoQuota
 	}
-	c.progress.flush(time.Now(), false)
+	c.progress.flush(c.look(), false)
 	ctx := c.context()
 	c.releaseSlot()
 	err := guarded(func() error { return f(ctx, c.services) })
 	if err := c.acquireSlot(); err != nil {
 		c.end(err)
 	}
-	now := time.Now()
-	c.check(now)
-	c.sliceStart = now
+	c.sliceStart = c.look()
+	c.check(c.seen)
 	var broken serviceError
 	if errors.As(err, &broken) {
 		c.end(broken)
@@ -470,7 +470,7 @@ func httpSend(c *call, mem memory, stack []uint64) {
 		stack[0] = errno(c.refused(mem.fn, fmt.Errorf("%w: the head: %s", runtime.ErrInvalid, printable(err.Error()))))
 		return
 	}
-	request := runtime.Request{Method: head.Method, URL: head.URL, Header: make(map[string][]string, len(head.Headers)), Body: body}
+	request := runtime.Request{Method: cmp.Or(head.Method, "GET"), URL: head.URL, Header: make(map[string][]string, len(head.Headers)), Body: body}
 	for name, v := range head.Headers {
 		request.Header[name] = v
 	}

@@ -141,3 +141,30 @@ func cTypes(list string) []byte {
 	}
 	return types
 }
+
+// TestDocsNameEverything looks for each function, error number and code of a
+// result in the page that describes them.
+func TestDocsNameEverything(t *testing.T) {
+	page := read(t, "../../docs/abi.md")
+	for _, f := range hostFunctions() {
+		if !strings.Contains(page, "`"+f.name+"`") && !strings.Contains(page, "`"+f.name+"(") {
+			t.Errorf("docs/abi.md does not describe %s", f.name)
+		}
+	}
+	for _, e := range []abi.Errno{
+		abi.ErrnoAgain, abi.ErrnoBadHandle, abi.ErrnoCancelled, abi.ErrnoQuota, abi.ErrnoConflict, abi.ErrnoInvalid, abi.ErrnoIO,
+		abi.ErrnoHandles, abi.ErrnoNoEntry, abi.ErrnoNoSys, abi.ErrnoOverflow, abi.ErrnoNotGranted,
+	} {
+		if !strings.Contains(page, fmt.Sprintf("| -%d |", e)) {
+			t.Errorf("docs/abi.md does not describe the error -%d", e)
+		}
+	}
+	for _, code := range []string{
+		codeTrap, codeExit, codeStatus, codeDeadline, codeStopped, codeCallDepth, codeOutputLimit, codeMisuse, codeNotLoaded,
+		codeNoHandler, codeMemory, codeInstantiate, codeBadTask, codeService, codeFiles,
+	} {
+		if !strings.Contains(page, "`"+code+"`") {
+			t.Errorf("docs/abi.md does not name the code %s", code)
+		}
+	}
+}

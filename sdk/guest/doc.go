@@ -28,5 +28,6 @@
 // it is uploaded with, if any, goes before it, and then has to name the handlers
 // in the order of their registration.
 //
-// All but this comment is compiled for GOOS=wasip1 only.
+// All but this comment and Files is compiled for GOOS=wasip1 only. The folders
+// beside this one hold the SDKs of other languages.
 package guest

@@ -6,13 +6,13 @@ var errUnbalanced = errors.New("blocks are not balanced")
 
 // body checks one function body: its locals and instructions are within the
 // limits and its blocks are balanced.
-func (p *parser) body(raw []byte) (Body, error) {
+func (p *parser) body(raw []byte, params int) (Body, error) {
 	r := &reader{buf: raw}
 	b := Body{}
 	b.LocalCount = p.locals(r)
 	b.RawLocals = raw[:r.off]
 	b.Code = raw[r.off:]
-	b.Instrs = p.instrs(r, b.LocalCount)
+	b.Instrs = p.instrs(r, params, b.LocalCount)
 	return b, r.err
 }
 
@@ -30,7 +30,7 @@ func (p *parser) locals(r *reader) int {
 }
 
 // instrs walks over the instructions and counts them.
-func (p *parser) instrs(r *reader, locals int) int {
+func (p *parser) instrs(r *reader, params, locals int) int {
 	c := control{limits: p.limits, locals: locals, open: []Op{OpBlock}} // the function itself is a block
 	count := 0
 	for len(c.open) > 0 {
@@ -45,6 +45,10 @@ func (p *parser) instrs(r *reader, locals int) int {
 		}
 		if err := p.m.checkIndex(in); err != nil {
 			r.fail(err)
+			return 0
+		}
+		if in.Op >= OpLocalGet && in.Op <= OpLocalTee && int64(in.Index) >= int64(params+locals) {
+			r.failf("instruction names local %d of %d", in.Index, params+locals) // a rewriter adds its own locals
 			return 0
 		}
 	}

@@ -19,10 +19,26 @@ const (
 	OpCallIndirect       Op = 0x11
 	OpReturnCall         Op = 0x12
 	OpReturnCallIndirect Op = 0x13
+	OpDrop               Op = 0x1a
+	OpSelect             Op = 0x1b
+	OpSelectType         Op = 0x1c
+	OpLocalGet           Op = 0x20
+	OpLocalSet           Op = 0x21
+	OpLocalTee           Op = 0x22
 	OpGlobalGet          Op = 0x23
 	OpGlobalSet          Op = 0x24
 	OpTableSet           Op = 0x26
+	OpI32Store           Op = 0x36
+	OpI64Store           Op = 0x37
+	OpF32Store           Op = 0x38
+	OpF64Store           Op = 0x39
+	OpI32Store8          Op = 0x3a
+	OpI32Store16         Op = 0x3b
+	OpI64Store8          Op = 0x3c
+	OpI64Store16         Op = 0x3d
+	OpI64Store32         Op = 0x3e
 	OpMemoryGrow         Op = 0x40
+	OpI32Const           Op = 0x41
 	OpRefFunc            Op = 0xd2
 	OpMemoryInit         Op = 0xfc0008
 	OpDataDrop           Op = 0xfc0009
@@ -33,14 +49,20 @@ const (
 	OpTableCopy          Op = 0xfc000e
 	OpTableGrow          Op = 0xfc000f
 	OpTableFill          Op = 0xfc0011
+	OpV128Store          Op = 0xfd000b
+	OpV128Store8Lane     Op = 0xfd0058
+	OpV128Store16Lane    Op = 0xfd0059
+	OpV128Store32Lane    Op = 0xfd005a
+	OpV128Store64Lane    Op = 0xfd005b
 )
 
 // An Instr is one decoded instruction.
 type Instr struct {
 	Op         Op
 	Start, End int    // its bytes are code[Start:End]
-	Index      uint32 // its first index immediate: a function, a segment, a label, the type of a block, …
+	Index      uint32 // its first index immediate: a function, a local, a segment, a label, the type of a block, …
 	TypeIndex  bool   // of a block: Index is a type; otherwise it has none or a single result
+	Offset     uint32 // of a load or store: what is added to the address; of i32.const: its value
 }
 
 // immediate says what follows an opcode.
@@ -173,7 +195,7 @@ func (r *reader) immediate(in *Instr, imm immediate, maxTargets int) {
 	case immBlockType:
 		in.Index, in.TypeIndex = r.blockType()
 	case immI32:
-		r.skipLEB(5)
+		in.Offset = uint32(r.s32())
 	case immIndex:
 		in.Index = r.u32()
 	case immIndex2:
@@ -197,7 +219,7 @@ func (r *reader) immediate(in *Instr, imm immediate, maxTargets int) {
 			r.valueType()
 		}
 	case immMemArg:
-		r.memArg()
+		in.Offset = r.memArg()
 	case immByte:
 		r.u8()
 	case immI64:
@@ -209,7 +231,7 @@ func (r *reader) immediate(in *Instr, imm immediate, maxTargets int) {
 	case immV128:
 		r.bytes(16)
 	case immLane:
-		r.memArg()
+		in.Offset = r.memArg()
 		r.u8()
 	case immInvalid:
 		if r.err == nil {
@@ -227,9 +249,10 @@ func (r *reader) memory() {
 	}
 }
 
-func (r *reader) memArg() {
+// memArg passes over an alignment and returns the offset.
+func (r *reader) memArg() uint32 {
 	r.u32()
-	r.u32()
+	return r.u32()
 }
 
 // unservedInstr names the proposal of an instruction where that tells the user

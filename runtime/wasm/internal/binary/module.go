@@ -70,8 +70,8 @@ type Module struct {
 	Start    []byte // raw body of the start section; nil without one
 	StartFn  uint32
 	Elements []Element
-	Bodies   []Body   // invariant: len(Bodies) == len(Funcs)
-	Data     []uint32 // length of each data segment in bytes
+	Bodies   []Body // invariant: len(Bodies) == len(Funcs)
+	Data     []Data
 	Customs  []Custom
 
 	ImportedFuncs   int // invariant: number of Imports of KindFunc; defined functions follow them in the index space
@@ -173,6 +173,26 @@ type Element struct {
 
 // Len is the number of items.
 func (e Element) Len() int { return len(e.Funcs) + len(e.Exprs) }
+
+// A Data is a data segment.
+type Data struct {
+	Offset []byte // constant expression; nil when passive
+	Bytes  []byte
+}
+
+// At is where an active segment goes, if that is written in it as a number.
+func (d Data) At() (address uint32, ok bool) {
+	n := 0
+	ConstInstructions(d.Offset, func(in Instr) bool {
+		if n++; n == 1 {
+			address, ok = in.Offset, in.Op == OpI32Const
+		} else if n > 2 {
+			ok = false
+		}
+		return ok
+	})
+	return address, ok
+}
 
 // A Body is one function's code.
 type Body struct {

@@ -360,7 +360,7 @@ func (p *parser) code(r *reader) {
 	p.m.Bodies = make([]Body, 0, n)
 	for i := range n {
 		size := r.count("bytes of one function body", p.limits.BodyBytes)
-		b, err := p.body(r.bytes(uint32(size)))
+		b, err := p.body(r.bytes(uint32(size)), p.params(i))
 		if r.err == nil && err != nil {
 			r.fail(fmt.Errorf("function %d: %w", p.m.ImportedFuncs+i, err))
 		}
@@ -371,24 +371,36 @@ func (p *parser) code(r *reader) {
 	}
 }
 
+// params is the number of parameters of a defined function; an unknown type is
+// refused when all is read.
+func (p *parser) params(i int) int {
+	if t := p.m.Funcs[i]; int64(t) < int64(len(p.m.Types)) {
+		return len(p.m.Types[t].Params)
+	}
+	return 0
+}
+
 func (p *parser) data(r *reader) {
 	p.m.RawData = r.buf
 	for range r.count("data segments", p.limits.Segments) {
+		var d Data
 		switch flags := r.u32(); flags {
 		case 0:
-			p.constExpr(r)
+			d.Offset = p.constExpr(r)
 		case 1:
 		case 2:
-			r.u32()
-			p.constExpr(r)
+			if memory := r.u32(); memory != 0 {
+				r.failf("data segment names memory %d", memory) // a rewriter may write it without
+			}
+			d.Offset = p.constExpr(r)
 		default:
 			r.failf("data segment has unknown form %d", flags)
 		}
-		body := r.bytes(r.u32())
+		d.Bytes = r.bytes(r.u32())
 		if r.err != nil {
 			return
 		}
-		p.m.Data = append(p.m.Data, uint32(len(body)))
+		p.m.Data = append(p.m.Data, d)
 	}
 }
 

@@ -104,6 +104,24 @@ func (r *reader) checkValueType(b byte) {
 	r.failf("0x%02x is no value type", b)
 }
 
+// s32 reads a signed LEB128 of at most 32 bits. Bits of a fifth byte that the
+// number has no room for are left to the engine, which refuses them.
+func (r *reader) s32() int32 {
+	var v int64
+	for shift := 0; shift < 35; shift += 7 {
+		b := r.u8()
+		v |= int64(b&0x7f) << shift
+		if b < 0x80 {
+			if b&0x40 != 0 {
+				v |= -1 << (shift + 7)
+			}
+			return int32(v)
+		}
+	}
+	r.failf("integer is longer than 5 bytes")
+	return 0
+}
+
 // skipLEB passes over a LEB128 of at most n bytes whose value is not needed.
 func (r *reader) skipLEB(n int) {
 	for range n {

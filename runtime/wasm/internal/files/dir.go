@@ -5,7 +5,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/tetratelabs/wazero/experimental/sys"
@@ -23,12 +22,12 @@ type dir struct {
 
 // Open returns a directory of this machine. The quota is for all that a task
 // writes, whether or not it removes it again.
-func Open(path string, quota int64, write bool) (FS, error) {
+func Open(path string, quota int64, write bool, work func(bytes int)) (FS, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the directory: %w", err)
 	}
-	return &dir{root: root, budget: newBudget(quota), readOnly: !write}, nil
+	return &dir{root: root, budget: newBudget(quota, work), readOnly: !write}, nil
 }
 
 func (d *dir) Close() error { return d.root.Close() }
@@ -46,7 +45,7 @@ func errno(err error) sys.Errno {
 }
 
 func (d *dir) OpenFile(p string, flag sys.Oflag, _ fs.FileMode) (sys.File, sys.Errno) {
-	p, bad := clean(p)
+	p, bad := d.budget.clean(p)
 	if bad != 0 {
 		return nil, bad
 	}
@@ -66,7 +65,7 @@ func (d *dir) OpenFile(p string, flag sys.Oflag, _ fs.FileMode) (sys.File, sys.E
 		}
 	}
 	// Not to wait for the other end of a pipe that lies there.
-	f, err := d.root.OpenFile(p, osFlag(flag)|syscall.O_NONBLOCK, 0o600)
+	f, err := d.root.OpenFile(p, osFlag(flag)|nonblock, 0o600)
 	if err != nil {
 		return nil, errno(err)
 	}
@@ -118,7 +117,7 @@ func (d *dir) Stat(p string) (wasys.Stat_t, sys.Errno) { return d.look(p, (*os.R
 func (d *dir) Lstat(p string) (wasys.Stat_t, sys.Errno) { return d.look(p, (*os.Root).Lstat) }
 
 func (d *dir) look(p string, by func(*os.Root, string) (fs.FileInfo, error)) (wasys.Stat_t, sys.Errno) {
-	p, bad := clean(p)
+	p, bad := d.budget.clean(p)
 	if bad != 0 {
 		return wasys.Stat_t{}, bad
 	}
@@ -130,7 +129,7 @@ func (d *dir) look(p string, by func(*os.Root, string) (fs.FileInfo, error)) (wa
 }
 
 func (d *dir) Readlink(p string) (string, sys.Errno) {
-	p, bad := clean(p)
+	p, bad := d.budget.clean(p)
 	if bad != 0 {
 		return "", bad
 	}
@@ -140,7 +139,7 @@ func (d *dir) Readlink(p string) (string, sys.Errno) {
 
 // change runs what changes the directory, if that is allowed.
 func (d *dir) change(p string, f func(p string) error) sys.Errno {
-	p, bad := clean(p)
+	p, bad := d.budget.clean(p)
 	switch {
 	case bad != 0:
 		return bad
@@ -181,7 +180,7 @@ func (d *dir) remove(p string, isDir bool) sys.Errno {
 
 func (d *dir) Rename(from, to string) sys.Errno {
 	return d.change(to, func(to string) error {
-		from, bad := clean(from)
+		from, bad := d.budget.clean(from)
 		if bad != 0 {
 			return bad
 		}
@@ -247,6 +246,7 @@ func some(n int, err error) (int, sys.Errno) {
 }
 
 func (f *dirFile) Read(p []byte) (int, sys.Errno) {
+	f.dir.budget.work(len(p))
 	if f.isDir {
 		return 0, sys.EISDIR
 	}
@@ -254,6 +254,7 @@ func (f *dirFile) Read(p []byte) (int, sys.Errno) {
 }
 
 func (f *dirFile) Pread(p []byte, off int64) (int, sys.Errno) {
+	f.dir.budget.work(len(p))
 	if f.isDir {
 		return 0, sys.EISDIR
 	}
@@ -261,6 +262,7 @@ func (f *dirFile) Pread(p []byte, off int64) (int, sys.Errno) {
 }
 
 func (f *dirFile) Write(p []byte) (int, sys.Errno) {
+	f.dir.budget.work(len(p))
 	whence := io.SeekCurrent
 	if f.append {
 		whence = io.SeekEnd
@@ -276,6 +278,7 @@ func (f *dirFile) Write(p []byte) (int, sys.Errno) {
 }
 
 func (f *dirFile) Pwrite(p []byte, off int64) (int, sys.Errno) {
+	f.dir.budget.work(len(p))
 	if bad := f.pay(off, len(p)); bad != 0 {
 		return 0, bad
 	}
@@ -310,6 +313,7 @@ func (f *dirFile) move(offset int64, whence int) (int64, sys.Errno) {
 }
 
 func (f *dirFile) Readdir(n int) ([]sys.Dirent, sys.Errno) {
+	f.dir.budget.work(256 * maxOpen)
 	if !f.isDir {
 		return nil, sys.ENOTDIR
 	}

@@ -32,9 +32,14 @@ type FS interface {
 type budget struct {
 	bytes int64
 	open  int
+	work  func(bytes int)
 }
 
-func newBudget(quota int64) *budget { return &budget{bytes: quota, open: maxOpen} }
+// newBudget returns the budget of a new file system. work is told of every
+// operation before it is done; it may panic to end the guest.
+func newBudget(quota int64, work func(bytes int)) *budget {
+	return &budget{bytes: quota, open: maxOpen, work: work}
+}
 
 // take takes bytes off the quota. There is no number for a full disk in the
 // engine: a guest sees an input or output error.
@@ -53,7 +58,8 @@ func writes(flag sys.Oflag) bool {
 
 // clean returns the path below the file system's root, "." for the root itself.
 // What leads above it leads to it.
-func clean(p string) (string, sys.Errno) {
+func (b *budget) clean(p string) (string, sys.Errno) {
+	b.work(len(p))
 	if len(p) > maxPath || strings.ContainsRune(p, 0) {
 		return "", sys.ENAMETOOLONG
 	}

@@ -5,9 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/tetratelabs/wazero/experimental/sys"
@@ -15,15 +13,18 @@ import (
 
 const quota = 64 << 10
 
+// idle is nobody who wants to end the guest.
+func idle(int) {}
+
 // each runs a test on both kinds, with the way to make one that is read only.
 func each(t *testing.T, f func(t *testing.T, fs FS)) {
-	t.Run("memory", func(t *testing.T) { f(t, Memory(quota, true)) })
+	t.Run("memory", func(t *testing.T) { f(t, Memory(quota, true, idle)) })
 	t.Run("dir", func(t *testing.T) { f(t, directory(t, t.TempDir(), true)) })
 }
 
 func directory(t *testing.T, path string, write bool) FS {
 	t.Helper()
-	fs, err := Open(path, quota, write)
+	fs, err := Open(path, quota, write, idle)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,28 +200,12 @@ func TestNothingAbove(t *testing.T) {
 	}
 }
 
-func TestPipesDoNotHold(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("needs named pipes as Linux has them")
-	}
-	base := t.TempDir()
-	if err := syscall.Mkfifo(filepath.Join(base, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	fs := directory(t, base, true)
-	for _, flag := range []sys.Oflag{sys.O_RDONLY, sys.O_WRONLY, sys.O_RDWR} {
-		if _, errno := fs.OpenFile("pipe", flag, 0); errno == 0 {
-			t.Errorf("opened a pipe with %v", flag)
-		}
-	}
-}
-
 func TestReadOnly(t *testing.T) {
 	base := t.TempDir()
 	if err := os.WriteFile(filepath.Join(base, "a"), []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, fs := range map[string]FS{"memory": Memory(quota, false), "dir": directory(t, base, false)} {
+	for name, fs := range map[string]FS{"memory": Memory(quota, false, idle), "dir": directory(t, base, false)} {
 		for what, errno := range map[string]sys.Errno{
 			"create":   second(fs.OpenFile("b", sys.O_CREAT|sys.O_WRONLY, 0)),
 			"truncate": second(fs.OpenFile("a", sys.O_TRUNC, 0)),
@@ -269,7 +254,7 @@ func TestQuota(t *testing.T) {
 		}
 		f.Close()
 	})
-	m := Memory(quota, true)
+	m := Memory(quota, true, idle)
 	n := 0
 	for ; m.Mkdir(fmt.Sprint(n), 0) == 0; n++ {
 	}
@@ -280,7 +265,7 @@ func TestQuota(t *testing.T) {
 
 // TestMemoryIsGivenBack fills and empties a directory in memory.
 func TestMemoryIsGivenBack(t *testing.T) {
-	fs := Memory(quota, true)
+	fs := Memory(quota, true, idle)
 	for range 5 {
 		f := open(t, fs, "a", sys.O_CREAT|sys.O_WRONLY)
 		if _, errno := f.Write(make([]byte, quota-entryCharge)); errno != 0 {
@@ -304,6 +289,43 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	f.Truncate(6)
 	if got := read(t, fs, "c"); got != strings.Repeat("\x00", 6) {
 		t.Errorf("after cutting and growing: %q", got)
+	}
+}
+
+// TestWorkIsTold: whoever watches over the guest hears of every operation.
+func TestWorkIsTold(t *testing.T) {
+	told := 0
+	hear := func(int) { told++ }
+	real, err := Open(t.TempDir(), quota, true, hear)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer real.Close()
+	for name, fs := range map[string]FS{"memory": Memory(quota, true, hear), "dir": real} {
+		f := open(t, fs, "a", sys.O_CREAT|sys.O_RDWR)
+		defer f.Close()
+		d := open(t, fs, ".", sys.O_DIRECTORY)
+		defer d.Close()
+		for what, step := range map[string]func(){
+			"open":   func() { _, _ = fs.OpenFile("none", sys.O_RDONLY, 0) },
+			"stat":   func() { _, _ = fs.Stat("a") },
+			"lstat":  func() { _, _ = fs.Lstat("a") },
+			"rename": func() { fs.Rename("a", "a") },
+			"unlink": func() { fs.Unlink("none") },
+			"mkdir":  func() { fs.Mkdir("a", 0) },
+			"rmdir":  func() { fs.Rmdir("none") },
+			"link":   func() { _, _ = fs.Readlink("a") },
+			"read":   func() { _, _ = f.Read(make([]byte, 1)) },
+			"pread":  func() { _, _ = f.Pread(make([]byte, 1), 0) },
+			"write":  func() { _, _ = f.Write(nil) },
+			"pwrite": func() { _, _ = f.Pwrite(nil, 0) },
+			"list":   func() { _, _ = d.Readdir(1) },
+		} {
+			before := told
+			if step(); told == before {
+				t.Errorf("%s: %s was not told", name, what)
+			}
+		}
 	}
 }
 

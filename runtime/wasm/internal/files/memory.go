@@ -32,8 +32,8 @@ type node struct {
 }
 
 // Memory returns an empty directory, which takes so many bytes.
-func Memory(quota int64, write bool) FS {
-	m := &memory{budget: newBudget(quota), readOnly: !write}
+func Memory(quota int64, write bool, work func(bytes int)) FS {
+	m := &memory{budget: newBudget(quota, work), readOnly: !write}
 	m.root = m.node(true)
 	m.root.linked = true
 	return m
@@ -52,7 +52,7 @@ func (m *memory) node(dir bool) *node {
 
 // find returns the node at a path.
 func (m *memory) find(p string) (*node, sys.Errno) {
-	p, errno := clean(p)
+	p, errno := m.budget.clean(p)
 	if errno != 0 {
 		return nil, errno
 	}
@@ -76,7 +76,7 @@ func (m *memory) place(p string) (dir *node, name string, errno sys.Errno) {
 	if m.readOnly {
 		return nil, "", sys.EROFS
 	}
-	if p, errno = clean(p); errno != 0 {
+	if p, errno = m.budget.clean(p); errno != 0 {
 		return nil, "", errno
 	}
 	if p == "." {
@@ -345,6 +345,7 @@ func (f *memoryFile) Read(p []byte) (int, sys.Errno) {
 }
 
 func (f *memoryFile) Pread(p []byte, off int64) (int, sys.Errno) {
+	f.fs.budget.work(len(p))
 	switch {
 	case f.node.entries != nil:
 		return 0, sys.EISDIR
@@ -368,6 +369,7 @@ func (f *memoryFile) Write(p []byte) (int, sys.Errno) {
 }
 
 func (f *memoryFile) Pwrite(p []byte, off int64) (int, sys.Errno) {
+	f.fs.budget.work(len(p))
 	switch {
 	case !f.write || f.node.entries != nil:
 		return 0, sys.EBADF
@@ -413,6 +415,7 @@ func (f *memoryFile) move(offset int64, whence int) (int64, sys.Errno) {
 // Readdir goes on where it was, counted in entries by name: one that is removed
 // meanwhile may hide another, as POSIX allows.
 func (f *memoryFile) Readdir(n int) ([]sys.Dirent, sys.Errno) {
+	f.fs.budget.work(256 * maxOpen)
 	if f.node.entries == nil {
 		return nil, sys.ENOTDIR
 	}

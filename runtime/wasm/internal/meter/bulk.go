@@ -16,7 +16,8 @@ const (
 // fillBody is memory.fill in chunks. A range out of bounds goes to the plain
 // instruction at once: it must trap before a byte is written.
 func (w *rewriter) fillBody() []byte {
-	out := w.appendBulkHead(nil)
+	out := w.appendMarkBulk([]byte{0}) // no locals besides the parameters
+	out = w.appendBulkHead(out)
 	out = appendLong(out, localDest)
 	out = append(out, opIf, blockTypeVoid, opLoop, blockTypeVoid)
 	out = appendLocals(out, localDest, localSource)
@@ -33,7 +34,8 @@ func (w *rewriter) fillBody() []byte {
 // the source and backwards otherwise, so that overlapping ranges come out as
 // one copy would leave them.
 func (w *rewriter) copyBody() []byte {
-	out := w.appendBulkHead(nil)
+	out := w.appendMarkBulk([]byte{0}) // no locals besides the parameters
+	out = w.appendBulkHead(out)
 	out = appendLong(out, localDest, localSource)
 	out = append(out, opIf, blockTypeVoid)
 	out = appendLocals(out, localDest, localSource)
@@ -68,23 +70,51 @@ func (w *rewriter) appendCopyBackward(out []byte) []byte {
 	out = append(out, opI32Add)
 	out = appendChunk(out)
 	out = append(out, 0xfc, 10, 0, 0)
-	out = w.appendCheck(out, chunkBytes/4, 0)
+	out = w.appendChunkCharge(out)
 	out = appendLocals(out, localLen)
 	out = appendChunk(out)
 	out = append(out, opI32GtU, opBrIf, 0)
 	return append(out, opEnd)
 }
 
+// appendMarkBulk marks the whole destination.
+func (w *rewriter) appendMarkBulk(out []byte) []byte {
+	if w.marks == nil {
+		return out
+	}
+	return appendIndexed(appendLocals(out, localDest, localLen), opCall, w.markRange)
+}
+
 // appendBulkHead charges a quarter unit per byte of what the last instruction
 // of the helper may touch: at most a chunk, since the loop charges for itself.
 func (w *rewriter) appendBulkHead(out []byte) []byte {
-	out = append(out, 0) // no locals besides the parameters
-	out = appendIndexed(out, opGlobalGet, w.fuel)
 	out = appendLocals(out, localLen)
 	out = append(out, opI32Const)
 	out = binary.AppendS64(out, chunkBytes-1)
-	out = append(out, opI32And, opI64ExtendU, opI64Const, 2, opI64ShrU, opI64Sub)
-	return appendIndexed(out, opGlobalSet, w.fuel)
+	out = append(out, opI32And, opI64ExtendU, opI64Const, 2, opI64ShrU)
+	return w.appendTake(out)
+}
+
+// appendChunkCharge charges one chunk.
+func (w *rewriter) appendChunkCharge(out []byte) []byte {
+	return w.appendTake(binary.AppendS64(append(out, opI64Const), chunkBytes/4))
+}
+
+// appendTake charges what is on the stack and lets the host grant the next
+// slice when this one is used up.
+func (w *rewriter) appendTake(out []byte) []byte {
+	out = append(out, opI64Const)
+	out = binary.AppendS64(out, -1)
+	out = append(out, opI64Mul)
+	out = appendIndexed(out, opGlobalGet, w.budget)
+	out = append(out, opI64Add)
+	out = appendIndexed(out, opGlobalSet, w.budget)
+	out = appendIndexed(out, opGlobalGet, w.budget)
+	out = append(out, opI32Wrap, opI32Const, 0, opI32LtS, opIf, blockTypeVoid)
+	out = appendIndexed(out, opGlobalGet, w.budget)
+	out = appendIndexed(out, opCall, w.tick)
+	out = appendIndexed(out, opGlobalSet, w.budget)
+	return append(out, opEnd)
 }
 
 // appendLong pushes whether the range is longer than a chunk and within the
@@ -108,7 +138,7 @@ func appendLong(out []byte, starts ...byte) []byte {
 // than a chunk is left.
 func (w *rewriter) appendChunkTail(out []byte) []byte {
 	out = appendAdvance(out, localLen, opI32Sub)
-	out = w.appendCheck(out, chunkBytes/4, 0)
+	out = w.appendChunkCharge(out)
 	out = appendLocals(out, localLen)
 	out = appendChunk(out)
 	return append(out, opI32GtU, opBrIf, 0)
@@ -129,4 +159,60 @@ func appendLocals(out []byte, locals ...byte) []byte {
 		out = append(out, opLocalGet, l)
 	}
 	return out
+}
+
+// markRangeBody is mark(start, length): it sets a bit for each chunk, all of
+// them when there are more chunks than bits.
+func (w *rewriter) markRangeBody() []byte {
+	const start, length, first, count = 0, 1, 2, 3
+	shift := byte(w.marks.Shift)
+	out := []byte{1, 2, binary.I64} // locals: first chunk, number of chunks
+	out = append(out, opLocalGet, length, opIf, blockTypeVoid)
+	out = append(out, opLocalGet, start, opI64ExtendU, opI64Const, shift, opI64ShrU, opLocalSet, first)
+	out = append(out, opLocalGet, start, opI64ExtendU, opLocalGet, length, opI64ExtendU, opI64Add, opI64Const, 1, opI64Sub)
+	out = append(out, opI64Const, shift, opI64ShrU, opLocalGet, first, opI64Sub, opI64Const, 1, opI64Add, opLocalSet, count)
+	out = appendIndexed(out, opGlobalGet, w.marksGlobal)
+	out = append(out, opLocalGet, count, opI64Const)
+	out = binary.AppendS64(out, 64)
+	out = append(out, opI64GeU, opIf, binary.I64, opI64Const)
+	out = binary.AppendS64(out, -1)
+	out = append(out, opElse, opI64Const, 1, opLocalGet, count, opI64Shl, opI64Const, 1, opI64Sub, opLocalGet, first, opI64Rotl, opEnd)
+	out = append(out, opI64Or)
+	out = appendIndexed(out, opGlobalSet, w.marksGlobal)
+	return append(out, opEnd, opEnd)
+}
+
+// importBody calls an import and marks what it may have written.
+func (w *rewriter) importBody(index uint32, t binary.FuncType, writes []Write) []byte {
+	out := []byte{0}
+	for p := range t.Params {
+		out = appendIndexed(out, opLocalGet, uint32(p))
+	}
+	out = appendIndexed(out, opCall, index)
+	for _, write := range writes {
+		if write.Ptr >= len(t.Params) || write.Len >= len(t.Params) {
+			continue // not the function that was meant: the module is refused for its type
+		}
+		out = appendIndexed(out, opLocalGet, uint32(write.Ptr))
+		if write.Len >= 0 {
+			out = appendIndexed(out, opLocalGet, uint32(write.Len))
+		}
+		if write.Len < 0 || write.Size > 1 {
+			out = binary.AppendS64(append(out, opI32Const), int64(int32(write.Size)))
+		}
+		if write.Len >= 0 && write.Size > 1 {
+			out = append(out, opI32Mul)
+		}
+		out = appendIndexed(out, opCall, w.markRange)
+	}
+	return append(out, opEnd)
+}
+
+// importAnyBody calls an import of which nobody said what it writes.
+func (w *rewriter) importAnyBody(index uint32, t binary.FuncType) []byte {
+	out := w.importBody(index, t, nil)
+	out = append(out[:len(out)-1], opI64Const)
+	out = binary.AppendS64(out, -1)
+	out = appendIndexed(out, opGlobalSet, w.marksGlobal)
+	return append(out, opEnd)
 }

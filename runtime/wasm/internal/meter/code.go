@@ -9,48 +9,49 @@ const (
 	opIf          = 0x04
 	opElse        = 0x05
 	opEnd         = 0x0b
+	opBr          = 0x0c
 	opBrIf        = 0x0d
 	opCall        = 0x10
 	opLocalGet    = 0x20
 	opLocalSet    = 0x21
+	opLocalTee    = 0x22
 	opGlobalGet   = 0x23
 	opGlobalSet   = 0x24
 	opMemorySize  = 0x3f
 	opI32Const    = 0x41
 	opI64Const    = 0x42
 	opI32GtU      = 0x4b
+	opI32LtS      = 0x48
 	opI32LeU      = 0x4d
-	opI64LtS      = 0x53
+	opI64Ne       = 0x52
 	opI64LeU      = 0x58
+	opI64GeU      = 0x5a
 	opI32Add      = 0x6a
 	opI32Sub      = 0x6b
+	opI32Mul      = 0x6c
 	opI32And      = 0x71
+	opI32ShrU     = 0x76
 	opI64Add      = 0x7c
 	opI64Sub      = 0x7d
+	opI64Mul      = 0x7e
+	opI64And      = 0x83
 	opI64Or       = 0x84
 	opI64Shl      = 0x86
 	opI64ShrU     = 0x88
+	opI64Rotl     = 0x89
+	opI32Wrap     = 0xa7
 	opI64ExtendU  = 0xad
 	blockTypeVoid = 0x40
 )
 
-const (
-	// foldBelow is the cost under which an arm or continuation is charged where
-	// its surroundings start: a separate charge costs about as much.
-	foldBelow = 48
-	// frameBytes is what a native frame takes besides its locals.
-	frameBytes = 64
-)
+// frameBytes is what a native frame takes besides its locals.
+const frameBytes = 64
 
-// A point is a place where cost is charged.
-type point struct {
-	at    int   // offset in the body's code
-	cost  int64 // of what runs when the point is reached
-	check bool  // a loop head: the counter is compared as well
-	// dominator is the point that always runs before this one in the same
-	// iteration of the innermost loop. Invariant: dominator < own index.
-	dominator int
-}
+// stackShift is where the stack's bytes begin in the budget, above the fuel.
+const stackShift = 32
+
+// spent has the sign bits of both parts of a budget.
+const spent = -1<<63 | 1<<31
 
 func (w *rewriter) codeSection() []byte {
 	size := 0
@@ -58,193 +59,267 @@ func (w *rewriter) codeSection() []byte {
 		size += len(body.Code)
 	}
 	bodies := make([]byte, 0, size+size/4)
-	var b []byte // one function's new body; the next overwrites it
-	for i, body := range w.m.Bodies {
-		b = w.body(b[:0], body, w.m.Types[w.m.Funcs[i]])
+	n := uint32(0)
+	add := func(b []byte) {
 		bodies = binary.AppendU32(bodies, uint32(len(b)))
 		bodies = append(bodies, b...)
+		n++
 	}
-	n := uint32(len(w.m.Bodies))
-	if w.usesBulk {
-		for _, b := range [][]byte{w.fillBody(), w.copyBody()} {
-			bodies = binary.AppendU32(bodies, uint32(len(b)))
-			bodies = append(bodies, b...)
-			n++
-		}
+	f := &function{w: w}
+	for i, body := range w.m.Bodies {
+		add(f.rewrite(i, body))
+	}
+	for _, h := range w.helpers {
+		add(h.body)
 	}
 	return append(binary.AppendU32(make([]byte, 0, len(bodies)+5), n), bodies...)
 }
 
-// body appends one rewritten function to out. A function that calls others is wrapped in a
-// block with the function's own label, so that every branch out of it lands
-// where the frame is given back.
-func (w *rewriter) body(out []byte, body binary.Body, t binary.FuncType) []byte {
-	points, calls := w.points(body)
-	var frame int64
-	if calls {
-		frame = frameBytes + 8*int64(len(t.Params)+body.LocalCount)
+// noLocal says that a function has no local for something.
+const noLocal = ^uint32(0)
+
+// A function is the rewriting of one function. Its buffers serve the next one
+// too.
+//
+// A function without loops takes its price from the budget's global once. One
+// with loops holds the budget in a local, because a global is memory: it takes
+// it when it begins, hands it over around calls and puts it back when it ends.
+type function struct {
+	w      *rewriter
+	body   binary.Body
+	code   []byte // the new instructions
+	out    []byte // the new function: locals and code
+	params int
+	added  []byte // types of the locals added, by their places behind the function's own
+
+	budget uint32 // local that holds the budget; noLocal: it stays in its global
+	frame  int64  // bytes of stack taken while it runs; 0: it cannot be part of a recursion
+	marks  marker
+	wraps  bool // its code is in a block with the function's own label, behind which the frame is given back
+	open   int  // blocks around the next instruction, the function and the wrapping one not counted
+}
+
+// local adds a local and returns its index.
+func (f *function) local(typ byte) uint32 {
+	f.added = append(f.added, typ)
+	return uint32(f.params + f.body.LocalCount + len(f.added) - 1)
+}
+
+// rewrite returns the new body of the defined function i. It is valid until
+// the next call.
+func (f *function) rewrite(i int, body binary.Body) []byte {
+	w, s := f.w, f.w.shapes[i]
+	t := w.m.Types[w.m.Funcs[i]]
+	f.body, f.params, f.added, f.code, f.open = body, len(t.Params), f.added[:0], f.code[:0], 0
+	points, loopEnds, calm := w.points(body)
+	if s.leaf {
+		points = points[:0]
 	}
-	out = append(out, body.RawLocals...)
-	out = w.appendCheck(out, points[0].cost, frame)
-	if calls {
-		out = append(out, opBlock)
-		out = w.appendBlockType(out, t.Results)
+	f.frame = 0
+	if w.nests[i] {
+		f.frame = frameBytes + 8*int64(f.params+body.LocalCount)
 	}
-	out = w.appendInstructions(out, body, points[1:], frame)
-	if calls {
-		out = w.appendAdd(out, w.stack, frame)
-		out = append(out, opEnd)
+	f.budget = noLocal
+	if s.loops && calm && len(points) > 0 {
+		f.budget = f.local(binary.I64)
+	}
+	f.marks.begin(f, loopEnds, calm)
+	f.wraps = f.frame > 0 || f.budget != noLocal || f.marks.local != noLocal
+	if len(points) > 0 {
+		f.enter(points[0].cost)
+		points = points[1:]
+	}
+	if f.wraps {
+		f.code = append(f.code, opBlock)
+		f.code = w.appendBlockType(f.code, t.Results)
+	}
+	f.instructions(points)
+	if f.wraps {
+		f.leave()
+		f.code = append(f.code, opEnd)
+	}
+	f.out = f.locals(f.out[:0])
+	f.out = append(f.out, f.code...)
+	return f.out
+}
+
+// locals writes the function's declarations with those added.
+func (f *function) locals(out []byte) []byte {
+	n, groups := binary.SplitCount(f.body.RawLocals)
+	out = binary.AppendU32(out, n+uint32(len(f.added)))
+	out = append(out, groups...)
+	for _, t := range f.added {
+		out = append(out, 1, t)
 	}
 	return out
 }
 
-// points finds where a body is charged, and whether it calls a function that
-// could call it back.
-func (w *rewriter) points(body binary.Body) (points []point, calls bool) {
-	points = []point{{cost: 1}}
-	open := []int{0} // for each open block: the point of the segment being read
-	add := func(p point) int {
-		points = append(points, p)
-		return len(points) - 1
-	}
-	for in := range body.Instructions {
-		top := len(open) - 1
-		points[open[top]].cost += w.cost(in)
-		switch in.Op {
-		case binary.OpBlock, binary.OpIf:
-			open = append(open, add(point{at: in.End, dominator: open[top]}))
-		case binary.OpLoop:
-			open = append(open, add(point{at: in.End, cost: 1, check: true}))
-		case binary.OpElse:
-			open[top] = add(point{at: in.End, dominator: open[top-1]})
-		case binary.OpEnd:
-			if open = open[:top]; top > 0 {
-				open[top-1] = add(point{at: in.End, dominator: open[top-1]})
-			}
-		case binary.OpCall, binary.OpReturnCall:
-			calls = calls || in.Index >= w.tick
-		case binary.OpCallIndirect, binary.OpReturnCallIndirect:
-			calls = true
-		}
-	}
-	return fold(points), calls
+// enter takes a function's price and frame from the budget and checks both.
+func (f *function) enter(cost int64) {
+	price := f.frame<<stackShift + cost
+	f.code = appendIndexed(f.code, opGlobalGet, f.w.budget)
+	f.code = append(f.code, opI64Const)
+	f.code = binary.AppendS64(f.code, price)
+	f.code = append(f.code, opI64Sub)
+	f.setBudget()
+	f.check(f.frame > 0)
 }
 
-// fold moves small charges to their dominators, last point first, so that what
-// a point collects can be moved on with it.
-func fold(points []point) []point {
-	for i := len(points) - 1; i > 0; i-- {
-		if p := &points[i]; !p.check && p.cost < foldBelow {
-			points[p.dominator].cost += p.cost
-			p.cost = 0
-		}
+// check lets the host grant the next slice when the fuel is used up, or, if it
+// matters here, end the guest when the stack is.
+func (f *function) check(stack bool) {
+	f.getBudget()
+	if stack {
+		f.code = append(f.code, opI64Const)
+		f.code = binary.AppendS64(f.code, spent)
+		f.code = append(f.code, opI64And, opI64Const, 0, opI64Ne)
+	} else {
+		f.code = append(f.code, opI32Wrap, opI32Const, 0, opI32LtS)
 	}
-	kept := points[:1]
-	for _, p := range points[1:] {
-		if p.cost > 0 {
-			kept = append(kept, p)
-		}
-	}
-	return kept
+	f.code = append(f.code, opIf, blockTypeVoid)
+	f.getBudget()
+	f.code = appendIndexed(f.code, opCall, f.w.tick)
+	f.setBudget()
+	f.code = append(f.code, opEnd)
 }
 
-// cost is the price of one instruction in units.
-func (w *rewriter) cost(in binary.Instr) int64 {
-	switch in.Op {
-	case binary.OpCall, binary.OpReturnCall:
-		if in.Index < w.tick {
-			return 64 // leaves native code for the host
-		}
-	case binary.OpMemoryGrow:
-		return 256
-	case binary.OpMemoryInit:
-		return 1 + w.dataLen(in.Index)/4
-	case binary.OpTableInit, binary.OpTableCopy, binary.OpTableFill, binary.OpTableGrow:
-		return 1 + int64(w.opts.TableElements)/4
+// getBudget pushes the budget; setBudget pops it.
+func (f *function) getBudget() {
+	if f.budget != noLocal {
+		f.code = appendIndexed(f.code, opLocalGet, f.budget)
+	} else {
+		f.code = appendIndexed(f.code, opGlobalGet, f.w.budget)
 	}
-	return 1
 }
 
-func (w *rewriter) dataLen(segment uint32) int64 {
-	if int64(segment) >= int64(len(w.m.Data)) {
-		return 0 // invalid: the engine refuses it
+func (f *function) setBudget() {
+	if f.budget != noLocal {
+		f.code = appendIndexed(f.code, opLocalSet, f.budget)
+	} else {
+		f.code = appendIndexed(f.code, opGlobalSet, f.w.budget)
 	}
-	return int64(w.m.Data[segment])
 }
 
-// appendInstructions copies the body with charges and shifted indices.
-func (w *rewriter) appendInstructions(out []byte, body binary.Body, points []point, frame int64) []byte {
-	copied := 0 // body.Code[:copied] is in out
+// charge takes the price of a point, and looks whether the slice is used up.
+func (f *function) charge(p point) {
+	f.getBudget()
+	f.code = append(f.code, opI64Const)
+	f.code = binary.AppendS64(f.code, p.cost)
+	f.code = append(f.code, opI64Sub)
+	f.setBudget()
+	if p.check {
+		f.check(false)
+	}
+}
+
+// handOver puts a budget that is in a local where a callee finds it; takeBack
+// fetches what the callee left.
+func (f *function) handOver() {
+	if f.budget != noLocal {
+		f.code = appendIndexed(f.code, opLocalGet, f.budget)
+		f.code = appendIndexed(f.code, opGlobalSet, f.w.budget)
+	}
+}
+
+func (f *function) takeBack() {
+	if f.budget != noLocal {
+		f.code = appendIndexed(f.code, opGlobalGet, f.w.budget)
+		f.code = appendIndexed(f.code, opLocalSet, f.budget)
+	}
+}
+
+// leave gives back the frame and puts what is in locals where it belongs.
+func (f *function) leave() {
+	f.marks.flush()
+	if f.frame == 0 {
+		f.handOver()
+		return
+	}
+	f.getBudget()
+	f.code = append(f.code, opI64Const)
+	f.code = binary.AppendS64(f.code, f.frame<<stackShift)
+	f.code = append(f.code, opI64Add)
+	f.code = appendIndexed(f.code, opGlobalSet, f.w.budget)
+}
+
+// instructions copies the body with charges, marks and shifted indices.
+func (f *function) instructions(points []point) {
+	w, code := f.w, f.body.Code
+	copied := 0 // code[:copied] is done
 	flush := func(upTo int) {
-		out = append(out, body.Code[copied:upTo]...)
+		f.code = append(f.code, code[copied:upTo]...)
 		copied = upTo
 	}
-	for in := range body.Instructions {
+	for in := range f.body.Instructions {
 		switch in.Op {
-		case binary.OpCall, binary.OpRefFunc:
+		case binary.OpBlock, binary.OpLoop, binary.OpIf:
+			f.open++
+		case binary.OpEnd:
+			f.open--
+		case binary.OpCall:
 			flush(in.Start)
-			out = append(out, byte(in.Op))
-			out = binary.AppendU32(out, w.shift(in.Index))
+			takes := w.takes(in.Index)
+			if takes {
+				f.handOver()
+			}
+			f.code = appendIndexed(f.code, opCall, w.shift(in.Index))
+			if takes {
+				f.takeBack()
+			}
 			copied = in.End
-		case binary.OpReturn, binary.OpReturnCall, binary.OpReturnCallIndirect:
+		case binary.OpCallIndirect:
 			flush(in.Start)
-			out = w.appendLeave(out, in, body.Code, frame)
-			copied = in.End
-		case binary.OpMemoryFill, binary.OpMemoryCopy:
+			f.handOver()
+			flush(in.End)
+			f.takeBack()
+		case binary.OpReturnCall:
 			flush(in.Start)
-			out = w.appendBulk(out, in)
+			f.leave()
+			f.code = appendIndexed(f.code, byte(binary.OpReturnCall), w.shift(in.Index))
 			copied = in.End
-		default:
-			w.noteState(in.Op)
+		case binary.OpReturnCallIndirect:
+			flush(in.Start)
+			f.leave()
+		case binary.OpReturn:
+			if f.wraps {
+				flush(in.Start)
+				f.code = appendIndexed(f.code, opBr, uint32(f.open))
+				copied = in.End
+			}
+		case binary.OpRefFunc:
+			flush(in.Start)
+			f.code = appendIndexed(f.code, byte(binary.OpRefFunc), w.shift(in.Index))
+			copied = in.End
+		case binary.OpMemoryFill:
+			flush(in.Start)
+			f.callHelper(w.fillFn)
+			copied = in.End
+		case binary.OpMemoryCopy:
+			flush(in.Start)
+			f.callHelper(w.copyFn)
+			copied = in.End
+		}
+		if f.marks.on {
+			if f.marks.needs(in) {
+				flush(in.Start)
+				f.marks.mark(in)
+				copied = in.End
+			}
+			f.marks.follow(in)
 		}
 		for len(points) > 0 && points[0].at == in.End {
 			flush(in.End)
-			out = w.appendPoint(out, points[0])
+			f.charge(points[0])
 			points = points[1:]
 		}
 	}
-	flush(len(body.Code))
-	return out
+	flush(len(code))
 }
 
-func (w *rewriter) appendPoint(out []byte, p point) []byte {
-	if p.check {
-		return w.appendCheck(out, p.cost, 0)
-	}
-	return w.appendAdd(out, w.fuel, -p.cost)
-}
-
-// appendLeave gives the frame back before an instruction that leaves the function.
-func (w *rewriter) appendLeave(out []byte, in binary.Instr, code []byte, frame int64) []byte {
-	if frame > 0 {
-		out = w.appendAdd(out, w.stack, frame)
-	}
-	if in.Op != binary.OpReturnCall {
-		return append(out, code[in.Start:in.End]...)
-	}
-	out = append(out, byte(binary.OpReturnCall))
-	return binary.AppendU32(out, w.shift(in.Index))
-}
-
-func (w *rewriter) appendBulk(out []byte, in binary.Instr) []byte {
-	w.usesBulk = true
-	index := w.fillFn
-	if in.Op == binary.OpMemoryCopy {
-		index = w.copyFn
-	}
-	out = append(out, opCall)
-	return binary.AppendU32(out, index)
-}
-
-// noteState remembers instructions whose effect a reset of memory and globals
-// would not undo.
-func (w *rewriter) noteState(op binary.Op) {
-	switch op {
-	case binary.OpTableSet, binary.OpTableInit, binary.OpTableCopy, binary.OpTableFill, binary.OpTableGrow:
-		w.notResettable = "it changes a table"
-	case binary.OpDataDrop, binary.OpElemDrop:
-		w.notResettable = "it drops a segment"
-	}
+func (f *function) callHelper(index uint32) {
+	f.handOver()
+	f.code = appendIndexed(f.code, opCall, index)
+	f.takeBack()
 }
 
 // appendBlockType writes the type of a block without parameters.
@@ -261,33 +336,6 @@ func (w *rewriter) appendBlockType(out, results []byte) []byte {
 		w.blockTypes[string(results)] = index
 	}
 	return binary.AppendS64(out, int64(index))
-}
-
-// appendAdd adds delta to a global.
-func (w *rewriter) appendAdd(out []byte, global uint32, delta int64) []byte {
-	out = appendIndexed(out, opGlobalGet, global)
-	out = append(out, opI64Const)
-	out = binary.AppendS64(out, delta)
-	out = append(out, opI64Add)
-	return appendIndexed(out, opGlobalSet, global)
-}
-
-// appendCheck charges cost and frame and calls tick when either is used up.
-func (w *rewriter) appendCheck(out []byte, cost, frame int64) []byte {
-	out = w.appendAdd(out, w.fuel, -cost)
-	if frame > 0 {
-		out = w.appendAdd(out, w.stack, -frame)
-	}
-	out = appendIndexed(out, opGlobalGet, w.fuel)
-	if frame > 0 {
-		out = appendIndexed(out, opGlobalGet, w.stack)
-		out = append(out, opI64Or) // negative when one of them is
-	}
-	out = append(out, opI64Const, 0, opI64LtS, opIf, blockTypeVoid)
-	out = appendIndexed(out, opGlobalGet, w.stack)
-	out = appendIndexed(out, opCall, w.tick)
-	out = appendIndexed(out, opGlobalSet, w.fuel)
-	return append(out, opEnd)
 }
 
 func appendIndexed(out []byte, op byte, index uint32) []byte {

@@ -5,12 +5,18 @@
 //
 // What it adds to a module:
 //
-//   - an imported function wheelwork_meter.tick (stack left i64) -> (slice i64),
-//     so every defined function's index grows by one;
-//   - an i64 global for the slice and one for the stack left, both exported;
+//   - an imported function wheelwork_meter.tick (budget i64) -> (budget i64), so
+//     every defined function's index grows by one;
+//   - an exported i64 global for the budget: bytes of stack in its upper half,
+//     units of fuel in its lower one, so that one subtraction takes both;
+//   - an exported i64 global for marks of what was written to memory;
 //   - exports for every mutable global, so that a host can save and restore them;
 //   - maxima for memory and tables;
-//   - functions that fill and copy memory in chunks with a check between them.
+//   - functions that fill and copy memory in chunks with a check between them,
+//     and functions that call an import and mark what it wrote.
+//
+// Data segments with small gaps between them become one. Custom sections other
+// than function names are dropped: code offsets in them would be wrong.
 //
 // # Cost
 //
@@ -19,14 +25,21 @@
 // when it is reached. A small arm or continuation is charged where its
 // surroundings start, which dominates it: the charge is never too small. It is
 // too large by at most the small arms not taken. Only function entries and loop
-// heads compare the counter with zero, because nothing else repeats.
+// heads compare the fuel with zero, because nothing else repeats. A leaf, which
+// is small and neither calls nor repeats, is charged by its callers.
+//
+// A function whose loops call nothing that takes from the budget holds it in a
+// local: the engine keeps globals in memory, and a loop that counts in memory
+// waits for it.
 //
 // # Stack
 //
-// A function that calls another takes the size of its frame from the stack
-// global and gives it back on each way out. A trap leaves the global wrong; an
-// instance that trapped must be thrown away.
+// A function that calls another takes the size of its frame from the budget and
+// gives it back on each way out. A trap leaves the budget wrong; an instance
+// that trapped must be thrown away.
 //
-// Custom sections other than function names are dropped: code offsets in them
-// would be wrong.
+// # Marks
+//
+// See Marks and marker. Where a call returns, every byte that it changed in
+// memory is in a marked chunk; where it does not, nothing is promised.
 package meter

@@ -1,34 +1,44 @@
 package meter
 
 import (
+	"bytes"
+	"cmp"
+	"slices"
 	"strconv"
 
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
 // Version changes when the rewritten code of an unchanged module may change.
-const Version = 1
+const Version = 2
 
 // Names that the rewritten module uses.
 const (
-	HostModule  = "wheelwork_meter" // where tick is imported from
-	TickName    = "tick"
-	Prefix      = "wheelwork:" // of all added exports; a module that exports such a name itself must be refused before
-	FuelGlobal  = Prefix + "fuel"
-	StackGlobal = Prefix + "stack"
+	HostModule   = "wheelwork_meter" // where tick is imported from
+	TickName     = "tick"
+	Prefix       = "wheelwork:" // of all added exports; a module that exports such a name itself must be refused before
+	BudgetGlobal = Prefix + "budget"
+	MarksGlobal  = Prefix + "marks"
 )
 
 // Options are the bounds written into the module.
 type Options struct {
-	StackBytes    int64  // estimated bytes of native stack for all frames of a call
+	StackBytes    int64  // estimated bytes of native stack for all frames of a call, below 2 GiB
 	MemoryPages   uint32 // maximum of the memory, in pages of 64 KiB
 	TableElements uint32 // maximum of each table
+	// Marks asks for marks of what is written to memory, for a module whose
+	// state can be set back.
+	Marks bool
+	// Writes tells where an imported function writes to memory; ok is false
+	// when it may write anywhere. Nil: all may.
+	Writes func(module, name string) (writes []Write, ok bool)
 }
 
 // A Result is a rewritten module and what its host must know.
 type Result struct {
 	Code    []byte
 	Globals []string // export names of the module's own mutable globals
+	Marks   *Marks   // nil: what a call changes in memory is not marked
 	// NotResettable says why memory and globals are not all of an instance's
 	// state, so that it can only run once; "" when they are.
 	NotResettable string
@@ -41,35 +51,115 @@ func Rewrite(m *binary.Module, opts Options) Result {
 	return w.module()
 }
 
+// Budget packs what a guest may use into the value of BudgetGlobal: units of
+// fuel, and bytes of stack.
+func Budget(fuel int32, stack int64) uint64 { return uint64(stack<<stackShift + int64(fuel)) }
+
+// SplitBudget is the reverse of Budget. Either part is negative when it is used up.
+func SplitBudget(v uint64) (fuel int32, stack int64) {
+	return int32(v), (int64(v) - int64(int32(v))) >> stackShift
+}
+
 // rewriter holds the index space of the new module.
 type rewriter struct {
 	m    *binary.Module
 	opts Options
 
+	shapes []shape // by defined function
+	nests  []bool  // whether a function takes stack: it may be part of a recursion
+
 	tick           uint32 // function index; defined functions of the old module are shifted behind it
-	fillFn, copyFn uint32 // function indices of the helpers
-	fuel, stack    uint32 // global indices
+	fillFn, copyFn uint32 // function indices of helpers
+	markRange      uint32
+	imports        []uint32 // the function that stands for each imported one
+	importTypes    []uint32
+	helpers        []helper // added functions, in the order of their indices
+
+	budget, marksGlobal uint32 // global indices
+	marks               *Marks // nil: none are made
 
 	types      []byte // encoded types added to the type section
 	typeCount  uint32 // size of the new type section
 	blockTypes map[string]uint32
 
-	tickType, bulkType uint32
-	usesBulk           bool
-	notResettable      string
+	tickType      uint32
+	usesBulk      bool
+	namesData     bool // its code names data segments by their places
+	notResettable string
+
+	pointBuf []point // of points
+	openBuf  []int
+}
+
+// helper is an added function.
+type helper struct {
+	typ  uint32
+	body []byte
 }
 
 func (w *rewriter) plan() {
 	w.tick = uint32(w.m.ImportedFuncs)
-	w.fillFn = uint32(w.m.FuncCount()) + 1
-	w.copyFn = w.fillFn + 1
-	w.fuel = uint32(w.m.GlobalCount())
-	w.stack = w.fuel + 1
+	w.budget = uint32(w.m.GlobalCount())
+	w.marksGlobal = w.budget + 1
 	w.typeCount = uint32(len(w.m.Types))
 	w.blockTypes = make(map[string]uint32)
 	w.tickType = w.addType([]byte{binary.I64}, []byte{binary.I64})
-	w.bulkType = w.addType([]byte{binary.I32, binary.I32, binary.I32}, nil)
+	w.look()
+	w.findNests()
+	for _, g := range w.m.Globals {
+		if g.Mutable && !isNumber(g.Type) {
+			w.notResettable = "a mutable global holds a vector or a reference"
+		}
+	}
+	if w.opts.Marks && w.notResettable == "" && w.m.Memory != nil {
+		w.marks = marksFor(w.m)
+	}
+	w.planHelpers()
 }
+
+// planHelpers gives the added functions their indices, then writes them.
+func (w *rewriter) planHelpers() {
+	next := uint32(w.m.FuncCount()) + 1
+	take := func() uint32 { next++; return next - 1 }
+	if w.marks != nil {
+		w.markRange = take()
+		t := w.addType([]byte{binary.I32, binary.I32}, nil)
+		w.helpers = append(w.helpers, helper{t, w.markRangeBody()})
+	}
+	if w.usesBulk {
+		w.fillFn, w.copyFn = take(), take()
+		t := w.addType([]byte{binary.I32, binary.I32, binary.I32}, nil)
+		w.helpers = append(w.helpers, helper{t, w.fillBody()}, helper{t, w.copyBody()})
+	}
+	for _, im := range w.m.Imports {
+		if im.Kind != binary.KindFunc {
+			continue
+		}
+		own := uint32(len(w.imports))
+		stand := own
+		if w.marks != nil {
+			t := w.m.Types[im.Type]
+			if writes, ok := w.writes(im); !ok {
+				stand = take()
+				w.helpers = append(w.helpers, helper{im.Type, w.importAnyBody(own, t)})
+			} else if len(writes) > 0 {
+				stand = take()
+				w.helpers = append(w.helpers, helper{im.Type, w.importBody(own, t, writes)})
+			}
+		}
+		w.imports = append(w.imports, stand)
+		w.importTypes = append(w.importTypes, im.Type)
+	}
+}
+
+func (w *rewriter) writes(im binary.Import) ([]Write, bool) {
+	if w.opts.Writes == nil {
+		return nil, false
+	}
+	return w.opts.Writes(im.Module, im.Name)
+}
+
+func isNumber(typ byte) bool { return typ >= binary.F64 && typ <= binary.I32 }
 
 func (w *rewriter) addType(params, results []byte) uint32 {
 	w.types = append(w.types, 0x60)
@@ -79,10 +169,18 @@ func (w *rewriter) addType(params, results []byte) uint32 {
 	return w.typeCount - 1
 }
 
+// typeOf is the type of a function of the old module.
+func (w *rewriter) typeOf(index uint32) binary.FuncType {
+	if index < w.tick {
+		return w.m.Types[w.importTypes[index]]
+	}
+	return w.m.Types[w.m.Funcs[index-w.tick]]
+}
+
 // shift maps a function index of the old module to the new one.
 func (w *rewriter) shift(index uint32) uint32 {
 	if index < w.tick {
-		return index
+		return w.imports[index]
 	}
 	return index + 1
 }
@@ -107,15 +205,16 @@ func (w *rewriter) module() Result {
 	if len(w.m.Elements) > 0 {
 		out = binary.AppendSection(out, binary.SectionElement, w.elementSection())
 	}
-	if w.m.RawDataCount != nil {
-		out = binary.AppendSection(out, binary.SectionDataCount, w.m.RawDataCount)
+	data, count := w.data()
+	if count != nil {
+		out = binary.AppendSection(out, binary.SectionDataCount, count)
 	}
 	out = binary.AppendSection(out, binary.SectionCode, code)
-	if w.m.RawData != nil {
-		out = binary.AppendSection(out, binary.SectionData, w.m.RawData)
+	if data != nil {
+		out = binary.AppendSection(out, binary.SectionData, data)
 	}
 	out = w.appendNames(out)
-	return Result{Code: out, Globals: globals, NotResettable: w.notResettable}
+	return Result{Code: out, Globals: globals, Marks: w.marks, NotResettable: w.notResettable}
 }
 
 // extend adds items to the vector of a raw section.
@@ -134,11 +233,11 @@ func (w *rewriter) tickImport() []byte {
 }
 
 func (w *rewriter) functionSection() []byte {
-	if !w.usesBulk {
-		return w.extend(w.m.RawFuncs, 0, nil)
+	var types []byte
+	for _, h := range w.helpers {
+		types = binary.AppendU32(types, h.typ)
 	}
-	bulk := binary.AppendU32(nil, w.bulkType)
-	return w.extend(w.m.RawFuncs, 2, append(bulk, bulk...))
+	return w.extend(w.m.RawFuncs, uint32(len(w.helpers)), types)
 }
 
 func (w *rewriter) appendTables(out []byte) []byte {
@@ -178,8 +277,8 @@ func (w *rewriter) globalSection() []byte {
 		b = append(b, g.Type, flag(g.Mutable))
 		b = w.appendConst(b, g.Init)
 	}
-	b = appendI64Global(b, 0)
-	return appendI64Global(b, w.opts.StackBytes)
+	b = appendI64Global(b, w.opts.StackBytes<<stackShift)
+	return appendI64Global(b, 0)
 }
 
 func flag(on bool) byte {
@@ -223,15 +322,14 @@ func (w *rewriter) exportSection() (globals []string, section []byte) {
 		b = appendExport(b, binary.Export{Name: name, Kind: binary.KindGlobal, Index: index})
 		n++
 	}
-	add(FuelGlobal, w.fuel)
-	add(StackGlobal, w.stack)
+	add(BudgetGlobal, w.budget)
+	add(MarksGlobal, w.marksGlobal)
 	for i, g := range w.m.Globals {
 		if !g.Mutable {
 			continue
 		}
-		if g.Type < binary.F64 || g.Type > binary.I32 {
-			w.notResettable = "a mutable global holds a vector or a reference"
-			continue
+		if !isNumber(g.Type) {
+			continue // not resettable
 		}
 		name := Prefix + "g" + strconv.Itoa(i)
 		add(name, uint32(w.m.ImportedGlobals+i))
@@ -282,4 +380,67 @@ func (w *rewriter) appendNames(out []byte) []byte {
 	}
 	b = binary.AppendSection(b, 1, names)
 	return binary.AppendSection(out, binary.SectionCustom, b)
+}
+
+// maxGap is how many bytes of zeros are written rather than a new segment begun.
+const maxGap = 64
+
+// data is the data section and its count, with as few segments as possible:
+// Go's linker makes twenty thousand, and each costs at every instantiation.
+// Segments with small gaps between them become one: nothing else writes to the
+// gaps. If one is out of bounds there is no instance either way.
+func (w *rewriter) data() (section, count []byte) {
+	segments, ok := w.segments()
+	if !ok {
+		return w.m.RawData, w.m.RawDataCount
+	}
+	merged := segments[:1]
+	merged[0].bytes = bytes.Clone(merged[0].bytes)
+	for _, s := range segments[1:] {
+		last := &merged[len(merged)-1]
+		if gap := s.at - last.end(); gap <= maxGap {
+			last.bytes = append(last.bytes, make([]byte, gap)...)
+			last.bytes = append(last.bytes, s.bytes...)
+		} else {
+			merged = append(merged, segment{s.at, bytes.Clone(s.bytes)})
+		}
+	}
+	section = binary.AppendU32(nil, uint32(len(merged)))
+	for _, s := range merged {
+		section = binary.AppendS64(append(section, 0, opI32Const), int64(int32(s.at)))
+		section = append(section, opEnd)
+		section = append(binary.AppendU32(section, uint32(len(s.bytes))), s.bytes...)
+	}
+	return section, nil
+}
+
+// segment is an active data segment at a known address.
+type segment struct {
+	at    uint64
+	bytes []byte
+}
+
+func (s segment) end() uint64 { return s.at + uint64(len(s.bytes)) }
+
+// segments are the module's, by address. They are not ok to be changed when
+// code names them, when one is passive or its address a calculation, and when
+// they overlap, so that their order counts.
+func (w *rewriter) segments() (segments []segment, ok bool) {
+	if w.namesData || w.m.Memory == nil || len(w.m.Data) < 2 {
+		return nil, false
+	}
+	for _, d := range w.m.Data {
+		at, ok := d.At()
+		if !ok {
+			return nil, false
+		}
+		segments = append(segments, segment{uint64(at), d.Bytes})
+	}
+	slices.SortStableFunc(segments, func(a, b segment) int { return cmp.Compare(a.at, b.at) })
+	for i := range segments[1:] {
+		if segments[i].end() > segments[i+1].at {
+			return nil, false
+		}
+	}
+	return segments, true
 }

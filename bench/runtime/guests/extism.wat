@@ -1,0 +1,15 @@
+;; The guest of the anchor: 64 bytes in, 8 bytes out, through Extism's kernel.
+(module
+  (import "extism:host/env" "input_length" (func $input_length (result i64)))
+  (import "extism:host/env" "input_load_u64" (func $input_load (param i64) (result i64)))
+  (import "extism:host/env" "alloc" (func $alloc (param i64) (result i64)))
+  (import "extism:host/env" "store_u64" (func $store (param i64 i64)))
+  (import "extism:host/env" "output_set" (func $output (param i64 i64)))
+  (memory (export "memory") 2)
+  (func (export "echo") (result i32)
+    (local $out i64)
+    (local.set $out (call $alloc (i64.const 8)))
+    (call $store (local.get $out)
+      (i64.or (i64.shl (call $input_length) (i64.const 32)) (i64.and (call $input_load (i64.const 0)) (i64.const 255))))
+    (call $output (local.get $out) (i64.const 8))
+    (i32.const 0)))

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/bench/internal/report"
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm"
+)
+
+// lifetime is the deadline of a guest that never ends.
+const lifetime = 10 * time.Millisecond
+
+// limits measures guests that never end: how long after its deadline one is
+// gone, and how long it holds up the process's garbage collector.
+func (b *bench) limits(ctx context.Context) error {
+	b.note("run guests that never end")
+	e, err := wasm.New(ctx, wasm.Config{})
+	if err != nil {
+		return err
+	}
+	defer e.Close(ctx) //nolint:errcheck // frees memory
+	digest, err := load(ctx, e, cGuest, manifest("reset"))
+	if err != nil {
+		return err
+	}
+	var late []time.Duration
+	for range b.size.deadlines {
+		start := time.Now()
+		r := e.Run(ctx, runtime.Task{Digest: digest, Handler: "loop", Deadline: start.Add(lifetime)}, silent{})
+		late = append(late, time.Since(start)-lifetime)
+		if r.Outcome != runtime.TimedOut {
+			return fmt.Errorf("a guest that never ends: %+v", r)
+		}
+	}
+	b.addDurations("deadline/overshoot", late, 5)
+	stalls, err := stalls(ctx, e, digest, b.size.deadlines)
+	if err != nil {
+		return err
+	}
+	b.addDurations("gc/stall", stalls, 2)
+	return nil
+}
+
+// addDurations adds a row judged by the median: on a shared machine the worst
+// says more of the machine.
+func (b *bench) addDurations(name string, all []time.Duration, goal float64) {
+	slices.Sort(all)
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	b.report.Add(name, ms(all[len(all)/2]), "ms", report.AtMost(goal))
+	b.report.Note(fmt.Sprintf("the median of %d; the worst %.2f ms", len(all), ms(all[len(all)-1])))
+}
+
+// stalls measures garbage collections while a guest has the processor.
+func stalls(ctx context.Context, e *wasm.Engine, digest string, n int) ([]time.Duration, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan runtime.Result, 1)
+	go func() { ended <- e.Run(ctx, runtime.Task{Digest: digest, Handler: "loop"}, silent{}) }()
+	var all []time.Duration
+	for range n {
+		time.Sleep(time.Millisecond) // the guest has the processor
+		start := time.Now()
+		goruntime.GC()
+		all = append(all, time.Since(start))
+	}
+	cancel()
+	if r := <-ended; r.Outcome != runtime.Stopped {
+		return nil, fmt.Errorf("a guest that was cancelled: %+v", r)
+	}
+	return all, nil
+}

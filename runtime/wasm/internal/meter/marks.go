@@ -1,0 +1,452 @@
+package meter
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+)
+
+// Marks say which parts of the memory a call may have changed. The memory is
+// seen as chunks; bit k%64 of the marks stands for chunk k and the first Slack
+// bytes of the one behind it, so that one mark serves for the fields of a
+// struct and for a store across a boundary.
+type Marks struct {
+	Shift uint   // a chunk has 1<<Shift bytes
+	Slack int    // invariant: maxStore <= Slack < 1<<Shift
+	Start uint64 // marks of what the data segments fill before any code runs
+}
+
+const (
+	minShift = 9   // 512 bytes
+	maxSlack = 512 // bytes
+)
+
+// marksFor lets 64 chunks cover a memory as it is at the start. One that grew
+// has several chunks to a bit, which is as right, only coarser.
+func marksFor(module *binary.Module) *Marks {
+	m := &Marks{Shift: minShift}
+	for int64(64)<<m.Shift < int64(module.Memory.Min)*binary.PageSize {
+		m.Shift++
+	}
+	m.Slack = min(1<<m.Shift/8, maxSlack)
+	for _, d := range module.Data {
+		if d.Offset == nil || len(d.Bytes) == 0 {
+			continue
+		}
+		at, ok := d.At()
+		if !ok {
+			m.Start = ^uint64(0)
+			break
+		}
+		m.Start |= m.bits(uint64(at), uint64(len(d.Bytes)))
+	}
+	return m
+}
+
+// bits are the marks of a range of at least one byte.
+func (m *Marks) bits(at, n uint64) uint64 {
+	first, last := at>>m.Shift, (at+n-1)>>m.Shift
+	if last-first >= 63 {
+		return ^uint64(0)
+	}
+	return bits.RotateLeft64(1<<(last-first+1)-1, int(first&63))
+}
+
+// A Write says what an imported function may write to the guest's memory: Len
+// bytes at Ptr, both of them numbers of parameters, or Size bytes when Len is
+// negative; Len counts items of Size bytes.
+type Write struct {
+	Ptr, Len int
+	Size     uint32
+}
+
+// A marker adds marks to one function. It follows where addresses come from, so
+// that stores behind one pointer are marked once.
+//
+// A mark may be missing when the function does not return: an instance whose
+// call did not return is not used again.
+type marker struct {
+	f     *function
+	on    bool
+	local uint32 // holds the function's marks; noLocal: each goes to the global
+
+	address uint32          // local for an address; noLocal until needed
+	values  map[byte]uint32 // by type: local for what is stored
+	ranges  []uint32        // three locals for the operands of memory.init
+
+	stack   []origin // of the operands on top; what is below is unknown
+	known   []marked // marks that every path to here has set
+	consts  uint64   // the same, for constant addresses
+	blocks  []region
+	loopEnd []int            // of the loops still to come, in order
+	sets    map[uint32][]int // where each local is assigned, rising
+}
+
+// origin is where an operand comes from.
+type origin struct {
+	kind  byte // 0: unknown
+	value uint32
+}
+
+const (
+	fromLocal = 1
+	fromConst = 2
+)
+
+// marked says that the chunk of a local's value plus from is marked.
+type marked struct{ local, from uint32 }
+
+// maxKnown bounds the work for each block.
+const maxKnown = 8
+
+// region is an open block and what was known where it began.
+type region struct {
+	op     binary.Op
+	start  int
+	known  []marked
+	consts uint64
+}
+
+func (m *marker) begin(f *function, loopEnds []int, calm bool) {
+	*m = marker{f: f, local: noLocal, address: noLocal, stack: m.stack[:0], known: m.known[:0], blocks: m.blocks[:0]}
+	if f.w.marks == nil {
+		return
+	}
+	stores, loops, tables := 0, 0, 0
+	for in := range f.body.Instructions {
+		switch size, _ := storeOf(in.Op); {
+		case in.Op == binary.OpLoop:
+			loops++
+		case in.Op == binary.OpBrTable:
+			tables++
+		case size > 0:
+			stores++
+		case in.Op == binary.OpMemoryInit:
+			m.on = true
+		}
+	}
+	if stores == 0 {
+		return
+	}
+	m.on, m.loopEnd, m.sets = true, loopEnds, make(map[uint32][]int)
+	for in := range f.body.Instructions {
+		if in.Op == binary.OpLocalSet || in.Op == binary.OpLocalTee {
+			m.sets[in.Index] = append(m.sets[in.Index], in.End)
+		}
+	}
+	if calm && tables == 0 && (loops > 0 || stores > 1) {
+		m.local = f.local(binary.I64)
+	}
+}
+
+// storeOf is the size and the value type of a store; size 0 is none.
+func storeOf(op binary.Op) (size uint32, typ byte) {
+	switch op {
+	case binary.OpI32Store:
+		return 4, binary.I32
+	case binary.OpI64Store:
+		return 8, binary.I64
+	case binary.OpF32Store:
+		return 4, binary.F32
+	case binary.OpF64Store:
+		return 8, binary.F64
+	case binary.OpI32Store8:
+		return 1, binary.I32
+	case binary.OpI32Store16:
+		return 2, binary.I32
+	case binary.OpI64Store8:
+		return 1, binary.I64
+	case binary.OpI64Store16:
+		return 2, binary.I64
+	case binary.OpI64Store32:
+		return 4, binary.I64
+	case binary.OpV128Store:
+		return 16, binary.V128
+	case binary.OpV128Store8Lane:
+		return 1, binary.V128
+	case binary.OpV128Store16Lane:
+		return 2, binary.V128
+	case binary.OpV128Store32Lane:
+		return 4, binary.V128
+	case binary.OpV128Store64Lane:
+		return 8, binary.V128
+	}
+	return 0, 0
+}
+
+// needs says whether an instruction has to be written in another form.
+func (m *marker) needs(in binary.Instr) bool {
+	if in.Op == binary.OpMemoryInit {
+		return true
+	}
+	size, _ := storeOf(in.Op)
+	if size == 0 {
+		return false
+	}
+	switch at := m.operand(1); at.kind {
+	case fromConst:
+		return m.consts&m.constBits(at.value, in.Offset, size) != m.constBits(at.value, in.Offset, size)
+	case fromLocal:
+		return !m.covered(at.value, in.Offset, size)
+	}
+	return true
+}
+
+// operand is where the operand so many places below the top comes from.
+func (m *marker) operand(below int) origin {
+	if i := len(m.stack) - 1 - below; i >= 0 {
+		return m.stack[i]
+	}
+	return origin{}
+}
+
+// covered says whether a mark for the local covers the bytes stored.
+func (m *marker) covered(local, offset, size uint32) bool {
+	for _, k := range m.known {
+		if k.local == local && offset >= k.from && uint64(offset)+uint64(size) <= uint64(k.from)+uint64(m.f.w.marks.Slack) {
+			return true
+		}
+	}
+	return false
+}
+
+// constBits are the marks of a store to a constant address; a store out of
+// bounds traps, so what its marks are does not matter.
+func (m *marker) constBits(address, offset, size uint32) uint64 {
+	return m.f.w.marks.bits(uint64(address)+uint64(offset), uint64(size))
+}
+
+// mark writes a store with its mark behind it.
+func (m *marker) mark(in binary.Instr) {
+	f := m.f
+	if in.Op == binary.OpMemoryInit {
+		m.markInit(in)
+		return
+	}
+	size, typ := storeOf(in.Op)
+	store := f.body.Code[in.Start:in.End]
+	from := uint32(0) // what is added to the pointer before its chunk is marked
+	if uint64(in.Offset)+uint64(size) > uint64(f.w.marks.Slack) {
+		from = in.Offset
+	}
+	switch at := m.operand(1); at.kind {
+	case fromConst:
+		set := m.constBits(at.value, in.Offset, size)
+		f.code = append(f.code, store...)
+		m.get()
+		f.code = append(f.code, opI64Const)
+		f.code = binary.AppendS64(f.code, int64(set))
+		f.code = append(f.code, opI64Or)
+		m.set()
+		m.consts |= set
+	case fromLocal:
+		f.code = append(f.code, store...)
+		m.markLocal(at.value, from)
+		m.learn(marked{at.value, from})
+	default:
+		value := m.value(typ)
+		f.code = appendIndexed(f.code, opLocalSet, value)
+		f.code = appendIndexed(f.code, opLocalTee, m.addressLocal())
+		f.code = appendIndexed(f.code, opLocalGet, value)
+		f.code = append(f.code, store...)
+		m.markLocal(m.address, from)
+	}
+}
+
+func (m *marker) addressLocal() uint32 {
+	if m.address == noLocal {
+		m.address = m.f.local(binary.I32)
+	}
+	return m.address
+}
+
+func (m *marker) value(typ byte) uint32 {
+	if m.values == nil {
+		m.values = make(map[byte]uint32, 2)
+	}
+	local, ok := m.values[typ]
+	if !ok {
+		local = m.f.local(typ)
+		m.values[typ] = local
+	}
+	return local
+}
+
+// get pushes the marks; set pops them.
+func (m *marker) get() {
+	if m.local != noLocal {
+		m.f.code = appendIndexed(m.f.code, opLocalGet, m.local)
+	} else {
+		m.f.code = appendIndexed(m.f.code, opGlobalGet, m.f.w.marksGlobal)
+	}
+}
+
+func (m *marker) set() {
+	if m.local != noLocal {
+		m.f.code = appendIndexed(m.f.code, opLocalSet, m.local)
+	} else {
+		m.f.code = appendIndexed(m.f.code, opGlobalSet, m.f.w.marksGlobal)
+	}
+}
+
+// markLocal marks the chunk of a local's value plus from. A shift by a 64-bit
+// amount takes its low six bits, which is the number of the bit.
+func (m *marker) markLocal(local, from uint32) {
+	f := m.f
+	m.get()
+	f.code = append(f.code, opI64Const, 1)
+	f.code = appendIndexed(f.code, opLocalGet, local)
+	if from > 0 {
+		f.code = append(f.code, opI32Const)
+		f.code = binary.AppendS64(f.code, int64(int32(from)))
+		f.code = append(f.code, opI32Add)
+	}
+	f.code = append(f.code, opI32Const)
+	f.code = binary.AppendS64(f.code, int64(f.w.marks.Shift))
+	f.code = append(f.code, opI32ShrU, opI64ExtendU, opI64Shl, opI64Or)
+	m.set()
+}
+
+// markInit marks what memory.init writes: its operands are destination, source
+// and length.
+func (m *marker) markInit(in binary.Instr) {
+	f := m.f
+	if m.ranges == nil {
+		m.ranges = []uint32{f.local(binary.I32), f.local(binary.I32), f.local(binary.I32)}
+	}
+	for i := 2; i >= 0; i-- {
+		f.code = appendIndexed(f.code, opLocalSet, m.ranges[i])
+	}
+	f.code = appendIndexed(f.code, opLocalGet, m.ranges[0])
+	f.code = appendIndexed(f.code, opLocalGet, m.ranges[2])
+	f.code = appendIndexed(f.code, opCall, f.w.markRange)
+	for _, local := range m.ranges {
+		f.code = appendIndexed(f.code, opLocalGet, local)
+	}
+	f.code = append(f.code, f.body.Code[in.Start:in.End]...)
+}
+
+// flush adds the function's marks to the global ones.
+func (m *marker) flush() {
+	if m.local == noLocal {
+		return
+	}
+	f := m.f
+	f.code = appendIndexed(f.code, opGlobalGet, f.w.marksGlobal)
+	f.code = appendIndexed(f.code, opLocalGet, m.local)
+	f.code = append(f.code, opI64Or)
+	f.code = appendIndexed(f.code, opGlobalSet, f.w.marksGlobal)
+}
+
+func (m *marker) learn(k marked) {
+	if len(m.known) == maxKnown {
+		m.known = append(m.known[:0], m.known[1:]...)
+	}
+	m.known = append(m.known, k)
+}
+
+// follow brings what is known behind an instruction.
+func (m *marker) follow(in binary.Instr) {
+	switch in.Op {
+	case binary.OpBlock, binary.OpLoop, binary.OpIf:
+		r := region{in.Op, in.End, slices.Clone(m.known), m.consts}
+		if in.Op == binary.OpLoop && m.sets != nil {
+			m.known = m.unassigned(m.known, in.End, m.loopEnd[0])
+			m.loopEnd = m.loopEnd[1:]
+		}
+		m.blocks = append(m.blocks, r)
+		m.stack = m.stack[:0]
+	case binary.OpElse:
+		r := &m.blocks[len(m.blocks)-1]
+		m.known, m.consts = append(m.known[:0], r.known...), r.consts
+		m.stack = m.stack[:0]
+	case binary.OpEnd:
+		m.stack = m.stack[:0]
+		if len(m.blocks) == 0 {
+			return // of the function
+		}
+		r := m.blocks[len(m.blocks)-1]
+		m.blocks = m.blocks[:len(m.blocks)-1]
+		if r.op != binary.OpLoop { // whose end is reached only by falling through
+			m.known, m.consts = m.unassigned(append(m.known[:0], r.known...), r.start, in.End), r.consts
+		}
+	case binary.OpLocalGet:
+		m.stack = append(m.stack, origin{fromLocal, in.Index})
+	case binary.OpLocalSet, binary.OpLocalTee:
+		m.pop(1)
+		m.forget(in.Index)
+		if in.Op == binary.OpLocalTee {
+			m.stack = append(m.stack, origin{fromLocal, in.Index})
+		}
+	case binary.OpI32Const:
+		m.stack = append(m.stack, origin{fromConst, in.Offset})
+	case binary.OpCall:
+		t := m.f.w.typeOf(in.Index)
+		m.pop(len(t.Params))
+		m.push(len(t.Results))
+	default:
+		pops, pushes, ok := arity(in.Op)
+		if !ok {
+			m.stack = m.stack[:0]
+			return
+		}
+		m.pop(pops)
+		m.push(pushes)
+	}
+}
+
+func (m *marker) pop(n int) { m.stack = m.stack[:max(0, len(m.stack)-n)] }
+
+func (m *marker) push(n int) {
+	for range n {
+		m.stack = append(m.stack, origin{})
+	}
+}
+
+// forget drops what is known of a local that is assigned. Operands that were
+// read from it before keep its old value.
+func (m *marker) forget(local uint32) {
+	m.known = slices.DeleteFunc(m.known, func(k marked) bool { return k.local == local })
+	for i, o := range m.stack {
+		if o == (origin{fromLocal, local}) {
+			m.stack[i] = origin{}
+		}
+	}
+}
+
+// unassigned keeps the marks of locals that are not assigned from start to end.
+func (m *marker) unassigned(known []marked, start, end int) []marked {
+	return slices.DeleteFunc(known, func(k marked) bool {
+		sets := m.sets[k.local]
+		i, _ := slices.BinarySearch(sets, start)
+		return i < len(sets) && sets[i] <= end
+	})
+}
+
+// arity is how many operands an instruction takes and gives. What is not ok is
+// one after which nothing is known: forgetting operands is always right,
+// because places are counted from the top.
+func arity(op binary.Op) (pops, pushes int, ok bool) {
+	switch {
+	case op == 0x01: // nop
+		return 0, 0, true
+	case op == binary.OpBrIf, op == binary.OpDrop, op == binary.OpGlobalSet:
+		return 1, 0, true
+	case op == binary.OpSelect, op == binary.OpSelectType:
+		return 3, 1, true
+	case op == binary.OpGlobalGet, op == 0x3f, op >= 0x42 && op <= 0x44: // memory.size, constants
+		return 0, 1, true
+	case op >= 0x28 && op <= 0x35, op == binary.OpMemoryGrow: // loads
+		return 1, 1, true
+	case op >= binary.OpI32Store && op <= binary.OpI64Store32:
+		return 2, 0, true
+	case op == 0x45, op == 0x50, op >= 0x67 && op <= 0x69, op >= 0x79 && op <= 0x7b,
+		op >= 0x8b && op <= 0x91, op >= 0x99 && op <= 0x9f, op >= 0xa7 && op <= 0xc4, op >= 0xfc0000 && op <= 0xfc0007:
+		return 1, 1, true // tests, counts, roundings, conversions
+	case op >= 0x46 && op <= 0x66, op >= 0x6a && op <= 0x78, op >= 0x7c && op <= 0x8a,
+		op >= 0x92 && op <= 0x98, op >= 0xa0 && op <= 0xa6:
+		return 2, 1, true // comparisons, arithmetic
+	}
+	return 0, 0, false
+}

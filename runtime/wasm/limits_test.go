@@ -1,0 +1,92 @@
+package wasm
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+)
+
+func TestLogLinesAreLimited(t *testing.T) {
+	p := newPlayer(t, Config{})
+	s := newScript(t)
+	s.call("log", uint64(1), strings.Repeat("x\n", 10))
+	s.call("log", uint64(1), "more")
+	d := p.play(s, func(task *runtime.Task) { task.Limits.LogLines = 7 })
+	if len(d.sink.lines) != 8 || d.sink.lines[6] != "x" || !strings.Contains(d.sink.lines[7], "log limit of 7 lines") {
+		t.Errorf("lines %q", d.sink.lines)
+	}
+}
+
+// TestLogRate: a burst is free, then each line takes its time.
+func TestLogRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlayer(t, Config{})
+		s := newScript(t)
+		const rate = 10
+		for range 4 {
+			s.call("log", uint64(1), strings.Repeat("x\n", rate))
+		}
+		start := time.Now()
+		d := p.play(s, func(task *runtime.Task) { task.Limits.LogRate = rate })
+		if took := time.Since(start); len(d.sink.lines) != 4*rate || took < 2900*time.Millisecond || took > 3100*time.Millisecond {
+			t.Errorf("%d lines after %v, want 40 after 3 s", len(d.sink.lines), took)
+		}
+		// One who waits between his lines waits for them once at most, when the
+		// first burst is used up.
+		s = newScript(t)
+		for range 10 {
+			s.call("log", uint64(1), strings.Repeat("x\n", rate/2))
+			s.call("sleep", uint64(600))
+		}
+		start = time.Now()
+		d = p.play(s, func(task *runtime.Task) { task.Limits.LogRate = rate })
+		if took := time.Since(start); d.Outcome != runtime.Succeeded || took > 6500*time.Millisecond {
+			t.Errorf("%v after %v, want 6 to 6.5 s", d.Outcome, took)
+		}
+		// The deadline holds while a guest waits.
+		s = newScript(t)
+		s.call("log", uint64(1), strings.Repeat("x\n", 100*rate))
+		s.call("log", uint64(1), "late")
+		start = time.Now()
+		d = p.play(s, func(task *runtime.Task) { task.Limits.LogRate, task.Deadline = rate, within(time.Second) })
+		if took := time.Since(start); d.Outcome != runtime.TimedOut || took != time.Second || len(d.sink.lines) != 100*rate {
+			t.Errorf("%v after %v with %d lines", d.Code, took, len(d.sink.lines))
+		}
+	})
+}
+
+// TestErrorsOfServicesAreLogged within the limits of the log.
+func TestErrorsOfServicesAreLogged(t *testing.T) {
+	p := newPlayer(t, Config{})
+	s := newScript(t)
+	for range 10 {
+		s.call("secret_get", "KEY", 1)
+	}
+	d := p.play(s, func(task *runtime.Task) { task.Limits.LogLines = 3 })
+	if len(d.sink.lines) != 4 {
+		t.Errorf("lines %q", d.sink.lines)
+	}
+}
+
+// TestClocksAreCoarse: what a guest can measure says little of its neighbours.
+func TestClocksAreCoarse(t *testing.T) {
+	wall, _ := coarseWall()
+	if wall == 0 || coarse()%int64(time.Millisecond) != 0 {
+		t.Errorf("wall clock %d, steady clock %d", wall, coarse())
+	}
+	_, nsec := coarseWall()
+	if nsec%int32(time.Millisecond) != 0 {
+		t.Errorf("wall clock has %d ns", nsec)
+	}
+	last := int64(0)
+	for range 1000 {
+		now := coarse()
+		if now < last {
+			t.Fatal("the steady clock went back")
+		}
+		last = now
+	}
+}

@@ -1,0 +1,291 @@
+package wasm
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
+)
+
+// idleInstance takes the only idle instance out of the pool.
+func idleInstance(t *testing.T, e *Engine) *instance {
+	t.Helper()
+	if n := e.pool.len(); n != 1 {
+		t.Fatalf("%d idle instances, want 1", n)
+	}
+	inst := e.pool.get(e.pool.oldest.idle)
+	t.Cleanup(func() { inst.close(context.Background()) })
+	return inst
+}
+
+// TestWhatTheHostWritesIsSetBack has every function of the host that writes to
+// memory do so. Nothing but the calls is there to be marked.
+func TestWhatTheHostWritesIsSetBack(t *testing.T) {
+	var names []string
+	for i := range 13 {
+		names = append(names, fmt.Sprint(i))
+	}
+	code := withHandlers(fixture(t, "writes"), names...)
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, Config{})
+			digest := load(t, e, code)
+			r := e.Run(context.Background(), runtime.Task{
+				Digest: digest, Handler: name, RunID: "the id of the run", Input: bytes.Repeat([]byte("input"), 1000),
+			}, &recorder{})
+			if r.Outcome != runtime.Succeeded {
+				t.Fatalf("result = %+v", r)
+			}
+			inst := idleInstance(t, e)
+			im := inst.module.image.Load()
+			for page, want := range im.pages {
+				if want == nil {
+					want = zeros[:]
+				}
+				if have := inst.view()[page*pageBytes:][:pageBytes]; !bytes.Equal(have, want) {
+					t.Errorf("page %d was not set back", page)
+				}
+			}
+			if inst.marks.Get() != 0 {
+				t.Error("marks are left")
+			}
+		})
+	}
+}
+
+// TestEveryServedFunctionHasItsWritesListed keeps the fast path: what is not
+// listed is right but compares the whole memory.
+func TestEveryServedFunctionHasItsWritesListed(t *testing.T) {
+	for _, f := range hostFunctions() {
+		listed, ok := hostWrites[f.name]
+		if !ok {
+			t.Errorf("hostWrites does not say where %s writes", f.name)
+		}
+		for _, w := range listed {
+			if f.params[w.Ptr] != i32 || w.Len >= 0 && f.params[w.Len] != i32 {
+				t.Errorf("%s: the parameters of %+v are no pointer and length", f.name, w)
+			}
+		}
+	}
+	served := wasiFunctions()
+	for name, listed := range wasiWrites {
+		for _, w := range listed {
+			if params := served[name].Params; w.Ptr >= len(params) || w.Len >= len(params) || params[w.Ptr] != i32 {
+				t.Errorf("%s has no parameters %+v", name, w)
+			}
+		}
+	}
+}
+
+// counting is a reactor whose handler returns 1 more for each call of its
+// instance: it counts in memory and in a global.
+func counting(t *testing.T, manifest string) []byte {
+	t.Helper()
+	return withSection(fixture(t, "count"), "wheelwork.manifest", manifest)
+}
+
+func TestReuse(t *testing.T) {
+	for _, tt := range []struct {
+		reuse string
+		want  [3]uint32
+		idle  int
+	}{
+		{"", [3]uint32{1, 1, 1}, 1},
+		{"reset", [3]uint32{1, 1, 1}, 1},
+		{"fresh", [3]uint32{1, 1, 1}, 0},
+		{"shared", [3]uint32{1, 2, 3}, 1},
+	} {
+		e := newEngine(t, Config{})
+		digest := load(t, e, counting(t, `{"handlers":[{"name":"main"}],"reuse":"`+tt.reuse+`"}`))
+		for i, want := range tt.want {
+			r := e.Run(context.Background(), runtime.Task{Digest: digest, App: "a"}, &recorder{})
+			if got := u32(t, r.Output); got != want {
+				t.Errorf("reuse %q: call %d counts %d, want %d", tt.reuse, i, got, want)
+			}
+		}
+		if n := e.pool.len(); n != tt.idle {
+			t.Errorf("reuse %q: %d idle instances, want %d", tt.reuse, n, tt.idle)
+		}
+	}
+	_, err := Inspect(counting(t, `{"handlers":[{"name":"main"}],"reuse":"pooled"}`))
+	if err == nil {
+		t.Error("reuse pooled is accepted")
+	}
+}
+
+// TestSharedInstancesServeOneAppAndGrant lets a shared instance count: another
+// app, other grants or another limit begin anew, equal grants do not.
+func TestSharedInstancesServeOneAppAndGrant(t *testing.T) {
+	e := newEngine(t, Config{})
+	digest := load(t, e, counting(t, `{"handlers":[{"name":"main"}],"reuse":"shared"}`))
+	secret := func(name string) *runtime.Grants { return &runtime.Grants{Secrets: []string{name}} }
+	for i, tt := range []struct {
+		task runtime.Task
+		want uint32
+	}{
+		{runtime.Task{App: "a"}, 1},
+		{runtime.Task{App: "a"}, 2},
+		{runtime.Task{App: "b"}, 1},
+		{runtime.Task{App: "a", Grants: secret("x")}, 1},
+		{runtime.Task{App: "a", Grants: secret("y")}, 1},
+		{runtime.Task{App: "a", Grants: secret("x")}, 2}, // equal, though another pointer
+		{runtime.Task{App: "a", Limits: runtime.Limits{MemoryBytes: 1 << 20}}, 1},
+		{runtime.Task{App: "a"}, 3},
+	} {
+		tt.task.Digest = digest
+		r := e.Run(context.Background(), tt.task, &recorder{})
+		if got := u32(t, r.Output); got != tt.want {
+			t.Errorf("task %d counts %d, want %d", i, got, tt.want)
+		}
+	}
+}
+
+func TestUnload(t *testing.T) {
+	ctx := context.Background()
+	e := newEngine(t, Config{})
+	code := counting(t, `{"handlers":[{"name":"main"}]}`)
+	digest := load(t, e, code)
+	e.Run(ctx, runtime.Task{Digest: digest}, &recorder{})
+	m := e.module(digest)
+	task := runtime.Task{Digest: digest}
+	running, err := e.reactor(newCall(ctx, &task, &recorder{}, e.slots), m, defaultMemoryBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Run(ctx, task, &recorder{}) // a second instance, idle
+	if err := e.Unload(ctx, digest); err != nil {
+		t.Fatal(err)
+	}
+	if e.Loaded(digest) || e.pool.len() != 0 || e.pool.bytes != 0 || len(e.pool.places) != 0 {
+		t.Errorf("loaded %t, %d idle instances, %d bytes, %d places", e.Loaded(digest), e.pool.len(), e.pool.bytes, len(e.pool.places))
+	}
+	if r := e.Run(ctx, task, &recorder{}); r.Code != "not_loaded" {
+		t.Errorf("result = %+v", r)
+	}
+	e.recycle(ctx, running) // its task ends after the module is gone
+	if e.pool.len() != 0 {
+		t.Error("an instance of a module that is gone came back")
+	}
+	if err := e.Unload(ctx, digest); err != nil {
+		t.Error(err)
+	}
+	load(t, e, code)
+	if r := e.Run(ctx, task, &recorder{}); r.Outcome != runtime.Succeeded {
+		t.Errorf("loaded again: %+v", r)
+	}
+}
+
+// TestFuel runs a loop of known length with fuel around what it needs.
+func TestFuel(t *testing.T) {
+	e := newEngine(t, Config{})
+	code := withHandlers(fixture(t, "count"), "main", "spin")
+	digest := load(t, e, code)
+	run := func(fuel int64) runtime.Result {
+		return e.Run(context.Background(), runtime.Task{Digest: digest, Handler: "spin", Limits: runtime.Limits{Fuel: fuel}}, &recorder{})
+	}
+	least, most := int64(0), int64(100_000_000)
+	if r := run(most); r.Outcome != runtime.Succeeded {
+		t.Fatalf("result = %+v", r)
+	}
+	for most-least > 1 { // a million rounds of six instructions
+		if mid := (least + most) / 2; run(mid).Outcome == runtime.Succeeded {
+			most = mid
+		} else {
+			least = mid
+		}
+	}
+	if most < 6_000_000 || most > 9_000_000 {
+		t.Errorf("a million rounds need %d units", most)
+	}
+	for range 3 { // the same, however the slices fall
+		if r := run(most - 1); r.Outcome != runtime.Permanent || r.Code != "fuel" || r.Error == "" {
+			t.Errorf("one unit less: %+v", r)
+		}
+		if r := run(most); r.Outcome != runtime.Succeeded {
+			t.Errorf("enough: %+v", r)
+		}
+	}
+	if r := run(0); r.Outcome != runtime.Succeeded {
+		t.Errorf("without a limit: %+v", r)
+	}
+}
+
+func TestGrantPaysDebts(t *testing.T) {
+	c := &call{attempt: attempt{fuel: 1000}}
+	c.slice = 100
+	total := int64(0)
+	for _, debt := range []int64{0, 30, 0, 700} {
+		total += int64(c.grant(100, debt)) + debt
+	}
+	if total != 1000 || c.fuel != 0 {
+		t.Errorf("granted %d of 1000, %d are left", total, c.fuel)
+	}
+	if left := c.grant(100, 0); left != 0 {
+		t.Errorf("granted %d of nothing", left)
+	}
+}
+
+func TestBudgetComesBack(t *testing.T) {
+	for _, fuel := range []int32{0, 1, -1, 1 << 30, -1 << 30} {
+		for _, stack := range []int64{0, 1, -1, 16 << 20, -100_000} {
+			if f, s := meter.SplitBudget(meter.Budget(fuel, stack)); f != fuel || s != stack {
+				t.Errorf("(%d, %d) came back as (%d, %d)", fuel, stack, f, s)
+			}
+		}
+	}
+}
+
+// TestACachedModuleIsNotRewritten loads a module in two engines that share a
+// directory. The second one takes what the first one left, until that is
+// damaged or belongs to other limits.
+func TestACachedModuleIsNotRewritten(t *testing.T) {
+	dir := t.TempDir()
+	code := counting(t, `{"handlers":[{"name":"main"},{"name":"spin"}],"reuse":"shared"}`)
+	files := func() []string {
+		found, err := filepath.Glob(filepath.Join(dir, "*", "rewritten", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	run := func(cfg Config) {
+		t.Helper()
+		cfg.CacheDir = dir
+		e := newEngine(t, cfg)
+		digest := load(t, e, code)
+		for want := range uint32(2) { // shared: what the manifest says is in the cache too
+			if r := e.Run(context.Background(), runtime.Task{Digest: digest}, &recorder{}); u32(t, r.Output) != want+1 {
+				t.Errorf("result = %+v", r)
+			}
+		}
+	}
+	run(Config{})
+	if n := len(files()); n != 1 {
+		t.Fatalf("%d modules are kept, want 1", n)
+	}
+	kept := files()[0]
+	before, err := os.Stat(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(Config{})
+	if after, err := os.Stat(kept); err != nil || !os.SameFile(before, after) {
+		t.Errorf("it was written again: %v", err)
+	}
+	if err := os.Truncate(kept, before.Size()/2); err != nil {
+		t.Fatal(err)
+	}
+	run(Config{})
+	if after, err := os.Stat(kept); err != nil || after.Size() != before.Size() {
+		t.Errorf("a damaged one was not replaced: %v", err)
+	}
+	run(Config{StackBytes: 1 << 20})
+	if n := len(files()); n != 2 {
+		t.Errorf("%d modules are kept, want one for each limit of stack", n)
+	}
+}

@@ -1,0 +1,66 @@
+package wasm
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
+)
+
+// A rewritten module is what parsing and rewriting made of one: all that
+// compiling and running need. It is kept beside the compiled code, so that a
+// host that starts again does neither.
+type rewritten struct {
+	Info    Info
+	Globals []string
+	Marks   *meter.Marks
+	Reset   bool   // memory and globals are all the state that a call changes
+	Code    []byte `json:"-"`
+}
+
+// rewrite parses, bounds and rewrites a module.
+func rewrite(code []byte, opts meter.Options) (rewritten, error) {
+	parsed, info, err := inspect(code)
+	if err != nil {
+		return rewritten{}, err
+	}
+	opts.Marks = info.Kind == Reactor
+	metered := meter.Rewrite(parsed, opts)
+	return rewritten{
+		Info: info, Globals: metered.Globals, Marks: metered.Marks,
+		Reset: metered.NotResettable == "", Code: metered.Code,
+	}, nil
+}
+
+// rewrittenName is the name on the shelf of a rewritten module: everything that
+// it depends on.
+func rewrittenName(digest string, opts meter.Options) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s stack %d memory %d table %d", digest, opts.StackBytes, opts.MemoryPages, opts.TableElements))
+	return hex.EncodeToString(sum[:])
+}
+
+// decodeRewritten reads what encodeRewritten wrote: the length of the
+// description, the description as JSON, and the code.
+func decodeRewritten(data []byte) (p rewritten, ok bool) {
+	if len(data) < 4 {
+		return rewritten{}, false
+	}
+	n := uint64(binary.LittleEndian.Uint32(data))
+	if data = data[4:]; n > uint64(len(data)) || json.Unmarshal(data[:n], &p) != nil {
+		return rewritten{}, false
+	}
+	p.Code = data[n:]
+	return p, true
+}
+
+func encodeRewritten(p rewritten) ([]byte, error) {
+	about, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	data := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(about)+len(p.Code)), uint32(len(about)))
+	return append(append(data, about...), p.Code...), nil
+}

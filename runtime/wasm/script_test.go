@@ -1,0 +1,569 @@
+package wasm
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/wheelworkhq/wheelwork/internal/interpreter"
+	"github.com/wheelworkhq/wheelwork/runtime"
+	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
+)
+
+// interpreted makes the interpreter of a language ready, or skips the test.
+func interpreted(t testing.TB, e *Engine, language string) {
+	t.Helper()
+	if testing.Short() && language == scripts.Python {
+		t.Skip("the interpreter of 26 MB takes long to compile")
+	}
+	known, _ := scripts.ByLanguage(language)
+	dir, err := interpreter.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := interpreter.Load(dir, known)
+	if errors.Is(err, interpreter.ErrMissing) {
+		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
+			t.Fatalf("WHEELWORK_REQUIRE=all: %v", err)
+		}
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	load(t, e, code)
+}
+
+// packed is a script of these files, the first of which is its main file.
+func packed(t testing.TB, language string, files ...string) []byte {
+	t.Helper()
+	known, _ := scripts.ByLanguage(language)
+	from := "../../sdk/guest/js/wheelwork.js"
+	if language == scripts.Python {
+		from = "../../sdk/guest/python/wheelwork.py"
+	}
+	kit, err := os.ReadFile(filepath.FromSlash(from))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := scripts.Script{Language: language, Interpreter: known.Digest, Main: files[0], Files: map[string]string{filepath.Base(from): string(kit)}}
+	for i := 0; i < len(files); i += 2 {
+		s.Files[files[i]] = files[i+1]
+	}
+	code, err := scripts.Pack(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code
+}
+
+// runner loads a script and returns a function that runs its main handler.
+func runner(t testing.TB, e *Engine, language string, files ...string) func(input string, change ...func(*runtime.Task)) (runtime.Result, *recorder) {
+	t.Helper()
+	digest := load(t, e, packed(t, language, files...))
+	return func(input string, change ...func(*runtime.Task)) (runtime.Result, *recorder) {
+		task := runtime.Task{Module: "m", Digest: digest, Input: []byte(input), Deadline: within(20 * time.Second)}
+		for _, c := range change {
+			c(&task)
+		}
+		sink := &recorder{}
+		return e.Run(context.Background(), task, sink), sink
+	}
+}
+
+func soon(t *runtime.Task) { t.Deadline = within(200 * time.Millisecond) }
+
+const javascript = `
+import { greet } from "./lib/greet.js";
+
+let runs = 0;
+await null; // at the top, before there is a task
+
+export default async function main(ctx) {
+  runs++;
+  await null;
+  switch (ctx.text()) {
+    case "loop": for (;;);
+    case "promises": for (;;) await null;
+    case "recursion": { const f = () => f() + 1; return f(); }
+    case "memory": { const all = []; for (;;) all.push(new Uint8Array(1 << 20)); }
+    case "never": return new Promise(() => {});
+    case "keep": globalThis.secret = "hunter2"; Object.prototype.secret = "hunter2"; return "kept";
+    case "find": return String(globalThis.secret) + ({}).secret + typeof globalThis.__wheelwork_host;
+    case "random": return String(Math.random());
+    case "big": return "x".repeat(2 << 20);
+    case "throw": throw "a text";
+    case "undefined": return;
+    case "json": return { a: [1, null, "é"] };
+  }
+  return greet(ctx.text()) + runs;
+}
+`
+
+func TestJavaScript(t *testing.T) {
+	e := newEngine(t, Config{})
+	interpreted(t, e, scripts.JavaScript)
+	run := runner(t, e, scripts.JavaScript, "main.js", javascript, "lib/greet.js", `import { word } from "../word.js"; export const greet = (name) => word + name;`, "word.js", `export const word = "hello ";`)
+	for _, tt := range []struct {
+		input  string
+		change func(*runtime.Task)
+		want   runtime.Result
+	}{
+		{input: "Ada", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("hello Ada1")}},
+		{input: "Ada", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("hello Ada1")}}, // nothing carries over
+		{input: "undefined", want: runtime.Result{Outcome: runtime.Succeeded}},
+		{input: "json", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte(`{"a":[1,null,"é"]}`)}},
+		{input: "keep", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("kept")}},
+		{input: "find", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("undefinedundefinedundefined")}},
+		{input: "loop", change: soon, want: runtime.Result{Outcome: runtime.TimedOut, Code: codeDeadline, Error: errDeadline.Error()}},
+		{input: "promises", change: soon, want: runtime.Result{Outcome: runtime.TimedOut, Code: codeDeadline, Error: errDeadline.Error()}},
+		{input: "recursion", want: runtime.Result{Outcome: runtime.Retryable, Code: "exception", Error: "RangeError: Maximum call stack size exceeded"}},
+		{input: "memory", change: func(t *runtime.Task) { t.Limits.MemoryBytes = 16 << 20 }, want: runtime.Result{Outcome: runtime.Retryable, Code: "exception", Error: "InternalError: out of memory"}},
+		{input: "never", want: runtime.Result{Outcome: runtime.Permanent, Code: codeScript, Error: "a promise will never be settled: nothing that it waits for goes on"}},
+		{input: "throw", want: runtime.Result{Outcome: runtime.Retryable, Code: "exception", Error: "a text"}},
+		{input: "big", want: runtime.Result{Outcome: runtime.Permanent, Code: codeOutputLimit, Error: "the output exceeds its limit of 1048576 bytes: write less or raise the limit"}},
+		{input: "Bob", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("hello Bob1")}}, // after all that
+	} {
+		var change []func(*runtime.Task)
+		if tt.change != nil {
+			change = append(change, tt.change)
+		}
+		start := time.Now()
+		r, _ := run(tt.input, change...)
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%s took %v", tt.input, took)
+		}
+		r.Duration, r.Trace = 0, ""
+		if diff := cmp.Diff(tt.want, r); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.input, diff)
+		}
+	}
+	first, _ := run("random")
+	second, _ := run("random")
+	if string(first.Output) == string(second.Output) {
+		t.Errorf("Math.random gave %s in two tasks", first.Output)
+	}
+	if r, _ := run("", func(t *runtime.Task) { t.Handler = "other" }); r.Outcome != runtime.Permanent || r.Code != codeNoHandler {
+		t.Errorf("a handler that the manifest does not name: %+v", r)
+	}
+}
+
+// TestJavaScriptAtOnce runs many tasks at the same time: each gets an instance
+// and its own answer.
+func TestJavaScriptAtOnce(t *testing.T) {
+	e := newEngine(t, Config{})
+	interpreted(t, e, scripts.JavaScript)
+	run := runner(t, e, scripts.JavaScript, "main.js", `let n = 0; export default (ctx) => ctx.text() + ++n;`)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for j := range 20 {
+				want := fmt.Sprintf("%d-%d/", i, j)
+				if r, _ := run(want); string(r.Output) != want+"1" {
+					t.Errorf("task %s = %+v %s", want, r, r.Output)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestJavaScriptCancelled(t *testing.T) {
+	e := newEngine(t, Config{})
+	interpreted(t, e, scripts.JavaScript)
+	digest := load(t, e, packed(t, scripts.JavaScript, "main.js", `export default (ctx) => { ctx.log.info("on"); for (;;); }`))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	sink := &recorder{onLog: func(string) { cancel() }}
+	if r := e.Run(ctx, runtime.Task{Digest: digest, Deadline: within(20 * time.Second)}, sink); r.Outcome != runtime.Stopped {
+		t.Errorf("result = %+v", r)
+	}
+}
+
+// TestJavaScriptThatCannotStart shows each mistake with its place.
+func TestJavaScriptThatCannotStart(t *testing.T) {
+	e := newEngine(t, Config{})
+	interpreted(t, e, scripts.JavaScript)
+	for _, tt := range []struct{ name, source, want, trace string }{
+		{"syntax", "export default function main( {\n", "SyntaxError", "main.js:"},
+		{"import", `import "./other.js"; export default () => {};`, `there is no module "other.js" in the script; it has main.js, wheelwork.js`, ""},
+		{"outside", `import "../../etc/passwd"; export default () => {};`, "there is no module", ""},
+		{"a name that is not exported", `import { Nothing } from "wheelwork"; export default () => {};`, "Nothing", ""},
+		{"throws", `throw new TypeError("at once");`, "TypeError: at once", "main.js:1"},
+		{"throws no error", `throw "up";`, "it threw up", ""},
+		{"asks for a task", `import { ctx } from "wheelwork"; ctx.param("job");`, "param_get was called while the script was loaded", ""},
+		{"waits for ever", `await new Promise(() => {});`, "never be settled", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, _ := runner(t, e, scripts.JavaScript, "main.js", tt.source)("")
+			if r.Outcome != runtime.Permanent || r.Code != codeScript || !strings.Contains(r.Error, tt.want) || !strings.Contains(r.Trace, tt.trace) {
+				t.Errorf("result = %+v", r)
+			}
+		})
+	}
+	t.Run("loops for ever", func(t *testing.T) {
+		r, _ := runner(t, e, scripts.JavaScript, "main.js", `for (;;);`)("", soon)
+		if r.Outcome != runtime.TimedOut {
+			t.Errorf("result = %+v", r)
+		}
+	})
+	t.Run("exports nothing", func(t *testing.T) {
+		r, _ := runner(t, e, scripts.JavaScript, "main.js", `export const x = 1;`)("")
+		if r.Outcome != runtime.Permanent || r.Code != "no_handler" || !strings.Contains(r.Error, "it exports: x") {
+			t.Errorf("result = %+v", r)
+		}
+	})
+}
+
+// TestJavaScriptBridge calls the host as the SDK would not.
+func TestJavaScriptBridge(t *testing.T) {
+	e := newEngine(t, Config{})
+	interpreted(t, e, scripts.JavaScript)
+	known, _ := scripts.ByLanguage(scripts.JavaScript)
+	// A script may bring an SDK of its own: this one passes the host on.
+	code, err := scripts.Pack(scripts.Script{
+		Language: scripts.JavaScript, Interpreter: known.Digest, Main: "main.js",
+		Files: map[string]string{
+			"wheelwork.js": `export const host = globalThis.__wheelwork_host;
+export function run(handlers, name) { return handlers.main(); }`,
+			"main.js": `import { host } from "wheelwork";
+const bad = [
+  [], [1], ["nothing"], ["log"], ["log", 1], ["log", "x"], ["log", 1, {}], ["log", 1, "x", 2], ["log", 1, null],
+  ["bytes"], ["bytes", 1], ["text", 1], ["text", []], ["address", "x"], ["log", ...Array(14).fill("x")], Array(100).fill("log"),
+];
+export function main() {
+  let said = "";
+  for (const args of bad) {
+    try { host(...args); said += "took " + JSON.stringify(args) + "\n"; } catch (e) { said += e.message + "\n"; }
+  }
+  host("output_write", said);
+  return host("input_len") === 9 ? 0 : 2;
+}`,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := load(t, e, code)
+	r := e.Run(context.Background(), runtime.Task{Digest: digest, Input: []byte("some text"), Deadline: within(20 * time.Second)}, &recorder{})
+	if r.Outcome != runtime.Succeeded || strings.Contains(string(r.Output), "took") || strings.Count(string(r.Output), "\n") != 16 {
+		t.Errorf("result = %+v\n%s", r, r.Output)
+	}
+	// Numbers that are no numbers, and a pointer to nowhere, which ends the guest.
+	code, _ = scripts.Pack(scripts.Script{
+		Language: scripts.JavaScript, Interpreter: known.Digest, Main: "main.js",
+		Files: map[string]string{
+			"wheelwork.js": `export const host = globalThis.__wheelwork_host; export function run(handlers) { return handlers.main(); }`,
+			"main.js": `import { host } from "wheelwork";
+export function main() { host("progress", NaN, Infinity, "x"); host("fail", 1e300, -1e300, "c", "m"); host("output_write", 4294967295, 4294967295); return 0; }`,
+		},
+	})
+	r = e.Run(context.Background(), runtime.Task{Digest: load(t, e, code), Deadline: within(20 * time.Second)}, &recorder{})
+	if r.Outcome != runtime.Retryable || r.Code != codeMisuse || !strings.Contains(r.Error, "outside the memory") {
+		t.Errorf("result = %+v", r)
+	}
+}
+
+const python = `
+import sys
+from wheelwork import Permanent
+from lib.greet import greet
+
+runs = 0
+
+
+def main(ctx):
+    global runs
+    runs += 1
+    text = ctx.text()
+    if text == "loop":
+        while True:
+            pass
+    if text == "recursion":
+        def f():
+            return f() + 1
+        f()
+    if text == "memory":
+        all = []
+        while True:
+            all.append(bytearray(1 << 20))
+    if text == "exit":
+        sys.exit(65)
+    if text == "print":
+        print("one", ctx.param("job"))
+        sys.stderr.write("two\n")
+        return
+    if text == "write":
+        try:
+            open("/app/x", "w")
+        except OSError as e:
+            return "refused"
+    if text == "outside":
+        try:
+            return open("/etc/passwd").read()
+        except OSError as e:
+            return "refused"
+    if text == "socket":
+        try:
+            import socket
+            socket.create_connection(("127.0.0.1", 80))
+        except (ImportError, OSError, AttributeError):
+            return "refused"
+    if text == "stdout":
+        import os
+        os.write(1, b"\xff\xff\xff\xff")
+    if text == "bad request":
+        import os
+        os.write(1, b"\x03\x00\x00\x00\x01xz")
+    if text == "no answer":
+        import os
+        return repr(os.read(0, 10))
+    return greet(text) + str(runs)
+`
+
+func TestPython(t *testing.T) {
+	e := newEngine(t, Config{})
+	interpreted(t, e, scripts.Python)
+	run := runner(t, e, scripts.Python, "main.py", python, "lib/__init__.py", "", "lib/greet.py", "def greet(name): return f'hello {name}'\n")
+	for _, tt := range []struct {
+		input  string
+		change func(*runtime.Task)
+		want   runtime.Result
+	}{
+		{input: "Ada", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("hello Ada1")}},
+		{input: "Ada", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("hello Ada1")}},
+		{input: "loop", change: soon, want: runtime.Result{Outcome: runtime.TimedOut, Code: codeDeadline, Error: errDeadline.Error()}},
+		{input: "recursion", want: runtime.Result{Outcome: runtime.Retryable, Code: "exception", Error: "RecursionError: maximum recursion depth exceeded"}},
+		{input: "memory", change: func(t *runtime.Task) { t.Limits.MemoryBytes = 32 << 20 }, want: runtime.Result{Outcome: runtime.Retryable, Code: "exception", Error: "MemoryError:"}},
+		{input: "exit", want: runtime.Result{Outcome: runtime.Permanent, Code: codeExit, Error: "exit code 65", ExitCode: 65}},
+		{input: "print", want: runtime.Result{Outcome: runtime.Succeeded}},
+		{input: "write", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("refused")}},
+		{input: "outside", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("refused")}},
+		{input: "socket", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("refused")}},
+		{input: "no answer", want: runtime.Result{Outcome: runtime.Succeeded, Output: []byte("b''")}},
+		{input: "stdout", want: runtime.Result{Outcome: runtime.Retryable, Code: codeMisuse, Error: "trap: a request of 4294967295 bytes came on standard output, which is the SDK's: print writes to the log"}},
+		{input: "bad request", want: runtime.Result{Outcome: runtime.Retryable, Code: codeMisuse, Error: "trap: a request on standard output is not what the SDK writes"}},
+	} {
+		var change []func(*runtime.Task)
+		if tt.change != nil {
+			change = append(change, tt.change)
+		}
+		r, sink := run(tt.input, change...)
+		r.Duration, r.Trace = 0, ""
+		if diff := cmp.Diff(tt.want, r); diff != "" {
+			t.Errorf("%s (-want +got):\n%s\n%s", tt.input, diff, sink.lines)
+		}
+		if tt.input == "print" && !slices.Equal(sink.lines, []string{"one", "two"}) && !slices.Equal(sink.lines, []string{"one ", "two"}) {
+			t.Errorf("printed %q", sink.lines)
+		}
+	}
+	for name, source := range map[string]string{"SyntaxError": "def main(:\n", "ModuleNotFoundError": "import nothing\n"} {
+		r, sink := runner(t, e, scripts.Python, "main.py", source)("")
+		if r.Outcome != runtime.Permanent || r.Code != codeScript || !strings.Contains(r.Error, name) || !strings.Contains(strings.Join(sink.lines, "\n"), "main.py") {
+			t.Errorf("%s: %+v %q", name, r, sink.lines)
+		}
+	}
+}
+
+// TestScriptNeedsItsInterpreter shows what a host is told.
+func TestScriptNeedsItsInterpreter(t *testing.T) {
+	e := newEngine(t, Config{})
+	code := packed(t, scripts.JavaScript, "main.js", "export default () => 1;")
+	info, err := Inspect(code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, _ := scripts.ByLanguage(scripts.JavaScript)
+	if info.Kind != Script || info.Interpreter != known.Digest || !slices.Equal(info.Handlers, []string{"main"}) || !slices.Equal(info.Needs, []string{scripts.Ability(known.Digest)}) {
+		t.Errorf("info = %+v", info)
+	}
+	var needs *runtime.NeedsError
+	if err := e.Load(context.Background(), info.Digest, code); !errors.As(err, &needs) || needs.Digest != known.Digest {
+		t.Errorf("Load = %v", err)
+	}
+	if e.Loaded(info.Digest) {
+		t.Error("the script is loaded without its interpreter")
+	}
+}
+
+func TestScriptWithManifest(t *testing.T) {
+	code := packed(t, scripts.JavaScript, "main.js", "export function a() {}\nexport function b() {}\n")
+	code, err := WithManifest(code, `{"handlers":[{"name":"a"},{"name":"b"}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := Inspect(code)
+	if err != nil || !slices.Equal(info.Handlers, []string{"a", "b"}) {
+		t.Errorf("Inspect = %+v, %v", info, err)
+	}
+	code = packed(t, scripts.JavaScript, "main.js", "")
+	if code, err = WithManifest(code, `{"handlers":[{"name":"a","batch":true}]}`); err == nil {
+		_, err = Inspect(code)
+	}
+	if !errors.Is(err, ErrInvalidModule) {
+		t.Errorf("a script that says it takes batches: %v", err)
+	}
+}
+
+// TestScriptIsRefused shows that the gate reads scripts.
+func TestScriptIsRefused(t *testing.T) {
+	for name, code := range map[string][]byte{
+		"damaged":               withSection([]byte("\x00asm\x01\x00\x00\x00"), scripts.Section, "{"),
+		"code of its own":       withSection(fixture(t, "host"), scripts.Section, "{}"),
+		"the driver's imports":  withImport(t),
+		"no interpreter at all": []byte("#!/usr/bin/env node\n"),
+	} {
+		if _, err := Inspect(code); !errors.Is(err, ErrInvalidModule) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// withImport is a reactor that imports what only interpreters may.
+func withImport(t *testing.T) []byte {
+	t.Helper()
+	code := []byte("\x00asm\x01\x00\x00\x00")
+	code = append(code, "\x01\x0a\x02\x60\x00\x01\x7f\x60\x01\x7f\x01\x7f"...) // types: () -> i32, (i32) -> i32
+	code = append(code, "\x02\x16\x01\x03env\x0ehost_interrupt\x00\x00"...)
+	code = append(code, "\x03\x02\x01\x01\x05\x03\x01\x00\x01"...) // one function, one page
+	code = append(code, "\x07\x1d\x02\x06memory\x02\x00\x10wheelwork_handle\x00\x01"...)
+	code = append(code, "\x0a\x06\x01\x04\x00\x10\x00\x0b"...)
+	if _, err := Inspect(code); err == nil || !strings.Contains(err.Error(), "env.host_interrupt, which is not served") {
+		t.Errorf("Inspect = %v", err)
+	}
+	return code
+}
+
+func TestInterpreterIsNoHandler(t *testing.T) {
+	e := newEngine(t, Config{})
+	interpreted(t, e, scripts.JavaScript)
+	known, _ := scripts.ByLanguage(scripts.JavaScript)
+	r := e.Run(context.Background(), runtime.Task{Module: "i", Digest: known.Digest}, &recorder{})
+	if r.Outcome != runtime.Permanent || r.Code != codeNoHandler {
+		t.Errorf("result = %+v", r)
+	}
+}
+
+// TestSourceFS holds the file system of scripts to the standard library's rules.
+func TestSourceFS(t *testing.T) {
+	files := sourceFS{"main.py": "x = 1\n", "lib/a.py": "", "lib/deep/b.py": "y", "lib.py": "z"}
+	if err := fstest.TestFS(files, "main.py", "lib/a.py", "lib/deep/b.py", "lib.py"); err != nil {
+		t.Error(err)
+	}
+	if _, err := fs.Stat(files, "li"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a part of a name: %v", err)
+	}
+}
+
+// FuzzBridge writes anything to where only the SDK for Python writes: it is
+// answered, or ends the guest as a misuse.
+func FuzzBridge(f *testing.F) {
+	request := func(name string, args ...string) []byte {
+		body := append([]byte{byte(len(name))}, name...)
+		body = append(body, byte(len(args)))
+		for _, a := range args {
+			body = append(body, a...)
+		}
+		return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
+	}
+	f.Add(request("input_len"), 3)
+	f.Add(request("input_read", "i\x00\x00\x00\x00\x00\x00\x00\x00", "o\x04\x00\x00\x00"), 1)
+	f.Add(request("log", "i\x01\x00\x00\x00\x00\x00\x00\x00", "b\x02\x00\x00\x00hi"), 100)
+	f.Add(request("param_get", "b\x03\x00\x00\x00job", "o\x08\x00\x00\x00"), 7)
+	f.Add(request("done", "i\x02\x00\x00\x00\x00\x00\x00\x00"), 5)
+	f.Add(request("metric_add", "b\x01\x00\x00\x00m", "i\x00\x00\x00\x00\x00\x00\x00\x00", "f\x00\x00\x00\x00\x00\x00\xf0\x3f"), 9)
+	f.Add(request("kv_get", "b\x01\x00\x00\x00b", "b\x01\x00\x00\x00k", "o\x08\x00\x00\x00", "p\x08\x00\x00\x00"), 9)
+	f.Fuzz(func(t *testing.T, data []byte, piece int) {
+		task := runtime.Task{Input: []byte("input"), Job: "settle"}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // what waits, such as sleep, ends at once
+		c := newCall(ctx, &task, &recorder{}, make(chan struct{}, 1))
+		c.slots <- struct{}{}
+		c.hasSlot = true
+		b := &bridge{c: c}
+		defer func() {
+			if r := recover(); r != nil && (c.cause == nil || r != any(c.cause)) {
+				panic(r) // not the host ending the guest
+			}
+		}()
+		piece = max(1, min(piece, len(data)))
+		for len(data) > 0 {
+			n := min(piece, len(data))
+			if _, err := b.Write(data[:n]); err != nil {
+				t.Fatal(err)
+			}
+			data = data[n:]
+			if answer, err := io.ReadAll(b); err != nil || len(answer) > 0 && len(answer) < 8 {
+				t.Fatalf("answer of %d bytes: %v", len(answer), err)
+			}
+		}
+	})
+}
+
+// TestBridge shows requests with their answers, and those that end the guest.
+func TestBridge(t *testing.T) {
+	serve := func(request []byte) (answer []byte, ended string, b *bridge) {
+		task := runtime.Task{Input: []byte("input"), Job: "settle"}
+		c := newCall(context.Background(), &task, &recorder{}, make(chan struct{}, 1))
+		b = &bridge{c: c}
+		defer func() {
+			if r := recover(); r != nil {
+				ended = fmt.Sprint(r)
+			}
+		}()
+		if _, err := b.Write(request); err != nil {
+			t.Fatal(err)
+		}
+		answer, _ = io.ReadAll(b)
+		return answer, "", b
+	}
+	const one, zero = "i\x01\x00\x00\x00\x00\x00\x00\x00", "i\x00\x00\x00\x00\x00\x00\x00\x00"
+	for _, tt := range []struct {
+		name, request, answer, ended string
+	}{
+		{"a number", "\x09input_len\x00", "\x05\x00\x00\x00\x00\x00\x00\x00", ""},
+		{"a buffer", "\x0ainput_read\x02" + one + "o\x03\x00\x00\x00", "\x04\x00\x00\x00\x00\x00\x00\x00npu", ""},
+		{"an error", "\x09param_get\x02b\x01\x00\x00\x00xo\x01\x00\x00\x00", "\xd4\xff\xff\xff\xff\xff\xff\xff\x00", ""},
+		{"a pointer alone", "\x0ainput_read\x03" + zero + "p\x03\x00\x00\x00" + "i\x03\x00\x00\x00\x00\x00\x00\x00", "\x05\x00\x00\x00\x00\x00\x00\x00inp", ""},
+		{"the end", "\x04done\x01" + one, "\x00\x00\x00\x00\x00\x00\x00\x00", ""},
+		{"no such function", "\x04open\x00", "", `no function "open" with 0 parameters`},
+		{"too few parameters", "\x0ainput_read\x01" + one, "", `no function "input_read" with 1 parameters`},
+		{"too many parameters", "\x09input_len\x01" + one, "", `no function "input_len" with 1 parameters`},
+		{"the end of nothing", "\x04done\x00", "", "done has 1 parameter"},
+		{"a tag that is none", "\x09input_len\x01x", "", "not what the SDK writes"},
+		{"an argument cut off", "\x03log\x02" + one + "b\x09\x00\x00\x00hi", "", "not what the SDK writes"},
+		{"more than its arguments", "\x09input_len\x00rest", "", "not what the SDK writes"},
+		{"too many arguments", "\x03log\x14" + strings.Repeat(one, 20), "", "not what the SDK writes"},
+		{"a buffer beyond measure", "\x0ainput_read\x02" + one + "o\xff\xff\xff\xff", "", "not what the SDK writes"},
+		{"a pointer of its own", "\x0ainput_read\x03" + zero + zero + "i\xff\xff\xff\xff\x00\x00\x00\x00", "", "outside the memory"},
+		{"nothing", "", "", "not what the SDK writes"},
+	} {
+		request := append(binary.LittleEndian.AppendUint32(nil, uint32(len(tt.request))), tt.request...)
+		answer, ended, b := serve(request)
+		if string(answer) != tt.answer || (tt.ended == "") != (ended == "") || !strings.Contains(ended, tt.ended) {
+			t.Errorf("%s: answer %q, ended %q; want %q, %q", tt.name, answer, ended, tt.answer, tt.ended)
+		}
+		if tt.name == "the end" && (b == nil || !b.done || b.status != 1) {
+			t.Errorf("the end: %+v", b)
+		}
+	}
+	if _, ended, _ := serve(binary.LittleEndian.AppendUint32(nil, maxRequest+1)); !strings.Contains(ended, "print writes to the log") {
+		t.Errorf("a request beyond measure: %q", ended)
+	}
+	if answer, ended, _ := serve([]byte{9, 0, 0}); len(answer) > 0 || ended != "" {
+		t.Errorf("a part of a request: %q, %q", answer, ended)
+	}
+}

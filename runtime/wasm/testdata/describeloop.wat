@@ -1,0 +1,5 @@
+;; Never ends describing itself.
+(module
+  (memory (export "memory") 1)
+  (func (export "wheelwork_describe") (loop (br 0)))
+  (func (export "wheelwork_handle") (param i32) (result i32) (i32.const 0)))

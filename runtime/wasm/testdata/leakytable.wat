@@ -1,0 +1,28 @@
+;; Puts out what earlier tasks may have left in tables and passive segments, then
+;; changes them if there is any input; T traps at the end.
+(module
+  (import "wheelwork_v1" "input_read" (func $input_read (param i64 i32 i32) (result i32)))
+  (import "wheelwork_v1" "output_write" (func $out (param i32 i32) (result i32)))
+  (type $number (func (result i32)))
+  (memory (export "memory") 1)
+  (table $t 4 8 funcref)
+  (elem (table $t) (i32.const 0) func $one $one $one)
+  (elem $later func $two)
+  (data $passive "passive!")
+  (func $one (result i32) (i32.const 1))
+  (func $two (result i32) (i32.const 2))
+  (func (export "wheelwork_handle") (param i32) (result i32)
+    (i32.store (i32.const 1000) (call_indirect $t (type $number) (i32.const 0)))
+    (i32.store (i32.const 1004) (table.size $t))
+    (i32.store (i32.const 1008) (ref.is_null (table.get $t (i32.const 3))))
+    (memory.init $passive (i32.const 1016) (i32.const 0) (i32.const 8))
+    (drop (call $out (i32.const 1000) (i32.const 24)))
+    (if (i32.ge_u (call $input_read (i64.const 0) (i32.const 0) (i32.const 8)) (i32.const 1)) (then
+      (table.init $t $later (i32.const 3) (i32.const 0) (i32.const 1))
+      (table.copy $t $t (i32.const 0) (i32.const 3) (i32.const 1))
+      (drop (table.grow $t (ref.null func) (i32.const 1)))
+      (table.fill $t (i32.const 1) (ref.null func) (i32.const 1))
+      (elem.drop $later)
+      (data.drop $passive)
+      (if (i32.eq (i32.load8_u (i32.const 0)) (i32.const 84)) (then unreachable))))
+    (i32.const 0)))
