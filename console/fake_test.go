@@ -53,6 +53,7 @@ type fakeAPI struct {
 	runs    []*apiv1.Run // newest first
 	logs    map[string][]*apiv1.LogLine
 	modules []*apiv1.Module
+	aliases []*apiv1.Alias
 	hosts   []*apiv1.Host
 	letters []*apiv1.DeadLetter
 	asked   []proto.Message // every unary request, for what a page asked
@@ -122,6 +123,11 @@ func (f *fakeAPI) populate() *fakeAPI {
 		{Offset: 2, Time: ts(4 * time.Second), Attempt: 2, Level: "error", Text: "row 17 is odd"},
 	}
 	f.logs[failedRun] = []*apiv1.LogLine{{Offset: 0, Time: ts(298 * time.Second), Attempt: 1, Level: "error", Text: "gave up"}}
+	f.aliases = []*apiv1.Alias{{
+		Module: "totals", Name: "prod", Version: "3", Jobs: 7,
+		Canary: &apiv1.Canary{Version: "4-rc", Percent: 12.5, Failed: 2, Succeeded: 40},
+		Events: []*apiv1.AliasEvent{{What: "rolled_back", From: "4-beta", To: "3", Why: "9 of 20 <attempts> failed"}, {What: "set", To: "older"}},
+	}}
 	f.modules = []*apiv1.Module{
 		{App: "default", Name: "totals", Version: "1", Digest: "sha256:" + strings.Repeat("ab", 32), Size: 2 << 20, Kind: "command", Handlers: []string{"main"}, Imports: []string{"wasi_snapshot_preview1.fd_write"}, CreatedAt: ts(48 * time.Hour)},
 		{App: "default", Name: "report", Version: "2.1", Digest: "sha256:" + strings.Repeat("cd", 32), Size: 40960, Kind: "reactor", Handlers: []string{"main", "daily"}, Imports: []string{"wheelwork_v1.input", "wheelwork_v1.output"}, CreatedAt: ts(time.Hour)},
@@ -490,6 +496,10 @@ func (f *fakeAPI) ListModules(context.Context, *apiv1.ListModulesRequest) (*apiv
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return &apiv1.ListModulesResponse{Modules: f.modules}, nil
+}
+
+func (f *fakeAPI) ListAliases(context.Context, *apiv1.ListAliasesRequest) (*apiv1.ListAliasesResponse, error) {
+	return &apiv1.ListAliasesResponse{Aliases: f.aliases}, nil
 }
 
 func (f *fakeAPI) ListHosts(context.Context, *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {

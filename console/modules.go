@@ -25,9 +25,10 @@ const (
 type modulesView struct {
 	Modules []*apiv1.Module // the first pageSize
 	Total   int
-	Pushed  string // name@version of an upload that just succeeded
-	Result  string // created or unchanged
-	Error   string // why an upload was refused
+	Aliases []*apiv1.Alias // the first pageSize
+	Pushed  string         // name@version of an upload that just succeeded
+	Result  string         // created, unchanged or restored
+	Error   string         // why an upload was refused
 	Form    *apiv1.PushModuleRequest_Head
 }
 
@@ -36,8 +37,8 @@ func (c *console) modulesPage(v *visit) error {
 	view := modulesView{Pushed: q.Get("pushed"), Form: &apiv1.PushModuleRequest_Head{}}
 	if view.Pushed != "" {
 		view.Result = "created"
-		if q.Get("result") == "unchanged" {
-			view.Result = "unchanged"
+		if result := q.Get("result"); result == "unchanged" || result == "restored" {
+			view.Result = result
 		}
 	}
 	return c.showModules(v, http.StatusOK, view)
@@ -50,6 +51,11 @@ func (c *console) showModules(v *visit, code int, view modulesView) error {
 	}
 	view.Total = len(answer.Modules)
 	view.Modules = answer.Modules[:min(view.Total, pageSize)]
+	aliases, err := c.modules.ListAliases(v.ctx, &apiv1.ListAliasesRequest{App: v.app})
+	if err != nil {
+		return err
+	}
+	view.Aliases = aliases.Aliases[:min(len(aliases.Aliases), pageSize)]
 	return c.showStatus(v, code, "modules", "modules", view)
 }
 

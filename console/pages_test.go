@@ -53,7 +53,7 @@ func pages() map[string][]string {
 		"/apps/default/runs/" + failedRun:                                                                       {"Why it failed", "line 17", "main.go:42", "00 01 02 ff", "Failed for good"},
 		"/apps/default/runs/" + doneRun:                                                                         {"Run the job again", "Succeeded"},
 		"/apps/default/runs/" + liveRun + "/cancel":                                                             {"Cancel this run of totals?"},
-		"/apps/default/modules":                                                                                 {"totals", "abababababab", "2.0 MiB", "wheelwork_v1.input", "enctype=\"multipart/form-data\""},
+		"/apps/default/modules":                                                                                 {"totals", "abababababab", "2.0 MiB", "wheelwork_v1.input", "<b>totals</b>@prod", "4-rc", "12.5 % of the runs; failed: 2, succeeded: 40", "rolled_back 4-beta → 3", "9 of 20 &lt;attempts&gt; failed", "enctype=\"multipart/form-data\""},
 		"/hosts":                                                                                                {"node-1", "5/16", "37 %", "zone=eu-1", "Lost"},
 		"/dead-letters":                                                                                         {"no such job", "default/totals", "Tried too often", "/dead-letters/2", "Replay all", "page=after%262"},
 		"/dead-letters?reason=attempts":                                                                         {`value="attempts" selected`, "Replay those that match", "/dead-letters/drop?reason=attempts"},

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -52,7 +54,12 @@ type Config struct {
 	// server of them.
 	Others  map[string]runtime.Executor
 	Modules *modules.Store // the cache of modules
-	Spool   *mq.Log        // of results; the caller closes it after Run
+	// ModuleBytes bounds that cache on disk; what was not used for the longest time goes first. Default 1 GiB.
+	ModuleBytes int64
+	// TrustedKeys are those of the operator of this host ("ed25519:" and base64): it runs only modules that one of
+	// them has signed, whatever the server says. Default: what the app asks for.
+	TrustedKeys []string
+	Spool       *mq.Log // of results; the caller closes it after Run
 
 	Tracer trace.Tracer // of the spans of attempts; default: none
 
@@ -68,6 +75,8 @@ type Host struct {
 	worker *session.Worker
 	fetch  singleflight
 	grants grantCache
+	shelf  *shelf
+	tell   func(*apiv1.ModuleState) // the server, what became of a module
 }
 
 // New returns a host that holds the results of the spool.
@@ -82,23 +91,37 @@ func New(cfg Config) (*Host, error) {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	cfg.ABI = append(slices.Clone(cfg.ABI), slices.Sorted(maps.Keys(cfg.Others))...)
-	h := &Host{cfg: cfg}
+	cfg.ModuleBytes = cmp.Or(cfg.ModuleBytes, defaultModuleBytes)
+	for _, key := range cfg.TrustedKeys {
+		if _, err := modules.ParseKey(key); err != nil {
+			return nil, fmt.Errorf("trusted keys of the host: %w", err)
+		}
+	}
+	h := &Host{cfg: cfg, shelf: newShelf()}
 	var err error
 	h.worker, err = session.New(session.Config{
 		ID: cfg.ID, Name: cfg.Name, Version: cfg.Version, Labels: cfg.Labels, Apps: cfg.Apps, ABI: cfg.ABI,
-		Slots: cfg.Slots, Credits: cfg.Credits, Connect: cfg.Connect, Run: h.execute,
+		Slots: cfg.Slots, Credits: cfg.Credits, Connect: cfg.Connect, Run: h.execute, Prefetch: h.prefetch, Modules: h.shelf.all,
 		Spool: newSpool(cfg.Spool, cfg.Logger), DrainTimeout: cfg.DrainTimeout, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("host: %w", err)
 	}
+	h.tell = h.worker.Module
 	return h, nil
 }
 
 // Run works until ctx ends, then lets running tasks finish (DrainTimeout), ends
 // the others and brings back their results; what cannot be brought back is in
 // the spool for the next start.
-func (h *Host) Run(ctx context.Context) error { return h.worker.Run(ctx) }
+func (h *Host) Run(ctx context.Context) error {
+	ahead, end := context.WithCancel(ctx)
+	var loading sync.WaitGroup
+	loading.Go(func() { h.loadAhead(ahead) })
+	defer loading.Wait()
+	defer end()
+	return h.worker.Run(ctx)
+}
 
 // client returns the door of the server of the current session, or nil.
 func (h *Host) client() apiv1.WorkerClient {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host/session"
 	"github.com/wheelworkhq/wheelwork/job"
-	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
@@ -60,11 +58,15 @@ func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
 	if m.Module == "" && job.IsExecutor(m.Handler) && !h.cfg.Engine.Loaded("") {
 		return h.runOther(ctx, a)
 	}
-	if err := h.load(ctx, m.Digest); err != nil {
+	if err := h.load(ctx, want{m.App, m.Digest, m.Trust}); err != nil {
 		if ctx.Err() != nil {
 			return runtime.Result{Outcome: runtime.Stopped, Error: "cancelled while its module was loaded", Code: "cancelled"}
 		}
-		return runtime.Result{Outcome: runtime.HostError, Error: fmt.Sprintf("module %s: %v", cmp.Or(m.Module, "of "+m.Handler), err), Code: "module"}
+		code := "module"
+		if errors.Is(err, errNotSigned) {
+			code = "not_signed"
+		}
+		return runtime.Result{Outcome: runtime.HostError, Error: fmt.Sprintf("module %s: %v", cmp.Or(m.Module, "of "+m.Handler), err), Code: code}
 	}
 	t := taskOf(m)
 	if name, _, err := job.ParseModule(m.Module); err == nil {
@@ -90,65 +92,6 @@ func taskOf(m *apiv1.Task) runtime.Task {
 		t.Deadline = time.Now().Add(time.Duration(m.TimeoutMs) * time.Millisecond)
 	}
 	return t
-}
-
-// load makes a module ready: from the cache, or from the server.
-func (h *Host) load(ctx context.Context, digest string) error {
-	if h.cfg.Engine.Loaded(digest) {
-		return nil
-	}
-	if digest == "" {
-		return errors.New("the handler is in no module, and this host runs modules alone")
-	}
-	return h.fetch.do(ctx, digest, func(ctx context.Context) error {
-		code, err := h.cfg.Modules.Get(digest)
-		if err != nil {
-			if code, err = h.download(ctx, digest); err != nil {
-				return err
-			}
-			if _, err := h.cfg.Modules.Put(code); err != nil {
-				h.cfg.Logger.Warn("a module could not be kept", "digest", digest, "error", err)
-			}
-		}
-		err = h.cfg.Engine.Load(ctx, digest, code)
-		var needs *runtime.NeedsError
-		if !errors.As(err, &needs) || needs.Digest == digest {
-			return err
-		}
-		// A script: its interpreter is a module like any other, which needs none.
-		if err := h.load(ctx, needs.Digest); err != nil {
-			return fmt.Errorf("its interpreter: %w", err)
-		}
-		return h.cfg.Engine.Load(ctx, digest, code)
-	})
-}
-
-func (h *Host) download(ctx context.Context, digest string) ([]byte, error) {
-	client := h.client()
-	if client == nil {
-		return nil, errors.New("no server is connected to fetch it from")
-	}
-	stream, err := client.FetchModule(ctx, &apiv1.FetchModuleRequest{Digest: digest})
-	if err != nil {
-		return nil, fmt.Errorf("fetch: %w", err)
-	}
-	var code []byte
-	for {
-		chunk, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("fetch: %w", err)
-		}
-		if code = append(code, chunk.Data...); len(code) > modules.MaxBytes {
-			return nil, fmt.Errorf("fetch: more than %d bytes came", modules.MaxBytes)
-		}
-	}
-	if got := modules.Digest(code); got != digest {
-		return nil, fmt.Errorf("fetch: the server sent %s", got)
-	}
-	return code, nil
 }
 
 // sink takes what a handler says.

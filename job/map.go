@@ -200,7 +200,7 @@ func (s *Slot) addPart(r *Run, f *Fan, input []byte, hasInput bool, atMs int64, 
 	part := &Run{
 		ID: PartID(r.App, r.Job, time.UnixMilli(r.PlannedMs), r.ID, f.Part), App: r.App, Job: r.Job, State: Queued, Trigger: ByFanout, Policy: r.Policy,
 		PlannedMs: r.PlannedMs, AcceptedMs: atMs, HasInput: hasInput, Input: input,
-		TraceParent: r.TraceParent, Revision: r.Revision, Covers: r.Covers,
+		TraceParent: r.TraceParent, Revision: r.Revision, Covers: r.Covers, Pin: r.Pin,
 		Fan: f, owner: r.owner, slot: s, spec: r.spec,
 	}
 	s.add(part)

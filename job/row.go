@@ -48,6 +48,7 @@ func (s *Slot) LoadJob(name string, row *apiv1.JobRow) error {
 	}
 	j := &Job{Name: name, revision: uint32(row.Revision), NextMs: row.NextMs, Planned: row.Planned, Policy: s.policyOf(sp), spec: sp, slot: s}
 	copy(j.etag[:], row.Etag)
+	s.recount(nil, sp.shape)
 	s.Jobs.put(j)
 	return nil
 }
@@ -98,7 +99,7 @@ func (r *Run) Row() *apiv1.RunRow {
 	if r.Cause != (RunID{}) {
 		row.Cause = r.Cause[:]
 	}
-	row.Node = r.Node
+	row.Node, row.Pin = r.Node, r.Pin
 	if n := r.Nodes; n != nil {
 		row.Nodes = append(slices.Clone(n.Rows), n.Kept...) // one of them is empty
 	}
@@ -153,7 +154,7 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 			Map: mappingOf(row.Map), Depth: row.Depth, Mapped: row.Mapped, Reduce: row.Reduce,
 		}
 	}
-	r.Node = row.Node
+	r.Node, r.Pin = row.Node, row.Pin
 	switch {
 	case d.Workflow != nil && r.State == Running:
 		r.Nodes = &Nodes{Rows: row.Nodes}
@@ -252,7 +253,7 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 	if State(row.State) == Armed && row.PlannedMs <= now.UnixMilli() {
 		m.State = string(Queued)
 	}
-	m.Node = row.Node
+	m.Node, m.Alias, m.Canary = row.Node, row.Pin.GetAlias(), row.Pin.GetCanary()
 	for _, n := range row.Nodes {
 		m.Nodes = append(m.Nodes, nodeMessage(n))
 	}

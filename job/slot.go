@@ -212,11 +212,12 @@ type Run struct {
 	CancelWhy       string // "": by request
 	TraceParent     string
 	Revision        int64
-	Covers          int64  // passed planned times that it stands for beside its own
-	Cause           RunID  // the run that it retries or follows, or whose node it is; zero: none
-	Node            string // of the run of a workflow that Cause is; "": of none
-	Nodes           *Nodes // nil unless it is of a workflow that has begun, or goes on where another run ended
-	Fan             *Fan   // nil unless it is a part, has parts, or was asked for some parts only
+	Covers          int64      // passed planned times that it stands for beside its own
+	Cause           RunID      // the run that it retries or follows, or whose node it is; zero: none
+	Node            string     // of the run of a workflow that Cause is; "": of none
+	Nodes           *Nodes     // nil unless it is of a workflow that has begun, or goes on where another run ended
+	Pin             *apiv1.Pin // nil unless the job names an alias: the version that it stood for. It is not written to
+	Fan             *Fan       // nil unless it is a part, has parts, or was asked for some parts only
 
 	// Nth counts the ended runs of its job; 0: it is live, or the job does not count it.
 	Nth int64
@@ -355,6 +356,8 @@ type Slot struct {
 	Jobs    Jobs
 	Runs    map[RunID]*Run           // live runs
 	Modules map[string]*apiv1.Module // by name@version; only in ModuleSlot
+	// Aliases are those of the app by module@name; only in ModuleSlot. They are not written to.
+	Aliases map[string]*apiv1.Alias
 	// Settings bound the app; nil: nothing does. Only in ModuleSlot. They are not written to.
 	Settings *apiv1.App
 	// Calendars are those of the app by name; only in ModuleSlot. They are not written to.
@@ -369,6 +372,8 @@ type Slot struct {
 	decoded  map[named]*apiv1.Job
 	shapes   map[string]*Shape  // by their text; those in use, and some that were
 	policies map[Policy]*Policy // those in use, and some that were
+	uses     map[use]int        // jobs, by what they name
+	pinned   map[pinKey]pinned
 	keys     map[[16]byte]RunID
 	ring     []key // oldest first; Invariant: each of keys is in it exactly once
 }
@@ -383,6 +388,9 @@ func NewSlot(app string, index uint8) *Slot {
 		decoded:   map[named]*apiv1.Job{},
 		shapes:    map[string]*Shape{},
 		policies:  map[Policy]*Policy{},
+		Aliases:   map[string]*apiv1.Alias{},
+		uses:      map[use]int{},
+		pinned:    map[pinKey]pinned{},
 		keys:      map[[16]byte]RunID{},
 	}
 }
@@ -433,6 +441,8 @@ const (
 	CalendarChanged                   // Calendar
 	CalendarDeleted                   // Calendar holds what it was
 	RowChanged                        // Row
+	AliasChanged                      // Alias
+	AliasDeleted                      // Alias holds what it was
 )
 
 // Effect is one consequence of a record.
@@ -442,6 +452,7 @@ type Effect struct {
 	Run      *Run
 	Module   *apiv1.Module
 	Calendar *apiv1.Calendar
+	Alias    *apiv1.Alias
 	App      *apiv1.App
 	Row      *Row
 	Key      [16]byte
@@ -509,6 +520,12 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 			st.met = append(st.met, k.Met.Upstream)
 			fx = append(fx, Effect{Change: JobMoved, Job: j})
 		}
+	case *apiv1.Record_AliasPut:
+		if a := k.AliasPut.GetAlias(); a != nil {
+			fx = s.putAlias(a, fx)
+		}
+	case *apiv1.Record_AliasDelete:
+		fx = s.deleteAlias(k.AliasDelete, fx)
 	case *apiv1.Record_AppPut:
 		if a := k.AppPut.GetApp(); a != nil {
 			s.Settings = a
@@ -550,7 +567,9 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 		s.Jobs.put(j)
 	}
 	planned := p.NextMs > 0 && p.NextMs != j.NextMs
+	before := j.shape
 	j.spec, j.revision, j.etag, j.NextMs = s.spec(p.Job), uint32(p.Job.Revision), parseEtag(p.Job.Etag), p.NextMs
+	s.recount(before, j.shape)
 	j.Policy = s.policyOf(j.spec)
 	if st := j.stats; st != nil {
 		st.met = slices.DeleteFunc(st.met, func(up string) bool { return !slices.Contains(p.Job.GetDependency().GetJobs(), up) })
@@ -567,6 +586,7 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	for _, r := range j.Stats().armed { // what is armed runs with the new definition
 		if r.PlannedMs > atMs {
 			r.spec, r.Policy, r.Revision = j.spec, j.Policy, j.Revision()
+			s.repin(r, j, p.Pin)
 			fx = append(fx, Effect{Change: RunChanged, Run: r, Job: j})
 		}
 	}
@@ -644,6 +664,7 @@ func (s *Slot) deleteJob(name string, atMs int64, fx []Effect) []Effect {
 		return fx
 	}
 	fx = s.revoke(j, atMs, fx)
+	s.recount(j.shape, nil)
 	s.Jobs.remove(name)
 	j.deleted = true
 	return append(fx, Effect{Change: JobDeleted, Job: j})
@@ -668,6 +689,7 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 		ID: id, App: s.App, Job: j.Name, State: Armed, Trigger: BySchedule, Policy: j.Policy,
 		PlannedMs: a.PlannedMs, AcceptedMs: atMs, TraceParent: a.TraceParent, Revision: j.Revision(), Covers: a.Covers, owner: j, slot: s, spec: j.spec,
 	}
+	s.pin(r, a.Pin)
 	s.add(r)
 	return append(fx, Effect{Change: RunArmed, Run: r, Job: j})
 }
@@ -696,6 +718,7 @@ func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 		r.spec = s.spec(d)
 		r.Policy = s.policyOf(r.spec)
 	}
+	s.pin(r, a.Pin)
 	if len(a.Kept) > 0 && j.Policy.Workflow {
 		r.Nodes = &Nodes{Kept: a.Kept}
 	}

@@ -327,6 +327,11 @@ func FuzzApply(f *testing.F) {
 		{Kind: &apiv1.Record_JobPut{}},
 		{Kind: &apiv1.Record_ModulePut{}},
 		{Kind: &apiv1.Record_Armed{}},
+		{Kind: &apiv1.Record_AliasPut{}},
+		{Kind: &apiv1.Record_AliasDelete{}},
+		{Kind: &apiv1.Record_AliasPut{AliasPut: &apiv1.AliasPut{Alias: &apiv1.Alias{Module: "m", Name: "prod"}}}},
+		{Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: make([]byte, 16), Job: "a", Pin: &apiv1.Pin{Module: "m@1", Digest: "d"}}}},
+		{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{Name: "a", Handler: &apiv1.Handler{Module: "m@prod"}}, Pin: &apiv1.Pin{Alias: "m@prod", Module: "m@1"}}}},
 	} {
 		b, err := proto.Marshal(rec)
 		if err != nil {

@@ -79,6 +79,15 @@ func (s *Slot) spec(d *apiv1.Job) spec {
 	return sp
 }
 
+// shape returns the shape of a definition that has none of its own fields.
+func (s *Slot) shape(d *apiv1.Job) *Shape {
+	text := encode(d)
+	if sh := s.shapes[string(text)]; sh != nil {
+		return sh
+	}
+	return s.addShape(text, d)
+}
+
 // addShape keeps a shape of which d is one.
 func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 	if len(s.shapes) >= maxShapes {

@@ -144,7 +144,19 @@ func appendAccepted(b []byte, a *apiv1.Accepted) ([]byte, error) {
 			return b, err
 		}
 	}
-	return putInt(b, 50, a.PlannedMs), nil
+	return putInt(appendPin(b, 40, a.Pin), 50, a.PlannedMs), nil
+}
+
+func appendPin(b []byte, n protowire.Number, p *apiv1.Pin) []byte {
+	if p == nil {
+		return b
+	}
+	return nested(b, n, func(b []byte) []byte {
+		b = putText(b, 1, p.Alias)
+		b = putText(b, 2, p.Module)
+		b = putText(b, 3, p.Digest)
+		return putBool(b, 4, p.Canary)
+	})
 }
 
 func appendStarted(b []byte, s *apiv1.Started) []byte {
@@ -250,7 +262,7 @@ func (r *Run) AppendRow(b []byte) ([]byte, error) {
 			}
 		}
 	}
-	return r.appendMap(putInt(b, 43, r.Nth))
+	return r.appendMap(appendPin(putInt(b, 43, r.Nth), 60, r.Pin))
 }
 
 // AppendKey appends an idempotency key to the bytes of an apiv1.KeyRow.

@@ -5,7 +5,9 @@
 // A blob is written to a temporary file, synced and renamed, so what has its
 // final name is whole; it is checked against its name again whenever it is
 // read. Which names and versions point at a digest is the server's state, not
-// this room's; running the code is the host's.
+// this room's; running the code is the host's. Signatures of digests are made and
+// checked here, and files of the WebAssembly format are taken apart as far as
+// people want to look at them.
 package modules
 
 import (
@@ -43,11 +45,19 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
-func (s *Store) path(digest string) (string, error) {
+func checkDigest(digest string) error {
 	name, ok := strings.CutPrefix(digest, "sha256:")
 	if _, err := hex.DecodeString(name); !ok || err != nil || len(name) != 2*sha256.Size || strings.ToLower(name) != name {
-		return "", fmt.Errorf("%q is not a digest: want sha256: and 64 hex digits", digest)
+		return fmt.Errorf("%.80q is not a digest: want sha256: and 64 hex digits", digest)
 	}
+	return nil
+}
+
+func (s *Store) path(digest string) (string, error) {
+	if err := checkDigest(digest); err != nil {
+		return "", err
+	}
+	name := strings.TrimPrefix(digest, "sha256:")
 	return filepath.Join(s.dir, "sha256", name[:2], name), nil
 }
 

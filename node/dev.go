@@ -21,13 +21,14 @@ type DevConfig struct {
 	Sync      mq.SyncPolicy
 	Executors Executors
 	Sample    bool // push the sample module and apply its job, when there is no job yet
+	Gate      Gate // see ServerConfig
 	Logger    *slog.Logger
 	Ready     func(Ready) // called when ready; nil: nobody
 }
 
 // Dev runs nameserver, server and host until ctx ends.
 func Dev(ctx context.Context, cfg DevConfig) (err error) {
-	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Logger: cfg.Logger}, "dev")
+	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Gate: cfg.Gate, Logger: cfg.Logger}, "dev")
 	if err != nil {
 		return err
 	}

@@ -283,11 +283,11 @@ func TestEveryMethodIsGuarded(t *testing.T) {
 	wrong := metadata.AppendToOutgoingContext(anonymous, "authorization", "Bearer ww_wrong")
 	public := map[string]bool{"/wheelwork.v1.Cluster/GetVersion": true}
 	memberOnly := map[string]bool{
-		"/wheelwork.v1.Worker/Work": true, "/wheelwork.v1.Worker/FetchModule": true,
+		"/wheelwork.v1.Worker/Work": true, "/wheelwork.v1.Worker/FetchModule": true, "/wheelwork.v1.Worker/GetModuleProof": true,
 		"/wheelwork.v1.Nameserver/Join": true, "/wheelwork.v1.Nameserver/Watch": true,
 	}
 	workers := map[string]bool{ // what a worker's token is for
-		"/wheelwork.v1.Worker/Work": true, "/wheelwork.v1.Worker/FetchModule": true, "/wheelwork.v1.Nameserver/Watch": true,
+		"/wheelwork.v1.Worker/Work": true, "/wheelwork.v1.Worker/FetchModule": true, "/wheelwork.v1.Worker/GetModuleProof": true, "/wheelwork.v1.Nameserver/Watch": true,
 	}
 	n := 0
 	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {

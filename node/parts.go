@@ -110,7 +110,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 		return nil, err
 	}
 	conf := sched.Config{
-		ID: p.id, Journal: local.New(l), Store: st, Modules: mods, Inspect: inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
+		ID: p.id, Journal: local.New(l), Store: st, Modules: mods, Inspect: newGateway(cfg.Gate).inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
 		SecretKey: key, Meter: tel.meter, Logger: log,
 	}
 	if len(cfg.Etcd.Endpoints) > 0 {
@@ -146,22 +146,6 @@ func (p *serverParts) takeOver(ctx context.Context, cfg ServerConfig, conf sched
 // ingressSegment is smaller than a segment of the journal: most servers have
 // little in their ingress.
 const ingressSegment = 16 << 20
-
-// inspect is the upload gate.
-func inspect(ctx context.Context, code []byte, manifest string) (sched.ModuleInfo, error) {
-	code, err := wasm.Pack(ctx, code, manifest)
-	if err != nil {
-		return sched.ModuleInfo{}, err
-	}
-	info, err := wasm.Inspect(code)
-	if err != nil {
-		return sched.ModuleInfo{}, err
-	}
-	return sched.ModuleInfo{
-		Code: code, Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports,
-		Requests: requested(info.Manifest.Capabilities),
-	}, nil
-}
 
 // connect finds the server that serves a host.
 type connect func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
@@ -219,7 +203,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
 		ABI: append(abi.Served(), script.Served()...), Slots: cfg.Slots,
-		Connect: c, Engine: engine, Others: others, Guests: guests, Modules: mods, Spool: spool, Tracer: tel.tracer, Logger: log,
+		Connect: c, Engine: engine, Others: others, Guests: guests, Modules: mods, TrustedKeys: cfg.TrustedKeys, ModuleBytes: cfg.ModuleBytes, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err

@@ -34,6 +34,8 @@ type ServerConfig struct {
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always
 
+	Gate Gate // what looks at uploads; its zero value works in this process
+
 	Logger *slog.Logger
 	Ready  func(Ready) // called when ready; nil: nobody
 }

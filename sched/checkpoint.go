@@ -35,9 +35,11 @@ type checkpoints struct {
 	// calendars that were changed; nil: deleted.
 	calendars map[jobKey]*apiv1.Calendar
 	settings  []*apiv1.App
-	rows      map[string]*job.Row // by key: what handlers keep
-	dropped   []*job.Row          // rows that go one capture later: see row
-	keys      map[*app]*keyRow
+	// small are small rows by their key, encoded when they are captured; nil: deleted.
+	small   map[string]func() proto.Message
+	rows    map[string]*job.Row // by key: what handlers keep
+	dropped []*job.Row          // rows that go one capture later: see row
+	keys    map[*app]*keyRow
 	// ends are the runs that have ended since the last capture, writing those of
 	// the capture that the writer has.
 	ends, writing finished
@@ -156,7 +158,7 @@ func (c *checkpoints) reset() {
 		a.marked = 0
 	}
 	c.minutes, c.keys = map[*app]map[int64]struct{}{}, map[*app]*keyRow{}
-	c.modules, c.calendars, c.settings, c.rows = nil, nil, nil, nil
+	c.modules, c.calendars, c.settings, c.rows, c.small = nil, nil, nil, nil, nil
 }
 
 // emptied keeps the room of a list, unless there was much in it once.
@@ -279,7 +281,7 @@ func (c *checkpoints) dirty() bool {
 
 // fresh reports whether there is something that has to be written soon.
 func (c *checkpoints) fresh() bool {
-	return len(c.jobs)+len(c.plans)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings)+len(c.rows)+len(c.dropped) > 0
+	return len(c.jobs)+len(c.plans)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings)+len(c.rows)+len(c.small)+len(c.dropped) > 0
 }
 
 // wait returns when the next capture is due.
@@ -383,6 +385,13 @@ func (l *loop) capture() (*capture, error) {
 	}
 	for _, a := range v.settings {
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: settingsRow(a.Name), Value: marshal(a)})
+	}
+	for key, value := range v.small {
+		row := store.Row{Key: key}
+		if m := value(); m != nil {
+			row.Value = marshal(m)
+		}
+		c.batch.Rows = append(c.batch.Rows, row)
 	}
 	for k, m := range v.calendars {
 		row := store.Row{Key: calendarRow(k)}
@@ -688,6 +697,8 @@ func (l *loop) loadRow(key string, value []byte) error {
 		m := &apiv1.Calendar{}
 		a.slots[job.ModuleSlot].Calendars[rest] = m
 		return proto.Unmarshal(value, m)
+	case "alias", "canary":
+		return a.loadAlias(kind, rest, value)
 	case "minute":
 		at, err := strconv.ParseInt(rest, 10, 64)
 		if err != nil {

@@ -3,7 +3,6 @@ package sched
 import (
 	"crypto/rand"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -151,22 +150,10 @@ func (l *loop) first(plan job.Plan, def *apiv1.Job) (time.Time, bool) {
 
 // resolveModule pins the digest of the module version that a definition names.
 func (l *loop) resolveModule(def *apiv1.Job) error {
-	ref := def.Handler.Module
-	if ref == "" {
+	if def.Handler.Module == "" {
 		return nil // the handler is in no module: hosts say that they run it
 	}
-	m := l.app(def.App).slots[job.ModuleSlot].Modules[ref]
-	if m == nil {
-		return status.Errorf(codes.FailedPrecondition, "job %s: there is no module %s in app %s: push it first with `wheelwork module push %s FILE.wasm`", def.Name, ref, def.App, ref)
-	}
-	if !slices.Contains(m.Handlers, def.Handler.Name) {
-		return status.Errorf(codes.FailedPrecondition, "job %s: module %s has no handler %q, it has %q", def.Name, ref, def.Handler.Name, m.Handlers)
-	}
-	if reduce := def.GetFanout().GetReduce(); reduce != "" && !slices.Contains(m.Handlers, reduce) {
-		return status.Errorf(codes.FailedPrecondition, "job %s: fanout.reduce: module %s has no handler %q, it has %q", def.Name, ref, reduce, m.Handlers)
-	}
-	def.Digest = m.Digest
-	return nil
+	return l.resolve(def)
 }
 
 // pauseJob pauses or resumes a job.
@@ -335,23 +322,6 @@ func (l *loop) skipNext(app, name string) (*apiv1.Job, error) {
 	}
 	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Passed{Passed: p}})
 	return j.Message(l.now), nil
-}
-
-// putModule adds a version whose bytes are in the module store.
-func (l *loop) putModule(m *apiv1.Module) (*apiv1.Module, string, error) {
-	s := l.app(m.App).slots[job.ModuleSlot]
-	if old := s.Modules[m.Name+"@"+m.Version]; old != nil {
-		if old.Digest == m.Digest {
-			return old, "unchanged", nil
-		}
-		return nil, "", status.Errorf(codes.AlreadyExists, "module %s@%s is there with other bytes (%.19s…), and a version never changes: push these bytes (%.19s…) as a new version", m.Name, m.Version, old.Digest, m.Digest)
-	}
-	if err := l.refuse(); err != nil {
-		return nil, "", err
-	}
-	m.CreatedAt = timestamppb.New(l.now)
-	l.record(s, &apiv1.Record{Kind: &apiv1.Record_ModulePut{ModulePut: &apiv1.ModulePut{Module: m}}})
-	return m, "created", nil
 }
 
 // maxPlans bounds the cache of parsed schedules.

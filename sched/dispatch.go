@@ -37,7 +37,8 @@ type host struct {
 	running    map[job.RunID]*job.Run
 	joinedAt   time.Time
 	seenAt     time.Time
-	lostAt     time.Time // when it is not connected: its runs are sent elsewhere from then on
+	modules    map[string]*apiv1.ModuleState // what it said of modules, by digest
+	lostAt     time.Time                     // when it is not connected: its runs are sent elsewhere from then on
 }
 
 func (h *host) serves(app string) bool {
@@ -206,6 +207,7 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 		PlannedMs: r.PlannedMs, Module: sh.Handler.Module, Digest: sh.Digest, Handler: sh.Handler.Name,
 		Input: r.Given(), Args: sh.Handler.Args, Env: sh.Handler.Env, Http: sh.Handler.Http, Command: sh.Handler.Command,
 		TimeoutMs: r.Policy.Timeout.Milliseconds(), TraceParent: r.TraceParent, Covers: r.Covers,
+		Trust: l.apps[r.App].trustID(),
 	}
 	if r.IsPart() {
 		t.Part, t.Parts = r.Fan.Part, r.Fan.Parts
@@ -230,6 +232,8 @@ func (l *loop) attach(hello *apiv1.Hello, out *outbox) (*host, error) {
 	}
 	h.hello, h.out, h.connected, h.draining, h.credits = hello, out, true, false, 0
 	h.abilities = job.NewAbilities(hello.Abi)
+	h.modules = nil // it says anew what it has
+	l.prefetchAliases(h)
 	h.generation++
 	h.joinedAt, h.seenAt = l.now, l.now
 
@@ -458,6 +462,7 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 	if up.Load != nil {
 		h.load = up.Load
 	}
+	h.noteModules(up.Modules)
 	for _, p := range up.Progress {
 		if r := l.reported(p.App, p.Run); r != nil && r.Current(p.Attempt, h.hello.Host) {
 			l.progress[r.ID] = &apiv1.Progress{Done: p.Done, Total: p.Total, Message: p.Message}
@@ -508,6 +513,7 @@ type outbox struct {
 	mu      sync.Mutex
 	tasks   []*apiv1.Task
 	cancels []*apiv1.TaskCancel
+	fetch   []*apiv1.Prefetch
 	acked   uint64
 	closed  bool
 	kick    chan struct{} // capacity 1
@@ -538,11 +544,11 @@ func (o *outbox) cancel(id job.RunID, attempt int32) {
 func (o *outbox) take() (m *apiv1.WorkDown, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.tasks) == 0 && len(o.cancels) == 0 && o.acked == 0 {
+	if len(o.tasks) == 0 && len(o.cancels) == 0 && len(o.fetch) == 0 && o.acked == 0 {
 		return nil, o.closed
 	}
-	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels}
-	o.acked, o.cancels = 0, nil
+	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Prefetch: o.fetch}
+	o.acked, o.cancels, o.fetch = 0, nil, nil
 	size, n := 0, 0
 	for n < len(o.tasks) && n < maxTasks && size < maxTaskBytes {
 		size += proto.Size(o.tasks[n])

@@ -33,6 +33,7 @@ func (l *loop) depends(j *job.Job) {
 // and moves the runs of workflows on. Its records go to the journal in the same
 // unit as those of the ends: after a crash both are there, or neither is.
 func (l *loop) follow() {
+	l.judge()
 	for len(l.followed)+len(l.moved) > 0 {
 		ended, moved := l.followed, l.moved
 		l.followed, l.moved = nil, nil

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -43,14 +44,14 @@ func (a *appsAPI) PutApp(ctx context.Context, req *apiv1.PutAppRequest) (*apiv1.
 	if req.App == nil {
 		return nil, status.Error(codes.InvalidArgument, "the app is missing")
 	}
-	m := &apiv1.App{Name: req.App.Name, Description: req.App.Description, Rate: proto.CloneOf(req.App.Rate), KvBytes: req.App.KvBytes, EnqueueFrom: slices.Clone(req.App.EnqueueFrom)}
+	m := &apiv1.App{Name: req.App.Name, Description: req.App.Description, Rate: proto.CloneOf(req.App.Rate), KvBytes: req.App.KvBytes, EnqueueFrom: slices.Clone(req.App.EnqueueFrom), RequireSigned: req.App.RequireSigned, TrustedKeys: req.App.TrustedKeys}
 	if err := job.CheckName("name", m.Name); err != nil {
 		return nil, invalid(err)
 	}
 	if len(m.Description) > 4096 {
 		return nil, status.Error(codes.InvalidArgument, "description is longer than 4096 bytes")
 	}
-	if err := job.CheckRate(m.Rate); err != nil {
+	if err := cmp.Or(job.CheckRate(m.Rate), checkTrust(m)); err != nil {
 		return nil, invalid(err)
 	}
 	if err := checkAppLimits(m); err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -113,42 +112,6 @@ func (l *loop) overview(name string) *apiv1.Overview {
 		})
 	}
 	return o
-}
-
-func newModule(head *apiv1.PushModuleRequest_Head) (*apiv1.Module, error) {
-	m := &apiv1.Module{App: appOf(head.App), Name: head.Name, Version: head.Version, Manifest: head.Manifest}
-	if err := job.CheckName("app", m.App); err != nil {
-		return nil, invalid(err)
-	}
-	if _, _, err := job.ParseModule(head.Name + "@" + head.Version); err != nil {
-		return nil, invalid(err)
-	}
-	return m, nil
-}
-
-func (l *loop) module(app, ref string) (*apiv1.Module, error) {
-	if a := l.apps[app]; a != nil {
-		if m := a.slots[job.ModuleSlot].Modules[ref]; m != nil {
-			return m, nil
-		}
-	}
-	return nil, status.Errorf(codes.NotFound, "there is no module %s in app %s: `wheelwork module list` shows what there is", ref, app)
-}
-
-// modules lists versions by name, the newest first.
-func (l *loop) modules(app string) []*apiv1.Module {
-	a := l.apps[app]
-	if a == nil {
-		return nil
-	}
-	var all []*apiv1.Module
-	for _, m := range a.slots[job.ModuleSlot].Modules {
-		all = append(all, m)
-	}
-	slices.SortFunc(all, func(x, y *apiv1.Module) int {
-		return cmp.Or(cmp.Compare(x.Name, y.Name), y.CreatedAt.AsTime().Compare(x.CreatedAt.AsTime()), cmp.Compare(x.Version, y.Version))
-	})
-	return all
 }
 
 // traceParent returns the W3C trace context of a call: of the span that the

@@ -1,16 +1,13 @@
 package sched
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/modules"
 )
 
@@ -121,80 +118,4 @@ func (a *workerAPI) FetchModule(req *apiv1.FetchModuleRequest, stream apiv1.Work
 		code = code[n:]
 	}
 	return nil
-}
-
-type modulesAPI struct {
-	apiv1.UnimplementedModulesServer
-	s *Server
-}
-
-func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
-	first, err := stream.Recv()
-	if err != nil {
-		return err
-	}
-	head := first.GetHead()
-	if head == nil {
-		return status.Error(codes.InvalidArgument, "the first message of an upload must hold the head")
-	}
-	m, err := newModule(head)
-	if err != nil {
-		return err
-	}
-	code, err := receiveModule(stream)
-	if err != nil {
-		return err
-	}
-	ctx := stream.Context()
-	info, err := a.s.cfg.Inspect(ctx, code, head.Manifest)
-	if err != nil {
-		return invalid(err)
-	}
-	m.Kind, m.Handlers, m.Imports, m.Size, m.Requests = info.Kind, info.Handlers, info.Imports, int64(len(info.Code)), info.Requests
-	if err := job.CheckGrants(m.Requests); err != nil {
-		return invalid(fmt.Errorf("the manifest asks for what cannot be granted: %w", err))
-	}
-	if m.Digest, err = a.s.cfg.Modules.Put(info.Code); err != nil {
-		return status.Error(codes.ResourceExhausted, err.Error())
-	}
-	resp, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.PushModuleResponse, error)) {
-		m, result, err := l.putModule(m)
-		if err != nil {
-			answer(nil, err)
-			return
-		}
-		l.onDurable(func(err error) { answer(&apiv1.PushModuleResponse{Module: m, Result: result}, err) })
-	})
-	if err != nil {
-		return err
-	}
-	return stream.SendAndClose(resp)
-}
-
-func receiveModule(stream apiv1.Modules_PushModuleServer) ([]byte, error) {
-	var code []byte
-	for {
-		part, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return code, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if code = append(code, part.GetChunk()...); len(code) > modules.MaxBytes {
-			return nil, status.Errorf(codes.InvalidArgument, "the module is larger than %d MiB, which is the limit", modules.MaxBytes>>20)
-		}
-	}
-}
-
-func (a *modulesAPI) GetModule(ctx context.Context, req *apiv1.GetModuleRequest) (*apiv1.Module, error) {
-	return ask(ctx, a.s.loop, func(l *loop) (*apiv1.Module, error) {
-		return l.module(appOf(req.App), req.Name+"@"+req.Version)
-	})
-}
-
-func (a *modulesAPI) ListModules(ctx context.Context, req *apiv1.ListModulesRequest) (*apiv1.ListModulesResponse, error) {
-	return ask(ctx, a.s.loop, func(l *loop) (*apiv1.ListModulesResponse, error) {
-		return &apiv1.ListModulesResponse{Modules: l.modules(appOf(req.App))}, nil
-	})
 }

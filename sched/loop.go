@@ -93,6 +93,9 @@ type loop struct {
 	calendarN int                      // counts the changes of calendars
 	granted   map[*job.Shape]grants    // what modules may use, as tasks carry it
 
+	// suspects are canaries of which an attempt failed since they were judged.
+	suspects []jobKey
+
 	hosts    map[string]*host
 	progress map[job.RunID]*apiv1.Progress
 	// holdUntil keeps runs back after a restart, so that hosts that are still
@@ -118,7 +121,9 @@ type app struct {
 	marked    int64 // the last minute that the next capture is to write; 0: none
 	labels    labels
 	// tails are the records of accepted runs that take more of them, by slot.
-	tails [job.Slots]tail
+	tails    [job.Slots]tail
+	canaries map[string]*job.Tally // of canaries, by name@alias
+	trust    trust
 }
 
 // tail is a record of a stage that was not submitted yet, to which no other
@@ -368,6 +373,7 @@ func (l *loop) sleep() time.Duration {
 // record decides: it puts rec on its way to the journal and folds it in.
 func (l *loop) record(s *job.Slot, rec *apiv1.Record) {
 	rec.AtMs = l.nowMs
+	l.pin(s, rec)
 	body, err := job.AppendRecord(nil, rec)
 	if err != nil {
 		l.fail(fmt.Errorf("encode record: %w", err))
@@ -396,6 +402,7 @@ func (l *loop) accept(s *job.Slot, acc *apiv1.Accepted) {
 		*t = tail{l.stage, len(l.stage.recs)}
 		l.append(s, job.BeginAccepts(make([]byte, 0, 256), l.nowMs))
 	}
+	l.pinAccepted(s, acc)
 	rec := &l.stage.recs[t.rec]
 	before := len(rec.Body)
 	body, err := job.AppendAccept(rec.Body, acc)
@@ -558,6 +565,8 @@ func (l *loop) account(fx []job.Effect) {
 		case job.ModuleAdded:
 			l.view.modules = append(l.view.modules, e.Module)
 			clear(l.granted)
+		case job.AliasChanged, job.AliasDeleted:
+			l.accountAlias(e)
 		case job.AppChanged:
 			l.view.settings = append(l.view.settings, e.App)
 			delete(l.rates, jobKey{e.App.Name, ""}) // begin anew
@@ -585,6 +594,7 @@ func (l *loop) account(fx []job.Effect) {
 func (l *loop) accountRun(e *job.Effect) {
 	a := ownerOf(e.Run.Slot())
 	m := a.minute(e.AtMs)
+	l.tally(a, e)
 	switch e.Change {
 	case job.RunArmed, job.RunAccepted:
 		m.Accepted++
@@ -645,7 +655,7 @@ func (a *app) minute(atMs int64) *apiv1.MinuteRow {
 func (l *loop) app(name string) *app {
 	a := l.apps[name]
 	if a == nil {
-		a = &app{name: name, minutes: map[int64]*apiv1.MinuteRow{}, labels: newLabels(name)}
+		a = &app{name: name, minutes: map[int64]*apiv1.MinuteRow{}, labels: newLabels(name), canaries: map[string]*job.Tally{}}
 		for i := range a.slots {
 			a.slots[i] = job.NewSlot(name, uint8(i))
 			a.slots[i].Owner = a

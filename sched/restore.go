@@ -156,6 +156,7 @@ func (l *loop) resume() {
 	l.rate = decayingRate{} // what was replayed is not load
 	l.followed = nil        // what followed from it was replayed as well
 	l.moved = nil
+	l.suspects = nil // the next failed attempt judges again
 	var queued []*job.Run
 	for _, a := range l.apps {
 		for _, s := range a.slots {

@@ -107,6 +107,7 @@ type Server struct {
 	hub  *hub
 
 	secrets sealer
+	uploads uploads
 }
 
 // New loads the state from the store, replays the journal behind it and returns

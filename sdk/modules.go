@@ -18,6 +18,9 @@ type Upload struct {
 	Code     []byte // the WebAssembly binary
 	Manifest string // JSON; default: none
 
+	// Signatures of the bytes as the server keeps them: with the manifest in them, if there is one.
+	Signatures []*Signature
+
 	// Progress is told after each chunk how many bytes were sent. Default: nobody is.
 	Progress func(sent, total int64)
 }
@@ -47,7 +50,7 @@ func (c *Client) pushModule(ctx context.Context, u Upload) (*Module, Result, err
 		return nil, "", err
 	}
 	err = stream.Send(&apiv1.PushModuleRequest{Part: &apiv1.PushModuleRequest_Head_{Head: &apiv1.PushModuleRequest_Head{
-		App: appOf(u.App), Name: u.Name, Version: u.Version, Manifest: u.Manifest,
+		App: appOf(u.App), Name: u.Name, Version: u.Version, Manifest: u.Manifest, Signatures: u.Signatures,
 	}}})
 	for sent := 0; err == nil && sent < len(u.Code); {
 		end := min(sent+chunk, len(u.Code))

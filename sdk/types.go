@@ -26,6 +26,12 @@ type (
 	Progress   = apiv1.Progress
 	LogLine    = apiv1.LogLine
 	Module     = apiv1.Module
+	Signature  = apiv1.Signature
+	Alias      = apiv1.Alias
+	Canary     = apiv1.Canary
+	AliasEvent = apiv1.AliasEvent
+	Rollout    = apiv1.Rollout
+	Collection = apiv1.CollectModulesResponse
 	Host       = apiv1.Host
 	Overview   = apiv1.Overview
 	Version    = apiv1.Version
@@ -69,6 +75,7 @@ const (
 	Created   Result = "created"
 	Updated   Result = "updated"
 	Unchanged Result = "unchanged" // the same definition or module was there
+	Restored  Result = "restored"  // the module's bytes had been collected, and are there again
 	Deleted   Result = "deleted"
 	Accepted  Result = "accepted"  // a new run is durable
 	Duplicate Result = "duplicate" // the idempotency key was used before; the run is the earlier one

@@ -53,7 +53,7 @@ type Job struct {
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	NextAt        *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"` // the next planned time, if there is one
-	Digest        string                 `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`               // of the module version that the job refers to
+	Digest        string                 `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`               // of the module version that the job refers to; "" when it names an alias
 	Stats         *JobStats              `protobuf:"bytes,26,opt,name=stats,proto3" json:"stats,omitempty"`
 	Workflow      *Workflow              `protobuf:"bytes,30,opt,name=workflow,proto3" json:"workflow,omitempty"` // instead of handler: other jobs, which run in order
 	unknownFields protoimpl.UnknownFields
@@ -282,7 +282,7 @@ func (x *Job) GetWorkflow() *Workflow {
 // Handler says which code runs.
 type Handler struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Module        string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`                                                                     // name@version; empty: the handler is in no module
+	Module        string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`                                                                     // name@version, or name@alias: each run takes the version that the alias stands for when it is accepted; empty: the handler is in no module
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                                                         // the entry of the module; default "main"; without a module native:NAME, plugin:NAME/HANDLER or builtin:NAME
 	Args          []string               `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`                                                                         // argv[1:] of a WASI command
 	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the environment of a WASI command
@@ -1542,6 +1542,8 @@ type Run struct {
 	Nodes           []*NodeState           `protobuf:"bytes,37,rep,name=nodes,proto3" json:"nodes,omitempty"`                                 // of a run of a workflow
 	Fanout          string                 `protobuf:"bytes,50,opt,name=fanout,proto3" json:"fanout,omitempty"`                               // of a parent: the mode of its job's fanout
 	Role            string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`                                   // of a part of a run that maps: root, part or reduce
+	Alias           string                 `protobuf:"bytes,60,opt,name=alias,proto3" json:"alias,omitempty"`                                 // name@alias, as the job named it; module says which version it stood for
+	Canary          bool                   `protobuf:"varint,61,opt,name=canary,proto3" json:"canary,omitempty"`                              // the run is one of the share of a version on trial
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1847,6 +1849,20 @@ func (x *Run) GetRole() string {
 		return x.Role
 	}
 	return ""
+}
+
+func (x *Run) GetAlias() string {
+	if x != nil {
+		return x.Alias
+	}
+	return ""
+}
+
+func (x *Run) GetCanary() bool {
+	if x != nil {
+		return x.Canary
+	}
+	return false
 }
 
 // Attempt is one try of a run on one host.
@@ -4119,7 +4135,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"last_state\x18\x04 \x01(\tR\tlastState\x12\x19\n" +
 	"\blast_run\x18\x05 \x01(\tR\alastRun\x12D\n" +
-	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\xed\t\n" +
+	"\x10last_finished_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastFinishedAt\"\x9b\n" +
+	"\n" +
 	"\x03Run\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -4165,7 +4182,9 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x04node\x18$ \x01(\tR\x04node\x12-\n" +
 	"\x05nodes\x18% \x03(\v2\x17.wheelwork.v1.NodeStateR\x05nodes\x12\x16\n" +
 	"\x06fanout\x182 \x01(\tR\x06fanout\x12\x12\n" +
-	"\x04role\x183 \x01(\tR\x04role\"\xb2\x02\n" +
+	"\x04role\x183 \x01(\tR\x04role\x12\x14\n" +
+	"\x05alias\x18< \x01(\tR\x05alias\x12\x16\n" +
+	"\x06canary\x18= \x01(\bR\x06canary\"\xb2\x02\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12?\n" +

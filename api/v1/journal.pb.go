@@ -53,6 +53,8 @@ type Record struct {
 	//	*Record_GrantsPut
 	//	*Record_Checkpointed
 	//	*Record_Mapped
+	//	*Record_AliasPut
+	//	*Record_AliasDelete
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"` // runs that were accepted at this time; kind is unset
 	unknownFields protoimpl.UnknownFields
@@ -319,6 +321,24 @@ func (x *Record) GetMapped() *Mapped {
 	return nil
 }
 
+func (x *Record) GetAliasPut() *AliasPut {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_AliasPut); ok {
+			return x.AliasPut
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetAliasDelete() *AliasDelete {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_AliasDelete); ok {
+			return x.AliasDelete
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAccepts() []*Accepted {
 	if x != nil {
 		return x.Accepts
@@ -426,6 +446,14 @@ type Record_Mapped struct {
 	Mapped *Mapped `protobuf:"bytes,56,opt,name=mapped,proto3,oneof"`
 }
 
+type Record_AliasPut struct {
+	AliasPut *AliasPut `protobuf:"bytes,40,opt,name=alias_put,json=aliasPut,proto3,oneof"`
+}
+
+type Record_AliasDelete struct {
+	AliasDelete *AliasDelete `protobuf:"bytes,41,opt,name=alias_delete,json=aliasDelete,proto3,oneof"`
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -474,6 +502,10 @@ func (*Record_Checkpointed) isRecord_Kind() {}
 
 func (*Record_Mapped) isRecord_Kind() {}
 
+func (*Record_AliasPut) isRecord_Kind() {}
+
+func (*Record_AliasDelete) isRecord_Kind() {}
+
 // JobPut is the whole definition after a change.
 type JobPut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -481,6 +513,7 @@ type JobPut struct {
 	NextMs        int64                  `protobuf:"varint,2,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"` // the next planned time; 0: none
 	Rescheduled   bool                   `protobuf:"varint,3,opt,name=rescheduled,proto3" json:"rescheduled,omitempty"`     // the schedule changed: what was armed by the old one is revoked
 	Renewed       bool                   `protobuf:"varint,4,opt,name=renewed,proto3" json:"renewed,omitempty"`             // it is another schedule than before: its planned times are counted anew
+	Pin           *Pin                   `protobuf:"bytes,40,opt,name=pin,proto3" json:"pin,omitempty"`                     // for what is armed, when the job names another alias than before
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -541,6 +574,13 @@ func (x *JobPut) GetRenewed() bool {
 		return x.Renewed
 	}
 	return false
+}
+
+func (x *JobPut) GetPin() *Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
 }
 
 type JobDelete struct {
@@ -631,6 +671,225 @@ func (x *ModulePut) GetModule() *Module {
 	return nil
 }
 
+// AliasPut is the whole alias after a change.
+type AliasPut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Alias         *Alias                 `protobuf:"bytes,1,opt,name=alias,proto3" json:"alias,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AliasPut) Reset() {
+	*x = AliasPut{}
+	mi := &file_v1_journal_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AliasPut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AliasPut) ProtoMessage() {}
+
+func (x *AliasPut) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AliasPut.ProtoReflect.Descriptor instead.
+func (*AliasPut) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AliasPut) GetAlias() *Alias {
+	if x != nil {
+		return x.Alias
+	}
+	return nil
+}
+
+type AliasDelete struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Module        string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AliasDelete) Reset() {
+	*x = AliasDelete{}
+	mi := &file_v1_journal_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AliasDelete) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AliasDelete) ProtoMessage() {}
+
+func (x *AliasDelete) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AliasDelete.ProtoReflect.Descriptor instead.
+func (*AliasDelete) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AliasDelete) GetModule() string {
+	if x != nil {
+		return x.Module
+	}
+	return ""
+}
+
+func (x *AliasDelete) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// Pin is the version that an alias stood for when a run was accepted.
+type Pin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Alias         string                 `protobuf:"bytes,1,opt,name=alias,proto3" json:"alias,omitempty"`   // name@alias, as the job names it
+	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"` // name@version
+	Digest        string                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	Canary        bool                   `protobuf:"varint,4,opt,name=canary,proto3" json:"canary,omitempty"` // the run is one of the canary's share
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pin) Reset() {
+	*x = Pin{}
+	mi := &file_v1_journal_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pin) ProtoMessage() {}
+
+func (x *Pin) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pin.ProtoReflect.Descriptor instead.
+func (*Pin) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Pin) GetAlias() string {
+	if x != nil {
+		return x.Alias
+	}
+	return ""
+}
+
+func (x *Pin) GetModule() string {
+	if x != nil {
+		return x.Module
+	}
+	return ""
+}
+
+func (x *Pin) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *Pin) GetCanary() bool {
+	if x != nil {
+		return x.Canary
+	}
+	return false
+}
+
+// TallyRow counts the attempts of a canary's runs by minute.
+type TallyRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	StartedMs     int64                  `protobuf:"varint,1,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"` // the canary's start: an older tally counts for nothing
+	Minutes       []*TallyRow_Minute     `protobuf:"bytes,2,rep,name=minutes,proto3" json:"minutes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TallyRow) Reset() {
+	*x = TallyRow{}
+	mi := &file_v1_journal_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TallyRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TallyRow) ProtoMessage() {}
+
+func (x *TallyRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TallyRow.ProtoReflect.Descriptor instead.
+func (*TallyRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *TallyRow) GetStartedMs() int64 {
+	if x != nil {
+		return x.StartedMs
+	}
+	return 0
+}
+
+func (x *TallyRow) GetMinutes() []*TallyRow_Minute {
+	if x != nil {
+		return x.Minutes
+	}
+	return nil
+}
+
 // Armed holds runs that a schedule planned, written ahead of their time.
 type Armed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -641,7 +900,7 @@ type Armed struct {
 
 func (x *Armed) Reset() {
 	*x = Armed{}
-	mi := &file_v1_journal_proto_msgTypes[4]
+	mi := &file_v1_journal_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +912,7 @@ func (x *Armed) String() string {
 func (*Armed) ProtoMessage() {}
 
 func (x *Armed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[4]
+	mi := &file_v1_journal_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +925,7 @@ func (x *Armed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed.ProtoReflect.Descriptor instead.
 func (*Armed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{4}
+	return file_v1_journal_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Armed) GetRuns() []*Armed_Run {
@@ -693,7 +952,7 @@ type Passed struct {
 
 func (x *Passed) Reset() {
 	*x = Passed{}
-	mi := &file_v1_journal_proto_msgTypes[5]
+	mi := &file_v1_journal_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +964,7 @@ func (x *Passed) String() string {
 func (*Passed) ProtoMessage() {}
 
 func (x *Passed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[5]
+	mi := &file_v1_journal_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +977,7 @@ func (x *Passed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passed.ProtoReflect.Descriptor instead.
 func (*Passed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{5}
+	return file_v1_journal_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Passed) GetJob() string {
@@ -787,7 +1046,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_v1_journal_proto_msgTypes[6]
+	mi := &file_v1_journal_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +1058,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[6]
+	mi := &file_v1_journal_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +1071,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{6}
+	return file_v1_journal_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Ended) GetRuns() []*Ended_Run {
@@ -836,7 +1095,7 @@ type Fanned struct {
 
 func (x *Fanned) Reset() {
 	*x = Fanned{}
-	mi := &file_v1_journal_proto_msgTypes[7]
+	mi := &file_v1_journal_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +1107,7 @@ func (x *Fanned) String() string {
 func (*Fanned) ProtoMessage() {}
 
 func (x *Fanned) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[7]
+	mi := &file_v1_journal_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +1120,7 @@ func (x *Fanned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fanned.ProtoReflect.Descriptor instead.
 func (*Fanned) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{7}
+	return file_v1_journal_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Fanned) GetRun() []byte {
@@ -916,7 +1175,7 @@ type Advanced struct {
 
 func (x *Advanced) Reset() {
 	*x = Advanced{}
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -928,7 +1187,7 @@ func (x *Advanced) String() string {
 func (*Advanced) ProtoMessage() {}
 
 func (x *Advanced) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[8]
+	mi := &file_v1_journal_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -941,7 +1200,7 @@ func (x *Advanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advanced.ProtoReflect.Descriptor instead.
 func (*Advanced) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{8}
+	return file_v1_journal_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Advanced) GetRun() []byte {
@@ -1022,7 +1281,7 @@ type NodeRow struct {
 
 func (x *NodeRow) Reset() {
 	*x = NodeRow{}
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1293,7 @@ func (x *NodeRow) String() string {
 func (*NodeRow) ProtoMessage() {}
 
 func (x *NodeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[9]
+	mi := &file_v1_journal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1306,7 @@ func (x *NodeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRow.ProtoReflect.Descriptor instead.
 func (*NodeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{9}
+	return file_v1_journal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NodeRow) GetName() string {
@@ -1152,7 +1411,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1423,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[10]
+	mi := &file_v1_journal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1436,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{10}
+	return file_v1_journal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Met) GetJob() string {
@@ -1203,7 +1462,7 @@ type CalendarPut struct {
 
 func (x *CalendarPut) Reset() {
 	*x = CalendarPut{}
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1474,7 @@ func (x *CalendarPut) String() string {
 func (*CalendarPut) ProtoMessage() {}
 
 func (x *CalendarPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[11]
+	mi := &file_v1_journal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1487,7 @@ func (x *CalendarPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarPut.ProtoReflect.Descriptor instead.
 func (*CalendarPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{11}
+	return file_v1_journal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CalendarPut) GetCalendar() *Calendar {
@@ -1247,7 +1506,7 @@ type AppPut struct {
 
 func (x *AppPut) Reset() {
 	*x = AppPut{}
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1518,7 @@ func (x *AppPut) String() string {
 func (*AppPut) ProtoMessage() {}
 
 func (x *AppPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[12]
+	mi := &file_v1_journal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1531,7 @@ func (x *AppPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPut.ProtoReflect.Descriptor instead.
 func (*AppPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{12}
+	return file_v1_journal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AppPut) GetApp() *App {
@@ -1291,7 +1550,7 @@ type CalendarDelete struct {
 
 func (x *CalendarDelete) Reset() {
 	*x = CalendarDelete{}
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1562,7 @@ func (x *CalendarDelete) String() string {
 func (*CalendarDelete) ProtoMessage() {}
 
 func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[13]
+	mi := &file_v1_journal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1575,7 @@ func (x *CalendarDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalendarDelete.ProtoReflect.Descriptor instead.
 func (*CalendarDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{13}
+	return file_v1_journal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CalendarDelete) GetName() string {
@@ -1338,7 +1597,7 @@ type ValuePut struct {
 
 func (x *ValuePut) Reset() {
 	*x = ValuePut{}
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1350,7 +1609,7 @@ func (x *ValuePut) String() string {
 func (*ValuePut) ProtoMessage() {}
 
 func (x *ValuePut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[14]
+	mi := &file_v1_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,7 +1622,7 @@ func (x *ValuePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuePut.ProtoReflect.Descriptor instead.
 func (*ValuePut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{14}
+	return file_v1_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ValuePut) GetBucket() string {
@@ -1397,7 +1656,7 @@ type ValueDelete struct {
 
 func (x *ValueDelete) Reset() {
 	*x = ValueDelete{}
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1668,7 @@ func (x *ValueDelete) String() string {
 func (*ValueDelete) ProtoMessage() {}
 
 func (x *ValueDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[15]
+	mi := &file_v1_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1681,7 @@ func (x *ValueDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueDelete.ProtoReflect.Descriptor instead.
 func (*ValueDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{15}
+	return file_v1_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ValueDelete) GetBucket() string {
@@ -1449,7 +1708,7 @@ type SecretPut struct {
 
 func (x *SecretPut) Reset() {
 	*x = SecretPut{}
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1720,7 @@ func (x *SecretPut) String() string {
 func (*SecretPut) ProtoMessage() {}
 
 func (x *SecretPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[16]
+	mi := &file_v1_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1733,7 @@ func (x *SecretPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretPut.ProtoReflect.Descriptor instead.
 func (*SecretPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{16}
+	return file_v1_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SecretPut) GetSecret() *SecretRow {
@@ -1493,7 +1752,7 @@ type SecretDelete struct {
 
 func (x *SecretDelete) Reset() {
 	*x = SecretDelete{}
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1764,7 @@ func (x *SecretDelete) String() string {
 func (*SecretDelete) ProtoMessage() {}
 
 func (x *SecretDelete) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[17]
+	mi := &file_v1_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1777,7 @@ func (x *SecretDelete) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretDelete.ProtoReflect.Descriptor instead.
 func (*SecretDelete) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{17}
+	return file_v1_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SecretDelete) GetName() string {
@@ -1537,7 +1796,7 @@ type GrantsPut struct {
 
 func (x *GrantsPut) Reset() {
 	*x = GrantsPut{}
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1808,7 @@ func (x *GrantsPut) String() string {
 func (*GrantsPut) ProtoMessage() {}
 
 func (x *GrantsPut) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[18]
+	mi := &file_v1_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1821,7 @@ func (x *GrantsPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsPut.ProtoReflect.Descriptor instead.
 func (*GrantsPut) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{18}
+	return file_v1_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GrantsPut) GetGrants() *ModuleGrants {
@@ -1584,7 +1843,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1855,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[19]
+	mi := &file_v1_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1868,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{19}
+	return file_v1_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Checkpointed) GetRun() []byte {
@@ -1646,7 +1905,7 @@ type Mapped struct {
 
 func (x *Mapped) Reset() {
 	*x = Mapped{}
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +1917,7 @@ func (x *Mapped) String() string {
 func (*Mapped) ProtoMessage() {}
 
 func (x *Mapped) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[20]
+	mi := &file_v1_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1930,7 @@ func (x *Mapped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mapped.ProtoReflect.Descriptor instead.
 func (*Mapped) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{20}
+	return file_v1_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Mapped) GetPart() []byte {
@@ -1715,7 +1974,7 @@ type MapChunk struct {
 
 func (x *MapChunk) Reset() {
 	*x = MapChunk{}
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1986,7 @@ func (x *MapChunk) String() string {
 func (*MapChunk) ProtoMessage() {}
 
 func (x *MapChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[21]
+	mi := &file_v1_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1999,7 @@ func (x *MapChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapChunk.ProtoReflect.Descriptor instead.
 func (*MapChunk) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{21}
+	return file_v1_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MapChunk) GetFirst() int32 {
@@ -1781,7 +2040,7 @@ type MapOutputs struct {
 
 func (x *MapOutputs) Reset() {
 	*x = MapOutputs{}
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +2052,7 @@ func (x *MapOutputs) String() string {
 func (*MapOutputs) ProtoMessage() {}
 
 func (x *MapOutputs) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[22]
+	mi := &file_v1_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +2065,7 @@ func (x *MapOutputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
 func (*MapOutputs) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
@@ -1829,7 +2088,7 @@ type ValueRow struct {
 
 func (x *ValueRow) Reset() {
 	*x = ValueRow{}
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2100,7 @@ func (x *ValueRow) String() string {
 func (*ValueRow) ProtoMessage() {}
 
 func (x *ValueRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[23]
+	mi := &file_v1_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2113,7 @@ func (x *ValueRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
 func (*ValueRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{23}
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ValueRow) GetValue() []byte {
@@ -1895,7 +2154,7 @@ type VersionRow struct {
 
 func (x *VersionRow) Reset() {
 	*x = VersionRow{}
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1907,7 +2166,7 @@ func (x *VersionRow) String() string {
 func (*VersionRow) ProtoMessage() {}
 
 func (x *VersionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[24]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1920,7 +2179,7 @@ func (x *VersionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
 func (*VersionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{24}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *VersionRow) GetVersion() uint64 {
@@ -1944,7 +2203,7 @@ type SecretRow struct {
 
 func (x *SecretRow) Reset() {
 	*x = SecretRow{}
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1956,7 +2215,7 @@ func (x *SecretRow) String() string {
 func (*SecretRow) ProtoMessage() {}
 
 func (x *SecretRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[25]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1969,7 +2228,7 @@ func (x *SecretRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
 func (*SecretRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{25}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SecretRow) GetName() string {
@@ -2017,7 +2276,7 @@ type CheckpointRow struct {
 
 func (x *CheckpointRow) Reset() {
 	*x = CheckpointRow{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2288,7 @@ func (x *CheckpointRow) String() string {
 func (*CheckpointRow) ProtoMessage() {}
 
 func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2301,7 @@ func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
 func (*CheckpointRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+	return file_v1_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CheckpointRow) GetData() []byte {
@@ -2068,6 +2327,7 @@ type Accepted struct {
 	Node          string                 `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`                             // of the run cause, a workflow's: the node that this run is
 	Priority      int32                  `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`                    // unless the job has one; 0: none
 	PlannedMs     int64                  `protobuf:"varint,50,opt,name=planned_ms,json=plannedMs,proto3" json:"planned_ms,omitempty"` // 0: the time that the id begins with
+	Pin           *Pin                   `protobuf:"bytes,40,opt,name=pin,proto3" json:"pin,omitempty"`                               // when the job names an alias
 	Kept          []*NodeRow             `protobuf:"bytes,13,rep,name=kept,proto3" json:"kept,omitempty"`                             // of a retried workflow: the nodes that it may keep, and nested ones that go on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2075,7 +2335,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2087,7 +2347,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2100,7 +2360,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+	return file_v1_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -2194,6 +2454,13 @@ func (x *Accepted) GetPlannedMs() int64 {
 	return 0
 }
 
+func (x *Accepted) GetPin() *Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
+}
+
 func (x *Accepted) GetKept() []*NodeRow {
 	if x != nil {
 		return x.Kept
@@ -2214,7 +2481,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2493,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2506,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28}
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Started) GetHost() string {
@@ -2273,7 +2540,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2285,7 +2552,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2298,7 +2565,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -2319,7 +2586,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2598,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2611,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{30}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -2380,7 +2647,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2659,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2672,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{31}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Adopted) GetHost() string {
@@ -2481,13 +2748,14 @@ type RunRow struct {
 	Reduce          bool                   `protobuf:"varint,73,opt,name=reduce,proto3" json:"reduce,omitempty"`    // it is the part that reduces
 	Fanout          string                 `protobuf:"bytes,74,opt,name=fanout,proto3" json:"fanout,omitempty"`     // of a parent: the mode of its job's fanout
 	Role            string                 `protobuf:"bytes,75,opt,name=role,proto3" json:"role,omitempty"`         // of a part of a run that maps
+	Pin             *Pin                   `protobuf:"bytes,60,opt,name=pin,proto3" json:"pin,omitempty"`           // of a run whose job names an alias
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2767,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2780,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -2858,6 +3126,13 @@ func (x *RunRow) GetRole() string {
 	return ""
 }
 
+func (x *RunRow) GetPin() *Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
+}
+
 // MapRow is what a run that maps knows of its parts beside their counts.
 type MapRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2872,7 +3147,7 @@ type MapRow struct {
 
 func (x *MapRow) Reset() {
 	*x = MapRow{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2884,7 +3159,7 @@ func (x *MapRow) String() string {
 func (*MapRow) ProtoMessage() {}
 
 func (x *MapRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2897,7 +3172,7 @@ func (x *MapRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
 func (*MapRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MapRow) GetReleased() int32 {
@@ -2951,7 +3226,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3238,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3251,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -3052,7 +3327,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3064,7 +3339,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3077,7 +3352,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -3149,7 +3424,7 @@ type JobStatsRow struct {
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3436,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3449,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -3265,7 +3540,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +3552,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +3565,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -3319,7 +3594,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3606,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3619,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -3378,7 +3653,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3390,7 +3665,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3403,7 +3678,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -3425,7 +3700,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +3712,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +3725,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -3486,7 +3761,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3498,7 +3773,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3511,7 +3786,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -3545,7 +3820,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3557,7 +3832,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3570,7 +3845,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -3580,6 +3855,66 @@ func (x *LogRow) GetLines() []*LogLine {
 	return nil
 }
 
+type TallyRow_Minute struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Minute        int64                  `protobuf:"varint,1,opt,name=minute,proto3" json:"minute,omitempty"` // Unix minutes
+	Succeeded     int64                  `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	Failed        int64                  `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TallyRow_Minute) Reset() {
+	*x = TallyRow_Minute{}
+	mi := &file_v1_journal_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TallyRow_Minute) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TallyRow_Minute) ProtoMessage() {}
+
+func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TallyRow_Minute.ProtoReflect.Descriptor instead.
+func (*TallyRow_Minute) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{7, 0}
+}
+
+func (x *TallyRow_Minute) GetMinute() int64 {
+	if x != nil {
+		return x.Minute
+	}
+	return 0
+}
+
+func (x *TallyRow_Minute) GetSucceeded() int64 {
+	if x != nil {
+		return x.Succeeded
+	}
+	return 0
+}
+
+func (x *TallyRow_Minute) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
 type Armed_Run struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -3587,13 +3922,14 @@ type Armed_Run struct {
 	NextMs        int64                  `protobuf:"varint,3,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"` // the job's next planned time after this one; 0: none
 	TraceParent   string                 `protobuf:"bytes,4,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
 	Covers        int64                  `protobuf:"varint,5,opt,name=covers,proto3" json:"covers,omitempty"` // passed planned times that this run stands for
+	Pin           *Pin                   `protobuf:"bytes,40,opt,name=pin,proto3" json:"pin,omitempty"`       // when the job names an alias
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +3941,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +3954,7 @@ func (x *Armed_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Armed_Run.ProtoReflect.Descriptor instead.
 func (*Armed_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{4, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{8, 0}
 }
 
 func (x *Armed_Run) GetJob() string {
@@ -3656,6 +3992,13 @@ func (x *Armed_Run) GetCovers() int64 {
 	return 0
 }
 
+func (x *Armed_Run) GetPin() *Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
+}
+
 type Ended_Run struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -3669,7 +4012,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3681,7 +4024,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3694,7 +4037,7 @@ func (x *Ended_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended_Run.ProtoReflect.Descriptor instead.
 func (*Ended_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{6, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{10, 0}
 }
 
 func (x *Ended_Run) GetRun() []byte {
@@ -3742,7 +4085,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3754,7 +4097,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3767,7 +4110,7 @@ func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
 func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{22, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{26, 0}
 }
 
 func (x *MapOutputs_Output) GetPart() int32 {
@@ -3794,7 +4137,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3806,7 +4149,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3819,7 +4162,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{32, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -3857,7 +4200,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3869,7 +4212,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3882,7 +4225,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -3987,7 +4330,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3999,7 +4342,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4012,7 +4355,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -4047,7 +4390,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4059,7 +4402,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4072,7 +4415,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -4100,7 +4443,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\rv1/work.proto\"\x8b\v\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\rv1/work.proto\"\x82\f\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -4131,27 +4474,49 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"grants_put\x186 \x01(\v2\x17.wheelwork.v1.GrantsPutH\x00R\tgrantsPut\x12@\n" +
 	"\fcheckpointed\x187 \x01(\v2\x1a.wheelwork.v1.CheckpointedH\x00R\fcheckpointed\x12.\n" +
-	"\x06mapped\x188 \x01(\v2\x14.wheelwork.v1.MappedH\x00R\x06mapped\x120\n" +
+	"\x06mapped\x188 \x01(\v2\x14.wheelwork.v1.MappedH\x00R\x06mapped\x125\n" +
+	"\talias_put\x18( \x01(\v2\x16.wheelwork.v1.AliasPutH\x00R\baliasPut\x12>\n" +
+	"\falias_delete\x18) \x01(\v2\x19.wheelwork.v1.AliasDeleteH\x00R\valiasDelete\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
-	"\x04kind\"\x82\x01\n" +
+	"\x04kind\"\xa7\x01\n" +
 	"\x06JobPut\x12#\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x17\n" +
 	"\anext_ms\x18\x02 \x01(\x03R\x06nextMs\x12 \n" +
 	"\vrescheduled\x18\x03 \x01(\bR\vrescheduled\x12\x18\n" +
-	"\arenewed\x18\x04 \x01(\bR\arenewed\"\x1f\n" +
+	"\arenewed\x18\x04 \x01(\bR\arenewed\x12#\n" +
+	"\x03pin\x18( \x01(\v2\x11.wheelwork.v1.PinR\x03pin\"\x1f\n" +
 	"\tJobDelete\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"9\n" +
 	"\tModulePut\x12,\n" +
-	"\x06module\x18\x01 \x01(\v2\x14.wheelwork.v1.ModuleR\x06module\"\xc1\x01\n" +
+	"\x06module\x18\x01 \x01(\v2\x14.wheelwork.v1.ModuleR\x06module\"5\n" +
+	"\bAliasPut\x12)\n" +
+	"\x05alias\x18\x01 \x01(\v2\x13.wheelwork.v1.AliasR\x05alias\"9\n" +
+	"\vAliasDelete\x12\x16\n" +
+	"\x06module\x18\x01 \x01(\tR\x06module\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"c\n" +
+	"\x03Pin\x12\x14\n" +
+	"\x05alias\x18\x01 \x01(\tR\x05alias\x12\x16\n" +
+	"\x06module\x18\x02 \x01(\tR\x06module\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\tR\x06digest\x12\x16\n" +
+	"\x06canary\x18\x04 \x01(\bR\x06canary\"\xba\x01\n" +
+	"\bTallyRow\x12\x1d\n" +
+	"\n" +
+	"started_ms\x18\x01 \x01(\x03R\tstartedMs\x127\n" +
+	"\aminutes\x18\x02 \x03(\v2\x1d.wheelwork.v1.TallyRow.MinuteR\aminutes\x1aV\n" +
+	"\x06Minute\x12\x16\n" +
+	"\x06minute\x18\x01 \x01(\x03R\x06minute\x12\x1c\n" +
+	"\tsucceeded\x18\x02 \x01(\x03R\tsucceeded\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\x03R\x06failed\"\xe6\x01\n" +
 	"\x05Armed\x12+\n" +
-	"\x04runs\x18\x01 \x03(\v2\x17.wheelwork.v1.Armed.RunR\x04runs\x1a\x8a\x01\n" +
+	"\x04runs\x18\x01 \x03(\v2\x17.wheelwork.v1.Armed.RunR\x04runs\x1a\xaf\x01\n" +
 	"\x03Run\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1d\n" +
 	"\n" +
 	"planned_ms\x18\x02 \x01(\x03R\tplannedMs\x12\x17\n" +
 	"\anext_ms\x18\x03 \x01(\x03R\x06nextMs\x12!\n" +
 	"\ftrace_parent\x18\x04 \x01(\tR\vtraceParent\x12\x16\n" +
-	"\x06covers\x18\x05 \x01(\x03R\x06covers\"\xbd\x01\n" +
+	"\x06covers\x18\x05 \x01(\x03R\x06covers\x12#\n" +
+	"\x03pin\x18( \x01(\v2\x11.wheelwork.v1.PinR\x03pin\"\xbd\x01\n" +
 	"\x06Passed\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x19\n" +
 	"\bfirst_ms\x18\x02 \x01(\x03R\afirstMs\x12\x17\n" +
@@ -4261,7 +4626,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"updated_ms\x18\x04 \x01(\x03R\tupdatedMs\x12\x16\n" +
 	"\x06sealed\x18\x05 \x01(\fR\x06sealed\"#\n" +
 	"\rCheckpointRow\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\xfd\x02\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\xa2\x03\n" +
 	"\bAccepted\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x1b\n" +
@@ -4277,7 +4642,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x04node\x18\v \x01(\tR\x04node\x12\x1a\n" +
 	"\bpriority\x18\f \x01(\x05R\bpriority\x12\x1d\n" +
 	"\n" +
-	"planned_ms\x182 \x01(\x03R\tplannedMs\x12)\n" +
+	"planned_ms\x182 \x01(\x03R\tplannedMs\x12#\n" +
+	"\x03pin\x18( \x01(\v2\x11.wheelwork.v1.PinR\x03pin\x12)\n" +
 	"\x04kept\x18\r \x03(\v2\x15.wheelwork.v1.NodeRowR\x04kept\"\x99\x01\n" +
 	"\aStarted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
@@ -4312,7 +4678,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aAdopted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
-	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xb5\n" +
+	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xda\n" +
 	"\n" +
 	"\x06RunRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
@@ -4372,7 +4738,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x06mapped\x18H \x01(\x05R\x06mapped\x12\x16\n" +
 	"\x06reduce\x18I \x01(\bR\x06reduce\x12\x16\n" +
 	"\x06fanout\x18J \x01(\tR\x06fanout\x12\x12\n" +
-	"\x04role\x18K \x01(\tR\x04role\"\x8a\x01\n" +
+	"\x04role\x18K \x01(\tR\x04role\x12#\n" +
+	"\x03pin\x18< \x01(\v2\x11.wheelwork.v1.PinR\x03pin\"\x8a\x01\n" +
 	"\x06MapRow\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\x05R\breleased\x12\x16\n" +
 	"\x06window\x18\x02 \x01(\x05R\x06window\x12\x16\n" +
@@ -4456,125 +4823,139 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 	return file_v1_journal_proto_rawDescData
 }
 
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_v1_journal_proto_goTypes = []any{
 	(*Record)(nil),            // 0: wheelwork.v1.Record
 	(*JobPut)(nil),            // 1: wheelwork.v1.JobPut
 	(*JobDelete)(nil),         // 2: wheelwork.v1.JobDelete
 	(*ModulePut)(nil),         // 3: wheelwork.v1.ModulePut
-	(*Armed)(nil),             // 4: wheelwork.v1.Armed
-	(*Passed)(nil),            // 5: wheelwork.v1.Passed
-	(*Ended)(nil),             // 6: wheelwork.v1.Ended
-	(*Fanned)(nil),            // 7: wheelwork.v1.Fanned
-	(*Advanced)(nil),          // 8: wheelwork.v1.Advanced
-	(*NodeRow)(nil),           // 9: wheelwork.v1.NodeRow
-	(*Met)(nil),               // 10: wheelwork.v1.Met
-	(*CalendarPut)(nil),       // 11: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),            // 12: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),    // 13: wheelwork.v1.CalendarDelete
-	(*ValuePut)(nil),          // 14: wheelwork.v1.ValuePut
-	(*ValueDelete)(nil),       // 15: wheelwork.v1.ValueDelete
-	(*SecretPut)(nil),         // 16: wheelwork.v1.SecretPut
-	(*SecretDelete)(nil),      // 17: wheelwork.v1.SecretDelete
-	(*GrantsPut)(nil),         // 18: wheelwork.v1.GrantsPut
-	(*Checkpointed)(nil),      // 19: wheelwork.v1.Checkpointed
-	(*Mapped)(nil),            // 20: wheelwork.v1.Mapped
-	(*MapChunk)(nil),          // 21: wheelwork.v1.MapChunk
-	(*MapOutputs)(nil),        // 22: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 23: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 24: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 25: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 26: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 27: wheelwork.v1.Accepted
-	(*Started)(nil),           // 28: wheelwork.v1.Started
-	(*Finished)(nil),          // 29: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 30: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 31: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 32: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 33: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 34: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 35: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 36: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 37: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 38: wheelwork.v1.RouteRow
-	(*KeyRow)(nil),            // 39: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 40: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 41: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 42: wheelwork.v1.LogRow
-	(*Armed_Run)(nil),         // 43: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 44: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 45: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 46: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 47: wheelwork.v1.Finished.End
-	(*RouteRow_Use)(nil),      // 48: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 49: wheelwork.v1.KeyRow.Key
-	(*Job)(nil),               // 50: wheelwork.v1.Job
-	(*Module)(nil),            // 51: wheelwork.v1.Module
-	(*Calendar)(nil),          // 52: wheelwork.v1.Calendar
-	(*App)(nil),               // 53: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 54: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 55: wheelwork.v1.Outcome
-	(*Command)(nil),           // 56: wheelwork.v1.Command
-	(*LogLine)(nil),           // 57: wheelwork.v1.LogLine
+	(*AliasPut)(nil),          // 4: wheelwork.v1.AliasPut
+	(*AliasDelete)(nil),       // 5: wheelwork.v1.AliasDelete
+	(*Pin)(nil),               // 6: wheelwork.v1.Pin
+	(*TallyRow)(nil),          // 7: wheelwork.v1.TallyRow
+	(*Armed)(nil),             // 8: wheelwork.v1.Armed
+	(*Passed)(nil),            // 9: wheelwork.v1.Passed
+	(*Ended)(nil),             // 10: wheelwork.v1.Ended
+	(*Fanned)(nil),            // 11: wheelwork.v1.Fanned
+	(*Advanced)(nil),          // 12: wheelwork.v1.Advanced
+	(*NodeRow)(nil),           // 13: wheelwork.v1.NodeRow
+	(*Met)(nil),               // 14: wheelwork.v1.Met
+	(*CalendarPut)(nil),       // 15: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),            // 16: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),    // 17: wheelwork.v1.CalendarDelete
+	(*ValuePut)(nil),          // 18: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 19: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 20: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 21: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 22: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 23: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 24: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 25: wheelwork.v1.MapChunk
+	(*MapOutputs)(nil),        // 26: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 27: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 28: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 29: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 30: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 31: wheelwork.v1.Accepted
+	(*Started)(nil),           // 32: wheelwork.v1.Started
+	(*Finished)(nil),          // 33: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 34: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 35: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 36: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 37: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 38: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 39: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 40: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 41: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 42: wheelwork.v1.RouteRow
+	(*KeyRow)(nil),            // 43: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 44: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 45: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 46: wheelwork.v1.LogRow
+	(*TallyRow_Minute)(nil),   // 47: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 48: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 49: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 50: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 51: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 52: wheelwork.v1.Finished.End
+	(*RouteRow_Use)(nil),      // 53: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 54: wheelwork.v1.KeyRow.Key
+	(*Job)(nil),               // 55: wheelwork.v1.Job
+	(*Module)(nil),            // 56: wheelwork.v1.Module
+	(*Alias)(nil),             // 57: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 58: wheelwork.v1.Calendar
+	(*App)(nil),               // 59: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 60: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 61: wheelwork.v1.Outcome
+	(*Command)(nil),           // 62: wheelwork.v1.Command
+	(*LogLine)(nil),           // 63: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	1,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	2,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
 	3,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
-	4,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	27, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	28, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	29, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	30, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	31, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	5,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
-	6,  // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
-	7,  // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	10, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	11, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	13, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	8,  // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
-	12, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	14, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
-	15, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
-	16, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
-	17, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
-	18, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
-	19, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
-	20, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	27, // 24: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	50, // 25: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	51, // 26: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	43, // 27: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	44, // 28: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	9,  // 29: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	9,  // 30: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	52, // 31: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	53, // 32: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	23, // 33: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	25, // 34: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	54, // 35: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	21, // 36: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	45, // 37: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	9,  // 38: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	46, // 39: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	47, // 40: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	46, // 41: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	34, // 42: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	9,  // 43: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	33, // 44: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	55, // 45: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	38, // 46: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	56, // 47: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	48, // 48: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	49, // 49: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	57, // 50: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	55, // 51: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	52, // [52:52] is the sub-list for method output_type
-	52, // [52:52] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	8,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
+	31, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	32, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	33, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	34, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	35, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	9,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	10, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	11, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	14, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	15, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	17, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	12, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	16, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	18, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	19, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	20, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	21, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	22, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	23, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	24, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	4,  // 24: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
+	5,  // 25: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
+	31, // 26: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	55, // 27: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	6,  // 28: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	56, // 29: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	57, // 30: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	47, // 31: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	48, // 32: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	49, // 33: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	13, // 34: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	13, // 35: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	58, // 36: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	59, // 37: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	27, // 38: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	29, // 39: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	60, // 40: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	25, // 41: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	50, // 42: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	6,  // 43: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	13, // 44: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	51, // 45: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	52, // 46: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	51, // 47: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	38, // 48: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	13, // 49: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	37, // 50: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	6,  // 51: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	61, // 52: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	42, // 53: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	62, // 54: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	53, // 55: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	54, // 56: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	63, // 57: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	6,  // 58: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	61, // 59: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	60, // [60:60] is the sub-list for method output_type
+	60, // [60:60] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -4613,6 +4994,8 @@ func file_v1_journal_proto_init() {
 		(*Record_GrantsPut)(nil),
 		(*Record_Checkpointed)(nil),
 		(*Record_Mapped)(nil),
+		(*Record_AliasPut)(nil),
+		(*Record_AliasDelete)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4620,7 +5003,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   50,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -26,17 +26,20 @@ const (
 // Module is one version of uploaded code. Versions are immutable: the same
 // name@version can be pushed again only with the same bytes.
 type Module struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	Digest        string                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"` // "sha256:<hex>" of the bytes
-	Size          int64                  `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
-	Kind          string                 `protobuf:"bytes,6,opt,name=kind,proto3" json:"kind,omitempty"` // command reactor
-	Handlers      []string               `protobuf:"bytes,7,rep,name=handlers,proto3" json:"handlers,omitempty"`
-	Imports       []string               `protobuf:"bytes,8,rep,name=imports,proto3" json:"imports,omitempty"` // "module.function"
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	Manifest      string                 `protobuf:"bytes,10,opt,name=manifest,proto3" json:"manifest,omitempty"` // JSON, as pushed
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	App        string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Name       string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Version    string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Digest     string                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"` // "sha256:<hex>" of the bytes
+	Size       int64                  `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
+	Kind       string                 `protobuf:"bytes,6,opt,name=kind,proto3" json:"kind,omitempty"` // command reactor
+	Handlers   []string               `protobuf:"bytes,7,rep,name=handlers,proto3" json:"handlers,omitempty"`
+	Imports    []string               `protobuf:"bytes,8,rep,name=imports,proto3" json:"imports,omitempty"` // "module.function"
+	CreatedAt  *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	Manifest   string                 `protobuf:"bytes,10,opt,name=manifest,proto3" json:"manifest,omitempty"` // JSON, as pushed
+	Signatures []*Signature           `protobuf:"bytes,11,rep,name=signatures,proto3" json:"signatures,omitempty"`
+	// Set: nothing referred to the version, and its bytes were dropped. Pushing the same bytes again brings it back.
+	CollectedAt   *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=collected_at,json=collectedAt,proto3" json:"collected_at,omitempty"`
 	Requests      *Grants                `protobuf:"bytes,50,opt,name=requests,proto3" json:"requests,omitempty"` // what its manifest asks for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -142,11 +145,544 @@ func (x *Module) GetManifest() string {
 	return ""
 }
 
+func (x *Module) GetSignatures() []*Signature {
+	if x != nil {
+		return x.Signatures
+	}
+	return nil
+}
+
+func (x *Module) GetCollectedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CollectedAt
+	}
+	return nil
+}
+
 func (x *Module) GetRequests() *Grants {
 	if x != nil {
 		return x.Requests
 	}
 	return nil
+}
+
+// Signature is a detached ed25519 signature of a module's digest.
+type Signature struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`             // the public key that checks it: "ed25519:" and base64
+	Signature     []byte                 `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"` // 64 bytes, of "wheelwork module v1\n" and the digest
+	AddedAt       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=added_at,json=addedAt,proto3" json:"added_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Signature) Reset() {
+	*x = Signature{}
+	mi := &file_v1_module_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Signature) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Signature) ProtoMessage() {}
+
+func (x *Signature) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Signature.ProtoReflect.Descriptor instead.
+func (*Signature) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Signature) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Signature) GetSignature() []byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
+func (x *Signature) GetAddedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AddedAt
+	}
+	return nil
+}
+
+// Alias is a name for a version of a module that can be moved to another version. A job may name it in the place of a version;
+// its runs keep the version that the alias stood for when they were accepted.
+type Alias struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	Canary        *Canary                `protobuf:"bytes,5,opt,name=canary,proto3" json:"canary,omitempty"` // another version that takes a share of the runs; unset: none
+	Events        []*AliasEvent          `protobuf:"bytes,6,rep,name=events,proto3" json:"events,omitempty"` // the last 20, the newest first
+	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	Jobs          int64                  `protobuf:"varint,8,opt,name=jobs,proto3" json:"jobs,omitempty"` // that name it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Alias) Reset() {
+	*x = Alias{}
+	mi := &file_v1_module_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Alias) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Alias) ProtoMessage() {}
+
+func (x *Alias) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Alias.ProtoReflect.Descriptor instead.
+func (*Alias) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Alias) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *Alias) GetModule() string {
+	if x != nil {
+		return x.Module
+	}
+	return ""
+}
+
+func (x *Alias) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Alias) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Alias) GetCanary() *Canary {
+	if x != nil {
+		return x.Canary
+	}
+	return nil
+}
+
+func (x *Alias) GetEvents() []*AliasEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *Alias) GetUpdatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return nil
+}
+
+func (x *Alias) GetJobs() int64 {
+	if x != nil {
+		return x.Jobs
+	}
+	return 0
+}
+
+// Canary is a version on trial. It is rolled back by itself when too many attempts of its runs fail.
+type Canary struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Version     string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Percent     float64                `protobuf:"fixed64,2,opt,name=percent,proto3" json:"percent,omitempty"`                           // of the runs, above 0 and below 100; which ones follows from their ids
+	MinAttempts int32                  `protobuf:"varint,3,opt,name=min_attempts,json=minAttempts,proto3" json:"min_attempts,omitempty"` // no verdict before so many of its attempts have ended within the window; default 20
+	MaxFailure  float64                `protobuf:"fixed64,4,opt,name=max_failure,json=maxFailure,proto3" json:"max_failure,omitempty"`   // rolled back when a larger share than this has failed, 0 to 1; default 0.1
+	Window      string                 `protobuf:"bytes,5,opt,name=window,proto3" json:"window,omitempty"`                               // the time that counts, as "10m"; default 10m, 1m to 24h
+	// Set by the server.
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	Succeeded     int64                  `protobuf:"varint,7,opt,name=succeeded,proto3" json:"succeeded,omitempty"` // attempts of its runs within the window
+	Failed        int64                  `protobuf:"varint,8,opt,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Canary) Reset() {
+	*x = Canary{}
+	mi := &file_v1_module_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Canary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Canary) ProtoMessage() {}
+
+func (x *Canary) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Canary.ProtoReflect.Descriptor instead.
+func (*Canary) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Canary) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Canary) GetPercent() float64 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
+func (x *Canary) GetMinAttempts() int32 {
+	if x != nil {
+		return x.MinAttempts
+	}
+	return 0
+}
+
+func (x *Canary) GetMaxFailure() float64 {
+	if x != nil {
+		return x.MaxFailure
+	}
+	return 0
+}
+
+func (x *Canary) GetWindow() string {
+	if x != nil {
+		return x.Window
+	}
+	return ""
+}
+
+func (x *Canary) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *Canary) GetSucceeded() int64 {
+	if x != nil {
+		return x.Succeeded
+	}
+	return 0
+}
+
+func (x *Canary) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+// AliasEvent is one change of an alias.
+type AliasEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	What          string                 `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"` // set, canary, canary_ended, rolled_back
+	From          string                 `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"` // the version before
+	To            string                 `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`     // the version after, or the canary
+	Why           string                 `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AliasEvent) Reset() {
+	*x = AliasEvent{}
+	mi := &file_v1_module_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AliasEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AliasEvent) ProtoMessage() {}
+
+func (x *AliasEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AliasEvent.ProtoReflect.Descriptor instead.
+func (*AliasEvent) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AliasEvent) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *AliasEvent) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *AliasEvent) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *AliasEvent) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *AliasEvent) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+// Rollout says which hosts can run a version without loading it first.
+type Rollout struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Digest        string                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	Ready         int32                  `protobuf:"varint,5,opt,name=ready,proto3" json:"ready,omitempty"`                // hosts that have it compiled
+	Hosts         int32                  `protobuf:"varint,6,opt,name=hosts,proto3" json:"hosts,omitempty"`                // connected hosts that serve the app
+	Complete      bool                   `protobuf:"varint,7,opt,name=complete,proto3" json:"complete,omitempty"`          // there is a host, and all of them are ready
+	ByHost        []*HostRollout         `protobuf:"bytes,8,rep,name=by_host,json=byHost,proto3" json:"by_host,omitempty"` // by name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rollout) Reset() {
+	*x = Rollout{}
+	mi := &file_v1_module_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rollout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rollout) ProtoMessage() {}
+
+func (x *Rollout) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
+func (*Rollout) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Rollout) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *Rollout) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Rollout) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Rollout) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *Rollout) GetReady() int32 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+func (x *Rollout) GetHosts() int32 {
+	if x != nil {
+		return x.Hosts
+	}
+	return 0
+}
+
+func (x *Rollout) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+func (x *Rollout) GetByHost() []*HostRollout {
+	if x != nil {
+		return x.ByHost
+	}
+	return nil
+}
+
+type HostRollout struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // pending compiling ready failed
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	TookMs        int64                  `protobuf:"varint,5,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"` // to fetch and compile
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostRollout) Reset() {
+	*x = HostRollout{}
+	mi := &file_v1_module_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostRollout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostRollout) ProtoMessage() {}
+
+func (x *HostRollout) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostRollout.ProtoReflect.Descriptor instead.
+func (*HostRollout) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *HostRollout) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *HostRollout) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HostRollout) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *HostRollout) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *HostRollout) GetTookMs() int64 {
+	if x != nil {
+		return x.TookMs
+	}
+	return 0
 }
 
 type PushModuleRequest struct {
@@ -162,7 +698,7 @@ type PushModuleRequest struct {
 
 func (x *PushModuleRequest) Reset() {
 	*x = PushModuleRequest{}
-	mi := &file_v1_module_proto_msgTypes[1]
+	mi := &file_v1_module_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -174,7 +710,7 @@ func (x *PushModuleRequest) String() string {
 func (*PushModuleRequest) ProtoMessage() {}
 
 func (x *PushModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[1]
+	mi := &file_v1_module_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -187,7 +723,7 @@ func (x *PushModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushModuleRequest.ProtoReflect.Descriptor instead.
 func (*PushModuleRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{1}
+	return file_v1_module_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PushModuleRequest) GetPart() isPushModuleRequest_Part {
@@ -241,7 +777,7 @@ type PushModuleResponse struct {
 
 func (x *PushModuleResponse) Reset() {
 	*x = PushModuleResponse{}
-	mi := &file_v1_module_proto_msgTypes[2]
+	mi := &file_v1_module_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -253,7 +789,7 @@ func (x *PushModuleResponse) String() string {
 func (*PushModuleResponse) ProtoMessage() {}
 
 func (x *PushModuleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[2]
+	mi := &file_v1_module_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -266,7 +802,7 @@ func (x *PushModuleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushModuleResponse.ProtoReflect.Descriptor instead.
 func (*PushModuleResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{2}
+	return file_v1_module_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PushModuleResponse) GetModule() *Module {
@@ -287,14 +823,14 @@ type GetModuleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"` // or an alias; "latest": the one that was pushed last
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetModuleRequest) Reset() {
 	*x = GetModuleRequest{}
-	mi := &file_v1_module_proto_msgTypes[3]
+	mi := &file_v1_module_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -306,7 +842,7 @@ func (x *GetModuleRequest) String() string {
 func (*GetModuleRequest) ProtoMessage() {}
 
 func (x *GetModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[3]
+	mi := &file_v1_module_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -319,7 +855,7 @@ func (x *GetModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModuleRequest.ProtoReflect.Descriptor instead.
 func (*GetModuleRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{3}
+	return file_v1_module_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetModuleRequest) GetApp() string {
@@ -352,7 +888,7 @@ type ListModulesRequest struct {
 
 func (x *ListModulesRequest) Reset() {
 	*x = ListModulesRequest{}
-	mi := &file_v1_module_proto_msgTypes[4]
+	mi := &file_v1_module_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -364,7 +900,7 @@ func (x *ListModulesRequest) String() string {
 func (*ListModulesRequest) ProtoMessage() {}
 
 func (x *ListModulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[4]
+	mi := &file_v1_module_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -377,7 +913,7 @@ func (x *ListModulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModulesRequest.ProtoReflect.Descriptor instead.
 func (*ListModulesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{4}
+	return file_v1_module_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListModulesRequest) GetApp() string {
@@ -396,7 +932,7 @@ type ListModulesResponse struct {
 
 func (x *ListModulesResponse) Reset() {
 	*x = ListModulesResponse{}
-	mi := &file_v1_module_proto_msgTypes[5]
+	mi := &file_v1_module_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -408,7 +944,7 @@ func (x *ListModulesResponse) String() string {
 func (*ListModulesResponse) ProtoMessage() {}
 
 func (x *ListModulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[5]
+	mi := &file_v1_module_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -421,7 +957,7 @@ func (x *ListModulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModulesResponse.ProtoReflect.Descriptor instead.
 func (*ListModulesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{5}
+	return file_v1_module_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListModulesResponse) GetModules() []*Module {
@@ -431,19 +967,724 @@ func (x *ListModulesResponse) GetModules() []*Module {
 	return nil
 }
 
+type DownloadModuleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"` // as in GetModuleRequest
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DownloadModuleRequest) Reset() {
+	*x = DownloadModuleRequest{}
+	mi := &file_v1_module_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DownloadModuleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DownloadModuleRequest) ProtoMessage() {}
+
+func (x *DownloadModuleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DownloadModuleRequest.ProtoReflect.Descriptor instead.
+func (*DownloadModuleRequest) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *DownloadModuleRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *DownloadModuleRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DownloadModuleRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+type DownloadModuleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DownloadModuleResponse) Reset() {
+	*x = DownloadModuleResponse{}
+	mi := &file_v1_module_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DownloadModuleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DownloadModuleResponse) ProtoMessage() {}
+
+func (x *DownloadModuleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DownloadModuleResponse.ProtoReflect.Descriptor instead.
+func (*DownloadModuleResponse) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DownloadModuleResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type SignModuleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Signature     *Signature             `protobuf:"bytes,4,opt,name=signature,proto3" json:"signature,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignModuleRequest) Reset() {
+	*x = SignModuleRequest{}
+	mi := &file_v1_module_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignModuleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignModuleRequest) ProtoMessage() {}
+
+func (x *SignModuleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignModuleRequest.ProtoReflect.Descriptor instead.
+func (*SignModuleRequest) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SignModuleRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *SignModuleRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SignModuleRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *SignModuleRequest) GetSignature() *Signature {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
+type SetAliasRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`                       // where it points from now on; "": as it is. A canary that is not given again ends
+	Canary        *Canary                `protobuf:"bytes,5,opt,name=canary,proto3" json:"canary,omitempty"`                         // put on trial beside it
+	EndCanary     bool                   `protobuf:"varint,6,opt,name=end_canary,json=endCanary,proto3" json:"end_canary,omitempty"` // with version "": the canary ends, the alias stays where it is
+	WhenReady     bool                   `protobuf:"varint,7,opt,name=when_ready,json=whenReady,proto3" json:"when_ready,omitempty"` // refused unless every connected host has the version (and the canary) ready
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetAliasRequest) Reset() {
+	*x = SetAliasRequest{}
+	mi := &file_v1_module_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetAliasRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetAliasRequest) ProtoMessage() {}
+
+func (x *SetAliasRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetAliasRequest.ProtoReflect.Descriptor instead.
+func (*SetAliasRequest) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SetAliasRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *SetAliasRequest) GetModule() string {
+	if x != nil {
+		return x.Module
+	}
+	return ""
+}
+
+func (x *SetAliasRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetAliasRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *SetAliasRequest) GetCanary() *Canary {
+	if x != nil {
+		return x.Canary
+	}
+	return nil
+}
+
+func (x *SetAliasRequest) GetEndCanary() bool {
+	if x != nil {
+		return x.EndCanary
+	}
+	return false
+}
+
+func (x *SetAliasRequest) GetWhenReady() bool {
+	if x != nil {
+		return x.WhenReady
+	}
+	return false
+}
+
+type GetAliasRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAliasRequest) Reset() {
+	*x = GetAliasRequest{}
+	mi := &file_v1_module_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAliasRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAliasRequest) ProtoMessage() {}
+
+func (x *GetAliasRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAliasRequest.ProtoReflect.Descriptor instead.
+func (*GetAliasRequest) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetAliasRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *GetAliasRequest) GetModule() string {
+	if x != nil {
+		return x.Module
+	}
+	return ""
+}
+
+func (x *GetAliasRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ListAliasesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"` // "": of all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAliasesRequest) Reset() {
+	*x = ListAliasesRequest{}
+	mi := &file_v1_module_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAliasesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAliasesRequest) ProtoMessage() {}
+
+func (x *ListAliasesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAliasesRequest.ProtoReflect.Descriptor instead.
+func (*ListAliasesRequest) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ListAliasesRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *ListAliasesRequest) GetModule() string {
+	if x != nil {
+		return x.Module
+	}
+	return ""
+}
+
+type ListAliasesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Aliases       []*Alias               `protobuf:"bytes,1,rep,name=aliases,proto3" json:"aliases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAliasesResponse) Reset() {
+	*x = ListAliasesResponse{}
+	mi := &file_v1_module_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAliasesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAliasesResponse) ProtoMessage() {}
+
+func (x *ListAliasesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAliasesResponse.ProtoReflect.Descriptor instead.
+func (*ListAliasesResponse) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ListAliasesResponse) GetAliases() []*Alias {
+	if x != nil {
+		return x.Aliases
+	}
+	return nil
+}
+
+type DeleteAliasRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteAliasRequest) Reset() {
+	*x = DeleteAliasRequest{}
+	mi := &file_v1_module_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteAliasRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteAliasRequest) ProtoMessage() {}
+
+func (x *DeleteAliasRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteAliasRequest.ProtoReflect.Descriptor instead.
+func (*DeleteAliasRequest) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *DeleteAliasRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *DeleteAliasRequest) GetModule() string {
+	if x != nil {
+		return x.Module
+	}
+	return ""
+}
+
+func (x *DeleteAliasRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DeleteAliasResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteAliasResponse) Reset() {
+	*x = DeleteAliasResponse{}
+	mi := &file_v1_module_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteAliasResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteAliasResponse) ProtoMessage() {}
+
+func (x *DeleteAliasResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteAliasResponse.ProtoReflect.Descriptor instead.
+func (*DeleteAliasResponse) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{20}
+}
+
+type GetRolloutRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"` // as in GetModuleRequest
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRolloutRequest) Reset() {
+	*x = GetRolloutRequest{}
+	mi := &file_v1_module_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRolloutRequest) ProtoMessage() {}
+
+func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRolloutRequest.ProtoReflect.Descriptor instead.
+func (*GetRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetRolloutRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *GetRolloutRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GetRolloutRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+type CollectModulesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	OlderThan     string                 `protobuf:"bytes,3,opt,name=older_than,json=olderThan,proto3" json:"older_than,omitempty"` // only what was pushed longer ago than this, as "24h"; default 24h. A version is pushed before a job names it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectModulesRequest) Reset() {
+	*x = CollectModulesRequest{}
+	mi := &file_v1_module_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectModulesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectModulesRequest) ProtoMessage() {}
+
+func (x *CollectModulesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectModulesRequest.ProtoReflect.Descriptor instead.
+func (*CollectModulesRequest) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *CollectModulesRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *CollectModulesRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *CollectModulesRequest) GetOlderThan() string {
+	if x != nil {
+		return x.OlderThan
+	}
+	return ""
+}
+
+type CollectModulesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Collected     []*Module              `protobuf:"bytes,1,rep,name=collected,proto3" json:"collected,omitempty"` // versions whose bytes went, or would go
+	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`        // that became free, or would
+	Orphans       int32                  `protobuf:"varint,3,opt,name=orphans,proto3" json:"orphans,omitempty"`    // files among them that belong to no version: of uploads that were broken off
+	Kept          int32                  `protobuf:"varint,4,opt,name=kept,proto3" json:"kept,omitempty"`          // versions of the app that are referred to, or too young
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectModulesResponse) Reset() {
+	*x = CollectModulesResponse{}
+	mi := &file_v1_module_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectModulesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectModulesResponse) ProtoMessage() {}
+
+func (x *CollectModulesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectModulesResponse.ProtoReflect.Descriptor instead.
+func (*CollectModulesResponse) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CollectModulesResponse) GetCollected() []*Module {
+	if x != nil {
+		return x.Collected
+	}
+	return nil
+}
+
+func (x *CollectModulesResponse) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *CollectModulesResponse) GetOrphans() int32 {
+	if x != nil {
+		return x.Orphans
+	}
+	return 0
+}
+
+func (x *CollectModulesResponse) GetKept() int32 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
 type PushModuleRequest_Head struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	Manifest      string                 `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"` // JSON; "" when there is none
+	Manifest      string                 `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"`     // JSON; "" when there is none
+	Signatures    []*Signature           `protobuf:"bytes,5,rep,name=signatures,proto3" json:"signatures,omitempty"` // of the bytes as they are kept: with the manifest in them, if one is given
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PushModuleRequest_Head) Reset() {
 	*x = PushModuleRequest_Head{}
-	mi := &file_v1_module_proto_msgTypes[6]
+	mi := &file_v1_module_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -455,7 +1696,7 @@ func (x *PushModuleRequest_Head) String() string {
 func (*PushModuleRequest_Head) ProtoMessage() {}
 
 func (x *PushModuleRequest_Head) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[6]
+	mi := &file_v1_module_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -468,7 +1709,7 @@ func (x *PushModuleRequest_Head) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushModuleRequest_Head.ProtoReflect.Descriptor instead.
 func (*PushModuleRequest_Head) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{1, 0}
+	return file_v1_module_proto_rawDescGZIP(), []int{7, 0}
 }
 
 func (x *PushModuleRequest_Head) GetApp() string {
@@ -499,11 +1740,18 @@ func (x *PushModuleRequest_Head) GetManifest() string {
 	return ""
 }
 
+func (x *PushModuleRequest_Head) GetSignatures() []*Signature {
+	if x != nil {
+		return x.Signatures
+	}
+	return nil
+}
+
 var File_v1_module_proto protoreflect.FileDescriptor
 
 const file_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xc7\x02\n" +
+	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xbf\x03\n" +
 	"\x06Module\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -516,16 +1764,70 @@ const file_v1_module_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1a\n" +
 	"\bmanifest\x18\n" +
-	" \x01(\tR\bmanifest\x120\n" +
-	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\"\xd3\x01\n" +
+	" \x01(\tR\bmanifest\x127\n" +
+	"\n" +
+	"signatures\x18\v \x03(\v2\x17.wheelwork.v1.SignatureR\n" +
+	"signatures\x12=\n" +
+	"\fcollected_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\x120\n" +
+	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\"r\n" +
+	"\tSignature\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\x125\n" +
+	"\badded_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aaddedAt\"\x8e\x02\n" +
+	"\x05Alias\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
+	"\x06module\x18\x02 \x01(\tR\x06module\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12,\n" +
+	"\x06canary\x18\x05 \x01(\v2\x14.wheelwork.v1.CanaryR\x06canary\x120\n" +
+	"\x06events\x18\x06 \x03(\v2\x18.wheelwork.v1.AliasEventR\x06events\x129\n" +
+	"\n" +
+	"updated_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x12\n" +
+	"\x04jobs\x18\b \x01(\x03R\x04jobs\"\x89\x02\n" +
+	"\x06Canary\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12\x18\n" +
+	"\apercent\x18\x02 \x01(\x01R\apercent\x12!\n" +
+	"\fmin_attempts\x18\x03 \x01(\x05R\vminAttempts\x12\x1f\n" +
+	"\vmax_failure\x18\x04 \x01(\x01R\n" +
+	"maxFailure\x12\x16\n" +
+	"\x06window\x18\x05 \x01(\tR\x06window\x129\n" +
+	"\n" +
+	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12\x1c\n" +
+	"\tsucceeded\x18\a \x01(\x03R\tsucceeded\x12\x16\n" +
+	"\x06failed\x18\b \x01(\x03R\x06failed\"\x82\x01\n" +
+	"\n" +
+	"AliasEvent\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
+	"\x04what\x18\x02 \x01(\tR\x04what\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\tR\x02to\x12\x10\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\"\xdd\x01\n" +
+	"\aRollout\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x14\n" +
+	"\x05ready\x18\x05 \x01(\x05R\x05ready\x12\x14\n" +
+	"\x05hosts\x18\x06 \x01(\x05R\x05hosts\x12\x1a\n" +
+	"\bcomplete\x18\a \x01(\bR\bcomplete\x122\n" +
+	"\aby_host\x18\b \x03(\v2\x19.wheelwork.v1.HostRolloutR\x06byHost\"z\n" +
+	"\vHostRollout\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x17\n" +
+	"\atook_ms\x18\x05 \x01(\x03R\x06tookMs\"\x8d\x02\n" +
 	"\x11PushModuleRequest\x12:\n" +
 	"\x04head\x18\x01 \x01(\v2$.wheelwork.v1.PushModuleRequest.HeadH\x00R\x04head\x12\x16\n" +
-	"\x05chunk\x18\x02 \x01(\fH\x00R\x05chunk\x1ab\n" +
+	"\x05chunk\x18\x02 \x01(\fH\x00R\x05chunk\x1a\x9b\x01\n" +
 	"\x04Head\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x1a\n" +
-	"\bmanifest\x18\x04 \x01(\tR\bmanifestB\x06\n" +
+	"\bmanifest\x18\x04 \x01(\tR\bmanifest\x127\n" +
+	"\n" +
+	"signatures\x18\x05 \x03(\v2\x17.wheelwork.v1.SignatureR\n" +
+	"signaturesB\x06\n" +
 	"\x04part\"Z\n" +
 	"\x12PushModuleResponse\x12,\n" +
 	"\x06module\x18\x01 \x01(\v2\x14.wheelwork.v1.ModuleR\x06module\x12\x16\n" +
@@ -537,12 +1839,71 @@ const file_v1_module_proto_rawDesc = "" +
 	"\x12ListModulesRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\"E\n" +
 	"\x13ListModulesResponse\x12.\n" +
-	"\amodules\x18\x01 \x03(\v2\x14.wheelwork.v1.ModuleR\amodules2\x8a\x03\n" +
+	"\amodules\x18\x01 \x03(\v2\x14.wheelwork.v1.ModuleR\amodules\"W\n" +
+	"\x15DownloadModuleRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\",\n" +
+	"\x16DownloadModuleResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x8a\x01\n" +
+	"\x11SignModuleRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x125\n" +
+	"\tsignature\x18\x04 \x01(\v2\x17.wheelwork.v1.SignatureR\tsignature\"\xd5\x01\n" +
+	"\x0fSetAliasRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
+	"\x06module\x18\x02 \x01(\tR\x06module\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12,\n" +
+	"\x06canary\x18\x05 \x01(\v2\x14.wheelwork.v1.CanaryR\x06canary\x12\x1d\n" +
+	"\n" +
+	"end_canary\x18\x06 \x01(\bR\tendCanary\x12\x1d\n" +
+	"\n" +
+	"when_ready\x18\a \x01(\bR\twhenReady\"O\n" +
+	"\x0fGetAliasRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
+	"\x06module\x18\x02 \x01(\tR\x06module\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\">\n" +
+	"\x12ListAliasesRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
+	"\x06module\x18\x02 \x01(\tR\x06module\"D\n" +
+	"\x13ListAliasesResponse\x12-\n" +
+	"\aaliases\x18\x01 \x03(\v2\x13.wheelwork.v1.AliasR\aaliases\"R\n" +
+	"\x12DeleteAliasRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
+	"\x06module\x18\x02 \x01(\tR\x06module\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\x15\n" +
+	"\x13DeleteAliasResponse\"S\n" +
+	"\x11GetRolloutRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\"a\n" +
+	"\x15CollectModulesRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x1d\n" +
+	"\n" +
+	"older_than\x18\x03 \x01(\tR\tolderThan\"\x90\x01\n" +
+	"\x16CollectModulesResponse\x122\n" +
+	"\tcollected\x18\x01 \x03(\v2\x14.wheelwork.v1.ModuleR\tcollected\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x18\n" +
+	"\aorphans\x18\x03 \x01(\x05R\aorphans\x12\x12\n" +
+	"\x04kept\x18\x04 \x01(\x05R\x04kept2\x9c\f\n" +
 	"\aModules\x12d\n" +
 	"\n" +
 	"PushModule\x12\x1f.wheelwork.v1.PushModuleRequest\x1a .wheelwork.v1.PushModuleResponse\"\x11\xaa\xbb\x18\rmodules.write(\x01\x12\x8f\x01\n" +
 	"\tGetModule\x12\x1e.wheelwork.v1.GetModuleRequest\x1a\x14.wheelwork.v1.Module\"L\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x026\x124/api/v1/apps/{app}/modules/{name}/versions/{version}\x12\x86\x01\n" +
-	"\vListModules\x12 .wheelwork.v1.ListModulesRequest\x1a!.wheelwork.v1.ListModulesResponse\"2\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/modulesB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\vListModules\x12 .wheelwork.v1.ListModulesRequest\x1a!.wheelwork.v1.ListModulesResponse\"2\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/modules\x12o\n" +
+	"\x0eDownloadModule\x12#.wheelwork.v1.DownloadModuleRequest\x1a$.wheelwork.v1.DownloadModuleResponse\"\x10\xaa\xbb\x18\fmodules.read0\x01\x12\x9a\x01\n" +
+	"\n" +
+	"SignModule\x12\x1f.wheelwork.v1.SignModuleRequest\x1a\x14.wheelwork.v1.Module\"U\xaa\xbb\x18\rmodules.write\x82\xd3\xe4\x93\x02>:\x01*\"9/api/v1/apps/{app}/modules/{name}/versions/{version}:sign\x12\x8e\x01\n" +
+	"\bSetAlias\x12\x1d.wheelwork.v1.SetAliasRequest\x1a\x13.wheelwork.v1.Alias\"N\xaa\xbb\x18\rmodules.write\x82\xd3\xe4\x93\x027:\x01*\x1a2/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x8a\x01\n" +
+	"\bGetAlias\x12\x1d.wheelwork.v1.GetAliasRequest\x1a\x13.wheelwork.v1.Alias\"J\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x024\x122/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x86\x01\n" +
+	"\vListAliases\x12 .wheelwork.v1.ListAliasesRequest\x1a!.wheelwork.v1.ListAliasesResponse\"2\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/aliases\x12\x9f\x01\n" +
+	"\vDeleteAlias\x12 .wheelwork.v1.DeleteAliasRequest\x1a!.wheelwork.v1.DeleteAliasResponse\"K\xaa\xbb\x18\rmodules.write\x82\xd3\xe4\x93\x024*2/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x9a\x01\n" +
+	"\n" +
+	"GetRollout\x12\x1f.wheelwork.v1.GetRolloutRequest\x1a\x15.wheelwork.v1.Rollout\"T\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x02>\x12</api/v1/apps/{app}/modules/{name}/versions/{version}/rollout\x12\x9b\x01\n" +
+	"\x0eCollectModules\x12#.wheelwork.v1.CollectModulesRequest\x1a$.wheelwork.v1.CollectModulesResponse\">\xaa\xbb\x18\rmodules.write\x82\xd3\xe4\x93\x02':\x01*\"\"/api/v1/apps/{app}/modules:collectB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_module_proto_rawDescOnce sync.Once
@@ -556,35 +1917,83 @@ func file_v1_module_proto_rawDescGZIP() []byte {
 	return file_v1_module_proto_rawDescData
 }
 
-var file_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_v1_module_proto_goTypes = []any{
 	(*Module)(nil),                 // 0: wheelwork.v1.Module
-	(*PushModuleRequest)(nil),      // 1: wheelwork.v1.PushModuleRequest
-	(*PushModuleResponse)(nil),     // 2: wheelwork.v1.PushModuleResponse
-	(*GetModuleRequest)(nil),       // 3: wheelwork.v1.GetModuleRequest
-	(*ListModulesRequest)(nil),     // 4: wheelwork.v1.ListModulesRequest
-	(*ListModulesResponse)(nil),    // 5: wheelwork.v1.ListModulesResponse
-	(*PushModuleRequest_Head)(nil), // 6: wheelwork.v1.PushModuleRequest.Head
-	(*timestamppb.Timestamp)(nil),  // 7: google.protobuf.Timestamp
-	(*Grants)(nil),                 // 8: wheelwork.v1.Grants
+	(*Signature)(nil),              // 1: wheelwork.v1.Signature
+	(*Alias)(nil),                  // 2: wheelwork.v1.Alias
+	(*Canary)(nil),                 // 3: wheelwork.v1.Canary
+	(*AliasEvent)(nil),             // 4: wheelwork.v1.AliasEvent
+	(*Rollout)(nil),                // 5: wheelwork.v1.Rollout
+	(*HostRollout)(nil),            // 6: wheelwork.v1.HostRollout
+	(*PushModuleRequest)(nil),      // 7: wheelwork.v1.PushModuleRequest
+	(*PushModuleResponse)(nil),     // 8: wheelwork.v1.PushModuleResponse
+	(*GetModuleRequest)(nil),       // 9: wheelwork.v1.GetModuleRequest
+	(*ListModulesRequest)(nil),     // 10: wheelwork.v1.ListModulesRequest
+	(*ListModulesResponse)(nil),    // 11: wheelwork.v1.ListModulesResponse
+	(*DownloadModuleRequest)(nil),  // 12: wheelwork.v1.DownloadModuleRequest
+	(*DownloadModuleResponse)(nil), // 13: wheelwork.v1.DownloadModuleResponse
+	(*SignModuleRequest)(nil),      // 14: wheelwork.v1.SignModuleRequest
+	(*SetAliasRequest)(nil),        // 15: wheelwork.v1.SetAliasRequest
+	(*GetAliasRequest)(nil),        // 16: wheelwork.v1.GetAliasRequest
+	(*ListAliasesRequest)(nil),     // 17: wheelwork.v1.ListAliasesRequest
+	(*ListAliasesResponse)(nil),    // 18: wheelwork.v1.ListAliasesResponse
+	(*DeleteAliasRequest)(nil),     // 19: wheelwork.v1.DeleteAliasRequest
+	(*DeleteAliasResponse)(nil),    // 20: wheelwork.v1.DeleteAliasResponse
+	(*GetRolloutRequest)(nil),      // 21: wheelwork.v1.GetRolloutRequest
+	(*CollectModulesRequest)(nil),  // 22: wheelwork.v1.CollectModulesRequest
+	(*CollectModulesResponse)(nil), // 23: wheelwork.v1.CollectModulesResponse
+	(*PushModuleRequest_Head)(nil), // 24: wheelwork.v1.PushModuleRequest.Head
+	(*timestamppb.Timestamp)(nil),  // 25: google.protobuf.Timestamp
+	(*Grants)(nil),                 // 26: wheelwork.v1.Grants
 }
 var file_v1_module_proto_depIdxs = []int32{
-	7, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
-	8, // 1: wheelwork.v1.Module.requests:type_name -> wheelwork.v1.Grants
-	6, // 2: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
-	0, // 3: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
-	0, // 4: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
-	1, // 5: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
-	3, // 6: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
-	4, // 7: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
-	2, // 8: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
-	0, // 9: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
-	5, // 10: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
-	8, // [8:11] is the sub-list for method output_type
-	5, // [5:8] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	25, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
+	1,  // 1: wheelwork.v1.Module.signatures:type_name -> wheelwork.v1.Signature
+	25, // 2: wheelwork.v1.Module.collected_at:type_name -> google.protobuf.Timestamp
+	26, // 3: wheelwork.v1.Module.requests:type_name -> wheelwork.v1.Grants
+	25, // 4: wheelwork.v1.Signature.added_at:type_name -> google.protobuf.Timestamp
+	3,  // 5: wheelwork.v1.Alias.canary:type_name -> wheelwork.v1.Canary
+	4,  // 6: wheelwork.v1.Alias.events:type_name -> wheelwork.v1.AliasEvent
+	25, // 7: wheelwork.v1.Alias.updated_at:type_name -> google.protobuf.Timestamp
+	25, // 8: wheelwork.v1.Canary.started_at:type_name -> google.protobuf.Timestamp
+	25, // 9: wheelwork.v1.AliasEvent.at:type_name -> google.protobuf.Timestamp
+	6,  // 10: wheelwork.v1.Rollout.by_host:type_name -> wheelwork.v1.HostRollout
+	24, // 11: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
+	0,  // 12: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
+	0,  // 13: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
+	1,  // 14: wheelwork.v1.SignModuleRequest.signature:type_name -> wheelwork.v1.Signature
+	3,  // 15: wheelwork.v1.SetAliasRequest.canary:type_name -> wheelwork.v1.Canary
+	2,  // 16: wheelwork.v1.ListAliasesResponse.aliases:type_name -> wheelwork.v1.Alias
+	0,  // 17: wheelwork.v1.CollectModulesResponse.collected:type_name -> wheelwork.v1.Module
+	1,  // 18: wheelwork.v1.PushModuleRequest.Head.signatures:type_name -> wheelwork.v1.Signature
+	7,  // 19: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
+	9,  // 20: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
+	10, // 21: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
+	12, // 22: wheelwork.v1.Modules.DownloadModule:input_type -> wheelwork.v1.DownloadModuleRequest
+	14, // 23: wheelwork.v1.Modules.SignModule:input_type -> wheelwork.v1.SignModuleRequest
+	15, // 24: wheelwork.v1.Modules.SetAlias:input_type -> wheelwork.v1.SetAliasRequest
+	16, // 25: wheelwork.v1.Modules.GetAlias:input_type -> wheelwork.v1.GetAliasRequest
+	17, // 26: wheelwork.v1.Modules.ListAliases:input_type -> wheelwork.v1.ListAliasesRequest
+	19, // 27: wheelwork.v1.Modules.DeleteAlias:input_type -> wheelwork.v1.DeleteAliasRequest
+	21, // 28: wheelwork.v1.Modules.GetRollout:input_type -> wheelwork.v1.GetRolloutRequest
+	22, // 29: wheelwork.v1.Modules.CollectModules:input_type -> wheelwork.v1.CollectModulesRequest
+	8,  // 30: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
+	0,  // 31: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
+	11, // 32: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
+	13, // 33: wheelwork.v1.Modules.DownloadModule:output_type -> wheelwork.v1.DownloadModuleResponse
+	0,  // 34: wheelwork.v1.Modules.SignModule:output_type -> wheelwork.v1.Module
+	2,  // 35: wheelwork.v1.Modules.SetAlias:output_type -> wheelwork.v1.Alias
+	2,  // 36: wheelwork.v1.Modules.GetAlias:output_type -> wheelwork.v1.Alias
+	18, // 37: wheelwork.v1.Modules.ListAliases:output_type -> wheelwork.v1.ListAliasesResponse
+	20, // 38: wheelwork.v1.Modules.DeleteAlias:output_type -> wheelwork.v1.DeleteAliasResponse
+	5,  // 39: wheelwork.v1.Modules.GetRollout:output_type -> wheelwork.v1.Rollout
+	23, // 40: wheelwork.v1.Modules.CollectModules:output_type -> wheelwork.v1.CollectModulesResponse
+	30, // [30:41] is the sub-list for method output_type
+	19, // [19:30] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_v1_module_proto_init() }
@@ -594,7 +2003,7 @@ func file_v1_module_proto_init() {
 	}
 	file_v1_options_proto_init()
 	file_v1_resource_proto_init()
-	file_v1_module_proto_msgTypes[1].OneofWrappers = []any{
+	file_v1_module_proto_msgTypes[7].OneofWrappers = []any{
 		(*PushModuleRequest_Head_)(nil),
 		(*PushModuleRequest_Chunk)(nil),
 	}
@@ -604,7 +2013,7 @@ func file_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_module_proto_rawDesc), len(file_v1_module_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

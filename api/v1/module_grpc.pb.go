@@ -19,9 +19,17 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Modules_PushModule_FullMethodName  = "/wheelwork.v1.Modules/PushModule"
-	Modules_GetModule_FullMethodName   = "/wheelwork.v1.Modules/GetModule"
-	Modules_ListModules_FullMethodName = "/wheelwork.v1.Modules/ListModules"
+	Modules_PushModule_FullMethodName     = "/wheelwork.v1.Modules/PushModule"
+	Modules_GetModule_FullMethodName      = "/wheelwork.v1.Modules/GetModule"
+	Modules_ListModules_FullMethodName    = "/wheelwork.v1.Modules/ListModules"
+	Modules_DownloadModule_FullMethodName = "/wheelwork.v1.Modules/DownloadModule"
+	Modules_SignModule_FullMethodName     = "/wheelwork.v1.Modules/SignModule"
+	Modules_SetAlias_FullMethodName       = "/wheelwork.v1.Modules/SetAlias"
+	Modules_GetAlias_FullMethodName       = "/wheelwork.v1.Modules/GetAlias"
+	Modules_ListAliases_FullMethodName    = "/wheelwork.v1.Modules/ListAliases"
+	Modules_DeleteAlias_FullMethodName    = "/wheelwork.v1.Modules/DeleteAlias"
+	Modules_GetRollout_FullMethodName     = "/wheelwork.v1.Modules/GetRollout"
+	Modules_CollectModules_FullMethodName = "/wheelwork.v1.Modules/CollectModules"
 )
 
 // ModulesClient is the client API for Modules service.
@@ -32,6 +40,21 @@ type ModulesClient interface {
 	PushModule(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PushModuleRequest, PushModuleResponse], error)
 	GetModule(ctx context.Context, in *GetModuleRequest, opts ...grpc.CallOption) (*Module, error)
 	ListModules(ctx context.Context, in *ListModulesRequest, opts ...grpc.CallOption) (*ListModulesResponse, error)
+	// DownloadModule sends the bytes of a version, as they were kept.
+	DownloadModule(ctx context.Context, in *DownloadModuleRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DownloadModuleResponse], error)
+	// SignModule adds a signature to a version. Signing twice with the same key changes nothing.
+	SignModule(ctx context.Context, in *SignModuleRequest, opts ...grpc.CallOption) (*Module, error)
+	// SetAlias makes an alias or moves it, with or without a canary. One write switches it.
+	SetAlias(ctx context.Context, in *SetAliasRequest, opts ...grpc.CallOption) (*Alias, error)
+	GetAlias(ctx context.Context, in *GetAliasRequest, opts ...grpc.CallOption) (*Alias, error)
+	// ListAliases returns the aliases of an app, or of one module of it, by module and name.
+	ListAliases(ctx context.Context, in *ListAliasesRequest, opts ...grpc.CallOption) (*ListAliasesResponse, error)
+	// DeleteAlias removes an alias that no job names.
+	DeleteAlias(ctx context.Context, in *DeleteAliasRequest, opts ...grpc.CallOption) (*DeleteAliasResponse, error)
+	// GetRollout says which hosts have a version ready.
+	GetRollout(ctx context.Context, in *GetRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
+	// CollectModules drops the bytes of versions that nothing refers to.
+	CollectModules(ctx context.Context, in *CollectModulesRequest, opts ...grpc.CallOption) (*CollectModulesResponse, error)
 }
 
 type modulesClient struct {
@@ -75,6 +98,95 @@ func (c *modulesClient) ListModules(ctx context.Context, in *ListModulesRequest,
 	return out, nil
 }
 
+func (c *modulesClient) DownloadModule(ctx context.Context, in *DownloadModuleRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DownloadModuleResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Modules_ServiceDesc.Streams[1], Modules_DownloadModule_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[DownloadModuleRequest, DownloadModuleResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Modules_DownloadModuleClient = grpc.ServerStreamingClient[DownloadModuleResponse]
+
+func (c *modulesClient) SignModule(ctx context.Context, in *SignModuleRequest, opts ...grpc.CallOption) (*Module, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Module)
+	err := c.cc.Invoke(ctx, Modules_SignModule_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *modulesClient) SetAlias(ctx context.Context, in *SetAliasRequest, opts ...grpc.CallOption) (*Alias, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Alias)
+	err := c.cc.Invoke(ctx, Modules_SetAlias_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *modulesClient) GetAlias(ctx context.Context, in *GetAliasRequest, opts ...grpc.CallOption) (*Alias, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Alias)
+	err := c.cc.Invoke(ctx, Modules_GetAlias_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *modulesClient) ListAliases(ctx context.Context, in *ListAliasesRequest, opts ...grpc.CallOption) (*ListAliasesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAliasesResponse)
+	err := c.cc.Invoke(ctx, Modules_ListAliases_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *modulesClient) DeleteAlias(ctx context.Context, in *DeleteAliasRequest, opts ...grpc.CallOption) (*DeleteAliasResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteAliasResponse)
+	err := c.cc.Invoke(ctx, Modules_DeleteAlias_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *modulesClient) GetRollout(ctx context.Context, in *GetRolloutRequest, opts ...grpc.CallOption) (*Rollout, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Rollout)
+	err := c.cc.Invoke(ctx, Modules_GetRollout_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *modulesClient) CollectModules(ctx context.Context, in *CollectModulesRequest, opts ...grpc.CallOption) (*CollectModulesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CollectModulesResponse)
+	err := c.cc.Invoke(ctx, Modules_CollectModules_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ModulesServer is the server API for Modules service.
 // All implementations must embed UnimplementedModulesServer
 // for forward compatibility.
@@ -83,6 +195,21 @@ type ModulesServer interface {
 	PushModule(grpc.ClientStreamingServer[PushModuleRequest, PushModuleResponse]) error
 	GetModule(context.Context, *GetModuleRequest) (*Module, error)
 	ListModules(context.Context, *ListModulesRequest) (*ListModulesResponse, error)
+	// DownloadModule sends the bytes of a version, as they were kept.
+	DownloadModule(*DownloadModuleRequest, grpc.ServerStreamingServer[DownloadModuleResponse]) error
+	// SignModule adds a signature to a version. Signing twice with the same key changes nothing.
+	SignModule(context.Context, *SignModuleRequest) (*Module, error)
+	// SetAlias makes an alias or moves it, with or without a canary. One write switches it.
+	SetAlias(context.Context, *SetAliasRequest) (*Alias, error)
+	GetAlias(context.Context, *GetAliasRequest) (*Alias, error)
+	// ListAliases returns the aliases of an app, or of one module of it, by module and name.
+	ListAliases(context.Context, *ListAliasesRequest) (*ListAliasesResponse, error)
+	// DeleteAlias removes an alias that no job names.
+	DeleteAlias(context.Context, *DeleteAliasRequest) (*DeleteAliasResponse, error)
+	// GetRollout says which hosts have a version ready.
+	GetRollout(context.Context, *GetRolloutRequest) (*Rollout, error)
+	// CollectModules drops the bytes of versions that nothing refers to.
+	CollectModules(context.Context, *CollectModulesRequest) (*CollectModulesResponse, error)
 	mustEmbedUnimplementedModulesServer()
 }
 
@@ -101,6 +228,30 @@ func (UnimplementedModulesServer) GetModule(context.Context, *GetModuleRequest) 
 }
 func (UnimplementedModulesServer) ListModules(context.Context, *ListModulesRequest) (*ListModulesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListModules not implemented")
+}
+func (UnimplementedModulesServer) DownloadModule(*DownloadModuleRequest, grpc.ServerStreamingServer[DownloadModuleResponse]) error {
+	return status.Error(codes.Unimplemented, "method DownloadModule not implemented")
+}
+func (UnimplementedModulesServer) SignModule(context.Context, *SignModuleRequest) (*Module, error) {
+	return nil, status.Error(codes.Unimplemented, "method SignModule not implemented")
+}
+func (UnimplementedModulesServer) SetAlias(context.Context, *SetAliasRequest) (*Alias, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetAlias not implemented")
+}
+func (UnimplementedModulesServer) GetAlias(context.Context, *GetAliasRequest) (*Alias, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetAlias not implemented")
+}
+func (UnimplementedModulesServer) ListAliases(context.Context, *ListAliasesRequest) (*ListAliasesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAliases not implemented")
+}
+func (UnimplementedModulesServer) DeleteAlias(context.Context, *DeleteAliasRequest) (*DeleteAliasResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteAlias not implemented")
+}
+func (UnimplementedModulesServer) GetRollout(context.Context, *GetRolloutRequest) (*Rollout, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRollout not implemented")
+}
+func (UnimplementedModulesServer) CollectModules(context.Context, *CollectModulesRequest) (*CollectModulesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CollectModules not implemented")
 }
 func (UnimplementedModulesServer) mustEmbedUnimplementedModulesServer() {}
 func (UnimplementedModulesServer) testEmbeddedByValue()                 {}
@@ -166,6 +317,143 @@ func _Modules_ListModules_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Modules_DownloadModule_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(DownloadModuleRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ModulesServer).DownloadModule(m, &grpc.GenericServerStream[DownloadModuleRequest, DownloadModuleResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Modules_DownloadModuleServer = grpc.ServerStreamingServer[DownloadModuleResponse]
+
+func _Modules_SignModule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SignModuleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ModulesServer).SignModule(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Modules_SignModule_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ModulesServer).SignModule(ctx, req.(*SignModuleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Modules_SetAlias_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetAliasRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ModulesServer).SetAlias(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Modules_SetAlias_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ModulesServer).SetAlias(ctx, req.(*SetAliasRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Modules_GetAlias_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetAliasRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ModulesServer).GetAlias(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Modules_GetAlias_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ModulesServer).GetAlias(ctx, req.(*GetAliasRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Modules_ListAliases_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAliasesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ModulesServer).ListAliases(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Modules_ListAliases_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ModulesServer).ListAliases(ctx, req.(*ListAliasesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Modules_DeleteAlias_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteAliasRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ModulesServer).DeleteAlias(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Modules_DeleteAlias_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ModulesServer).DeleteAlias(ctx, req.(*DeleteAliasRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Modules_GetRollout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRolloutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ModulesServer).GetRollout(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Modules_GetRollout_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ModulesServer).GetRollout(ctx, req.(*GetRolloutRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Modules_CollectModules_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CollectModulesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ModulesServer).CollectModules(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Modules_CollectModules_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ModulesServer).CollectModules(ctx, req.(*CollectModulesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Modules_ServiceDesc is the grpc.ServiceDesc for Modules service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -181,12 +469,45 @@ var Modules_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ListModules",
 			Handler:    _Modules_ListModules_Handler,
 		},
+		{
+			MethodName: "SignModule",
+			Handler:    _Modules_SignModule_Handler,
+		},
+		{
+			MethodName: "SetAlias",
+			Handler:    _Modules_SetAlias_Handler,
+		},
+		{
+			MethodName: "GetAlias",
+			Handler:    _Modules_GetAlias_Handler,
+		},
+		{
+			MethodName: "ListAliases",
+			Handler:    _Modules_ListAliases_Handler,
+		},
+		{
+			MethodName: "DeleteAlias",
+			Handler:    _Modules_DeleteAlias_Handler,
+		},
+		{
+			MethodName: "GetRollout",
+			Handler:    _Modules_GetRollout_Handler,
+		},
+		{
+			MethodName: "CollectModules",
+			Handler:    _Modules_CollectModules_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "PushModule",
 			Handler:       _Modules_PushModule_Handler,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "DownloadModule",
+			Handler:       _Modules_DownloadModule_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "v1/module.proto",

@@ -96,6 +96,7 @@ type WorkUp struct {
 	Logs          []*TaskLog             `protobuf:"bytes,6,rep,name=logs,proto3" json:"logs,omitempty"`
 	Load          *HostLoad              `protobuf:"bytes,7,opt,name=load,proto3" json:"load,omitempty"`          // also the heartbeat
 	Draining      bool                   `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"` // the host is ending: send nothing more, its credits are void
+	Modules       []*ModuleState         `protobuf:"bytes,40,rep,name=modules,proto3" json:"modules,omitempty"`   // what became of modules since the last message; on a new stream, of all that it holds
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -184,6 +185,13 @@ func (x *WorkUp) GetDraining() bool {
 		return x.Draining
 	}
 	return false
+}
+
+func (x *WorkUp) GetModules() []*ModuleState {
+	if x != nil {
+		return x.Modules
+	}
+	return nil
 }
 
 type Hello struct {
@@ -781,6 +789,7 @@ type WorkDown struct {
 	Tasks         []*Task                `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	Acked         uint64                 `protobuf:"varint,3,opt,name=acked,proto3" json:"acked,omitempty"` // every batch up to this one is durable: forget its results
 	Cancels       []*TaskCancel          `protobuf:"bytes,4,rep,name=cancels,proto3" json:"cancels,omitempty"`
+	Prefetch      []*Prefetch            `protobuf:"bytes,40,rep,name=prefetch,proto3" json:"prefetch,omitempty"` // modules to load ahead of the first task
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -843,6 +852,255 @@ func (x *WorkDown) GetCancels() []*TaskCancel {
 	return nil
 }
 
+func (x *WorkDown) GetPrefetch() []*Prefetch {
+	if x != nil {
+		return x.Prefetch
+	}
+	return nil
+}
+
+// ModuleState is how far a host is with a module.
+type ModuleState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Digest        string                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // compiling ready failed
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	TookMs        int64                  `protobuf:"varint,4,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"` // to fetch and compile
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModuleState) Reset() {
+	*x = ModuleState{}
+	mi := &file_v1_work_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModuleState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModuleState) ProtoMessage() {}
+
+func (x *ModuleState) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_work_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModuleState.ProtoReflect.Descriptor instead.
+func (*ModuleState) Descriptor() ([]byte, []int) {
+	return file_v1_work_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ModuleState) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *ModuleState) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ModuleState) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *ModuleState) GetTookMs() int64 {
+	if x != nil {
+		return x.TookMs
+	}
+	return 0
+}
+
+// Prefetch asks a host to fetch and compile a module.
+type Prefetch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Digest        string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	Trust         string                 `protobuf:"bytes,3,opt,name=trust,proto3" json:"trust,omitempty"` // as in Task
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Prefetch) Reset() {
+	*x = Prefetch{}
+	mi := &file_v1_work_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Prefetch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Prefetch) ProtoMessage() {}
+
+func (x *Prefetch) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_work_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Prefetch.ProtoReflect.Descriptor instead.
+func (*Prefetch) Descriptor() ([]byte, []int) {
+	return file_v1_work_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Prefetch) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *Prefetch) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *Prefetch) GetTrust() string {
+	if x != nil {
+		return x.Trust
+	}
+	return ""
+}
+
+type GetModuleProofRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Digest        string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetModuleProofRequest) Reset() {
+	*x = GetModuleProofRequest{}
+	mi := &file_v1_work_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetModuleProofRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetModuleProofRequest) ProtoMessage() {}
+
+func (x *GetModuleProofRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_work_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetModuleProofRequest.ProtoReflect.Descriptor instead.
+func (*GetModuleProofRequest) Descriptor() ([]byte, []int) {
+	return file_v1_work_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GetModuleProofRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *GetModuleProofRequest) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+type ModuleProof struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Required      bool                   `protobuf:"varint,1,opt,name=required,proto3" json:"required,omitempty"` // the app runs signed modules only
+	Keys          []string               `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`          // that it trusts
+	Signatures    []*Signature           `protobuf:"bytes,3,rep,name=signatures,proto3" json:"signatures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModuleProof) Reset() {
+	*x = ModuleProof{}
+	mi := &file_v1_work_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModuleProof) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModuleProof) ProtoMessage() {}
+
+func (x *ModuleProof) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_work_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModuleProof.ProtoReflect.Descriptor instead.
+func (*ModuleProof) Descriptor() ([]byte, []int) {
+	return file_v1_work_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ModuleProof) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
+func (x *ModuleProof) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *ModuleProof) GetSignatures() []*Signature {
+	if x != nil {
+		return x.Signatures
+	}
+	return nil
+}
+
 type Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
@@ -853,7 +1111,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_v1_work_proto_msgTypes[9]
+	mi := &file_v1_work_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +1123,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[9]
+	mi := &file_v1_work_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +1136,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{9}
+	return file_v1_work_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Welcome) GetServer() string {
@@ -919,13 +1177,14 @@ type Task struct {
 	Command       string                 `protobuf:"bytes,41,opt,name=command,proto3" json:"command,omitempty"` // of builtin:exec
 	Grants        []byte                 `protobuf:"bytes,50,opt,name=grants,proto3" json:"grants,omitempty"`   // an encoded Grants: what the module may use; empty: nothing. Tasks of one module have the same
 	Role          string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`       // of a part of a run that maps: "root", "part" or "reduce"
+	Trust         string                 `protobuf:"bytes,60,opt,name=trust,proto3" json:"trust,omitempty"`     // "": the app does not ask for signatures. Else it changes with the keys that the app trusts: a host that has not checked the module under this one asks for its proof
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_v1_work_proto_msgTypes[10]
+	mi := &file_v1_work_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1196,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[10]
+	mi := &file_v1_work_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1209,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{10}
+	return file_v1_work_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Task) GetRun() []byte {
@@ -1107,6 +1366,13 @@ func (x *Task) GetRole() string {
 	return ""
 }
 
+func (x *Task) GetTrust() string {
+	if x != nil {
+		return x.Trust
+	}
+	return ""
+}
+
 type TaskCancel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -1117,7 +1383,7 @@ type TaskCancel struct {
 
 func (x *TaskCancel) Reset() {
 	*x = TaskCancel{}
-	mi := &file_v1_work_proto_msgTypes[11]
+	mi := &file_v1_work_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1395,7 @@ func (x *TaskCancel) String() string {
 func (*TaskCancel) ProtoMessage() {}
 
 func (x *TaskCancel) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[11]
+	mi := &file_v1_work_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1408,7 @@ func (x *TaskCancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCancel.ProtoReflect.Descriptor instead.
 func (*TaskCancel) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{11}
+	return file_v1_work_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TaskCancel) GetRun() []byte {
@@ -1168,7 +1434,7 @@ type FetchModuleRequest struct {
 
 func (x *FetchModuleRequest) Reset() {
 	*x = FetchModuleRequest{}
-	mi := &file_v1_work_proto_msgTypes[12]
+	mi := &file_v1_work_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1446,7 @@ func (x *FetchModuleRequest) String() string {
 func (*FetchModuleRequest) ProtoMessage() {}
 
 func (x *FetchModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[12]
+	mi := &file_v1_work_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1459,7 @@ func (x *FetchModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchModuleRequest.ProtoReflect.Descriptor instead.
 func (*FetchModuleRequest) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{12}
+	return file_v1_work_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *FetchModuleRequest) GetDigest() string {
@@ -1212,7 +1478,7 @@ type ModuleChunk struct {
 
 func (x *ModuleChunk) Reset() {
 	*x = ModuleChunk{}
-	mi := &file_v1_work_proto_msgTypes[13]
+	mi := &file_v1_work_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1490,7 @@ func (x *ModuleChunk) String() string {
 func (*ModuleChunk) ProtoMessage() {}
 
 func (x *ModuleChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[13]
+	mi := &file_v1_work_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1503,7 @@ func (x *ModuleChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModuleChunk.ProtoReflect.Descriptor instead.
 func (*ModuleChunk) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{13}
+	return file_v1_work_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ModuleChunk) GetData() []byte {
@@ -1251,7 +1517,7 @@ var File_v1_work_proto protoreflect.FileDescriptor
 
 const file_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/work.proto\x12\fwheelwork.v1\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xc2\x02\n" +
+	"\rv1/work.proto\x12\fwheelwork.v1\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\"\xf7\x02\n" +
 	"\x06WorkUp\x12)\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.wheelwork.v1.HelloR\x05hello\x12\x18\n" +
 	"\acredits\x18\x02 \x01(\rR\acredits\x12\x14\n" +
@@ -1260,7 +1526,8 @@ const file_v1_work_proto_rawDesc = "" +
 	"\bprogress\x18\x05 \x03(\v2\x1a.wheelwork.v1.TaskProgressR\bprogress\x12)\n" +
 	"\x04logs\x18\x06 \x03(\v2\x15.wheelwork.v1.TaskLogR\x04logs\x12*\n" +
 	"\x04load\x18\a \x01(\v2\x16.wheelwork.v1.HostLoadR\x04load\x12\x1a\n" +
-	"\bdraining\x18\b \x01(\bR\bdraining\"\xc4\x02\n" +
+	"\bdraining\x18\b \x01(\bR\bdraining\x123\n" +
+	"\amodules\x18( \x03(\v2\x19.wheelwork.v1.ModuleStateR\amodules\"\xc4\x02\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1316,15 +1583,34 @@ const file_v1_work_proto_rawDesc = "" +
 	"\vTaskLogLine\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\x05R\x05level\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\fR\x04text\"\xaf\x01\n" +
+	"\x04text\x18\x03 \x01(\fR\x04text\"\xe3\x01\n" +
 	"\bWorkDown\x12/\n" +
 	"\awelcome\x18\x01 \x01(\v2\x15.wheelwork.v1.WelcomeR\awelcome\x12(\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x12.wheelwork.v1.TaskR\x05tasks\x12\x14\n" +
 	"\x05acked\x18\x03 \x01(\x04R\x05acked\x122\n" +
-	"\acancels\x18\x04 \x03(\v2\x18.wheelwork.v1.TaskCancelR\acancels\"7\n" +
+	"\acancels\x18\x04 \x03(\v2\x18.wheelwork.v1.TaskCancelR\acancels\x122\n" +
+	"\bprefetch\x18( \x03(\v2\x16.wheelwork.v1.PrefetchR\bprefetch\"j\n" +
+	"\vModuleState\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x17\n" +
+	"\atook_ms\x18\x04 \x01(\x03R\x06tookMs\"J\n" +
+	"\bPrefetch\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x14\n" +
+	"\x05trust\x18\x03 \x01(\tR\x05trust\"A\n" +
+	"\x15GetModuleProofRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\"v\n" +
+	"\vModuleProof\x12\x1a\n" +
+	"\brequired\x18\x01 \x01(\bR\brequired\x12\x12\n" +
+	"\x04keys\x18\x02 \x03(\tR\x04keys\x127\n" +
+	"\n" +
+	"signatures\x18\x03 \x03(\v2\x17.wheelwork.v1.SignatureR\n" +
+	"signatures\"7\n" +
 	"\aWelcome\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xff\x04\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x95\x05\n" +
 	"\x04Task\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -1350,7 +1636,8 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x04http\x18( \x01(\v2\x16.wheelwork.v1.HTTPCallR\x04http\x12\x18\n" +
 	"\acommand\x18) \x01(\tR\acommand\x12\x16\n" +
 	"\x06grants\x182 \x01(\fR\x06grants\x12\x12\n" +
-	"\x04role\x183 \x01(\tR\x04role\x1a6\n" +
+	"\x04role\x183 \x01(\tR\x04role\x12\x14\n" +
+	"\x05trust\x18< \x01(\tR\x05trust\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
@@ -1370,10 +1657,11 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x11OUTCOME_TIMED_OUT\x10\x04\x12\x13\n" +
 	"\x0fOUTCOME_STOPPED\x10\x05\x12\x16\n" +
 	"\x12OUTCOME_HOST_ERROR\x10\x06\x12\x10\n" +
-	"\fOUTCOME_LOST\x10\a2\xa4\x01\n" +
+	"\fOUTCOME_LOST\x10\a2\x80\x02\n" +
 	"\x06Worker\x12B\n" +
 	"\x04Work\x12\x14.wheelwork.v1.WorkUp\x1a\x16.wheelwork.v1.WorkDown\"\b\xaa\xbb\x18\x04work(\x010\x01\x12V\n" +
-	"\vFetchModule\x12 .wheelwork.v1.FetchModuleRequest\x1a\x19.wheelwork.v1.ModuleChunk\"\b\xaa\xbb\x18\x04work0\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\vFetchModule\x12 .wheelwork.v1.FetchModuleRequest\x1a\x19.wheelwork.v1.ModuleChunk\"\b\xaa\xbb\x18\x04work0\x01\x12Z\n" +
+	"\x0eGetModuleProof\x12#.wheelwork.v1.GetModuleProofRequest\x1a\x19.wheelwork.v1.ModuleProof\"\b\xaa\xbb\x18\x04workB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_work_proto_rawDescOnce sync.Once
@@ -1388,26 +1676,31 @@ func file_v1_work_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_work_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_v1_work_proto_goTypes = []any{
-	(Outcome)(0),               // 0: wheelwork.v1.Outcome
-	(*WorkUp)(nil),             // 1: wheelwork.v1.WorkUp
-	(*Hello)(nil),              // 2: wheelwork.v1.Hello
-	(*Running)(nil),            // 3: wheelwork.v1.Running
-	(*HostLoad)(nil),           // 4: wheelwork.v1.HostLoad
-	(*TaskResult)(nil),         // 5: wheelwork.v1.TaskResult
-	(*TaskProgress)(nil),       // 6: wheelwork.v1.TaskProgress
-	(*TaskLog)(nil),            // 7: wheelwork.v1.TaskLog
-	(*TaskLogLine)(nil),        // 8: wheelwork.v1.TaskLogLine
-	(*WorkDown)(nil),           // 9: wheelwork.v1.WorkDown
-	(*Welcome)(nil),            // 10: wheelwork.v1.Welcome
-	(*Task)(nil),               // 11: wheelwork.v1.Task
-	(*TaskCancel)(nil),         // 12: wheelwork.v1.TaskCancel
-	(*FetchModuleRequest)(nil), // 13: wheelwork.v1.FetchModuleRequest
-	(*ModuleChunk)(nil),        // 14: wheelwork.v1.ModuleChunk
-	nil,                        // 15: wheelwork.v1.Hello.LabelsEntry
-	nil,                        // 16: wheelwork.v1.Task.EnvEntry
-	(*HTTPCall)(nil),           // 17: wheelwork.v1.HTTPCall
+	(Outcome)(0),                  // 0: wheelwork.v1.Outcome
+	(*WorkUp)(nil),                // 1: wheelwork.v1.WorkUp
+	(*Hello)(nil),                 // 2: wheelwork.v1.Hello
+	(*Running)(nil),               // 3: wheelwork.v1.Running
+	(*HostLoad)(nil),              // 4: wheelwork.v1.HostLoad
+	(*TaskResult)(nil),            // 5: wheelwork.v1.TaskResult
+	(*TaskProgress)(nil),          // 6: wheelwork.v1.TaskProgress
+	(*TaskLog)(nil),               // 7: wheelwork.v1.TaskLog
+	(*TaskLogLine)(nil),           // 8: wheelwork.v1.TaskLogLine
+	(*WorkDown)(nil),              // 9: wheelwork.v1.WorkDown
+	(*ModuleState)(nil),           // 10: wheelwork.v1.ModuleState
+	(*Prefetch)(nil),              // 11: wheelwork.v1.Prefetch
+	(*GetModuleProofRequest)(nil), // 12: wheelwork.v1.GetModuleProofRequest
+	(*ModuleProof)(nil),           // 13: wheelwork.v1.ModuleProof
+	(*Welcome)(nil),               // 14: wheelwork.v1.Welcome
+	(*Task)(nil),                  // 15: wheelwork.v1.Task
+	(*TaskCancel)(nil),            // 16: wheelwork.v1.TaskCancel
+	(*FetchModuleRequest)(nil),    // 17: wheelwork.v1.FetchModuleRequest
+	(*ModuleChunk)(nil),           // 18: wheelwork.v1.ModuleChunk
+	nil,                           // 19: wheelwork.v1.Hello.LabelsEntry
+	nil,                           // 20: wheelwork.v1.Task.EnvEntry
+	(*Signature)(nil),             // 21: wheelwork.v1.Signature
+	(*HTTPCall)(nil),              // 22: wheelwork.v1.HTTPCall
 }
 var file_v1_work_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.WorkUp.hello:type_name -> wheelwork.v1.Hello
@@ -1415,24 +1708,29 @@ var file_v1_work_proto_depIdxs = []int32{
 	6,  // 2: wheelwork.v1.WorkUp.progress:type_name -> wheelwork.v1.TaskProgress
 	7,  // 3: wheelwork.v1.WorkUp.logs:type_name -> wheelwork.v1.TaskLog
 	4,  // 4: wheelwork.v1.WorkUp.load:type_name -> wheelwork.v1.HostLoad
-	15, // 5: wheelwork.v1.Hello.labels:type_name -> wheelwork.v1.Hello.LabelsEntry
-	3,  // 6: wheelwork.v1.Hello.running:type_name -> wheelwork.v1.Running
-	0,  // 7: wheelwork.v1.TaskResult.outcome:type_name -> wheelwork.v1.Outcome
-	8,  // 8: wheelwork.v1.TaskLog.lines:type_name -> wheelwork.v1.TaskLogLine
-	10, // 9: wheelwork.v1.WorkDown.welcome:type_name -> wheelwork.v1.Welcome
-	11, // 10: wheelwork.v1.WorkDown.tasks:type_name -> wheelwork.v1.Task
-	12, // 11: wheelwork.v1.WorkDown.cancels:type_name -> wheelwork.v1.TaskCancel
-	16, // 12: wheelwork.v1.Task.env:type_name -> wheelwork.v1.Task.EnvEntry
-	17, // 13: wheelwork.v1.Task.http:type_name -> wheelwork.v1.HTTPCall
-	1,  // 14: wheelwork.v1.Worker.Work:input_type -> wheelwork.v1.WorkUp
-	13, // 15: wheelwork.v1.Worker.FetchModule:input_type -> wheelwork.v1.FetchModuleRequest
-	9,  // 16: wheelwork.v1.Worker.Work:output_type -> wheelwork.v1.WorkDown
-	14, // 17: wheelwork.v1.Worker.FetchModule:output_type -> wheelwork.v1.ModuleChunk
-	16, // [16:18] is the sub-list for method output_type
-	14, // [14:16] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	10, // 5: wheelwork.v1.WorkUp.modules:type_name -> wheelwork.v1.ModuleState
+	19, // 6: wheelwork.v1.Hello.labels:type_name -> wheelwork.v1.Hello.LabelsEntry
+	3,  // 7: wheelwork.v1.Hello.running:type_name -> wheelwork.v1.Running
+	0,  // 8: wheelwork.v1.TaskResult.outcome:type_name -> wheelwork.v1.Outcome
+	8,  // 9: wheelwork.v1.TaskLog.lines:type_name -> wheelwork.v1.TaskLogLine
+	14, // 10: wheelwork.v1.WorkDown.welcome:type_name -> wheelwork.v1.Welcome
+	15, // 11: wheelwork.v1.WorkDown.tasks:type_name -> wheelwork.v1.Task
+	16, // 12: wheelwork.v1.WorkDown.cancels:type_name -> wheelwork.v1.TaskCancel
+	11, // 13: wheelwork.v1.WorkDown.prefetch:type_name -> wheelwork.v1.Prefetch
+	21, // 14: wheelwork.v1.ModuleProof.signatures:type_name -> wheelwork.v1.Signature
+	20, // 15: wheelwork.v1.Task.env:type_name -> wheelwork.v1.Task.EnvEntry
+	22, // 16: wheelwork.v1.Task.http:type_name -> wheelwork.v1.HTTPCall
+	1,  // 17: wheelwork.v1.Worker.Work:input_type -> wheelwork.v1.WorkUp
+	17, // 18: wheelwork.v1.Worker.FetchModule:input_type -> wheelwork.v1.FetchModuleRequest
+	12, // 19: wheelwork.v1.Worker.GetModuleProof:input_type -> wheelwork.v1.GetModuleProofRequest
+	9,  // 20: wheelwork.v1.Worker.Work:output_type -> wheelwork.v1.WorkDown
+	18, // 21: wheelwork.v1.Worker.FetchModule:output_type -> wheelwork.v1.ModuleChunk
+	13, // 22: wheelwork.v1.Worker.GetModuleProof:output_type -> wheelwork.v1.ModuleProof
+	20, // [20:23] is the sub-list for method output_type
+	17, // [17:20] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_v1_work_proto_init() }
@@ -1441,6 +1739,7 @@ func file_v1_work_proto_init() {
 		return
 	}
 	file_v1_job_proto_init()
+	file_v1_module_proto_init()
 	file_v1_options_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1448,7 +1747,7 @@ func file_v1_work_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_work_proto_rawDesc), len(file_v1_work_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,8 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Worker_Work_FullMethodName        = "/wheelwork.v1.Worker/Work"
-	Worker_FetchModule_FullMethodName = "/wheelwork.v1.Worker/FetchModule"
+	Worker_Work_FullMethodName           = "/wheelwork.v1.Worker/Work"
+	Worker_FetchModule_FullMethodName    = "/wheelwork.v1.Worker/FetchModule"
+	Worker_GetModuleProof_FullMethodName = "/wheelwork.v1.Worker/GetModuleProof"
 )
 
 // WorkerClient is the client API for Worker service.
@@ -34,6 +35,8 @@ type WorkerClient interface {
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkUp, WorkDown], error)
 	// FetchModule sends the bytes of a module by digest.
 	FetchModule(ctx context.Context, in *FetchModuleRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ModuleChunk], error)
+	// GetModuleProof tells who signed a module and whom an app trusts, for the host to check before it compiles.
+	GetModuleProof(ctx context.Context, in *GetModuleProofRequest, opts ...grpc.CallOption) (*ModuleProof, error)
 }
 
 type workerClient struct {
@@ -76,6 +79,16 @@ func (c *workerClient) FetchModule(ctx context.Context, in *FetchModuleRequest, 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Worker_FetchModuleClient = grpc.ServerStreamingClient[ModuleChunk]
 
+func (c *workerClient) GetModuleProof(ctx context.Context, in *GetModuleProofRequest, opts ...grpc.CallOption) (*ModuleProof, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ModuleProof)
+	err := c.cc.Invoke(ctx, Worker_GetModuleProof_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // WorkerServer is the server API for Worker service.
 // All implementations must embed UnimplementedWorkerServer
 // for forward compatibility.
@@ -87,6 +100,8 @@ type WorkerServer interface {
 	Work(grpc.BidiStreamingServer[WorkUp, WorkDown]) error
 	// FetchModule sends the bytes of a module by digest.
 	FetchModule(*FetchModuleRequest, grpc.ServerStreamingServer[ModuleChunk]) error
+	// GetModuleProof tells who signed a module and whom an app trusts, for the host to check before it compiles.
+	GetModuleProof(context.Context, *GetModuleProofRequest) (*ModuleProof, error)
 	mustEmbedUnimplementedWorkerServer()
 }
 
@@ -102,6 +117,9 @@ func (UnimplementedWorkerServer) Work(grpc.BidiStreamingServer[WorkUp, WorkDown]
 }
 func (UnimplementedWorkerServer) FetchModule(*FetchModuleRequest, grpc.ServerStreamingServer[ModuleChunk]) error {
 	return status.Error(codes.Unimplemented, "method FetchModule not implemented")
+}
+func (UnimplementedWorkerServer) GetModuleProof(context.Context, *GetModuleProofRequest) (*ModuleProof, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetModuleProof not implemented")
 }
 func (UnimplementedWorkerServer) mustEmbedUnimplementedWorkerServer() {}
 func (UnimplementedWorkerServer) testEmbeddedByValue()                {}
@@ -142,13 +160,36 @@ func _Worker_FetchModule_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Worker_FetchModuleServer = grpc.ServerStreamingServer[ModuleChunk]
 
+func _Worker_GetModuleProof_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetModuleProofRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkerServer).GetModuleProof(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Worker_GetModuleProof_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkerServer).GetModuleProof(ctx, req.(*GetModuleProofRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Worker_ServiceDesc is the grpc.ServiceDesc for Worker service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Worker_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "wheelwork.v1.Worker",
 	HandlerType: (*WorkerServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetModuleProof",
+			Handler:    _Worker_GetModuleProof_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Work",

@@ -16,7 +16,7 @@ func (c *cli) appCommand() *cobra.Command {
 	return group("app", "See the apps that there are, and bound them", c.appList(), c.appGet(), c.appSet())
 }
 
-var appColumns = []string{"name", "jobs", "live runs", "rate", "description"}
+var appColumns = []string{"name", "jobs", "live runs", "rate", "description", "signed by"}
 
 func appRecord(app *sdk.App) record {
 	return message(app, func() []cell {
@@ -26,8 +26,20 @@ func appRecord(app *sdk.App) record {
 			{strconv.FormatInt(app.GetLive(), 10), none},
 			{rateText(app.GetRate()), none},
 			{app.GetDescription(), none},
+			{signedBy(app), none},
 		}
 	})
+}
+
+// signedBy says which signatures an app asks for.
+func signedBy(app *sdk.App) string {
+	switch {
+	case app.GetRequireSigned():
+		return strings.Join(app.GetTrustedKeys(), ", ")
+	case len(app.GetTrustedKeys()) > 0:
+		return "not required: " + strings.Join(app.GetTrustedKeys(), ", ")
+	}
+	return ""
 }
 
 func (c *cli) appList() *cobra.Command {
@@ -68,14 +80,16 @@ func (c *cli) appGet() *cobra.Command {
 
 func (c *cli) appSet() *cobra.Command {
 	var rate, description, quota string
-	var from []string
+	var from, trust, untrust []string
+	var signed bool
 	cmd := &cobra.Command{
 		Use:   "set APP",
 		Short: "Bound an app, or describe it",
 		Long: `Bound how often the jobs of an app start, all of them together, and what its
-handlers may keep; say which other apps may enqueue its jobs; or describe it.
-What is not named stays as it is.`,
+handlers may keep; say which other apps may enqueue its jobs; have it take only
+modules that are signed; or describe it. What is not named stays as it is.`,
 		Example: `  wheelwork app set shop --rate 100/1s
+  wheelwork app set shop --require-signed --trust ed25519:k3y...
   wheelwork app set shop --rate none --description "orders and bills"`,
 		Args: arguments("APP"),
 	}
@@ -83,10 +97,12 @@ What is not named stays as it is.`,
 	cmd.Flags().StringVar(&quota, "kv-quota", "", "what the keys and values of the app may take, as `SIZE`: 512KiB, 64MiB, 1GiB")
 	cmd.Flags().StringSliceVar(&from, "enqueue-from", nil, "`APP`s whose handlers may enqueue jobs of this one, if they were granted that; none: no other")
 	cmd.Flags().StringVar(&description, "description", "", "what the app is for")
+	cmd.Flags().BoolVar(&signed, "require-signed", false, "take and run only modules that a trusted key has signed")
+	cmd.Flags().StringArrayVar(&trust, "trust", nil, "public `key` to trust: ed25519:…; may be repeated")
+	cmd.Flags().StringArrayVar(&untrust, "untrust", nil, "public `key` to trust no more; may be repeated")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		changed := cmd.Flags().Changed
-		if !changed("rate") && !changed("description") && !changed("kv-quota") && !changed("enqueue-from") {
-			return usage(cmd, "say what to set: --rate, --kv-quota, --enqueue-from or --description")
+		if !slices.ContainsFunc([]string{"rate", "description", "kv-quota", "enqueue-from", "require-signed", "trust", "untrust"}, cmd.Flags().Changed) {
+			return usage(cmd, "say what to set: --rate, --kv-quota, --enqueue-from, --description, --require-signed, --trust or --untrust")
 		}
 		var bound *sdk.Rate
 		if rate != "" && rate != "none" {
@@ -118,15 +134,24 @@ What is not named stays as it is.`,
 			if cmd.Flags().Changed("rate") {
 				app.Rate = bound
 			}
-			if changed("kv-quota") {
+			if cmd.Flags().Changed("kv-quota") {
 				app.KvBytes = bytes
 			}
-			if changed("enqueue-from") {
+			if cmd.Flags().Changed("enqueue-from") {
 				app.EnqueueFrom = from
 			}
 			if cmd.Flags().Changed("description") {
 				app.Description = description
 			}
+			if cmd.Flags().Changed("require-signed") {
+				app.RequireSigned = signed
+			}
+			for _, key := range trust {
+				if !slices.Contains(app.TrustedKeys, key) {
+					app.TrustedKeys = append(app.TrustedKeys, key)
+				}
+			}
+			app.TrustedKeys = slices.DeleteFunc(app.TrustedKeys, func(key string) bool { return slices.Contains(untrust, key) })
 			if app, err = client.PutApp(ctx, app); err != nil {
 				return err
 			}

@@ -13,40 +13,70 @@ import (
 )
 
 func (c *cli) moduleCommand() *cobra.Command {
-	return group("module", "Upload WebAssembly modules, or run them here", c.modulePush(), c.moduleList(), c.moduleRun(),
-		c.moduleNew(), c.moduleBuild(), c.moduleTest(), c.moduleFetchInterpreter(), c.moduleGrant(), c.moduleGrants())
+	return group("module", "Upload WebAssembly modules, move them between versions, or run them here",
+		c.moduleNew(), c.moduleBuild(), c.moduleTest(), c.moduleRun(), c.modulePush(), c.modulePull(), c.moduleList(), c.moduleInspect(), c.moduleDiff(),
+		c.moduleAlias(), c.moduleRollout(), c.moduleCollect(), c.moduleKeygen(), c.moduleSign(), c.moduleFetchInterpreter(), c.moduleGrant(), c.moduleGrants())
 }
 
 func (c *cli) modulePush() *cobra.Command {
-	var manifest string
+	var manifest, oci, key string
+	var signatures []string
 	cmd := &cobra.Command{
-		Use:     "push NAME@VERSION FILE.wasm",
-		Short:   "Upload a version of a module; versions never change",
-		Example: `  GOOS=wasip1 GOARCH=wasm go build -o totals.wasm . && wheelwork module push totals@1 totals.wasm`,
-		Args:    arguments("NAME@VERSION", "FILE.wasm"),
+		Use:   "push NAME@VERSION [FILE.wasm]",
+		Short: "Upload a version of a module; versions never change",
+		Long: `Upload a version of a module to the server, which looks at it, compiles it, and
+has the hosts of the app load it. With --oci it goes into an OCI image layout (a
+directory or a .tar file) or a registry instead; without FILE.wasm the bytes are
+those of the server's version then.`,
+		Example: `  GOOS=wasip1 GOARCH=wasm go build -o totals.wasm . && wheelwork module push totals@1 totals.wasm
+  wheelwork module push totals@1 totals.wasm --key release.key
+  wheelwork module push totals@1 --oci registry.example/team/totals:1`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if oci != "" && len(args) == 1 {
+				return nil
+			}
+			return arguments("NAME@VERSION", "FILE.wasm")(cmd, args)
+		},
 	}
 	cmd.Flags().StringVar(&manifest, "manifest", "", "JSON `file` that describes the module's handlers")
+	cmd.Flags().StringVar(&oci, "oci", "", "`place` to put it instead: oci:DIR[:TAG], FILE.tar[:TAG] or HOST/REPOSITORY[:TAG]")
+	cmd.Flags().StringArrayVar(&signatures, "signature", nil, "`file` that `wheelwork module sign` wrote; may be repeated")
+	cmd.Flags().StringVar(&key, "key", "", "`file` with a private key to sign it with")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return c.pushVersionToOCI(cmd, args[0], oci)
+		}
 		upload, err := c.readUpload(cmd, args[0], args[1], manifest)
-		if err != nil {
+		if err == nil {
+			upload.Signatures, err = readSignatures(cmd.Context(), upload, signatures, key)
+		}
+		switch {
+		case err != nil:
 			return err
+		case oci != "":
+			return c.pushToOCI(cmd, oci, upload)
 		}
 		return c.wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
 			if err := c.pushInterpreter(ctx, client, upload); err != nil {
 				return err
 			}
-			bar := c.progress(int64(len(upload.Code)), "upload", true)
-			upload.Progress = func(sent, _ int64) { bar.reached(sent) }
-			module, result, err := client.PushModule(ctx, upload)
-			bar.end()
-			if err != nil {
-				return err
-			}
-			c.note("%s@%s: %s", module.GetName(), module.GetVersion(), result)
-			return c.printOne(moduleColumns(), message(module, func() []cell { return moduleRow(module) }))
+			return c.upload(ctx, client, upload)
 		})(cmd, args)
 	}
 	return cmd
+}
+
+// upload pushes a version and says what became of it.
+func (c *cli) upload(ctx context.Context, client *sdk.Client, upload sdk.Upload) error {
+	bar := c.progress(int64(len(upload.Code)), "upload", true)
+	upload.Progress = func(sent, _ int64) { bar.reached(sent) }
+	module, result, err := client.PushModule(ctx, upload)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	c.note("%s@%s: %s", module.GetName(), module.GetVersion(), result)
+	return c.printOne(moduleColumns(), message(module, func() []cell { return moduleRow(module) }))
 }
 
 func (c *cli) readUpload(cmd *cobra.Command, ref, file, manifest string) (sdk.Upload, error) {
@@ -58,18 +88,23 @@ func (c *cli) readUpload(cmd *cobra.Command, ref, file, manifest string) (sdk.Up
 	if upload.Code, err = readModule(file); err != nil {
 		return sdk.Upload{}, err
 	}
-	if manifest == "" {
-		return upload, nil
+	upload.Manifest, err = readManifest(manifest)
+	return upload, err
+}
+
+// readManifest reads a file with a manifest; "" is none.
+func readManifest(file string) (string, error) {
+	if file == "" {
+		return "", nil
 	}
-	text, err := os.ReadFile(manifest)
+	text, err := os.ReadFile(file)
 	if err != nil {
-		return sdk.Upload{}, fmt.Errorf("read the manifest: %w", err)
+		return "", fmt.Errorf("read the manifest: %w", err)
 	}
 	if !json.Valid(text) {
-		return sdk.Upload{}, fmt.Errorf("read the manifest: %s is not JSON", manifest)
+		return "", fmt.Errorf("read the manifest: %s is not JSON", file)
 	}
-	upload.Manifest = string(text)
-	return upload, nil
+	return string(text), nil
 }
 
 func (c *cli) moduleList() *cobra.Command {
@@ -94,7 +129,7 @@ func (c *cli) moduleList() *cobra.Command {
 }
 
 func moduleColumns() []string {
-	return []string{"name", "version", "kind", "size", "handlers", "created at", "digest"}
+	return []string{"name", "version", "kind", "size", "handlers", "created at", "digest", "signed by", "collected at"}
 }
 
 func moduleRow(m *sdk.Module) []cell {
@@ -106,5 +141,7 @@ func moduleRow(m *sdk.Module) []cell {
 		{strings.Join(m.GetHandlers(), ", "), none},
 		{moment(m.GetCreatedAt()), none},
 		{m.GetDigest(), none},
+		{strings.Join(signersOf(m), ", "), none},
+		{moment(m.GetCollectedAt()), yellow},
 	}
 }

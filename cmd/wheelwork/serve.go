@@ -44,7 +44,7 @@ sample job running. Jobs and runs are kept in the data directory.`,
 		if err := disk(cmd); err != nil {
 			return err
 		}
-		conf.Ready = c.sayReady(conf.Data)
+		conf.Gate, conf.Ready = gate(), c.sayReady(conf.Data)
 		return node.Dev(cmd.Context(), conf)
 	}
 	addProfile(cmd)
@@ -106,7 +106,7 @@ func (c *cli) serverCommand() *cobra.Command {
 		if err := disk(cmd); err != nil {
 			return err
 		}
-		conf.CACert = c.ca
+		conf.CACert, conf.Gate = c.ca, gate()
 		conf.Ready = func(r node.Ready) { c.note("server ready at %s", r.URL) }
 		return node.Server(cmd.Context(), conf)
 	}
@@ -157,6 +157,7 @@ func (c *cli) hostCommand() *cobra.Command {
 	flags.StringToStringVar(&conf.Labels, "label", nil, "`NAME=VALUE` that jobs can select hosts by; may be repeated")
 	flags.StringSliceVar(&conf.Apps, "apps", nil, "apps to serve (default all)")
 	flags.StringToStringVar(&conf.Dirs, "dir", nil, "`NAME=PATH` of a directory that modules can be granted, of every app that the host serves; may be repeated")
+	flags.StringSliceVar(&conf.TrustedKeys, "trusted-key", nil, "public `key`: run only modules that it has signed; may be repeated (default what the apps ask for)")
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks to run at once (default the processors, at least 4)")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	executors := addExecutors(cmd, &conf.Executors)

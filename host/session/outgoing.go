@@ -34,6 +34,7 @@ type outgoing struct {
 	batch     uint64
 	drainSaid bool // the server knows that the host is ending
 	latest    map[key]*apiv1.TaskProgress
+	modules   map[string]*apiv1.ModuleState // by digest
 	logs      []*apiv1.TaskLog
 	logBytes  int
 	dropped   map[key]int // lines that found no room
@@ -47,7 +48,7 @@ type batch struct {
 func newOutgoing() *outgoing {
 	return &outgoing{
 		kick: make(chan struct{}, 1), acked: make(chan struct{}, 1),
-		latest: map[key]*apiv1.TaskProgress{}, dropped: map[key]int{},
+		latest: map[key]*apiv1.TaskProgress{}, modules: map[string]*apiv1.ModuleState{}, dropped: map[key]int{},
 	}
 }
 
@@ -108,7 +109,7 @@ func (o *outgoing) lineLocked(k key, line *apiv1.TaskLogLine) {
 func (o *outgoing) pending() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.results) > 0 || len(o.logs) > 0 || len(o.latest) > 0
+	return len(o.results) > 0 || len(o.logs) > 0 || len(o.latest)+len(o.modules) > 0
 }
 
 // next builds a message; nil when there is nothing to say. more says that not
@@ -116,7 +117,7 @@ func (o *outgoing) pending() bool {
 func (o *outgoing) next(credits uint32, draining bool) (m *apiv1.WorkUp, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if credits == 0 && draining == o.drainSaid && len(o.results) == 0 && len(o.logs) == 0 && len(o.latest) == 0 {
+	if credits == 0 && draining == o.drainSaid && len(o.results) == 0 && len(o.logs) == 0 && len(o.latest)+len(o.modules) == 0 {
 		return nil, false
 	}
 	m = &apiv1.WorkUp{Credits: credits, Draining: draining}
@@ -126,6 +127,10 @@ func (o *outgoing) next(credits uint32, draining bool) (m *apiv1.WorkUp, more bo
 		m.Progress = append(m.Progress, p)
 	}
 	clear(o.latest)
+	for _, state := range o.modules {
+		m.Modules = append(m.Modules, state)
+	}
+	clear(o.modules)
 	if len(o.logs) > 0 {
 		return m, true // lines before results: an ended run's log is whole
 	}
@@ -178,4 +183,15 @@ func (o *outgoing) take(upTo uint64) []*task {
 	}
 	o.signal(o.acked)
 	return done
+}
+
+// Module tells the server what became of a module. It is told anew on each
+// stream by Config.Modules.
+func (w *Worker) Module(m *apiv1.ModuleState) { w.out.module(m) }
+
+func (o *outgoing) module(m *apiv1.ModuleState) {
+	o.mu.Lock()
+	o.modules[m.Digest] = m
+	o.mu.Unlock()
+	o.signal(o.kick)
 }

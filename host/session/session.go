@@ -46,6 +46,12 @@ type Config struct {
 	// goroutines as there are slots.
 	Run func(ctx context.Context, a *Attempt) *apiv1.TaskResult
 
+	// Prefetch takes what the server asks to have loaded ahead, and Modules returns
+	// what to tell a new stream of modules; see [Worker.Module]. Default: the worker
+	// runs none.
+	Prefetch func([]*apiv1.Prefetch)
+	Modules  func() []*apiv1.ModuleState
+
 	Spool Spool // of results; default: what is not acknowledged when the process ends is lost, and its runs are executed again
 
 	DrainTimeout time.Duration // how long running tasks may go on when the worker ends; default 10 s

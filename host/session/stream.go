@@ -79,6 +79,11 @@ func (w *Worker) begin(conn grpc.ClientConnInterface, server string) {
 			w.out.result(t)
 		}
 	}
+	if w.cfg.Modules != nil {
+		for _, m := range w.cfg.Modules() {
+			w.out.module(m)
+		}
+	}
 	w.cfg.Logger.Info("joined", "server", server, "holding", len(w.held))
 }
 
@@ -99,6 +104,9 @@ func (w *Worker) receive(stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.Wor
 		}
 		for _, c := range m.Cancels {
 			w.stop(c)
+		}
+		if len(m.Prefetch) > 0 && w.cfg.Prefetch != nil {
+			w.cfg.Prefetch(m.Prefetch)
 		}
 		if m.Acked > 0 {
 			w.ack(m.Acked)

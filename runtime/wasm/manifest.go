@@ -33,6 +33,12 @@ func WithManifest(code []byte, text string) ([]byte, error) {
 	if _, err := manifest.Parse([]byte(text)); err != nil {
 		return nil, refuse("%v", err)
 	}
+	return AppendManifest(code, text), nil
+}
+
+// AppendManifest is [WithManifest] for a module and a manifest that were checked:
+// it looks at neither.
+func AppendManifest(code []byte, text string) []byte {
 	name := abi.ManifestSection
 	body := binary.AppendUvarint(nil, uint64(len(name)))
 	body = append(body, name...)
@@ -40,7 +46,7 @@ func WithManifest(code []byte, text string) ([]byte, error) {
 	out := append(make([]byte, 0, len(code)+len(body)+8), code...)
 	out = append(out, 0) // a custom section
 	out = binary.AppendUvarint(out, uint64(len(body)))
-	return append(out, body...), nil
+	return append(out, body...)
 }
 
 // Pack returns the bytes under which a module is kept: code with its manifest in

@@ -1,0 +1,280 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/runtime"
+)
+
+// This file brings modules to the host: the cache of their bytes, the check of
+// their signatures, what the server asks to have loaded ahead, and what the
+// server is told of all that.
+
+const (
+	// defaultModuleBytes bounds the cache of modules on disk.
+	defaultModuleBytes = 1 << 30
+	// maxShelved bounds what is remembered of modules, by number. What is forgotten
+	// is checked or reported again.
+	maxShelved = 4096
+)
+
+// want names a module and on whose behalf it is loaded.
+type want struct {
+	app    string
+	digest string
+	trust  string // see apiv1.Task
+}
+
+// shelf is what the host knows of modules.
+type shelf struct {
+	kick chan struct{} // capacity 1: there is something to prefetch
+
+	mu      sync.Mutex
+	states  map[string]*apiv1.ModuleState // by digest
+	checked map[want]bool                 // whose signatures were good
+	ahead   []want                        // to prefetch; Invariant: each is in it once
+}
+
+func newShelf() *shelf {
+	return &shelf{kick: make(chan struct{}, 1), states: map[string]*apiv1.ModuleState{}, checked: map[want]bool{}}
+}
+
+// prefetch takes what the server asks to have loaded ahead.
+func (h *Host) prefetch(asked []*apiv1.Prefetch) {
+	s := h.shelf
+	s.mu.Lock()
+	for _, p := range asked {
+		w := want{p.App, p.Digest, p.Trust}
+		if len(s.ahead) < maxShelved && !slices.Contains(s.ahead, w) {
+			s.ahead = append(s.ahead, w)
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// loadAhead prefetches, one module at a time: a compiler uses all processors,
+// and tasks that run should keep some.
+func (h *Host) loadAhead(ctx context.Context) {
+	s := h.shelf
+	for {
+		s.mu.Lock()
+		var w want
+		if len(s.ahead) > 0 {
+			w = s.ahead[0]
+			s.ahead = s.ahead[1:]
+		}
+		s.mu.Unlock()
+		if w == (want{}) {
+			select {
+			case <-s.kick:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		if err := h.load(ctx, w); err != nil {
+			if ctx.Err() != nil {
+				return
+			}
+			h.report(&apiv1.ModuleState{Digest: w.digest, State: "failed", Error: err.Error()})
+			h.cfg.Logger.Warn("a module could not be loaded ahead", "app", w.app, "digest", w.digest, "error", err)
+			continue
+		}
+		h.reportLoaded(w.digest)
+	}
+}
+
+// report tells the server what became of a module.
+func (h *Host) report(m *apiv1.ModuleState) {
+	s := h.shelf
+	s.mu.Lock()
+	if s.states[m.Digest] == nil && len(s.states) >= maxShelved {
+		clear(s.states)
+	}
+	s.states[m.Digest] = m
+	s.mu.Unlock()
+	h.tell(m)
+}
+
+// reportLoaded tells that a module is ready that was so before anybody asked.
+func (h *Host) reportLoaded(digest string) {
+	s := h.shelf
+	s.mu.Lock()
+	known := s.states[digest].GetState() == "ready"
+	s.mu.Unlock()
+	if !known {
+		h.report(&apiv1.ModuleState{Digest: digest, State: "ready"})
+	}
+}
+
+// all returns what is known of modules, for a new stream.
+func (s *shelf) all() []*apiv1.ModuleState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.states))
+}
+
+// errNotSigned is wrapped by every refusal of a module for its signatures.
+var errNotSigned = modules.ErrNotSigned
+
+// load makes a module ready: from the cache, or from the server. One whose
+// signatures do not suffice is not compiled, and not run when it was.
+func (h *Host) load(ctx context.Context, w want) error {
+	if w.digest == "" {
+		if h.cfg.Engine.Loaded("") { // it runs such handlers itself; what has no bytes has no signature
+			return nil
+		}
+		return errors.New("the handler is in no module, and this host runs modules alone")
+	}
+	if err := h.checkSigned(ctx, h.client, w); err != nil {
+		return err
+	}
+	if h.cfg.Engine.Loaded(w.digest) {
+		return nil
+	}
+	return h.fetch.do(ctx, w.digest, func(ctx context.Context) error {
+		start := time.Now()
+		h.report(&apiv1.ModuleState{Digest: w.digest, State: "compiling"})
+		err := h.fetchAndLoad(ctx, w.digest)
+		m := &apiv1.ModuleState{Digest: w.digest, State: "ready", TookMs: time.Since(start).Milliseconds()}
+		if err != nil {
+			m.State, m.Error = "failed", err.Error()
+		}
+		h.report(m)
+		return err
+	})
+}
+
+func (h *Host) fetchAndLoad(ctx context.Context, digest string) error {
+	code, err := h.cfg.Modules.Get(digest)
+	switch {
+	case err == nil:
+		h.cfg.Modules.Touch(digest)
+	case !errors.Is(err, modules.ErrNotFound):
+		h.cfg.Logger.Warn("a module of the cache cannot be used and is fetched again", "digest", digest, "error", err)
+		if err := h.cfg.Modules.Remove(digest); err != nil {
+			return err
+		}
+		fallthrough
+	default:
+		if code, err = h.download(ctx, digest); err != nil {
+			return err
+		}
+		if err := h.keep(digest, code); err != nil {
+			h.cfg.Logger.Warn("a module could not be kept", "digest", digest, "error", err)
+		}
+	}
+	err = h.cfg.Engine.Load(ctx, digest, code)
+	var needs *runtime.NeedsError
+	if !errors.As(err, &needs) || needs.Digest == digest {
+		return err
+	}
+	// A script: its interpreter is a module like any other, which needs none. The
+	// script names it by digest, so its signatures stand for the interpreter's.
+	if !h.cfg.Engine.Loaded(needs.Digest) {
+		err := h.fetch.do(ctx, needs.Digest, func(ctx context.Context) error { return h.fetchAndLoad(ctx, needs.Digest) })
+		if err != nil {
+			return fmt.Errorf("its interpreter: %w", err)
+		}
+	}
+	return h.cfg.Engine.Load(ctx, digest, code)
+}
+
+// keep puts a module into the cache and takes out those that were not used for
+// the longest time, if there are too many.
+func (h *Host) keep(digest string, code []byte) error {
+	if _, err := h.cfg.Modules.Put(code); err != nil {
+		return err
+	}
+	_, err := h.cfg.Modules.Trim(h.cfg.ModuleBytes, func(d string) bool { return d == digest })
+	return err
+}
+
+// checkSigned asks for a module's signatures where the app or the operator of
+// this host wants some, and checks them here: a server that was told to send
+// other bytes cannot make a host run them.
+func (h *Host) checkSigned(ctx context.Context, server func() apiv1.WorkerClient, w want) error {
+	if w.trust == "" && len(h.cfg.TrustedKeys) == 0 {
+		return nil
+	}
+	s := h.shelf
+	s.mu.Lock()
+	good := s.checked[w]
+	s.mu.Unlock()
+	if good {
+		return nil
+	}
+	client := server()
+	if client == nil {
+		return errors.New("no server is connected to ask for its signatures")
+	}
+	proof, err := client.GetModuleProof(ctx, &apiv1.GetModuleProofRequest{App: w.app, Digest: w.digest})
+	if err != nil {
+		return fmt.Errorf("ask for its signatures: %w", err)
+	}
+	signatures := make([]modules.Signature, len(proof.Signatures))
+	for i, x := range proof.Signatures {
+		signatures[i] = modules.Signature{Key: x.GetKey(), Signature: x.GetSignature()}
+	}
+	if proof.Required {
+		if err := modules.Trusted(w.digest, signatures, proof.Keys); err != nil {
+			return fmt.Errorf("app %s: %w: sign it with `wheelwork module sign`", w.app, err)
+		}
+	}
+	if len(h.cfg.TrustedKeys) > 0 {
+		if err := modules.Trusted(w.digest, signatures, h.cfg.TrustedKeys); err != nil {
+			return fmt.Errorf("this host takes only what its operator's keys have signed: %w", err)
+		}
+	}
+	if proof.Required && modules.TrustID(proof.Keys) != w.trust || !proof.Required && w.trust != "" {
+		return nil // the app's keys have changed since the task was sent: the next task has their new name
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.checked) >= maxShelved {
+		clear(s.checked)
+	}
+	s.checked[w] = true
+	return nil
+}
+
+func (h *Host) download(ctx context.Context, digest string) ([]byte, error) {
+	client := h.client()
+	if client == nil {
+		return nil, errors.New("no server is connected to fetch it from")
+	}
+	stream, err := client.FetchModule(ctx, &apiv1.FetchModuleRequest{Digest: digest})
+	if err != nil {
+		return nil, fmt.Errorf("fetch: %w", err)
+	}
+	var code []byte
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("fetch: %w", err)
+		}
+		if code = append(code, chunk.Data...); len(code) > modules.MaxBytes {
+			return nil, fmt.Errorf("fetch: more than %d bytes came", modules.MaxBytes)
+		}
+	}
+	if got := modules.Digest(code); got != digest {
+		return nil, fmt.Errorf("fetch: the server sent %s", got)
+	}
+	return code, nil
+}

@@ -1,0 +1,313 @@
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// This file holds what an alias is: a name in the place of a version. A
+// definition that names one has no digest; each of its runs gets one, as a pin,
+// with the record that makes the run. The pin is in the record because the
+// alias is in another slot than the job: a replay must not look there.
+
+// Bounds of the aliases of an app and of what one remembers.
+const (
+	MaxAliases     = 1000
+	maxAliasEvents = 20
+)
+
+// The changes of an alias.
+const (
+	AliasSet         = "set"
+	AliasCanary      = "canary"
+	AliasCanaryEnded = "canary_ended"
+	AliasRolledBack  = "rolled_back"
+)
+
+// AliasRef is how a definition names an alias.
+func AliasRef(a *apiv1.Alias) string { return a.GetModule() + "@" + a.GetName() }
+
+// CheckCanary fills in the defaults of a canary and says what is wrong with it.
+func CheckCanary(c *apiv1.Canary) error {
+	if c.MinAttempts == 0 {
+		c.MinAttempts = 20
+	}
+	if c.MaxFailure == 0 {
+		c.MaxFailure = 0.1
+	}
+	if c.Window == "" {
+		c.Window = "10m"
+	}
+	if err := CheckName("canary.version", c.Version); err != nil {
+		return err
+	}
+	window, err := time.ParseDuration(c.Window)
+	switch {
+	case !(c.Percent > 0 && c.Percent < 100): // NaN is refused as well
+		return fmt.Errorf("canary.percent is %v, it must be above 0 and below 100: to send it every run, set the alias to the version", c.Percent)
+	case c.MinAttempts < 1 || c.MinAttempts > 1_000_000:
+		return fmt.Errorf("canary.min_attempts is %d, it must be 1 to 1000000", c.MinAttempts)
+	case !(c.MaxFailure > 0 && c.MaxFailure <= 1):
+		return fmt.Errorf("canary.max_failure is %v, it must be a share above 0 and up to 1, as 0.1", c.MaxFailure)
+	case err != nil || window < time.Minute || window > 24*time.Hour:
+		return fmt.Errorf("canary.window: %q is not a time from 1m to 24h, as 10m", c.Window)
+	}
+	return nil
+}
+
+// InCanary reports whether a run is one of the canary's share. It depends on the
+// run's id and the alias alone: whoever asks again gets the same answer, and a
+// larger percentage keeps the runs of a smaller one.
+func InCanary(id RunID, ref string, percent float64) bool {
+	h := sha256.New()
+	h.Write([]byte("canary\x00" + ref + "\x00"))
+	h.Write(id[:])
+	at := binary.BigEndian.Uint64(h.Sum(nil)) >> 11 // 53 bits, which a float64 holds
+	return float64(at)/(1<<53)*100 < percent
+}
+
+// PinOf returns the version that an alias stands for to a run. module looks a
+// version up; nil when it is gone, which leaves nothing to pin.
+func PinOf(a *apiv1.Alias, id RunID, module func(ref string) *apiv1.Module) *apiv1.Pin {
+	if c := a.GetCanary(); c != nil && InCanary(id, AliasRef(a), c.Percent) {
+		return pinTo(a, c.Version, true, module)
+	}
+	return StablePin(a, module)
+}
+
+// StablePin is [PinOf] for a run that is in no canary's share.
+func StablePin(a *apiv1.Alias, module func(ref string) *apiv1.Module) *apiv1.Pin {
+	return pinTo(a, a.GetVersion(), false, module)
+}
+
+func pinTo(a *apiv1.Alias, version string, canary bool, module func(ref string) *apiv1.Module) *apiv1.Pin {
+	m := module(a.GetModule() + "@" + version)
+	if m == nil {
+		return nil
+	}
+	return &apiv1.Pin{Alias: AliasRef(a), Module: a.Module + "@" + version, Digest: m.Digest, Canary: canary}
+}
+
+// NoteAlias puts an event in front of an alias's events.
+func NoteAlias(a *apiv1.Alias, e *apiv1.AliasEvent) {
+	a.Events = append([]*apiv1.AliasEvent{e}, a.Events...)
+	a.Events = a.Events[:min(len(a.Events), maxAliasEvents)]
+}
+
+// Tally counts the attempts of a canary's runs by minute.
+type Tally struct {
+	StartedMs int64 // of the canary that is counted
+	minutes   []minuteTally
+}
+
+// minuteTally is one minute of a tally. Invariant: a tally has them oldest first.
+type minuteTally struct {
+	at                int64 // Unix minutes
+	succeeded, failed int64
+}
+
+// Add counts an attempt. A minute that has left the window is forgotten.
+func (t *Tally) Add(atMs int64, window time.Duration, ok bool) {
+	at := atMs / 60_000
+	t.minutes = slices.DeleteFunc(t.minutes, func(m minuteTally) bool { return m.at <= at-minutesOf(window) })
+	if n := len(t.minutes); n == 0 || t.minutes[n-1].at < at {
+		t.minutes = append(t.minutes, minuteTally{at: at})
+	}
+	m := &t.minutes[len(t.minutes)-1] // a clock that was set back counts into the newest
+	if ok {
+		m.succeeded++
+	} else {
+		m.failed++
+	}
+}
+
+// Sum counts the attempts of the window that ends now.
+func (t *Tally) Sum(nowMs int64, window time.Duration) (succeeded, failed int64) {
+	for _, m := range t.minutes {
+		if m.at > nowMs/60_000-minutesOf(window) {
+			succeeded += m.succeeded
+			failed += m.failed
+		}
+	}
+	return succeeded, failed
+}
+
+// minutesOf returns how many minutes a window has, the one that goes on included.
+func minutesOf(window time.Duration) int64 {
+	return max(int64((window+time.Minute-1)/time.Minute), 1)
+}
+
+// Row returns the tally as the store keeps it.
+func (t *Tally) Row() *apiv1.TallyRow {
+	row := &apiv1.TallyRow{StartedMs: t.StartedMs}
+	for _, m := range t.minutes {
+		row.Minutes = append(row.Minutes, &apiv1.TallyRow_Minute{Minute: m.at, Succeeded: m.succeeded, Failed: m.failed})
+	}
+	return row
+}
+
+// LoadTally reads a row of the store.
+func LoadTally(row *apiv1.TallyRow) *Tally {
+	t := &Tally{StartedMs: row.StartedMs}
+	for _, m := range row.Minutes {
+		t.minutes = append(t.minutes, minuteTally{m.GetMinute(), m.GetSucceeded(), m.GetFailed()})
+	}
+	return t
+}
+
+// CanaryWindow is the time that counts for a canary that [CheckCanary] has accepted.
+func CanaryWindow(c *apiv1.Canary) time.Duration { return duration(c.GetWindow()) }
+
+// JudgeCanary says why a canary has to be rolled back, by the attempts of its
+// window; "" when it goes on.
+func JudgeCanary(c *apiv1.Canary, succeeded, failed int64) string {
+	all := succeeded + failed
+	if all < int64(c.GetMinAttempts()) || float64(failed) <= c.GetMaxFailure()*float64(all) {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d attempts within %s failed, which is more than %.4g %%", failed, all, c.Window, c.MaxFailure*100)
+}
+
+// Counts reports whether the end of an attempt says something of the code that
+// ran, and what. One that was stopped by request, or whose host went away, does
+// not.
+func Counts(r *Run) (ok, counts bool) {
+	switch {
+	case r.State == Succeeded:
+		return true, true
+	case r.State == Waiting, r.State == Failed, r.State == TimedOut:
+		return false, r.Code != "host_lost"
+	}
+	return false, false
+}
+
+// use is a handler of a module that definitions name. Its module is "" when a
+// definition names none.
+type use struct{ module, handler string }
+
+func (sh *Shape) use() use {
+	if sh == nil {
+		return use{}
+	}
+	return use{sh.Handler.GetModule(), sh.Handler.GetName()}
+}
+
+// recount notes what a job names instead of what it named before; nil is a job
+// that is not there.
+func (s *Slot) recount(before, now *Shape) {
+	if u := before.use(); u.module != "" {
+		if s.uses[u]--; s.uses[u] == 0 {
+			delete(s.uses, u)
+		}
+	}
+	if u := now.use(); u.module != "" {
+		s.uses[u]++
+	}
+}
+
+// Uses calls f for each handler that jobs of the slot name, with their number.
+func (s *Slot) Uses(f func(module, handler string, jobs int)) {
+	for u, n := range s.uses {
+		f(u.module, u.handler, n)
+	}
+}
+
+// Alias returns the alias that the job names, as name@alias; "" when it names a
+// version, or no module at all.
+func (j *Job) Alias() string {
+	if j.shape.Digest != "" {
+		return ""
+	}
+	return j.shape.Handler.GetModule()
+}
+
+// RunModules calls f for each version that the definitions of live runs name.
+// Those of the jobs as they are now are left out: [Slot.Uses] has them.
+func (s *Slot) RunModules(f func(module string)) {
+	seen := map[*Shape]bool{}
+	for _, r := range s.Runs {
+		if seen[r.shape] || r.owner.Current() && r.owner.shape == r.shape {
+			continue
+		}
+		seen[r.shape] = true
+		if u := r.shape.use(); u.module != "" {
+			f(u.module)
+		}
+	}
+}
+
+// maxPinned bounds the pins that a slot shares among runs.
+const maxPinned = 1024
+
+// pinKey names a definition with a version in the place of its alias.
+type pinKey struct {
+	shape                 *Shape
+	alias, module, digest string
+	canary                bool
+}
+
+type pinned struct {
+	shape *Shape
+	pin   *apiv1.Pin
+}
+
+// pin makes a run execute the version that its record says. A nil pin leaves it
+// as it is.
+func (s *Slot) pin(r *Run, p *apiv1.Pin) {
+	if p.GetModule() == "" || r.shape.Handler == nil {
+		return
+	}
+	k := pinKey{r.shape, p.Alias, p.Module, p.Digest, p.Canary}
+	x, ok := s.pinned[k]
+	if !ok {
+		d := decode([]byte(r.shape.text))
+		d.Handler.Module, d.Digest = p.Module, p.Digest
+		x = pinned{s.shape(d), proto.CloneOf(p)}
+		if len(s.pinned) >= maxPinned {
+			clear(s.pinned) // those in use live on
+		}
+		s.pinned[k] = x
+	}
+	r.shape, r.Pin = x.shape, x.pin
+}
+
+// repin gives an armed run whose definition was replaced a version again: the
+// one that it had, or if the job names another alias now the one that the
+// record says.
+func (s *Slot) repin(r *Run, j *Job, p *apiv1.Pin) {
+	old := r.Pin
+	r.Pin = nil
+	switch ref := j.Alias(); {
+	case ref == "":
+	case old.GetAlias() == ref:
+		s.pin(r, old)
+	default:
+		s.pin(r, p)
+	}
+}
+
+// Armed reports whether the job has runs that are planned and not sent to a host
+// yet.
+func (j *Job) Armed() bool { return len(j.Stats().armed) > 0 }
+
+func (s *Slot) putAlias(a *apiv1.Alias, fx []Effect) []Effect {
+	s.Aliases[AliasRef(a)] = a
+	return append(fx, Effect{Change: AliasChanged, Alias: a})
+}
+
+func (s *Slot) deleteAlias(d *apiv1.AliasDelete, fx []Effect) []Effect {
+	ref := d.GetModule() + "@" + d.GetName()
+	a := s.Aliases[ref]
+	if a == nil {
+		return fx
+	}
+	delete(s.Aliases, ref)
+	return append(fx, Effect{Change: AliasDeleted, Alias: a})
+}

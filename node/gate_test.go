@@ -1,0 +1,204 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm"
+)
+
+// TestMain lets the test's own program be the gate's child.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "gate-child" {
+		if err := GateChild(context.Background(), os.Stdin, os.Stdout, os.NewFile(3, "alive")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func childCommand(t *testing.T) []string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{exe, "gate-child"}
+}
+
+// TestGate wants the child to say what the process itself would.
+func TestGate(t *testing.T) {
+	child, here := newGateway(Gate{Command: childCommand(t)}), newGateway(Gate{})
+	for _, tt := range []struct {
+		name, manifest string
+		code           []byte
+		want           string // in the error; "": accepted
+	}{
+		{"greet", "", greet.Module, ""},
+		{"two manifests", `{"handlers":[{"name":"main"}]}`, wasm.AppendManifest(greet.Module, `{"handlers":[{"name":"main"}]}`), "was given a manifest besides"},
+		{"a small one with a manifest", `{"handlers":[{"name":"main"}],"capabilities":{"http":["example.com"]}}`, busyModule(1, 1), ""},
+		{"a manifest that is none", `{`, busyModule(1, 1), "manifest is not the JSON expected"},
+		{"nothing", "", nil, "not WebAssembly"},
+		{"text", "", []byte("#!/bin/sh"), "not WebAssembly"},
+		{"a component", "", []byte("\x00asm\x0d\x00\x01\x00"), "is a component"},
+		{"cut off", "", greet.Module[:len(greet.Module)/2], "refused"},
+	} {
+		got, err := child.inspect(t.Context(), tt.code, tt.manifest)
+		local, localErr := here.inspect(t.Context(), tt.code, tt.manifest)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q in it", tt.name, err, tt.want)
+		}
+		if fmt.Sprint(err) != fmt.Sprint(localErr) || got.Kind != local.Kind || !slices.Equal(got.Handlers, local.Handlers) || !bytes.Equal(got.Code, local.Code) {
+			t.Errorf("%s: the child says %v, %v, this process %v, %v", tt.name, got.Kind, err, local.Kind, localErr)
+		}
+		if err == nil && (tt.manifest != "") != bytes.Contains(got.Code, []byte("example.com")) {
+			t.Errorf("%s: the manifest is not in the code that is kept", tt.name)
+		}
+	}
+}
+
+// TestGateLimits sends what takes a compiler long, with limits that it meets.
+func TestGateLimits(t *testing.T) {
+	heavy := busyModule(250, 20_000) // 5 million instructions
+	for _, tt := range []struct {
+		name string
+		gate Gate
+		want string
+	}{
+		{"processor", Gate{CPU: time.Second}, "more than 1s of processor time"},
+		{"memory", Gate{Memory: 120 << 20}, "more than 120 MiB of memory"},
+		{"time", Gate{Wall: 300 * time.Millisecond}, "longer than 300ms"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.gate.Command = childCommand(t)
+			began := time.Now()
+			_, err := newGateway(tt.gate).inspect(t.Context(), heavy, "")
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "split its largest functions") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want one line with %q and what to do", err, tt.want)
+			}
+			t.Log("after", time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
+
+// TestGateCancelled wants the child to be gone when nobody waits for it.
+func TestGateCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	g := newGateway(Gate{Command: childCommand(t)})
+	done := make(chan error, 1)
+	go func() {
+		_, err := g.inspect(ctx, busyModule(400, 20_000), "")
+		done <- err
+	}()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if len(g.turns) != 0 {
+		t.Error("the turn was not given back")
+	}
+}
+
+// TestGateChildEndsWithItsServer closes the pipe that a server which is killed
+// leaves closed.
+func TestGateChildEndsWithItsServer(t *testing.T) {
+	command := childCommand(t)
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), gateLimits+"=60 2147483648")
+	alive, held, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.ExtraFiles = []*os.File{alive}
+	stdin, err := cmd.StdinPipe() // stays open: the child waits for the rest of an upload
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	alive.Close()
+	if _, err := stdin.Write([]byte{0, 0, 0, 1}); err != nil {
+		t.Fatal(err)
+	}
+	held.Close()
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("the child ended with %v", err)
+	}
+}
+
+// TestGateChildByHand refuses to work without limits.
+func TestGateChildByHand(t *testing.T) {
+	if err := GateChild(t.Context(), strings.NewReader(""), io.Discard, nil); err == nil || !strings.Contains(err.Error(), gateLimits) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestGateCommandThatIsNone wants a mistake of the operator to be told from one of the module.
+func TestGateCommandThatIsNone(t *testing.T) {
+	_, err := newGateway(Gate{Command: []string{"/nonexistent/wheelwork"}}).inspect(t.Context(), greet.Module, "")
+	if err == nil || status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "start the upload gate") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestGateChildSeesNoSecrets looks at the environment of the child.
+func TestGateChildSeesNoSecrets(t *testing.T) {
+	t.Setenv("WHEELWORK_TOKEN", "secret")
+	look := `if [ -n "$WHEELWORK_TOKEN" ]; then echo '{"refused":"it sees the token"}'; else echo '{"kind":"command","digest":"'$1'"}'; fi`
+	info, err := newGateway(Gate{Command: []string{"/bin/sh", "-c", look, "look", modules.Digest(greet.Module)}}).inspect(t.Context(), greet.Module, "")
+	if err != nil || info.Kind != "command" {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// TestGateAnswersThatAreNone wants a child that went mad to be no acceptance.
+func TestGateAnswersThatAreNone(t *testing.T) {
+	for name, script := range map[string]string{
+		"nothing": "true", "text": "echo yes", "half an answer": `printf '{"kind":"comm'`, "a failure": `echo '{"kind":"command"}'; exit 3`,
+		"too much": `head -c 20000000 /dev/zero`,
+	} {
+		if info, err := newGateway(Gate{Command: []string{"/bin/sh", "-c", script}}).inspect(t.Context(), greet.Module, ""); err == nil {
+			t.Errorf("%s: taken as %+v", name, info)
+		}
+	}
+}
+
+// busyModule is a command with so many functions of so many instructions each.
+func busyModule(functions, instructions int) []byte {
+	u := func(b []byte, v int) []byte { return binary.AppendUvarint(b, uint64(v)) }
+	section := func(out []byte, id byte, body []byte) []byte { return append(u(append(out, id), len(body)), body...) }
+	var body []byte
+	body = append(body, 1, 1, 0x7f) // a local i32
+	for i := range instructions / 4 {
+		body = append(body, 0x20, 0, 0x41, byte(i%60), 0x6a, 0x21, 0) // local = local + constant
+	}
+	body = append(body, 0x0b)
+	code := u(nil, functions)
+	for range functions {
+		code = append(u(code, len(body)), body...)
+	}
+	out := []byte("\x00asm\x01\x00\x00\x00")
+	out = section(out, 1, []byte{1, 0x60, 0, 0})
+	out = section(out, 3, append(u(nil, functions), make([]byte, functions)...))
+	out = section(out, 5, []byte{1, 0, 1})
+	out = section(out, 7, append(append([]byte{2, 6}, "_start\x00\x00\x06memory"...), 2, 0))
+	return section(out, 10, code)
+}

@@ -1,0 +1,397 @@
+package sched
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// This file moves aliases, and takes canaries back that fail. Every function
+// runs on the loop.
+
+// aliases returns the aliases of an app by name@alias.
+func (a *app) aliases() map[string]*apiv1.Alias { return a.slots[job.ModuleSlot].Aliases }
+
+// version returns a version of a module, or nil. ref is name@version.
+func (a *app) version(ref string) *apiv1.Module { return a.slots[job.ModuleSlot].Modules[ref] }
+
+// aliasOf returns the alias that a job names, or nil.
+func (a *app) aliasOf(s *job.Slot, name string) *apiv1.Alias {
+	if j := s.Jobs.Get(name); j != nil {
+		return a.aliases()[j.Alias()]
+	}
+	return nil
+}
+
+// pin writes into a record that makes runs which versions they execute, where
+// their jobs name an alias.
+func (l *loop) pin(s *job.Slot, rec *apiv1.Record) {
+	a := l.apps[s.App]
+	if a == nil || len(a.aliases()) == 0 {
+		return
+	}
+	switch k := rec.Kind.(type) {
+	case *apiv1.Record_Armed:
+		for _, r := range k.Armed.Runs {
+			if x := a.aliasOf(s, r.Job); x != nil {
+				r.Pin = job.PinOf(x, job.NewRunID(s.App, r.Job, time.UnixMilli(r.PlannedMs), ""), a.version)
+			}
+		}
+	case *apiv1.Record_JobPut:
+		if j := s.Jobs.Get(k.JobPut.Job.Name); j != nil && j.Armed() {
+			if x := a.aliases()[k.JobPut.Job.GetHandler().GetModule()]; x != nil {
+				k.JobPut.Pin = job.StablePin(x, a.version)
+			}
+		}
+	}
+}
+
+// pinAccepted is pin for one accepted run.
+func (l *loop) pinAccepted(s *job.Slot, acc *apiv1.Accepted) {
+	a := l.apps[s.App]
+	if a == nil || len(a.aliases()) == 0 || len(acc.Run) != len(job.RunID{}) {
+		return
+	}
+	if x := a.aliasOf(s, acc.Job); x != nil {
+		acc.Pin = job.PinOf(x, job.RunID(acc.Run), a.version)
+	}
+}
+
+// resolve checks the module that a definition names. It pins the digest of a
+// version; an alias gives each run its own.
+func (l *loop) resolve(def *apiv1.Job) error {
+	a, ref := l.app(def.App), def.Handler.Module
+	if x := a.aliases()[ref]; x != nil {
+		def.Digest = ""
+		for _, version := range versionsOf(x) {
+			m, err := a.usable(x.Module + "@" + version)
+			if err == nil {
+				err = hasHandlers(m, def)
+			}
+			if err != nil {
+				return status.Errorf(codes.FailedPrecondition, "job %s: %s: %s", def.Name, ref, status.Convert(err).Message())
+			}
+		}
+		return nil
+	}
+	if a.version(ref) == nil {
+		return status.Errorf(codes.FailedPrecondition, "job %s: there is no module %s in app %s: push it first with `wheelwork module push %s FILE.wasm`", def.Name, ref, def.App, ref)
+	}
+	m, err := a.usable(ref)
+	if err == nil {
+		err = hasHandlers(m, def)
+	}
+	if err != nil {
+		return status.Errorf(codes.FailedPrecondition, "job %s: %s", def.Name, status.Convert(err).Message())
+	}
+	def.Digest = m.Digest
+	return nil
+}
+
+// hasHandlers wants the handler that a definition names, and the one that reduces.
+func hasHandlers(m *apiv1.Module, def *apiv1.Job) error {
+	if err := hasHandler(m, def.Handler.Name); err != nil {
+		return err
+	}
+	if reduce := def.GetFanout().GetReduce(); reduce != "" {
+		if err := hasHandler(m, reduce); err != nil {
+			return status.Errorf(codes.FailedPrecondition, "fanout.reduce: %s", status.Convert(err).Message())
+		}
+	}
+	return nil
+}
+
+func hasHandler(m *apiv1.Module, name string) error {
+	if slices.Contains(m.Handlers, name) {
+		return nil
+	}
+	return status.Errorf(codes.FailedPrecondition, "module %s@%s has no handler %q, it has %q", m.Name, m.Version, name, m.Handlers)
+}
+
+// usable returns a version that runs may be given.
+func (a *app) usable(ref string) (*apiv1.Module, error) {
+	m := a.version(ref)
+	switch {
+	case m == nil:
+		return nil, status.Errorf(codes.FailedPrecondition, "there is no module %s in app %s: `wheelwork module list` shows what there is", ref, a.name)
+	case m.CollectedAt != nil:
+		return nil, status.Errorf(codes.FailedPrecondition, "nothing referred to module %s, and its bytes were collected: push the same bytes again", ref)
+	}
+	if err := a.signed(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// versionsOf returns the versions that an alias may give a run.
+func versionsOf(x *apiv1.Alias) []string {
+	if x.Canary != nil {
+		return []string{x.Version, x.Canary.Version}
+	}
+	return []string{x.Version}
+}
+
+func noAlias(app, ref string) error {
+	return status.Errorf(codes.NotFound, "there is no alias %s in app %s: `wheelwork module alias` shows what there is", ref, app)
+}
+
+// setAlias makes or moves an alias. The request has names that are names, and a
+// canary that was checked.
+func (l *loop) setAlias(req *apiv1.SetAliasRequest) (*apiv1.Alias, error) {
+	if err := l.refuse(); err != nil {
+		return nil, err
+	}
+	a, ref := l.app(req.App), req.Module+"@"+req.Name
+	old := a.aliases()[ref]
+	next := &apiv1.Alias{App: req.App, Module: req.Module, Name: req.Name, Version: cmp.Or(req.Version, old.GetVersion())}
+	next.Events = slices.Clone(old.GetEvents())
+	switch {
+	case next.Version == "":
+		return nil, noAlias(req.App, ref)
+	case a.version(ref) != nil:
+		return nil, status.Errorf(codes.AlreadyExists, "%s is a version of the module: give the alias another name", ref)
+	case old == nil && len(a.aliases()) >= job.MaxAliases:
+		return nil, status.Errorf(codes.ResourceExhausted, "app %s has %d aliases, which is the limit", req.App, job.MaxAliases)
+	}
+	if c := req.Canary; c != nil {
+		next.Canary = proto.CloneOf(c)
+		next.Canary.StartedAt, next.Canary.Succeeded, next.Canary.Failed = timestamppb.New(l.now), 0, 0
+		if before := old.GetCanary(); before.GetVersion() == c.Version {
+			next.Canary.StartedAt = before.StartedAt // what was counted goes on to count
+		}
+	}
+	if old != nil && old.Version == next.Version && proto.Equal(old.Canary, next.Canary) {
+		return l.aliasMessage(a, old), nil
+	}
+	if err := l.checkAlias(a, next, req.WhenReady); err != nil {
+		return nil, err
+	}
+	now := timestamppb.New(l.now)
+	switch {
+	case old.GetVersion() != next.Version:
+		job.NoteAlias(next, &apiv1.AliasEvent{At: now, What: job.AliasSet, From: old.GetVersion(), To: next.Version})
+	case next.Canary == nil:
+		job.NoteAlias(next, &apiv1.AliasEvent{At: now, What: job.AliasCanaryEnded, From: old.GetCanary().GetVersion(), To: next.Version, Why: "by request"})
+	}
+	if next.Canary != nil {
+		job.NoteAlias(next, &apiv1.AliasEvent{At: now, What: job.AliasCanary, From: next.Version, To: next.Canary.Version, Why: fmt.Sprintf("%.4g %% of the runs", next.Canary.Percent)})
+	}
+	l.putAlias(next)
+	l.onDurable(func(err error) {
+		if err == nil {
+			for _, version := range versionsOf(next) {
+				l.prefetch(a, a.version(next.Module+"@"+version))
+			}
+		}
+	})
+	return l.aliasMessage(a, next), nil
+}
+
+// checkAlias says why an alias cannot stand for what it is to stand for.
+func (l *loop) checkAlias(a *app, x *apiv1.Alias, whenReady bool) error {
+	ref := job.AliasRef(x)
+	if x.Canary.GetVersion() == x.Version {
+		return status.Errorf(codes.InvalidArgument, "the canary is version %s, which the alias points at already", x.Version)
+	}
+	for _, version := range versionsOf(x) {
+		target := x.Module + "@" + version
+		if a.aliases()[target] != nil {
+			return status.Errorf(codes.InvalidArgument, "%s is an alias: an alias points at a version", target)
+		}
+		m, err := a.usable(target)
+		if err != nil {
+			return err
+		}
+		for _, s := range a.slots {
+			s.Uses(func(module, handler string, jobs int) {
+				if err == nil && module == ref {
+					err = hasHandler(m, handler)
+				}
+			})
+		}
+		if err != nil {
+			return status.Errorf(codes.FailedPrecondition, "jobs name %s: %s", ref, status.Convert(err).Message())
+		}
+		if r := l.rollout(a, m); whenReady && !r.Complete {
+			l.prefetch(a, m)
+			return status.Errorf(codes.FailedPrecondition, "%s is ready on %d of %d hosts: `wheelwork module rollout %s` shows what the others wait for", target, r.Ready, r.Hosts, target)
+		}
+	}
+	return nil
+}
+
+func (l *loop) putAlias(x *apiv1.Alias) {
+	x.UpdatedAt = timestamppb.New(l.now)
+	l.record(l.app(x.App).slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_AliasPut{AliasPut: &apiv1.AliasPut{Alias: x}}})
+}
+
+func (l *loop) deleteAlias(app, module, name string) error {
+	a, ref := l.apps[app], module+"@"+name
+	if a == nil || a.aliases()[ref] == nil {
+		return noAlias(app, ref)
+	}
+	if n := a.jobsOf(ref); n > 0 {
+		return status.Errorf(codes.FailedPrecondition, "%d jobs name %s: change these first", n, ref)
+	}
+	if err := l.refuseChange(); err != nil {
+		return err
+	}
+	l.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_AliasDelete{AliasDelete: &apiv1.AliasDelete{Module: module, Name: name}}})
+	return nil
+}
+
+// jobsOf counts the jobs that name a version or an alias.
+func (a *app) jobsOf(ref string) (n int64) {
+	for _, s := range a.slots {
+		s.Uses(func(module, _ string, jobs int) {
+			if module == ref {
+				n += int64(jobs)
+			}
+		})
+	}
+	return n
+}
+
+// aliasMessage is what the API shows of an alias.
+func (l *loop) aliasMessage(a *app, x *apiv1.Alias) *apiv1.Alias {
+	m := proto.CloneOf(x)
+	m.Jobs = a.jobsOf(job.AliasRef(x))
+	if t := a.canaries[job.AliasRef(x)]; t != nil && m.Canary != nil {
+		m.Canary.Succeeded, m.Canary.Failed = t.Sum(l.nowMs, job.CanaryWindow(m.Canary))
+	}
+	return m
+}
+
+// listAliases returns the aliases of an app by module and name; module "" is any.
+func (l *loop) listAliases(app, module string) []*apiv1.Alias {
+	a := l.apps[app]
+	if a == nil {
+		return nil
+	}
+	var all []*apiv1.Alias
+	for _, x := range a.aliases() {
+		if module == "" || x.Module == module {
+			all = append(all, l.aliasMessage(a, x))
+		}
+	}
+	slices.SortFunc(all, func(x, y *apiv1.Alias) int {
+		return cmp.Or(strings.Compare(x.Module, y.Module), strings.Compare(x.Name, y.Name))
+	})
+	return all
+}
+
+func aliasRow(app, ref string) string { return "alias/" + app + "/" + ref }
+
+func canaryRow(app, ref string) string { return "canary/" + app + "/" + ref }
+
+// mark notes a small row for the next capture.
+func (c *checkpoints) mark(key string, value func() proto.Message) {
+	if c.small == nil {
+		c.small = map[string]func() proto.Message{}
+	}
+	c.small[key] = value
+}
+
+func (c *checkpoints) unmark(key string) { c.mark(key, func() proto.Message { return nil }) }
+
+// accountAlias marks what the store has to be told of an alias. It is part of the fold.
+func (l *loop) accountAlias(e *job.Effect) {
+	x, ref := e.Alias, job.AliasRef(e.Alias)
+	a := l.app(x.App)
+	if e.Change == job.AliasDeleted {
+		l.view.unmark(aliasRow(x.App, ref))
+	} else {
+		l.view.mark(aliasRow(x.App, ref), func() proto.Message { return x })
+	}
+	started := x.GetCanary().GetStartedAt().AsTime().UnixMilli()
+	t := a.canaries[ref]
+	switch {
+	case e.Change == job.AliasDeleted || x.Canary == nil:
+		if t != nil {
+			delete(a.canaries, ref)
+			l.view.unmark(canaryRow(x.App, ref))
+		}
+	case t == nil || t.StartedMs != started:
+		a.canaries[ref] = &job.Tally{StartedMs: started}
+	}
+}
+
+// loadAlias reads a row that accountAlias has written.
+func (a *app) loadAlias(kind, ref string, value []byte) error {
+	if kind == "alias" {
+		x := &apiv1.Alias{}
+		a.aliases()[ref] = x
+		return proto.Unmarshal(value, x)
+	}
+	row := &apiv1.TallyRow{}
+	if err := proto.Unmarshal(value, row); err != nil {
+		return err
+	}
+	a.canaries[ref] = job.LoadTally(row)
+	return nil
+}
+
+// tally counts the end of an attempt for the canary whose version ran. It is
+// part of the fold.
+func (l *loop) tally(a *app, e *job.Effect) {
+	r := e.Run
+	if r.Pin == nil || !r.Pin.Canary || r.HasParts() || (e.Change != job.RunWaiting && e.Change != job.RunEnded) {
+		return
+	}
+	ref := r.Pin.Alias
+	c, t := a.aliases()[ref].GetCanary(), a.canaries[ref]
+	if c == nil || t == nil || !strings.HasSuffix(r.Pin.Module, "@"+c.Version) {
+		return // of a canary before this one
+	}
+	ok, counts := job.Counts(r)
+	if !counts {
+		return
+	}
+	t.Add(e.AtMs, job.CanaryWindow(c), ok)
+	l.view.mark(canaryRow(a.name, ref), func() proto.Message {
+		if a.canaries[ref] != t {
+			return nil
+		}
+		return t.Row()
+	})
+	if k := (jobKey{a.name, ref}); !ok && !slices.Contains(l.suspects, k) {
+		l.suspects = append(l.suspects, k)
+	}
+}
+
+// judge takes back the canaries that failed too often. What it records goes to
+// the journal in one unit with the ends that were one too many.
+func (l *loop) judge() {
+	if len(l.suspects) == 0 || l.cramped() {
+		return
+	}
+	suspects := l.suspects
+	l.suspects = nil
+	for _, k := range suspects {
+		a := l.apps[k.app]
+		x, t := a.aliases()[k.name], a.canaries[k.name]
+		if x.GetCanary() == nil || t == nil {
+			continue
+		}
+		succeeded, failed := t.Sum(l.nowMs, job.CanaryWindow(x.Canary))
+		why := job.JudgeCanary(x.Canary, succeeded, failed)
+		if why == "" {
+			continue
+		}
+		next := proto.CloneOf(x)
+		next.Canary = nil
+		job.NoteAlias(next, &apiv1.AliasEvent{At: timestamppb.New(l.now), What: job.AliasRolledBack, From: x.Canary.Version, To: x.Version, Why: why})
+		l.putAlias(next)
+		l.cfg.Logger.Warn("a canary was rolled back", "app", k.app, "alias", k.name, "canary", x.Canary.Version, "version", x.Version, "reason", why)
+	}
+}

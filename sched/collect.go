@@ -1,0 +1,135 @@
+package sched
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// collect drops the bytes of versions that nothing refers to. Their rows stay:
+// what ran last year can still be named, and a version never comes to mean other
+// bytes. First the record says that the bytes are gone, then they go: after a
+// crash between the two the file belongs to no version, and the next collection
+// takes it.
+func (s *Server) collect(ctx context.Context, app string, age time.Duration, dryRun bool) (*apiv1.CollectModulesResponse, error) {
+	s.uploads.blobs.Lock()
+	defer s.uploads.blobs.Unlock()
+	files, err := s.cfg.Modules.List()
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	type found struct {
+		resp  *apiv1.CollectModulesResponse
+		named map[string]bool // the digests that versions name, of all apps
+		at    time.Time
+	}
+	f, err := askDurable(ctx, s.loop, func(l *loop, answer func(found, error)) {
+		resp, err := l.collect(app, age, dryRun)
+		if err != nil {
+			answer(found{}, err)
+			return
+		}
+		f := found{resp, l.named(resp.Collected), l.now}
+		l.onDurable(func(err error) { answer(f, err) })
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range files {
+		switch {
+		case f.named[b.Digest]:
+			continue
+		case of(f.resp.Collected, b.Digest):
+		case f.at.Sub(b.UsedAt) < age: // an upload that was broken off a moment ago may be tried again
+			continue
+		default:
+			f.resp.Orphans++
+		}
+		f.resp.Bytes += b.Bytes
+		if !dryRun {
+			err = errors.Join(err, b.Remove())
+		}
+	}
+	if err != nil {
+		return nil, status.Error(codes.Internal, fmt.Sprintf("the versions are marked, and some files could not be removed: %v: try again", err))
+	}
+	return f.resp, nil
+}
+
+func of(collected []*apiv1.Module, digest string) bool {
+	for _, m := range collected {
+		if m.Digest == digest {
+			return true
+		}
+	}
+	return false
+}
+
+// named returns the digests of the versions that keep their bytes, without those
+// that go.
+func (l *loop) named(without []*apiv1.Module) map[string]bool {
+	digests := map[string]bool{}
+	for _, a := range l.apps {
+		for _, m := range a.slots[job.ModuleSlot].Modules {
+			if m.CollectedAt == nil {
+				digests[m.Digest] = true
+			}
+		}
+	}
+	for _, m := range without {
+		delete(digests, m.Digest)
+	}
+	return digests
+}
+
+// collect marks the versions of an app whose bytes can go.
+func (l *loop) collect(app string, age time.Duration, dryRun bool) (*apiv1.CollectModulesResponse, error) {
+	resp := &apiv1.CollectModulesResponse{}
+	a := l.apps[app]
+	if a == nil {
+		return resp, nil
+	}
+	if !dryRun {
+		if err := l.refuseChange(); err != nil {
+			return nil, err
+		}
+	}
+	refs, goes := a.referred(), map[*apiv1.Module]bool{}
+	for ref, m := range a.slots[job.ModuleSlot].Modules {
+		goes[m] = m.CollectedAt == nil && !refs[ref] && l.now.Sub(m.CreatedAt.AsTime()) >= age
+	}
+	// Two versions may have the same bytes, also in two apps: they stay for both.
+	stays := map[string]bool{}
+	for _, other := range l.apps {
+		for _, m := range other.slots[job.ModuleSlot].Modules {
+			if m.CollectedAt == nil && !goes[m] {
+				stays[m.Digest] = true
+			}
+		}
+	}
+	for _, m := range l.modules(app) {
+		switch {
+		case m.CollectedAt != nil:
+			continue
+		case !goes[m] || stays[m.Digest]:
+			resp.Kept++
+			continue
+		}
+		m = proto.CloneOf(m)
+		m.CollectedAt = timestamppb.New(l.now)
+		resp.Collected = append(resp.Collected, m)
+		if !dryRun {
+			l.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_ModulePut{ModulePut: &apiv1.ModulePut{Module: m}}})
+		}
+	}
+	return resp, nil
+}

@@ -1,0 +1,144 @@
+package sched
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// This file has hosts load modules ahead of the first task, and knows which have
+// done so. None of it is written down: a host that joins says what it has.
+
+const (
+	// maxPrefetch bounds what a host that joins is asked to load.
+	maxPrefetch = 256
+	// maxNoted bounds what is kept of one host; it is not trusted to be brief.
+	maxNoted = 4096
+	// maxWhy bounds the text of a failure, in bytes.
+	maxWhy = 1024
+)
+
+// prefetch asks the hosts that serve an app to load a version.
+func (l *loop) prefetch(a *app, m *apiv1.Module) {
+	if m == nil || m.CollectedAt != nil {
+		return
+	}
+	for _, h := range l.hosts {
+		if h.connected && !h.draining && h.serves(a.name) && h.runsModules() {
+			h.out.prefetch(&apiv1.Prefetch{App: a.name, Digest: m.Digest, Trust: a.trustID()})
+		}
+	}
+}
+
+// prefetchAliases asks a host that joins to load what aliases point at: these
+// are the versions that will run.
+func (l *loop) prefetchAliases(h *host) {
+	if !h.runsModules() {
+		return
+	}
+	asked := 0
+	for _, name := range slices.Sorted(keysOf(l.apps)) {
+		a := l.apps[name]
+		if !h.serves(name) {
+			continue
+		}
+		for _, ref := range slices.Sorted(keysOf(a.aliases())) {
+			x := a.aliases()[ref]
+			for _, version := range versionsOf(x) {
+				if m := a.version(x.Module + "@" + version); m != nil && asked < maxPrefetch {
+					h.out.prefetch(&apiv1.Prefetch{App: name, Digest: m.Digest, Trust: a.trustID()})
+					asked++
+				}
+			}
+		}
+	}
+}
+
+func keysOf[V any](m map[string]V) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// runsModules reports whether the host executes modules at all: it may be a
+// program with handlers of its own.
+func (h *host) runsModules() bool { return h.abilities.Has("") }
+
+func (o *outbox) prefetch(p *apiv1.Prefetch) {
+	o.change(func() { o.fetch = append(o.fetch, p) })
+}
+
+// noteModules keeps what a host says of modules.
+func (h *host) noteModules(states []*apiv1.ModuleState) {
+	for _, m := range states {
+		if h.modules == nil {
+			h.modules = map[string]*apiv1.ModuleState{}
+		}
+		if h.modules[m.Digest] == nil && len(h.modules) >= maxNoted {
+			continue
+		}
+		if len(m.Error) > maxWhy {
+			m.Error = strings.ToValidUTF8(m.Error[:maxWhy], "")
+		}
+		h.modules[m.Digest] = m
+	}
+}
+
+// The states of a module on a host that the host does not say itself.
+const (
+	modulePending = "pending"
+	moduleReady   = "ready"
+)
+
+// rollout says how far the hosts are with a version.
+func (l *loop) rollout(a *app, m *apiv1.Module) *apiv1.Rollout {
+	r := &apiv1.Rollout{App: m.App, Name: m.Name, Version: m.Version, Digest: m.Digest}
+	for _, h := range l.hosts {
+		if !h.connected || h.draining || !h.serves(a.name) || !h.runsModules() {
+			continue
+		}
+		state := h.modules[m.Digest]
+		on := &apiv1.HostRollout{
+			Host: h.hello.Host, Name: h.hello.Name, State: cmp.Or(state.GetState(), modulePending), Error: state.GetError(), TookMs: state.GetTookMs(),
+		}
+		if on.State == moduleReady {
+			r.Ready++
+		}
+		r.ByHost = append(r.ByHost, on)
+	}
+	slices.SortFunc(r.ByHost, func(x, y *apiv1.HostRollout) int {
+		return cmp.Or(strings.Compare(x.Name, y.Name), strings.Compare(x.Host, y.Host))
+	})
+	r.Hosts = int32(len(r.ByHost))
+	r.Complete = r.Hosts > 0 && r.Ready == r.Hosts
+	return r
+}
+
+// referred returns the versions of an app that something refers to, as
+// name@version: a job, a live run, an alias, or what an alias pointed at before.
+func (a *app) referred() map[string]bool {
+	refs := map[string]bool{}
+	for _, s := range a.slots {
+		s.Uses(func(module, _ string, _ int) { refs[module] = true })
+		s.RunModules(func(module string) { refs[module] = true })
+	}
+	for _, x := range a.aliases() {
+		for _, version := range versionsOf(x) {
+			refs[x.Module+"@"+version] = true
+		}
+		for _, e := range x.Events { // the way back by hand
+			if e.What == job.AliasSet && e.From != "" {
+				refs[x.Module+"@"+e.From] = true
+				break
+			}
+		}
+	}
+	return refs
+}

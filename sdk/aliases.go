@@ -1,0 +1,119 @@
+package sdk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// DownloadModule returns the bytes of a version, named name@version or
+// name@alias. The caller compares their digest if it matters who sent them.
+func (c *Client) DownloadModule(ctx context.Context, app, ref string) ([]byte, error) {
+	name, version, err := SplitModule(ref)
+	if err != nil {
+		return nil, err
+	}
+	op := "download module " + ref
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.modules.DownloadModule(ctx, &apiv1.DownloadModuleRequest{App: appOf(app), Name: name, Version: version})
+	if err != nil {
+		return nil, c.callError(ctx, op, err)
+	}
+	var code bytes.Buffer
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return code.Bytes(), nil
+		}
+		if err != nil {
+			return nil, c.callError(ctx, op, err)
+		}
+		code.Write(part.GetData())
+	}
+}
+
+// SignModule adds a signature to a version.
+func (c *Client) SignModule(ctx context.Context, app, ref string, s *Signature) (*Module, error) {
+	name, version, err := SplitModule(ref)
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.modules.SignModule(ctx, &apiv1.SignModuleRequest{App: appOf(app), Name: name, Version: version, Signature: s})
+	return m, c.callError(ctx, "sign module "+ref, err)
+}
+
+// AliasChange is what to do with an alias. The zero value of a field leaves its
+// part as it is.
+type AliasChange struct {
+	Version   string  // where it points from now on; a canary that is not given again ends
+	Canary    *Canary // put on trial beside it
+	EndCanary bool
+	WhenReady bool // refused while a host does not have the version ready
+}
+
+// SetAlias makes an alias, named name@alias, or changes it.
+func (c *Client) SetAlias(ctx context.Context, app, ref string, change AliasChange) (*Alias, error) {
+	module, name, err := SplitModule(ref)
+	if err != nil {
+		return nil, err
+	}
+	x, err := c.modules.SetAlias(ctx, &apiv1.SetAliasRequest{
+		App: appOf(app), Module: module, Name: name,
+		Version: change.Version, Canary: change.Canary, EndCanary: change.EndCanary, WhenReady: change.WhenReady,
+	})
+	return x, c.callError(ctx, "set alias "+ref, err)
+}
+
+// Alias returns an alias, named name@alias.
+func (c *Client) Alias(ctx context.Context, app, ref string) (*Alias, error) {
+	module, name, err := SplitModule(ref)
+	if err != nil {
+		return nil, err
+	}
+	x, err := c.modules.GetAlias(ctx, &apiv1.GetAliasRequest{App: appOf(app), Module: module, Name: name})
+	return x, c.callError(ctx, "get alias "+ref, err)
+}
+
+// Aliases returns the aliases of an app, or of one module of it.
+func (c *Client) Aliases(ctx context.Context, app, module string) ([]*Alias, error) {
+	r, err := c.modules.ListAliases(ctx, &apiv1.ListAliasesRequest{App: appOf(app), Module: module})
+	return r.GetAliases(), c.callError(ctx, "list aliases", err)
+}
+
+// DeleteAlias removes an alias that no job names.
+func (c *Client) DeleteAlias(ctx context.Context, app, ref string) error {
+	module, name, err := SplitModule(ref)
+	if err != nil {
+		return err
+	}
+	_, err = c.modules.DeleteAlias(ctx, &apiv1.DeleteAliasRequest{App: appOf(app), Module: module, Name: name})
+	return c.callError(ctx, "delete alias "+ref, err)
+}
+
+// Rollout says which hosts have a version ready, named name@version, name@alias
+// or name@latest.
+func (c *Client) Rollout(ctx context.Context, app, ref string) (*Rollout, error) {
+	name, version, err := SplitModule(ref)
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.modules.GetRollout(ctx, &apiv1.GetRolloutRequest{App: appOf(app), Name: name, Version: version})
+	return r, c.callError(ctx, "get the roll-out of "+ref, err)
+}
+
+// CollectModules drops the bytes of versions that nothing refers to and that
+// were pushed longer ago than olderThan; 0 means the server's default.
+func (c *Client) CollectModules(ctx context.Context, app string, olderThan time.Duration, dryRun bool) (*Collection, error) {
+	req := &apiv1.CollectModulesRequest{App: appOf(app), DryRun: dryRun}
+	if olderThan > 0 {
+		req.OlderThan = fmt.Sprint(olderThan)
+	}
+	r, err := c.modules.CollectModules(ctx, req)
+	return r, c.callError(ctx, "collect modules", err)
+}
