@@ -19,6 +19,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
@@ -70,6 +71,27 @@ func TestGate(t *testing.T) {
 		}
 		if err == nil && (tt.manifest != "") != bytes.Contains(got.Code, []byte("example.com")) {
 			t.Errorf("%s: the manifest is not in the code that is kept", tt.name)
+		}
+	}
+}
+
+// TestGateTakesScripts wants a script to pass without its interpreter, and the
+// interpreter to be named, so that a collection keeps it.
+func TestGateTakesScripts(t *testing.T) {
+	interpreter, ok := script.ByLanguage(script.JavaScript)
+	if !ok {
+		t.Fatal("no interpreter")
+	}
+	code, err := script.Pack(script.Script{
+		Language: script.JavaScript, Interpreter: interpreter.Digest, Main: "main.js", Files: map[string]string{"main.js": "export function main() {}"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, g := range map[string]Gate{"a child": {Command: childCommand(t)}, "this process": {}} {
+		info, err := newGateway(g).inspect(t.Context(), code, `{"handlers":[{"name":"main"}]}`)
+		if err != nil || info.Needs != interpreter.Digest {
+			t.Errorf("%s: needs %q, %v", name, info.Needs, err)
 		}
 	}
 }

@@ -27,16 +27,16 @@ type HostConfig struct {
 	Labels     map[string]string
 	Apps       []string // default: all
 	Slots      int      // default: GOMAXPROCS, at least 4
+	// Dirs are directories by the names under which grants speak of them. Every app
+	// that the host serves can be granted them.
+	Dirs map[string]string
 	// TrustedKeys are the operator's: the host runs only what one of them has signed. Default: what apps ask for.
 	TrustedKeys []string
 	ModuleBytes int64 // of the cache of modules; default 1 GiB
-	// Dirs are directories by the names under which grants speak of them. Every app
-	// that the host serves can be granted them.
-	Dirs      map[string]string
-	Executors Executors
-	ReadyFile string
-	Logger    *slog.Logger
-	Ready     func(Ready)
+	Executors   Executors
+	ReadyFile   string
+	Logger      *slog.Logger
+	Ready       func(Ready)
 }
 
 // checkDirs finds a mistake before a task does.

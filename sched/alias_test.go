@@ -31,6 +31,15 @@ import (
 // that tells one version from another.
 func codeOf(version string) []byte { return []byte("code of version " + version) }
 
+// interpreterOf makes code that says so a script.
+func interpreterOf(code []byte) string {
+	digest, _ := strings.CutPrefix(string(code), "script for ")
+	if digest == string(code) {
+		return ""
+	}
+	return digest
+}
+
 func (c *client) tryPush(head *apiv1.PushModuleRequest_Head, code []byte) (*apiv1.PushModuleResponse, error) {
 	c.t.Helper()
 	s, err := c.modules.PushModule(context.Background())
@@ -763,6 +772,40 @@ func TestCollectBesideUploads(t *testing.T) {
 			if (m.CollectedAt == nil) != (err == nil) {
 				t.Fatalf("round %d: collected at %v, and the bytes: %v", round, m.CollectedAt, err)
 			}
+		}
+	})
+}
+
+// TestCollectKeepsInterpreters wants what a script is run by to stay as long as
+// the script does.
+func TestCollectKeepsInterpreters(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		c.pushVersions("interpreter")
+		if _, err := c.tryPush(&apiv1.PushModuleRequest_Head{Name: "script", Version: "1"}, []byte("script for "+modules.Digest(codeOf("interpreter")))); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.applyTo("script@1", &apiv1.Job{Name: "j"}); err != nil {
+			t.Fatal(err)
+		}
+		collected := func() (names []string) {
+			time.Sleep(time.Minute)
+			resp, err := c.modules.CollectModules(t.Context(), &apiv1.CollectModulesRequest{OlderThan: "1s"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range resp.Collected {
+				names = append(names, m.Name+"@"+m.Version)
+			}
+			return names
+		}
+		if got := collected(); !slices.Equal(got, []string{"m@1"}) { // comes with the world
+			t.Errorf("with a script that a job names: %q", got)
+		}
+		if _, err := c.jobs.DeleteJob(t.Context(), &apiv1.DeleteJobRequest{Name: "j"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := collected(); !slices.Equal(got, []string{"n@interpreter", "script@1"}) {
+			t.Errorf("without: %q", got)
 		}
 	})
 }

@@ -14,9 +14,8 @@ import (
 
 func (c *cli) moduleCommand() *cobra.Command {
 	return group("module", "Upload WebAssembly modules, move them between versions, or run them here",
-		c.modulePush(), c.modulePull(), c.moduleList(), c.moduleInspect(), c.moduleDiff(),
-		c.moduleAlias(), c.moduleRollout(), c.moduleCollect(), c.moduleKeygen(), c.moduleSign(), c.moduleRun(),
-		c.moduleNew(), c.moduleBuild(), c.moduleTest(), c.moduleFetchInterpreter(), c.moduleGrant(), c.moduleGrants())
+		c.moduleNew(), c.moduleBuild(), c.moduleTest(), c.moduleRun(), c.modulePush(), c.modulePull(), c.moduleList(), c.moduleInspect(), c.moduleDiff(),
+		c.moduleAlias(), c.moduleRollout(), c.moduleCollect(), c.moduleKeygen(), c.moduleSign(), c.moduleFetchInterpreter(), c.moduleGrant(), c.moduleGrants())
 }
 
 func (c *cli) modulePush() *cobra.Command {
