@@ -73,6 +73,7 @@ type gateAnswer struct {
 	Kind     string         `json:"kind,omitempty"`
 	Handlers []string       `json:"handlers,omitempty"`
 	Imports  []string       `json:"imports,omitempty"`
+	Needs    []string       `json:"needs,omitempty"`
 	Manifest string         `json:"manifest,omitempty"` // that is put into the code; "": it has one, or needs none
 	Digest   string         `json:"digest,omitempty"`   // of the code with it
 	Requests runtime.Grants `json:"requests"`
@@ -107,7 +108,7 @@ func (g *gateway) inspect(ctx context.Context, code []byte, manifest string) (sc
 	if modules.Digest(code) != a.Digest {
 		return sched.ModuleInfo{}, gateFailed("the upload gate looked at other bytes than those that came")
 	}
-	return sched.ModuleInfo{Code: code, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Requests: requested(a.Requests)}, nil
+	return sched.ModuleInfo{Code: code, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Needs: a.Needs, Requests: requested(a.Requests)}, nil
 }
 
 // ask has a child look at an upload.
@@ -281,7 +282,7 @@ func examine(ctx context.Context, code []byte, manifest string, compile bool) ga
 		return gateAnswer{Refused: err.Error()}
 	}
 	return gateAnswer{
-		Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports,
+		Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports, Needs: info.Needs,
 		Manifest: text, Digest: info.Digest, Requests: info.Manifest.Capabilities,
 	}
 }

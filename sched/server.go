@@ -65,6 +65,7 @@ type ModuleInfo struct {
 	Kind     string // command reactor
 	Handlers []string
 	Imports  []string
+	Needs    []string      // what a host has to advertise to run it
 	Requests *apiv1.Grants // what its manifest asks for; nil: nothing
 }
 

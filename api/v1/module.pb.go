@@ -41,6 +41,7 @@ type Module struct {
 	// Set: nothing referred to the version, and its bytes were dropped. Pushing the same bytes again brings it back.
 	CollectedAt   *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=collected_at,json=collectedAt,proto3" json:"collected_at,omitempty"`
 	Requests      *Grants                `protobuf:"bytes,50,opt,name=requests,proto3" json:"requests,omitempty"` // what its manifest asks for
+	Needs         []string               `protobuf:"bytes,51,rep,name=needs,proto3" json:"needs,omitempty"`       // what a host has to advertise to run it: "wasi-p1", "wheelwork_v1.1"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -162,6 +163,13 @@ func (x *Module) GetCollectedAt() *timestamppb.Timestamp {
 func (x *Module) GetRequests() *Grants {
 	if x != nil {
 		return x.Requests
+	}
+	return nil
+}
+
+func (x *Module) GetNeeds() []string {
+	if x != nil {
+		return x.Needs
 	}
 	return nil
 }
@@ -1751,7 +1759,7 @@ var File_v1_module_proto protoreflect.FileDescriptor
 
 const file_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xbf\x03\n" +
+	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xd5\x03\n" +
 	"\x06Module\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1769,7 +1777,8 @@ const file_v1_module_proto_rawDesc = "" +
 	"signatures\x18\v \x03(\v2\x17.wheelwork.v1.SignatureR\n" +
 	"signatures\x12=\n" +
 	"\fcollected_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\x120\n" +
-	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\"r\n" +
+	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\x12\x14\n" +
+	"\x05needs\x183 \x03(\tR\x05needs\"r\n" +
 	"\tSignature\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\x125\n" +
