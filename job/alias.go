@@ -92,7 +92,7 @@ func pinTo(a *apiv1.Alias, version string, canary bool, module func(ref string) 
 	if m == nil {
 		return nil
 	}
-	return &apiv1.Pin{Alias: AliasRef(a), Module: a.Module + "@" + version, Digest: m.Digest, Canary: canary}
+	return &apiv1.Pin{Alias: AliasRef(a), Module: a.Module + "@" + version, Digest: m.Digest, Canary: canary, Needs: m.Needs}
 }
 
 // NoteAlias puts an event in front of an alias's events.
@@ -268,7 +268,7 @@ func (s *Slot) pin(r *Run, p *apiv1.Pin) {
 	x, ok := s.pinned[k]
 	if !ok {
 		d := decode([]byte(r.shape.text))
-		d.Handler.Module, d.Digest = p.Module, p.Digest
+		d.Handler.Module, d.Digest, d.Needs = p.Module, p.Digest, p.Needs
 		x = pinned{s.shape(d), proto.CloneOf(p)}
 		if len(s.pinned) >= maxPinned {
 			clear(s.pinned) // those in use live on

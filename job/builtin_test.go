@@ -65,7 +65,7 @@ func TestNeedsOfCommands(t *testing.T) {
 		"builtin:exec/backup": {Name: "builtin:exec", Command: "backup"},
 		"plugin:images":       {Name: "plugin:images/resize"},
 	} {
-		if got := NeedsOf(h); got != want {
+		if got := NeedsOf(&apiv1.Job{Handler: h}); got != want {
 			t.Errorf("%v needs %q, want %q", h, got, want)
 		}
 	}

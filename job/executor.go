@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -80,10 +81,11 @@ func (e Executor) Needs() string {
 }
 
 // NeedsOf returns what a host must have said in Hello.abi to run the handler of
-// a definition; "" is any ABI of modules.
-func NeedsOf(h *apiv1.Handler) string {
+// a definition, words apart by spaces; "" is any ABI of modules.
+func NeedsOf(d *apiv1.Job) string {
+	h := d.GetHandler()
 	if h.GetModule() != "" || !IsExecutor(h.GetName()) {
-		return ""
+		return strings.Join(d.GetNeeds(), " ")
 	}
 	e, err := ParseExecutor(h.Name)
 	if err != nil { // of a later version: only a host that says exactly this
@@ -99,6 +101,7 @@ func NeedsOf(h *apiv1.Handler) string {
 // modules: its version is older than the other executors.
 type Abilities struct {
 	modules bool
+	abi     []string // of modules; none: its version is older than these words
 	others  map[string]bool
 }
 
@@ -108,6 +111,7 @@ func NewAbilities(abi []string) Abilities {
 	for _, s := range abi {
 		if !IsExecutor(s) {
 			a.modules = true
+			a.abi = append(a.abi, s)
 			continue
 		}
 		if a.others == nil {
@@ -120,8 +124,26 @@ func NewAbilities(abi []string) Abilities {
 
 // Has reports whether a host has what a run needs, as [NeedsOf] says it.
 func (a Abilities) Has(needs string) bool {
-	if needs == "" {
-		return a.modules
+	if IsExecutor(needs) {
+		return a.others[needs]
 	}
-	return a.others[needs]
+	for need := range strings.FieldsSeq(needs) {
+		if len(a.abi) > 0 && !slices.ContainsFunc(a.abi, func(s string) bool { return includes(s, need) }) {
+			return false
+		}
+	}
+	return a.modules
+}
+
+// includes reports whether an ABI serves what is written for another one: a
+// minor version includes those before it.
+func includes(served, need string) bool {
+	major, minor, ok := strings.Cut(need, ".")
+	m, n, isVersion := strings.Cut(served, ".")
+	if !ok || !isVersion || m != major {
+		return served == need
+	}
+	want, err1 := strconv.Atoi(minor)
+	have, err2 := strconv.Atoi(n)
+	return err1 == nil && err2 == nil && have >= want
 }

@@ -50,7 +50,7 @@ func FuzzParseExecutor(f *testing.F) {
 		if err != nil || again != e {
 			t.Fatalf("%q is %+v, and written out in full %+v, %v", s, e, again, err)
 		}
-		if !IsExecutor(e.Needs()) || NeedsOf(&apiv1.Handler{Name: s}) != e.Needs() {
+		if !IsExecutor(e.Needs()) || NeedsOf(&apiv1.Job{Handler: &apiv1.Handler{Name: s}}) != e.Needs() {
 			t.Fatalf("%q needs %q", s, e.Needs())
 		}
 	})
@@ -64,8 +64,8 @@ func TestHandlerInNoModule(t *testing.T) {
 	if d.Handler.Name != "plugin:ledger/main" || d.Handler.Module != "" {
 		t.Errorf("handler: %v", d.Handler)
 	}
-	if p := PolicyOf(d); p.Needs != "plugin:ledger" {
-		t.Errorf("needs %q", p.Needs)
+	if needs := NeedsOf(d); needs != "plugin:ledger" {
+		t.Errorf("needs %q", needs)
 	}
 	for _, tt := range []struct{ module, name, want string }{
 		{"", "", "handler.module is missing"},
@@ -80,8 +80,8 @@ func TestHandlerInNoModule(t *testing.T) {
 	}
 	// The entry of a module may be called whatever its author likes.
 	m := &apiv1.Job{Name: "j", Handler: &apiv1.Handler{Module: "m@1", Name: "native:x"}}
-	if err := Validate(m); err != nil || PolicyOf(m).Needs != "" {
-		t.Errorf("an entry of a module: %v, needs %q", err, PolicyOf(m).Needs)
+	if err := Validate(m); err != nil || NeedsOf(m) != "" {
+		t.Errorf("an entry of a module: %v, needs %q", err, NeedsOf(m))
 	}
 }
 
@@ -109,5 +109,35 @@ func TestAbilities(t *testing.T) {
 	}
 	if (Abilities{}).Has("") {
 		t.Error("a host that has not joined has abilities")
+	}
+}
+
+func TestAbilitiesMatchTheABIOfModules(t *testing.T) {
+	for _, c := range []struct {
+		abi   []string
+		needs string
+		want  bool
+	}{
+		{nil, "", true},
+		{nil, "wheelwork_v1.1", true}, // a host of an older version says nothing
+		{[]string{"wasi-p1", "wheelwork_v1.1"}, "", true},
+		{[]string{"wasi-p1", "wheelwork_v1.1"}, "wheelwork_v1.0", true},
+		{[]string{"wasi-p1", "wheelwork_v1.1"}, "wheelwork_v1.1 wasi-p1", true},
+		{[]string{"wasi-p1", "wheelwork_v1.1"}, "wheelwork_v1.2", false},
+		{[]string{"wasi-p1", "wheelwork_v1.10"}, "wheelwork_v1.9", true},
+		{[]string{"wasi-p1", "wheelwork_v2.3"}, "wheelwork_v1.1", false},
+		{[]string{"wheelwork_v1.1"}, "wasi-p1", false},
+		{[]string{"wasi-p1"}, "interpreter-0123456789ab", false},
+		{[]string{"wasi-p1", "interpreter-0123456789ab"}, "interpreter-0123456789ab", true},
+		{[]string{"native:settle"}, "wasi-p1", false},
+		{[]string{"native:settle"}, "native:settle", true},
+	} {
+		if got := NewAbilities(c.abi).Has(c.needs); got != c.want {
+			t.Errorf("a host with %q has %q: %v, want %v", c.abi, c.needs, got, c.want)
+		}
+	}
+	m := &apiv1.Job{Handler: &apiv1.Handler{Module: "m@1", Name: "main"}, Needs: []string{"wasi-p1", "wheelwork_v1.1"}}
+	if got := NeedsOf(m); got != "wasi-p1 wheelwork_v1.1" {
+		t.Errorf("needs %q", got)
 	}
 }

@@ -48,7 +48,6 @@ type Policy struct {
 	Workflow  bool   // its nodes run, and it does not
 	Routing   string // the apiv1.Routing as bytes; "": none
 	Route     *Route // of Routing; nil: any host
-	Needs     string // what a host must have said that it runs, as [NeedsOf] says it
 }
 
 // Overlap says what happens to a run that is due while others of its job are live.
@@ -107,7 +106,6 @@ func PolicyOf(d *apiv1.Job) Policy {
 	p.Broadcast, p.Shards = d.GetFanout().GetMode() == "broadcast", d.GetFanout().GetShards()
 	p.Reduce = d.GetFanout().GetMode() == "map_reduce"
 	p.Map = p.Reduce || d.GetFanout().GetMode() == "map"
-	p.Needs = NeedsOf(d.GetHandler())
 	if d.GetRouting() != nil {
 		p.Routing = string(encodeRouting(d.Routing))
 	}

@@ -33,6 +33,7 @@ type Shape struct {
 	Dependency *Dependency
 	Nodes      []string // the jobs of its nodes, each once; nil when it is no workflow
 	Labels     map[string]string
+	Needs      string // what a host must have said that it runs, as [NeedsOf] says it
 
 	// plain is the policy of jobs whose schedule has no delay.
 	plain *Policy
@@ -94,7 +95,7 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 		clear(s.shapes) // those in use live on
 	}
 	sh := &Shape{
-		text: string(text), Digest: d.Digest, Misfire: MisfireOf(d), Dependency: dependencyOf(d), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels),
+		text: string(text), Digest: d.Digest, Misfire: MisfireOf(d), Dependency: dependencyOf(d), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels), Needs: NeedsOf(d),
 	}
 	if d.Handler != nil {
 		sh.Handler = proto.CloneOf(d.Handler)

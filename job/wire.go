@@ -155,7 +155,11 @@ func appendPin(b []byte, n protowire.Number, p *apiv1.Pin) []byte {
 		b = putText(b, 1, p.Alias)
 		b = putText(b, 2, p.Module)
 		b = putText(b, 3, p.Digest)
-		return putBool(b, 4, p.Canary)
+		b = putBool(b, 4, p.Canary)
+		for _, need := range p.Needs {
+			b = protowire.AppendString(protowire.AppendTag(b, 5, protowire.BytesType), need)
+		}
+		return b
 	})
 }
 

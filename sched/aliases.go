@@ -72,7 +72,7 @@ func (l *loop) pinAccepted(s *job.Slot, acc *apiv1.Accepted) {
 func (l *loop) resolve(def *apiv1.Job) error {
 	a, ref := l.app(def.App), def.Handler.Module
 	if x := a.aliases()[ref]; x != nil {
-		def.Digest = ""
+		def.Digest, def.Needs = "", nil // each run gets those of the version that the alias stands for to it
 		for _, version := range versionsOf(x) {
 			m, err := a.usable(x.Module + "@" + version)
 			if err == nil {
@@ -94,7 +94,7 @@ func (l *loop) resolve(def *apiv1.Job) error {
 	if err != nil {
 		return status.Errorf(codes.FailedPrecondition, "job %s: %s", def.Name, status.Convert(err).Message())
 	}
-	def.Digest = m.Digest
+	def.Digest, def.Needs = m.Digest, m.Needs
 	return nil
 }
 

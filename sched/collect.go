@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -91,6 +92,10 @@ func (l *loop) named(without []*apiv1.Module) map[string]bool {
 	return digests
 }
 
+// interpreterHex is how much of an interpreter's digest is in the name by which
+// scripts need it.
+const interpreterHex = 12
+
 // collect marks the versions of an app whose bytes can go.
 func (l *loop) collect(app string, age time.Duration, dryRun bool) (*apiv1.CollectModulesResponse, error) {
 	resp := &apiv1.CollectModulesResponse{}
@@ -107,15 +112,19 @@ func (l *loop) collect(app string, age time.Duration, dryRun bool) (*apiv1.Colle
 	for ref, m := range a.slots[job.ModuleSlot].Modules {
 		goes[m] = m.CollectedAt == nil && !refs[ref] && l.now.Sub(m.CreatedAt.AsTime()) >= age
 	}
-	// What a script that stays is run by stays with it.
+	// An interpreter goes with the last script that is written for it.
 	needed := map[string]bool{}
-	for m, leaves := range goes {
-		if !leaves && m.CollectedAt == nil {
-			needed[m.Needs] = true
+	for _, other := range l.apps {
+		for _, m := range other.slots[job.ModuleSlot].Modules {
+			for _, need := range m.Needs {
+				needed[need] = needed[need] || !goes[m] && m.CollectedAt == nil
+			}
 		}
 	}
 	for m := range goes {
-		goes[m] = goes[m] && !needed[m.Digest]
+		if hex, ok := strings.CutPrefix(m.Digest, "sha256:"); ok && len(hex) >= interpreterHex && needed["interpreter-"+hex[:interpreterHex]] {
+			goes[m] = false
+		}
 	}
 	// Two versions may have the same bytes, also in two apps: they stay for both.
 	stays := map[string]bool{}

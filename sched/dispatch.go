@@ -88,7 +88,7 @@ func (l *loop) dispatch() {
 			}
 			first := h
 			h := h
-			if choosy(r) || !h.abilities.Has(r.Policy.Needs) {
+			if choosy(r) || !h.abilities.Has(r.Shape().Needs) {
 				if ro == nil {
 					ro = l.rosterOf(a.name)
 				}
@@ -150,7 +150,7 @@ func (l *loop) held() bool {
 func (l *loop) pick(a *app) *host {
 	needs := ""
 	if r := a.ready.peek(); r != nil {
-		needs = r.Policy.Needs
+		needs = r.Shape().Needs
 	}
 	var best *host
 	fits := false // best runs it

@@ -56,8 +56,8 @@ func (h *host) lacks(needs string) string {
 // look tells the candidates what depends on the run: what they lack for it, and the runs of its job on each host, for a
 // routing that asks.
 func (ro *roster) look(r *job.Run) {
-	if ro.needs != r.Policy.Needs {
-		ro.needs = r.Policy.Needs
+	if ro.needs != r.Shape().Needs {
+		ro.needs = r.Shape().Needs
 		for i, h := range ro.hosts {
 			ro.cands[i].Lacks = h.lacks(ro.needs)
 		}

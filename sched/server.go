@@ -65,8 +65,8 @@ type ModuleInfo struct {
 	Kind     string // command reactor
 	Handlers []string
 	Imports  []string
+	Needs    []string      // what a host has to advertise to run it
 	Requests *apiv1.Grants // what its manifest asks for; nil: nothing
-	Needs    string        // of a script: the digest of its interpreter
 }
 
 func (c *Config) defaults() error {

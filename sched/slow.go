@@ -64,7 +64,7 @@ func (l *loop) roomFor(r *job.Run, h *host) *host {
 	}
 	var best *host
 	for _, other := range l.hosts {
-		if !other.connected || other.draining || other.credits <= 0 || !other.serves(r.App) || !other.abilities.Has(r.Policy.Needs) || l.keeps(other, r) {
+		if !other.connected || other.draining || other.credits <= 0 || !other.serves(r.App) || !other.abilities.Has(r.Shape().Needs) || l.keeps(other, r) {
 			continue
 		}
 		if best == nil || other.credits > best.credits || other.credits == best.credits && other.hello.Host < best.hello.Host {

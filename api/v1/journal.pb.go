@@ -775,6 +775,7 @@ type Pin struct {
 	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"` // name@version
 	Digest        string                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
 	Canary        bool                   `protobuf:"varint,4,opt,name=canary,proto3" json:"canary,omitempty"` // the run is one of the canary's share
+	Needs         []string               `protobuf:"bytes,5,rep,name=needs,proto3" json:"needs,omitempty"`    // of the version, see Module
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -835,6 +836,13 @@ func (x *Pin) GetCanary() bool {
 		return x.Canary
 	}
 	return false
+}
+
+func (x *Pin) GetNeeds() []string {
+	if x != nil {
+		return x.Needs
+	}
+	return nil
 }
 
 // TallyRow counts the attempts of a canary's runs by minute.
@@ -4493,12 +4501,13 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x05alias\x18\x01 \x01(\v2\x13.wheelwork.v1.AliasR\x05alias\"9\n" +
 	"\vAliasDelete\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"c\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"y\n" +
 	"\x03Pin\x12\x14\n" +
 	"\x05alias\x18\x01 \x01(\tR\x05alias\x12\x16\n" +
 	"\x06module\x18\x02 \x01(\tR\x06module\x12\x16\n" +
 	"\x06digest\x18\x03 \x01(\tR\x06digest\x12\x16\n" +
-	"\x06canary\x18\x04 \x01(\bR\x06canary\"\xba\x01\n" +
+	"\x06canary\x18\x04 \x01(\bR\x06canary\x12\x14\n" +
+	"\x05needs\x18\x05 \x03(\tR\x05needs\"\xba\x01\n" +
 	"\bTallyRow\x12\x1d\n" +
 	"\n" +
 	"started_ms\x18\x01 \x01(\x03R\tstartedMs\x127\n" +

@@ -40,8 +40,8 @@ type Module struct {
 	Signatures []*Signature           `protobuf:"bytes,11,rep,name=signatures,proto3" json:"signatures,omitempty"`
 	// Set: nothing referred to the version, and its bytes were dropped. Pushing the same bytes again brings it back.
 	CollectedAt   *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=collected_at,json=collectedAt,proto3" json:"collected_at,omitempty"`
-	Needs         string                 `protobuf:"bytes,13,opt,name=needs,proto3" json:"needs,omitempty"`       // of a script: the digest of its interpreter, a module of the app
 	Requests      *Grants                `protobuf:"bytes,50,opt,name=requests,proto3" json:"requests,omitempty"` // what its manifest asks for
+	Needs         []string               `protobuf:"bytes,51,rep,name=needs,proto3" json:"needs,omitempty"`       // what a host has to advertise to run it: "wasi-p1", "wheelwork_v1.1"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -160,16 +160,16 @@ func (x *Module) GetCollectedAt() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Module) GetNeeds() string {
-	if x != nil {
-		return x.Needs
-	}
-	return ""
-}
-
 func (x *Module) GetRequests() *Grants {
 	if x != nil {
 		return x.Requests
+	}
+	return nil
+}
+
+func (x *Module) GetNeeds() []string {
+	if x != nil {
+		return x.Needs
 	}
 	return nil
 }
@@ -1776,9 +1776,9 @@ const file_v1_module_proto_rawDesc = "" +
 	"\n" +
 	"signatures\x18\v \x03(\v2\x17.wheelwork.v1.SignatureR\n" +
 	"signatures\x12=\n" +
-	"\fcollected_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\x12\x14\n" +
-	"\x05needs\x18\r \x01(\tR\x05needs\x120\n" +
-	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\"r\n" +
+	"\fcollected_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\x120\n" +
+	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\x12\x14\n" +
+	"\x05needs\x183 \x03(\tR\x05needs\"r\n" +
 	"\tSignature\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\x125\n" +
