@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -67,9 +66,9 @@ can be read, and the exit code is 1.`,
 // inspect looks at a file or a version on the server.
 func (c *cli) inspect(cmd *cobra.Command, what string) (*inspection, error) {
 	if !isVersion(what) {
-		code, err := os.ReadFile(what)
+		code, err := readModule(what)
 		if err != nil {
-			return nil, fmt.Errorf("read the module: %w", err)
+			return nil, err
 		}
 		return inspectCode(what, code)
 	}

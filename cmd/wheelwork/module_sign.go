@@ -129,9 +129,9 @@ func isVersion(arg string) bool {
 }
 
 func (c *cli) signFile(ctx context.Context, key ed25519.PrivateKey, file, manifest, out string) error {
-	code, err := os.ReadFile(file)
+	code, err := readModule(file)
 	if err != nil {
-		return fmt.Errorf("read the module: %w", err)
+		return err
 	}
 	text, err := readManifest(manifest)
 	if err != nil {

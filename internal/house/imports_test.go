@@ -129,7 +129,7 @@ var supplies = []supply{
 	{"net/url", everything, "it only parses"},
 	{"net/netip", everything, "it only parses"},
 	{"os", []string{"bench", "bench/runtime", "bench/runtime/guests", "cmd/wheelwork", "examples", "internal/interpreter", "internal/toolchain", "journal/etcd", "journal/local", "modules", "modules/oci", "mq", "mq/queue", "node", "runtime/builtin", "runtime/plugin", "runtime/process", "runtime/wasm/internal/files", "runtime/wasm/internal/shelf", "sched/wheel/alarm", "sdk", "sdk/plugin", "sdk/worker", "store", "tools"}, "files and the environment are read by those who own them: the rest is handed what it needs"},
-	{"os/exec", []string{"bench", "bench/runtime", "internal/toolchain", "node", "runtime/builtin", "runtime/plugin", "runtime/process", "tools"}, "a program that is started must end with its host, which runtime/process sees to: others prepare one and hand it over"},
+	{"os/exec", []string{"bench", "bench/runtime", "internal/toolchain", "node", "runtime/builtin", "runtime/plugin", "runtime/process", "tools"}, "a program that is started must end with its host, which runtime/process sees to: others prepare one and hand it over; node starts the process that looks at uploads, which watches for its end itself"},
 	{"os/signal", []string{"bench", "bench/runtime", "cmd/wheelwork", "examples"}, "signals are for the process, which is the command's"},
 	{"plugin", nil, "code that a process learns at run time is a guest"},
 	{"unsafe", []string{"api/plugin/v1", "api/v1", "bench/runtime/guests", "mq", "sdk/guest"}, "only mapped segments and the guest's boundary have bytes that Go does not own"},
