@@ -182,13 +182,16 @@ func (h *Host) fetchAndLoad(ctx context.Context, digest string) error {
 	if !errors.As(err, &needs) || needs.Digest == digest {
 		return err
 	}
-	// A script: its interpreter is a module like any other, which needs none. The
-	// script names it by digest, so its signatures stand for the interpreter's.
-	if !h.cfg.Engine.Loaded(needs.Digest) {
-		err := h.fetch.do(ctx, needs.Digest, func(ctx context.Context) error { return h.fetchAndLoad(ctx, needs.Digest) })
-		if err != nil {
-			return fmt.Errorf("its interpreter: %w", err)
+	// A script: its interpreter is a module like any other, which needs none. Its
+	// digest is in the script, so who signed that has signed this as well.
+	err = h.fetch.do(ctx, needs.Digest, func(ctx context.Context) error {
+		if h.cfg.Engine.Loaded(needs.Digest) {
+			return nil
 		}
+		return h.fetchAndLoad(ctx, needs.Digest)
+	})
+	if err != nil {
+		return fmt.Errorf("its interpreter: %w", err)
 	}
 	return h.cfg.Engine.Load(ctx, digest, code)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -68,15 +69,16 @@ func newGateway(g Gate) *gateway {
 
 // gateAnswer is what the child writes: one JSON object.
 type gateAnswer struct {
-	Refused  string         `json:"refused,omitempty"` // why; "": accepted
-	Memory   bool           `json:"memory,omitempty"`  // its memory was not enough
-	Kind     string         `json:"kind,omitempty"`
-	Handlers []string       `json:"handlers,omitempty"`
-	Imports  []string       `json:"imports,omitempty"`
-	Needs    []string       `json:"needs,omitempty"`
-	Manifest string         `json:"manifest,omitempty"` // that is put into the code; "": it has one, or needs none
-	Digest   string         `json:"digest,omitempty"`   // of the code with it
-	Requests runtime.Grants `json:"requests"`
+	Refused     string         `json:"refused,omitempty"` // why; "": accepted
+	Memory      bool           `json:"memory,omitempty"`  // its memory was not enough
+	Kind        string         `json:"kind,omitempty"`
+	Handlers    []string       `json:"handlers,omitempty"`
+	Imports     []string       `json:"imports,omitempty"`
+	Needs       []string       `json:"needs,omitempty"`
+	Manifest    string         `json:"manifest,omitempty"` // that is put into the code; "": it has one, or needs none
+	Digest      string         `json:"digest,omitempty"`   // of the code with it
+	Requests    runtime.Grants `json:"requests"`
+	Interpreter string         `json:"interpreter,omitempty"` // of a script: its digest
 }
 
 // maxAnswer bounds what is read of a child: it runs on what a stranger sent.
@@ -108,7 +110,10 @@ func (g *gateway) inspect(ctx context.Context, code []byte, manifest string) (sc
 	if modules.Digest(code) != a.Digest {
 		return sched.ModuleInfo{}, gateFailed("the upload gate looked at other bytes than those that came")
 	}
-	return sched.ModuleInfo{Code: code, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Needs: a.Needs, Requests: requested(a.Requests)}, nil
+	return sched.ModuleInfo{
+		Code: code, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Needs: a.Needs,
+		Requests: requested(a.Requests), Interpreter: a.Interpreter,
+	}, nil
 }
 
 // ask has a child look at an upload.
@@ -281,8 +286,13 @@ func examine(ctx context.Context, code []byte, manifest string, compile bool) ga
 	if err != nil {
 		return gateAnswer{Refused: err.Error()}
 	}
+	interpreter := ""
+	if s, err := script.Unpack(code); err == nil {
+		interpreter = s.Interpreter
+	}
 	return gateAnswer{
-		Kind: string(info.Kind), Handlers: info.Handlers, Imports: info.Imports, Needs: info.Needs,
+		Interpreter: interpreter,
+		Kind:        string(info.Kind), Handlers: info.Handlers, Imports: info.Imports, Needs: info.Needs,
 		Manifest: text, Digest: info.Digest, Requests: info.Manifest.Capabilities,
 	}
 }

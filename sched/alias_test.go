@@ -32,11 +32,11 @@ import (
 func codeOf(version string) []byte { return []byte("code of version " + version) }
 
 // interpreterOf makes code that says so a script.
-func interpreterOf(code []byte) []string {
-	if digest, ok := strings.CutPrefix(string(code), "script for sha256:"); ok {
-		return []string{"interpreter-" + digest[:12]}
+func interpreterOf(code []byte) string {
+	if digest, ok := strings.CutPrefix(string(code), "script for "); ok {
+		return digest
 	}
-	return nil
+	return ""
 }
 
 func (c *client) tryPush(head *apiv1.PushModuleRequest_Head, code []byte) (*apiv1.PushModuleResponse, error) {

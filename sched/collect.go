@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -92,10 +91,6 @@ func (l *loop) named(without []*apiv1.Module) map[string]bool {
 	return digests
 }
 
-// interpreterHex is how much of an interpreter's digest is in the name by which
-// scripts need it.
-const interpreterHex = 12
-
 // collect marks the versions of an app whose bytes can go.
 func (l *loop) collect(app string, age time.Duration, dryRun bool) (*apiv1.CollectModulesResponse, error) {
 	resp := &apiv1.CollectModulesResponse{}
@@ -112,19 +107,17 @@ func (l *loop) collect(app string, age time.Duration, dryRun bool) (*apiv1.Colle
 	for ref, m := range a.slots[job.ModuleSlot].Modules {
 		goes[m] = m.CollectedAt == nil && !refs[ref] && l.now.Sub(m.CreatedAt.AsTime()) >= age
 	}
-	// An interpreter goes with the last script that is written for it.
+	// What a script that stays is run by stays with it.
 	needed := map[string]bool{}
 	for _, other := range l.apps {
 		for _, m := range other.slots[job.ModuleSlot].Modules {
-			for _, need := range m.Needs {
-				needed[need] = needed[need] || !goes[m] && m.CollectedAt == nil
+			if m.CollectedAt == nil && !goes[m] {
+				needed[m.Interpreter] = true
 			}
 		}
 	}
 	for m := range goes {
-		if hex, ok := strings.CutPrefix(m.Digest, "sha256:"); ok && len(hex) >= interpreterHex && needed["interpreter-"+hex[:interpreterHex]] {
-			goes[m] = false
-		}
+		goes[m] = goes[m] && !needed[m.Digest]
 	}
 	// Two versions may have the same bytes, also in two apps: they stay for both.
 	stays := map[string]bool{}

@@ -102,7 +102,7 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 		return invalid(err)
 	}
 	m.Kind, m.Handlers, m.Imports, m.Needs = info.Kind, info.Handlers, info.Imports, info.Needs
-	m.Size, m.Requests = int64(len(info.Code)), info.Requests
+	m.Size, m.Requests, m.Interpreter = int64(len(info.Code)), info.Requests, info.Interpreter
 	if err := job.CheckGrants(m.Requests); err != nil {
 		return invalid(fmt.Errorf("the manifest asks for what cannot be granted: %w", err))
 	}

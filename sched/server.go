@@ -61,12 +61,13 @@ type Ingress interface {
 
 // ModuleInfo is what the upload gate finds in a module.
 type ModuleInfo struct {
-	Code     []byte // to keep: what was uploaded, with the manifest in it
-	Kind     string // command reactor
-	Handlers []string
-	Imports  []string
-	Needs    []string      // what a host has to advertise to run it
-	Requests *apiv1.Grants // what its manifest asks for; nil: nothing
+	Code        []byte // to keep: what was uploaded, with the manifest in it
+	Kind        string // command reactor
+	Handlers    []string
+	Imports     []string
+	Needs       []string      // what a host has to advertise to run it
+	Requests    *apiv1.Grants // what its manifest asks for; nil: nothing
+	Interpreter string        // of a script: its digest
 }
 
 func (c *Config) defaults() error {

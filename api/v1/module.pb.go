@@ -40,8 +40,9 @@ type Module struct {
 	Signatures []*Signature           `protobuf:"bytes,11,rep,name=signatures,proto3" json:"signatures,omitempty"`
 	// Set: nothing referred to the version, and its bytes were dropped. Pushing the same bytes again brings it back.
 	CollectedAt   *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=collected_at,json=collectedAt,proto3" json:"collected_at,omitempty"`
-	Requests      *Grants                `protobuf:"bytes,50,opt,name=requests,proto3" json:"requests,omitempty"` // what its manifest asks for
-	Needs         []string               `protobuf:"bytes,51,rep,name=needs,proto3" json:"needs,omitempty"`       // what a host has to advertise to run it: "wasi-p1", "wheelwork_v1.1"
+	Interpreter   string                 `protobuf:"bytes,13,opt,name=interpreter,proto3" json:"interpreter,omitempty"` // of a script: the digest of its interpreter, a module of the app
+	Requests      *Grants                `protobuf:"bytes,50,opt,name=requests,proto3" json:"requests,omitempty"`       // what its manifest asks for
+	Needs         []string               `protobuf:"bytes,51,rep,name=needs,proto3" json:"needs,omitempty"`             // what a host has to advertise to run it: "wasi-p1", "wheelwork_v1.1"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -158,6 +159,13 @@ func (x *Module) GetCollectedAt() *timestamppb.Timestamp {
 		return x.CollectedAt
 	}
 	return nil
+}
+
+func (x *Module) GetInterpreter() string {
+	if x != nil {
+		return x.Interpreter
+	}
+	return ""
 }
 
 func (x *Module) GetRequests() *Grants {
@@ -1759,7 +1767,7 @@ var File_v1_module_proto protoreflect.FileDescriptor
 
 const file_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xd5\x03\n" +
+	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xf7\x03\n" +
 	"\x06Module\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1776,7 +1784,8 @@ const file_v1_module_proto_rawDesc = "" +
 	"\n" +
 	"signatures\x18\v \x03(\v2\x17.wheelwork.v1.SignatureR\n" +
 	"signatures\x12=\n" +
-	"\fcollected_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\x120\n" +
+	"\fcollected_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\x12 \n" +
+	"\vinterpreter\x18\r \x01(\tR\vinterpreter\x120\n" +
 	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\x12\x14\n" +
 	"\x05needs\x183 \x03(\tR\x05needs\"r\n" +
 	"\tSignature\x12\x10\n" +
