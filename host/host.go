@@ -71,12 +71,13 @@ type Config struct {
 
 // Host is a worker that runs modules.
 type Host struct {
-	cfg    Config
-	worker *session.Worker
-	fetch  singleflight
-	grants grantCache
-	shelf  *shelf
-	tell   func(*apiv1.ModuleState) // the server, what became of a module
+	batches runtime.BatchExecutor // cfg.Engine, if it is one
+	cfg     Config
+	worker  *session.Worker
+	fetch   singleflight
+	grants  grantCache
+	shelf   *shelf
+	tell    func(*apiv1.ModuleState) // the server, what became of a module
 }
 
 // New returns a host that holds the results of the spool.
@@ -98,10 +99,15 @@ func New(cfg Config) (*Host, error) {
 		}
 	}
 	h := &Host{cfg: cfg, shelf: newShelf()}
+	var runBatch func([]*session.Batched)
+	if engine, ok := cfg.Engine.(runtime.BatchExecutor); ok {
+		h.batches, runBatch = engine, h.executeBatch
+	}
 	var err error
 	h.worker, err = session.New(session.Config{
 		ID: cfg.ID, Name: cfg.Name, Version: cfg.Version, Labels: cfg.Labels, Apps: cfg.Apps, ABI: cfg.ABI,
-		Slots: cfg.Slots, Credits: cfg.Credits, Connect: cfg.Connect, Run: h.execute, Prefetch: h.prefetch, Modules: h.shelf.all,
+		Slots: cfg.Slots, Credits: cfg.Credits, Connect: cfg.Connect, Run: h.execute, Together: h.together, RunBatch: runBatch,
+		Prefetch: h.prefetch, Modules: h.shelf.all,
 		Spool: newSpool(cfg.Spool, cfg.Logger), DrainTimeout: cfg.DrainTimeout, Logger: cfg.Logger,
 	})
 	if err != nil {

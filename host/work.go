@@ -27,9 +27,50 @@ func (h *Host) execute(ctx context.Context, a *session.Attempt) *apiv1.TaskResul
 		span.SetStatus(codes.Error, res.Error)
 	}
 	span.End()
+	return message(res)
+}
+
+func message(res runtime.Result) *apiv1.TaskResult {
 	return &apiv1.TaskResult{
 		Outcome: apiv1.Outcome(res.Outcome), Output: res.Output, Error: res.Error, Code: res.Code, Trace: res.Trace,
 		DurationUs: res.Duration.Microseconds(), RetryAfterMs: res.RetryAfter.Milliseconds(),
+	}
+}
+
+// together says whether two tasks go to the engine in one call. Whether their
+// grants and limits are the same it sees itself.
+func (h *Host) together(a, b *apiv1.Task) bool {
+	return a.Digest != "" && a.Digest == b.Digest && a.App == b.App && a.Handler == b.Handler && a.Trust == b.Trust &&
+		h.batches.Batches(a.Digest, a.Handler)
+}
+
+// executeBatch runs tasks that go to the engine in one call.
+func (h *Host) executeBatch(batch []*session.Batched) {
+	items := make([]*runtime.Item, 0, len(batch))
+	spans := make([]trace.Span, len(batch))
+	of := make([]int, 0, len(batch)) // the place of each item in the batch
+	for i, b := range batch {
+		var ctx context.Context
+		ctx, spans[i] = h.span(b.Ctx, b.Attempt.Task)
+		t, refused := h.prepare(ctx, b.Attempt)
+		if refused != nil {
+			b.Result = message(*refused)
+			continue
+		}
+		item := &runtime.Item{Ctx: ctx, Task: t, Timeout: timeoutOf(b.Attempt.Task)}
+		item.Sink = sink{b.Attempt, h.cfg.Guests, &item.Task}
+		items, of = append(items, item), append(of, i)
+	}
+	h.batches.RunBatch(items)
+	for k, item := range items {
+		res := h.redacted(&item.Task, item.Result)
+		batch[of[k]].Result = message(res)
+	}
+	for i, span := range spans {
+		if r := batch[i].Result; r.Outcome != apiv1.Outcome_OUTCOME_SUCCEEDED {
+			span.SetStatus(codes.Error, r.Error)
+		}
+		span.End()
 	}
 }
 
@@ -58,25 +99,41 @@ func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
 	if m.Module == "" && job.IsExecutor(m.Handler) && !h.cfg.Engine.Loaded("") {
 		return h.runOther(ctx, a)
 	}
+	t, refused := h.prepare(ctx, a)
+	if refused != nil {
+		return *refused
+	}
+	return h.redacted(&t, h.cfg.Engine.Run(ctx, t, sink{a, h.cfg.Guests, &t}))
+}
+
+// prepare loads the module of a task and puts the task in the words of
+// executors; or it says why the handler cannot be run.
+func (h *Host) prepare(ctx context.Context, a *session.Attempt) (t runtime.Task, refused *runtime.Result) {
+	m := a.Task
 	if err := h.load(ctx, want{m.App, m.Digest, m.Trust}); err != nil {
 		if ctx.Err() != nil {
-			return runtime.Result{Outcome: runtime.Stopped, Error: "cancelled while its module was loaded", Code: "cancelled"}
+			return t, &runtime.Result{Outcome: runtime.Stopped, Error: "cancelled while its module was loaded", Code: "cancelled"}
 		}
 		code := "module"
 		if errors.Is(err, errNotSigned) {
 			code = "not_signed"
 		}
-		return runtime.Result{Outcome: runtime.HostError, Error: fmt.Sprintf("module %s: %v", cmp.Or(m.Module, "of "+m.Handler), err), Code: code}
+		return t, &runtime.Result{Outcome: runtime.HostError, Error: fmt.Sprintf("module %s: %v", cmp.Or(m.Module, "of "+m.Handler), err), Code: code}
 	}
-	t := taskOf(m)
+	t = taskOf(m)
 	if name, _, err := job.ParseModule(m.Module); err == nil {
 		t.Module = name
 	}
 	t.Grants = h.grants.of(m.Grants)
-	res := h.cfg.Engine.Run(ctx, t, sink{a, h.cfg.Guests, &t})
+	return t, nil
+}
+
+// redacted takes what the task was told in confidence out of its result, and
+// ends what was kept for it.
+func (h *Host) redacted(t *runtime.Task, res runtime.Result) runtime.Result {
 	if g := h.cfg.Guests; g != nil {
-		res.Error, res.Trace = string(g.Redact(&t, []byte(res.Error))), string(g.Redact(&t, []byte(res.Trace)))
-		g.Done(&t)
+		res.Error, res.Trace = string(g.Redact(t, []byte(res.Error))), string(g.Redact(t, []byte(res.Trace)))
+		g.Done(t)
 	}
 	return res
 }
@@ -88,11 +145,14 @@ func taskOf(m *apiv1.Task) runtime.Task {
 		PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers, Part: int(m.Part), Parts: int(m.Parts), Module: m.Module, Digest: m.Digest, Handler: m.Handler,
 		Input: m.Input, Args: m.Args, Env: withRole(m.Env, m.Role), TraceParent: m.TraceParent, Role: m.Role,
 	}
-	if m.TimeoutMs > 0 {
-		t.Deadline = time.Now().Add(time.Duration(m.TimeoutMs) * time.Millisecond)
+	if d := timeoutOf(m); d > 0 {
+		t.Deadline = time.Now().Add(d)
 	}
 	return t
 }
+
+// timeoutOf is how long a task may take from its start; 0: as long as it wants.
+func timeoutOf(m *apiv1.Task) time.Duration { return time.Duration(m.TimeoutMs) * time.Millisecond }
 
 // sink takes what a handler says.
 type sink struct {

@@ -52,6 +52,11 @@ type Config struct {
 	Prefetch func([]*apiv1.Prefetch)
 	Modules  func() []*apiv1.ModuleState
 
+	// RunBatch, when set, is Run for attempts that Together has said may go in one
+	// call: it returns when each has ended, and has set the result of each.
+	Together func(a, b *apiv1.Task) bool
+	RunBatch func(batch []*Batched)
+
 	Spool Spool // of results; default: what is not acknowledged when the process ends is lost, and its runs are executed again
 
 	DrainTimeout time.Duration // how long running tasks may go on when the worker ends; default 10 s

@@ -70,8 +70,14 @@ func (w *Worker) work(ctx context.Context) {
 		if batch = w.next(batch[:0]); len(batch) == 0 {
 			return
 		}
-		for _, t := range batch {
-			w.execute(ctx, t)
+		for i := 0; i < len(batch); {
+			n := w.together(batch[i:])
+			if n == 1 {
+				w.execute(ctx, batch[i])
+			} else {
+				w.executeBatch(ctx, batch[i:i+n])
+			}
+			i += n
 		}
 	}
 }
@@ -99,26 +105,76 @@ func (w *Worker) next(batch []*task) []*task {
 	return batch
 }
 
-// execute runs one task to its result.
-func (w *Worker) execute(ctx context.Context, t *task) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	w.mu.Lock()
-	if t.state != running { // stopped while it stood in a goroutine's batch
-		w.mu.Unlock()
-		return
+// together returns how many of the first tasks go in one call, at least one.
+func (w *Worker) together(batch []*task) int {
+	n := 1
+	if w.cfg.RunBatch == nil || len(batch) == 1 {
+		return n
 	}
-	a := &Attempt{Task: t.msg, w: w, t: t, start: time.Now()}
-	t.cancel = cancel
-	w.mu.Unlock()
-
-	r := w.cfg.Run(ctx, a)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if t.state != running { // it was settled before
+	first := batch[0].msg
+	for n < len(batch) && first != nil && batch[n].msg != nil && w.cfg.Together(first, batch[n].msg) {
+		n++
+	}
+	return n
+}
+
+// take marks the start of a task's handler. It returns nil when the task was
+// stopped while it stood in a goroutine's batch.
+func (w *Worker) take(t *task, cancel context.CancelCauseFunc) *Attempt {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t.state != running {
+		return nil
+	}
+	t.cancel = cancel
+	return &Attempt{Task: t.msg, w: w, t: t, start: time.Now()}
+}
+
+// end gives a task the result that its handler came to.
+func (w *Worker) end(a *Attempt, r *apiv1.TaskResult) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a.t.state != running { // it was settled before
 		w.stuck--
 		w.out.signal(w.out.kick) // there is room again
 		return
 	}
 	a.settleLocked(r)
+}
+
+// execute runs one task to its result.
+func (w *Worker) execute(ctx context.Context, t *task) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if a := w.take(t, cancel); a != nil {
+		w.end(a, w.cfg.Run(ctx, a))
+	}
+}
+
+// Batched is one attempt of several that are executed in one call.
+type Batched struct {
+	Ctx     context.Context // as of Run
+	Attempt *Attempt
+	Result  *apiv1.TaskResult // set by RunBatch
+}
+
+// executeBatch runs tasks that go in one call.
+func (w *Worker) executeBatch(ctx context.Context, tasks []*task) {
+	var batch []*Batched
+	for _, t := range tasks {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		if a := w.take(t, cancel); a != nil {
+			batch = append(batch, &Batched{Ctx: ctx, Attempt: a})
+		}
+	}
+	if len(batch) == 0 {
+		return
+	}
+	w.cfg.RunBatch(batch)
+	for _, b := range batch {
+		w.end(b.Attempt, b.Result)
+	}
 }

@@ -52,6 +52,7 @@ func (e *Engine) RunBatch(items []*runtime.Item) {
 			n++
 		}
 		if n == 1 || !e.Batches(items[0].Task.Digest, items[0].Task.Handler) {
+			items[0].Begin(time.Now())
 			items[0].Result = e.Run(items[0].Ctx, items[0].Task, items[0].Sink)
 			items = items[1:]
 			continue
@@ -70,6 +71,7 @@ func together(a, b *runtime.Task) bool {
 // runBatch runs the first tasks of items and returns how many, at least one.
 func (e *Engine) runBatch(items []*runtime.Item) int {
 	first := items[0]
+	first.Begin(time.Now())
 	p, refused := e.prepare(&first.Task)
 	if refused != nil {
 		first.Result = *refused
@@ -111,6 +113,7 @@ func (e *Engine) runBatch(items []*runtime.Item) int {
 	}
 	if c.batch.next == 0 { // it took none: it is asked again, for one alone
 		c.releaseSlot()
+		first.Begin(time.Now())
 		first.Result = e.Run(first.Ctx, first.Task, first.Sink)
 		return 1
 	}
@@ -130,6 +133,7 @@ func (b *batch) failed(c *call, r runtime.Result) {
 func (c *call) between() {
 	if b := c.batch; b.next < len(b.items) {
 		item := b.items[b.next]
+		item.Begin(c.look())
 		c.open(item.Ctx, &item.Task, discard{})
 		return
 	}
@@ -163,6 +167,7 @@ func jobNext(c *call, _ memory, stack []uint64) {
 		if b.next++; c.task == &item.Task { // between opened it, all but its sink
 			c.log, c.progress = newLogWriter(item.Sink, item.Task.Limits), progress{sink: item.Sink}
 		} else {
+			item.Begin(c.look())
 			c.open(item.Ctx, &item.Task, item.Sink)
 		}
 		if err := c.overdue(); err != nil {
