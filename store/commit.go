@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"github.com/dgraph-io/badger/v4"
 )
 
 // JobRow sets or deletes a job.
@@ -99,9 +101,9 @@ func checkRows(rows []row) (size int64, err error) {
 }
 
 // Commit writes the batch: first its finished runs to the history, then the rows,
-// together with what they include, to badger in one transaction. A batch of more
-// than about 4 MiB or 50 000 rows takes several transactions; the last one has
-// the new Applied. A crash in between leaves some rows newer than Applied says.
+// together with what they include, to badger. A large batch takes several
+// transactions; after a crash between two of them the store is opened from its
+// snapshots, so that there are never some rows of a batch without the others.
 //
 // [ErrFull]: nothing was written, the same batch may be tried again later. After
 // any other error from badger the store accepts no more commits: it has to be
@@ -140,7 +142,7 @@ func (s *Store) commit(b *Batch) error {
 	}
 	// From here on the history is ahead of badger: only success may be followed by
 	// another commit, or runs would stand in the history twice.
-	if err := s.write(append(rows, row{viewKey(), m.encode()})); err != nil {
+	if err := s.write(rows, size, m); err != nil {
 		s.failed = err
 		return err
 	}
@@ -153,16 +155,56 @@ func (s *Store) commit(b *Batch) error {
 	return nil
 }
 
-// write sets the rows in order.
-func (s *Store) write(rows []row) error {
+// A batch up to this size fits into one transaction, however badger counts.
+const (
+	oneRows  = 1000
+	oneBytes = 256 << 10
+)
+
+// write sets the rows, and what the view includes then. While that takes several
+// transactions, a row says so: see errTorn.
+func (s *Store) write(rows []row, size int64, m meta) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	w := newWriter(s.db)
 	defer w.discard()
+	several := len(rows) > oneRows || size > oneBytes
+	if several {
+		if err := w.set(tornKey(), []byte{1}); err != nil {
+			return err
+		}
+	}
 	for _, r := range rows {
 		if err := w.set(r.key, r.value); err != nil {
 			return err
 		}
 	}
+	if err := w.set(viewKey(), m.encode()); err != nil {
+		return err
+	}
+	if several {
+		if err := w.set(tornKey(), nil); err != nil {
+			return err
+		}
+	}
 	return w.commit()
+}
+
+// errTorn says that a process ended between two transactions of a commit: some
+// rows are newer than the others, and what a replay adds to them would count
+// twice.
+var errTorn = errors.New("a commit was under way when the process ended")
+
+// checkTorn returns errTorn if it holds.
+func checkTorn(txn *badger.Txn) error {
+	_, err := txn.Get(tornKey())
+	switch {
+	case err == nil:
+		return errTorn
+	case errors.Is(err, badger.ErrKeyNotFound):
+		return nil
+	}
+	return err
 }
 
 // fullOr turns the system's word for a full disk into ours.

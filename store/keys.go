@@ -8,6 +8,7 @@ import (
 // The keys in badger. Each kind begins with its letter; texts before the last
 // part are ended, so that keys sort by their parts.
 //
+//	t                          there while a commit of several transactions is under way
 //	v                          state of the view (meta)
 //	j text(app) name           job
 //	s text(app) name           stats of a job
@@ -15,6 +16,7 @@ import (
 //	r text(app) id             live run, 16 bytes
 //	w key                      small row
 const (
+	kindTorn   = 't'
 	kindView   = 'v'
 	kindJob    = 'j'
 	kindStats  = 's'
@@ -60,6 +62,8 @@ func cutText(b []byte) (s string, rest []byte, err error) {
 		b = b[i+2:]
 	}
 }
+
+func tornKey() []byte { return []byte{kindTorn} }
 
 func viewKey() []byte { return []byte{kindView} }
 

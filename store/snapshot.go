@@ -46,7 +46,9 @@ func (s *Store) makeSnapshot(ctx context.Context) (uint64, error) {
 	if s.pin != nil && changed == 0 {
 		return s.chain.applied(), s.retain()
 	}
+	s.writing.Lock() // what it sees is whole
 	txn := s.db.NewTransaction(false)
+	s.writing.Unlock()
 	k, err := s.writeSnapshot(ctx, txn)
 	if err != nil {
 		txn.Discard()

@@ -87,6 +87,7 @@ type Store struct {
 	applied  atomic.Uint64
 	recovers int64        // bytes that badger had not written to tables when it was opened
 	written  atomic.Int64 // bytes set in badger since then
+	writing  sync.Mutex   // held while a commit writes to badger, which may take several transactions
 	failed   error        // of a commit that failed half way: no other may follow; Commit's alone
 
 	pinned   atomic.Int64 // bytes set since the last snapshot
@@ -228,6 +229,9 @@ func (s *Store) tryView() (m meta, err error) {
 		return m, err
 	}
 	err = s.db.View(func(txn *badger.Txn) error {
+		if err := checkTorn(txn); err != nil {
+			return err
+		}
 		m, err = readMeta(txn)
 		return err
 	})
