@@ -182,67 +182,6 @@ func (x *Module) GetNeeds() []string {
 	return nil
 }
 
-// Signature is a detached ed25519 signature of a module's digest.
-type Signature struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`             // the public key that checks it: "ed25519:" and base64
-	Signature     []byte                 `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"` // 64 bytes, of "wheelwork module v1\n" and the digest
-	AddedAt       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=added_at,json=addedAt,proto3" json:"added_at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Signature) Reset() {
-	*x = Signature{}
-	mi := &file_v1_module_proto_msgTypes[1]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Signature) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Signature) ProtoMessage() {}
-
-func (x *Signature) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[1]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Signature.ProtoReflect.Descriptor instead.
-func (*Signature) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{1}
-}
-
-func (x *Signature) GetKey() string {
-	if x != nil {
-		return x.Key
-	}
-	return ""
-}
-
-func (x *Signature) GetSignature() []byte {
-	if x != nil {
-		return x.Signature
-	}
-	return nil
-}
-
-func (x *Signature) GetAddedAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.AddedAt
-	}
-	return nil
-}
-
 // Alias is a name for a version of a module that can be moved to another version. A job may name it in the place of a version;
 // its runs keep the version that the alias stood for when they were accepted.
 type Alias struct {
@@ -261,7 +200,7 @@ type Alias struct {
 
 func (x *Alias) Reset() {
 	*x = Alias{}
-	mi := &file_v1_module_proto_msgTypes[2]
+	mi := &file_v1_module_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -273,7 +212,7 @@ func (x *Alias) String() string {
 func (*Alias) ProtoMessage() {}
 
 func (x *Alias) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[2]
+	mi := &file_v1_module_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -286,7 +225,7 @@ func (x *Alias) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alias.ProtoReflect.Descriptor instead.
 func (*Alias) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{2}
+	return file_v1_module_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Alias) GetApp() string {
@@ -363,7 +302,7 @@ type Canary struct {
 
 func (x *Canary) Reset() {
 	*x = Canary{}
-	mi := &file_v1_module_proto_msgTypes[3]
+	mi := &file_v1_module_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -375,7 +314,7 @@ func (x *Canary) String() string {
 func (*Canary) ProtoMessage() {}
 
 func (x *Canary) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[3]
+	mi := &file_v1_module_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -388,7 +327,7 @@ func (x *Canary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Canary.ProtoReflect.Descriptor instead.
 func (*Canary) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{3}
+	return file_v1_module_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Canary) GetVersion() string {
@@ -461,7 +400,7 @@ type AliasEvent struct {
 
 func (x *AliasEvent) Reset() {
 	*x = AliasEvent{}
-	mi := &file_v1_module_proto_msgTypes[4]
+	mi := &file_v1_module_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -473,7 +412,7 @@ func (x *AliasEvent) String() string {
 func (*AliasEvent) ProtoMessage() {}
 
 func (x *AliasEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[4]
+	mi := &file_v1_module_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -486,7 +425,7 @@ func (x *AliasEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliasEvent.ProtoReflect.Descriptor instead.
 func (*AliasEvent) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{4}
+	return file_v1_module_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AliasEvent) GetAt() *timestamppb.Timestamp {
@@ -541,7 +480,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_v1_module_proto_msgTypes[5]
+	mi := &file_v1_module_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +492,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[5]
+	mi := &file_v1_module_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +505,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{5}
+	return file_v1_module_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Rollout) GetApp() string {
@@ -638,7 +577,7 @@ type HostRollout struct {
 
 func (x *HostRollout) Reset() {
 	*x = HostRollout{}
-	mi := &file_v1_module_proto_msgTypes[6]
+	mi := &file_v1_module_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -650,7 +589,7 @@ func (x *HostRollout) String() string {
 func (*HostRollout) ProtoMessage() {}
 
 func (x *HostRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[6]
+	mi := &file_v1_module_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -663,7 +602,7 @@ func (x *HostRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRollout.ProtoReflect.Descriptor instead.
 func (*HostRollout) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{6}
+	return file_v1_module_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *HostRollout) GetHost() string {
@@ -714,7 +653,7 @@ type PushModuleRequest struct {
 
 func (x *PushModuleRequest) Reset() {
 	*x = PushModuleRequest{}
-	mi := &file_v1_module_proto_msgTypes[7]
+	mi := &file_v1_module_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -726,7 +665,7 @@ func (x *PushModuleRequest) String() string {
 func (*PushModuleRequest) ProtoMessage() {}
 
 func (x *PushModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[7]
+	mi := &file_v1_module_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -739,7 +678,7 @@ func (x *PushModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushModuleRequest.ProtoReflect.Descriptor instead.
 func (*PushModuleRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{7}
+	return file_v1_module_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PushModuleRequest) GetPart() isPushModuleRequest_Part {
@@ -793,7 +732,7 @@ type PushModuleResponse struct {
 
 func (x *PushModuleResponse) Reset() {
 	*x = PushModuleResponse{}
-	mi := &file_v1_module_proto_msgTypes[8]
+	mi := &file_v1_module_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +744,7 @@ func (x *PushModuleResponse) String() string {
 func (*PushModuleResponse) ProtoMessage() {}
 
 func (x *PushModuleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[8]
+	mi := &file_v1_module_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +757,7 @@ func (x *PushModuleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushModuleResponse.ProtoReflect.Descriptor instead.
 func (*PushModuleResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{8}
+	return file_v1_module_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PushModuleResponse) GetModule() *Module {
@@ -846,7 +785,7 @@ type GetModuleRequest struct {
 
 func (x *GetModuleRequest) Reset() {
 	*x = GetModuleRequest{}
-	mi := &file_v1_module_proto_msgTypes[9]
+	mi := &file_v1_module_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +797,7 @@ func (x *GetModuleRequest) String() string {
 func (*GetModuleRequest) ProtoMessage() {}
 
 func (x *GetModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[9]
+	mi := &file_v1_module_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +810,7 @@ func (x *GetModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModuleRequest.ProtoReflect.Descriptor instead.
 func (*GetModuleRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{9}
+	return file_v1_module_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetModuleRequest) GetApp() string {
@@ -904,7 +843,7 @@ type ListModulesRequest struct {
 
 func (x *ListModulesRequest) Reset() {
 	*x = ListModulesRequest{}
-	mi := &file_v1_module_proto_msgTypes[10]
+	mi := &file_v1_module_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +855,7 @@ func (x *ListModulesRequest) String() string {
 func (*ListModulesRequest) ProtoMessage() {}
 
 func (x *ListModulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[10]
+	mi := &file_v1_module_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +868,7 @@ func (x *ListModulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModulesRequest.ProtoReflect.Descriptor instead.
 func (*ListModulesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{10}
+	return file_v1_module_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListModulesRequest) GetApp() string {
@@ -948,7 +887,7 @@ type ListModulesResponse struct {
 
 func (x *ListModulesResponse) Reset() {
 	*x = ListModulesResponse{}
-	mi := &file_v1_module_proto_msgTypes[11]
+	mi := &file_v1_module_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +899,7 @@ func (x *ListModulesResponse) String() string {
 func (*ListModulesResponse) ProtoMessage() {}
 
 func (x *ListModulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[11]
+	mi := &file_v1_module_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +912,7 @@ func (x *ListModulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModulesResponse.ProtoReflect.Descriptor instead.
 func (*ListModulesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{11}
+	return file_v1_module_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListModulesResponse) GetModules() []*Module {
@@ -994,7 +933,7 @@ type DownloadModuleRequest struct {
 
 func (x *DownloadModuleRequest) Reset() {
 	*x = DownloadModuleRequest{}
-	mi := &file_v1_module_proto_msgTypes[12]
+	mi := &file_v1_module_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +945,7 @@ func (x *DownloadModuleRequest) String() string {
 func (*DownloadModuleRequest) ProtoMessage() {}
 
 func (x *DownloadModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[12]
+	mi := &file_v1_module_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +958,7 @@ func (x *DownloadModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadModuleRequest.ProtoReflect.Descriptor instead.
 func (*DownloadModuleRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{12}
+	return file_v1_module_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DownloadModuleRequest) GetApp() string {
@@ -1052,7 +991,7 @@ type DownloadModuleResponse struct {
 
 func (x *DownloadModuleResponse) Reset() {
 	*x = DownloadModuleResponse{}
-	mi := &file_v1_module_proto_msgTypes[13]
+	mi := &file_v1_module_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1003,7 @@ func (x *DownloadModuleResponse) String() string {
 func (*DownloadModuleResponse) ProtoMessage() {}
 
 func (x *DownloadModuleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[13]
+	mi := &file_v1_module_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1016,7 @@ func (x *DownloadModuleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadModuleResponse.ProtoReflect.Descriptor instead.
 func (*DownloadModuleResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{13}
+	return file_v1_module_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DownloadModuleResponse) GetData() []byte {
@@ -1099,7 +1038,7 @@ type SignModuleRequest struct {
 
 func (x *SignModuleRequest) Reset() {
 	*x = SignModuleRequest{}
-	mi := &file_v1_module_proto_msgTypes[14]
+	mi := &file_v1_module_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1050,7 @@ func (x *SignModuleRequest) String() string {
 func (*SignModuleRequest) ProtoMessage() {}
 
 func (x *SignModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[14]
+	mi := &file_v1_module_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1063,7 @@ func (x *SignModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignModuleRequest.ProtoReflect.Descriptor instead.
 func (*SignModuleRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{14}
+	return file_v1_module_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SignModuleRequest) GetApp() string {
@@ -1170,7 +1109,7 @@ type SetAliasRequest struct {
 
 func (x *SetAliasRequest) Reset() {
 	*x = SetAliasRequest{}
-	mi := &file_v1_module_proto_msgTypes[15]
+	mi := &file_v1_module_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1121,7 @@ func (x *SetAliasRequest) String() string {
 func (*SetAliasRequest) ProtoMessage() {}
 
 func (x *SetAliasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[15]
+	mi := &file_v1_module_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1134,7 @@ func (x *SetAliasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAliasRequest.ProtoReflect.Descriptor instead.
 func (*SetAliasRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{15}
+	return file_v1_module_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SetAliasRequest) GetApp() string {
@@ -1258,7 +1197,7 @@ type GetAliasRequest struct {
 
 func (x *GetAliasRequest) Reset() {
 	*x = GetAliasRequest{}
-	mi := &file_v1_module_proto_msgTypes[16]
+	mi := &file_v1_module_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1209,7 @@ func (x *GetAliasRequest) String() string {
 func (*GetAliasRequest) ProtoMessage() {}
 
 func (x *GetAliasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[16]
+	mi := &file_v1_module_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1222,7 @@ func (x *GetAliasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAliasRequest.ProtoReflect.Descriptor instead.
 func (*GetAliasRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{16}
+	return file_v1_module_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetAliasRequest) GetApp() string {
@@ -1317,7 +1256,7 @@ type ListAliasesRequest struct {
 
 func (x *ListAliasesRequest) Reset() {
 	*x = ListAliasesRequest{}
-	mi := &file_v1_module_proto_msgTypes[17]
+	mi := &file_v1_module_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1268,7 @@ func (x *ListAliasesRequest) String() string {
 func (*ListAliasesRequest) ProtoMessage() {}
 
 func (x *ListAliasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[17]
+	mi := &file_v1_module_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1281,7 @@ func (x *ListAliasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAliasesRequest.ProtoReflect.Descriptor instead.
 func (*ListAliasesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{17}
+	return file_v1_module_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListAliasesRequest) GetApp() string {
@@ -1368,7 +1307,7 @@ type ListAliasesResponse struct {
 
 func (x *ListAliasesResponse) Reset() {
 	*x = ListAliasesResponse{}
-	mi := &file_v1_module_proto_msgTypes[18]
+	mi := &file_v1_module_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1380,7 +1319,7 @@ func (x *ListAliasesResponse) String() string {
 func (*ListAliasesResponse) ProtoMessage() {}
 
 func (x *ListAliasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[18]
+	mi := &file_v1_module_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1393,7 +1332,7 @@ func (x *ListAliasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAliasesResponse.ProtoReflect.Descriptor instead.
 func (*ListAliasesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{18}
+	return file_v1_module_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListAliasesResponse) GetAliases() []*Alias {
@@ -1414,7 +1353,7 @@ type DeleteAliasRequest struct {
 
 func (x *DeleteAliasRequest) Reset() {
 	*x = DeleteAliasRequest{}
-	mi := &file_v1_module_proto_msgTypes[19]
+	mi := &file_v1_module_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1365,7 @@ func (x *DeleteAliasRequest) String() string {
 func (*DeleteAliasRequest) ProtoMessage() {}
 
 func (x *DeleteAliasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[19]
+	mi := &file_v1_module_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1378,7 @@ func (x *DeleteAliasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAliasRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAliasRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{19}
+	return file_v1_module_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeleteAliasRequest) GetApp() string {
@@ -1471,7 +1410,7 @@ type DeleteAliasResponse struct {
 
 func (x *DeleteAliasResponse) Reset() {
 	*x = DeleteAliasResponse{}
-	mi := &file_v1_module_proto_msgTypes[20]
+	mi := &file_v1_module_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1422,7 @@ func (x *DeleteAliasResponse) String() string {
 func (*DeleteAliasResponse) ProtoMessage() {}
 
 func (x *DeleteAliasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[20]
+	mi := &file_v1_module_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1435,7 @@ func (x *DeleteAliasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAliasResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAliasResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{20}
+	return file_v1_module_proto_rawDescGZIP(), []int{19}
 }
 
 type GetRolloutRequest struct {
@@ -1510,7 +1449,7 @@ type GetRolloutRequest struct {
 
 func (x *GetRolloutRequest) Reset() {
 	*x = GetRolloutRequest{}
-	mi := &file_v1_module_proto_msgTypes[21]
+	mi := &file_v1_module_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1461,7 @@ func (x *GetRolloutRequest) String() string {
 func (*GetRolloutRequest) ProtoMessage() {}
 
 func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[21]
+	mi := &file_v1_module_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +1474,7 @@ func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRolloutRequest.ProtoReflect.Descriptor instead.
 func (*GetRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{21}
+	return file_v1_module_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetRolloutRequest) GetApp() string {
@@ -1570,7 +1509,7 @@ type CollectModulesRequest struct {
 
 func (x *CollectModulesRequest) Reset() {
 	*x = CollectModulesRequest{}
-	mi := &file_v1_module_proto_msgTypes[22]
+	mi := &file_v1_module_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1521,7 @@ func (x *CollectModulesRequest) String() string {
 func (*CollectModulesRequest) ProtoMessage() {}
 
 func (x *CollectModulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[22]
+	mi := &file_v1_module_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1534,7 @@ func (x *CollectModulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectModulesRequest.ProtoReflect.Descriptor instead.
 func (*CollectModulesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{22}
+	return file_v1_module_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CollectModulesRequest) GetApp() string {
@@ -1631,7 +1570,7 @@ type CollectModulesResponse struct {
 
 func (x *CollectModulesResponse) Reset() {
 	*x = CollectModulesResponse{}
-	mi := &file_v1_module_proto_msgTypes[23]
+	mi := &file_v1_module_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +1582,7 @@ func (x *CollectModulesResponse) String() string {
 func (*CollectModulesResponse) ProtoMessage() {}
 
 func (x *CollectModulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[23]
+	mi := &file_v1_module_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +1595,7 @@ func (x *CollectModulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectModulesResponse.ProtoReflect.Descriptor instead.
 func (*CollectModulesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{23}
+	return file_v1_module_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CollectModulesResponse) GetCollected() []*Module {
@@ -1700,7 +1639,7 @@ type PushModuleRequest_Head struct {
 
 func (x *PushModuleRequest_Head) Reset() {
 	*x = PushModuleRequest_Head{}
-	mi := &file_v1_module_proto_msgTypes[24]
+	mi := &file_v1_module_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1651,7 @@ func (x *PushModuleRequest_Head) String() string {
 func (*PushModuleRequest_Head) ProtoMessage() {}
 
 func (x *PushModuleRequest_Head) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[24]
+	mi := &file_v1_module_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1664,7 @@ func (x *PushModuleRequest_Head) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushModuleRequest_Head.ProtoReflect.Descriptor instead.
 func (*PushModuleRequest_Head) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{7, 0}
+	return file_v1_module_proto_rawDescGZIP(), []int{6, 0}
 }
 
 func (x *PushModuleRequest_Head) GetApp() string {
@@ -1767,7 +1706,7 @@ var File_v1_module_proto protoreflect.FileDescriptor
 
 const file_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\"\xf7\x03\n" +
+	"\x0fv1/module.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x11v1/resource.proto\x1a\rv1/task.proto\"\xf7\x03\n" +
 	"\x06Module\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1787,11 +1726,7 @@ const file_v1_module_proto_rawDesc = "" +
 	"\fcollected_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\vcollectedAt\x12 \n" +
 	"\vinterpreter\x18\r \x01(\tR\vinterpreter\x120\n" +
 	"\brequests\x182 \x01(\v2\x14.wheelwork.v1.GrantsR\brequests\x12\x14\n" +
-	"\x05needs\x183 \x03(\tR\x05needs\"r\n" +
-	"\tSignature\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignature\x125\n" +
-	"\badded_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aaddedAt\"\x8e\x02\n" +
+	"\x05needs\x183 \x03(\tR\x05needs\"\x8e\x02\n" +
 	"\x05Alias\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06module\x18\x02 \x01(\tR\x06module\x12\x12\n" +
@@ -1935,83 +1870,82 @@ func file_v1_module_proto_rawDescGZIP() []byte {
 	return file_v1_module_proto_rawDescData
 }
 
-var file_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_v1_module_proto_goTypes = []any{
 	(*Module)(nil),                 // 0: wheelwork.v1.Module
-	(*Signature)(nil),              // 1: wheelwork.v1.Signature
-	(*Alias)(nil),                  // 2: wheelwork.v1.Alias
-	(*Canary)(nil),                 // 3: wheelwork.v1.Canary
-	(*AliasEvent)(nil),             // 4: wheelwork.v1.AliasEvent
-	(*Rollout)(nil),                // 5: wheelwork.v1.Rollout
-	(*HostRollout)(nil),            // 6: wheelwork.v1.HostRollout
-	(*PushModuleRequest)(nil),      // 7: wheelwork.v1.PushModuleRequest
-	(*PushModuleResponse)(nil),     // 8: wheelwork.v1.PushModuleResponse
-	(*GetModuleRequest)(nil),       // 9: wheelwork.v1.GetModuleRequest
-	(*ListModulesRequest)(nil),     // 10: wheelwork.v1.ListModulesRequest
-	(*ListModulesResponse)(nil),    // 11: wheelwork.v1.ListModulesResponse
-	(*DownloadModuleRequest)(nil),  // 12: wheelwork.v1.DownloadModuleRequest
-	(*DownloadModuleResponse)(nil), // 13: wheelwork.v1.DownloadModuleResponse
-	(*SignModuleRequest)(nil),      // 14: wheelwork.v1.SignModuleRequest
-	(*SetAliasRequest)(nil),        // 15: wheelwork.v1.SetAliasRequest
-	(*GetAliasRequest)(nil),        // 16: wheelwork.v1.GetAliasRequest
-	(*ListAliasesRequest)(nil),     // 17: wheelwork.v1.ListAliasesRequest
-	(*ListAliasesResponse)(nil),    // 18: wheelwork.v1.ListAliasesResponse
-	(*DeleteAliasRequest)(nil),     // 19: wheelwork.v1.DeleteAliasRequest
-	(*DeleteAliasResponse)(nil),    // 20: wheelwork.v1.DeleteAliasResponse
-	(*GetRolloutRequest)(nil),      // 21: wheelwork.v1.GetRolloutRequest
-	(*CollectModulesRequest)(nil),  // 22: wheelwork.v1.CollectModulesRequest
-	(*CollectModulesResponse)(nil), // 23: wheelwork.v1.CollectModulesResponse
-	(*PushModuleRequest_Head)(nil), // 24: wheelwork.v1.PushModuleRequest.Head
-	(*timestamppb.Timestamp)(nil),  // 25: google.protobuf.Timestamp
+	(*Alias)(nil),                  // 1: wheelwork.v1.Alias
+	(*Canary)(nil),                 // 2: wheelwork.v1.Canary
+	(*AliasEvent)(nil),             // 3: wheelwork.v1.AliasEvent
+	(*Rollout)(nil),                // 4: wheelwork.v1.Rollout
+	(*HostRollout)(nil),            // 5: wheelwork.v1.HostRollout
+	(*PushModuleRequest)(nil),      // 6: wheelwork.v1.PushModuleRequest
+	(*PushModuleResponse)(nil),     // 7: wheelwork.v1.PushModuleResponse
+	(*GetModuleRequest)(nil),       // 8: wheelwork.v1.GetModuleRequest
+	(*ListModulesRequest)(nil),     // 9: wheelwork.v1.ListModulesRequest
+	(*ListModulesResponse)(nil),    // 10: wheelwork.v1.ListModulesResponse
+	(*DownloadModuleRequest)(nil),  // 11: wheelwork.v1.DownloadModuleRequest
+	(*DownloadModuleResponse)(nil), // 12: wheelwork.v1.DownloadModuleResponse
+	(*SignModuleRequest)(nil),      // 13: wheelwork.v1.SignModuleRequest
+	(*SetAliasRequest)(nil),        // 14: wheelwork.v1.SetAliasRequest
+	(*GetAliasRequest)(nil),        // 15: wheelwork.v1.GetAliasRequest
+	(*ListAliasesRequest)(nil),     // 16: wheelwork.v1.ListAliasesRequest
+	(*ListAliasesResponse)(nil),    // 17: wheelwork.v1.ListAliasesResponse
+	(*DeleteAliasRequest)(nil),     // 18: wheelwork.v1.DeleteAliasRequest
+	(*DeleteAliasResponse)(nil),    // 19: wheelwork.v1.DeleteAliasResponse
+	(*GetRolloutRequest)(nil),      // 20: wheelwork.v1.GetRolloutRequest
+	(*CollectModulesRequest)(nil),  // 21: wheelwork.v1.CollectModulesRequest
+	(*CollectModulesResponse)(nil), // 22: wheelwork.v1.CollectModulesResponse
+	(*PushModuleRequest_Head)(nil), // 23: wheelwork.v1.PushModuleRequest.Head
+	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
+	(*Signature)(nil),              // 25: wheelwork.v1.Signature
 	(*Grants)(nil),                 // 26: wheelwork.v1.Grants
 }
 var file_v1_module_proto_depIdxs = []int32{
-	25, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
-	1,  // 1: wheelwork.v1.Module.signatures:type_name -> wheelwork.v1.Signature
-	25, // 2: wheelwork.v1.Module.collected_at:type_name -> google.protobuf.Timestamp
+	24, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
+	25, // 1: wheelwork.v1.Module.signatures:type_name -> wheelwork.v1.Signature
+	24, // 2: wheelwork.v1.Module.collected_at:type_name -> google.protobuf.Timestamp
 	26, // 3: wheelwork.v1.Module.requests:type_name -> wheelwork.v1.Grants
-	25, // 4: wheelwork.v1.Signature.added_at:type_name -> google.protobuf.Timestamp
-	3,  // 5: wheelwork.v1.Alias.canary:type_name -> wheelwork.v1.Canary
-	4,  // 6: wheelwork.v1.Alias.events:type_name -> wheelwork.v1.AliasEvent
-	25, // 7: wheelwork.v1.Alias.updated_at:type_name -> google.protobuf.Timestamp
-	25, // 8: wheelwork.v1.Canary.started_at:type_name -> google.protobuf.Timestamp
-	25, // 9: wheelwork.v1.AliasEvent.at:type_name -> google.protobuf.Timestamp
-	6,  // 10: wheelwork.v1.Rollout.by_host:type_name -> wheelwork.v1.HostRollout
-	24, // 11: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
-	0,  // 12: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
-	0,  // 13: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
-	1,  // 14: wheelwork.v1.SignModuleRequest.signature:type_name -> wheelwork.v1.Signature
-	3,  // 15: wheelwork.v1.SetAliasRequest.canary:type_name -> wheelwork.v1.Canary
-	2,  // 16: wheelwork.v1.ListAliasesResponse.aliases:type_name -> wheelwork.v1.Alias
-	0,  // 17: wheelwork.v1.CollectModulesResponse.collected:type_name -> wheelwork.v1.Module
-	1,  // 18: wheelwork.v1.PushModuleRequest.Head.signatures:type_name -> wheelwork.v1.Signature
-	7,  // 19: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
-	9,  // 20: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
-	10, // 21: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
-	12, // 22: wheelwork.v1.Modules.DownloadModule:input_type -> wheelwork.v1.DownloadModuleRequest
-	14, // 23: wheelwork.v1.Modules.SignModule:input_type -> wheelwork.v1.SignModuleRequest
-	15, // 24: wheelwork.v1.Modules.SetAlias:input_type -> wheelwork.v1.SetAliasRequest
-	16, // 25: wheelwork.v1.Modules.GetAlias:input_type -> wheelwork.v1.GetAliasRequest
-	17, // 26: wheelwork.v1.Modules.ListAliases:input_type -> wheelwork.v1.ListAliasesRequest
-	19, // 27: wheelwork.v1.Modules.DeleteAlias:input_type -> wheelwork.v1.DeleteAliasRequest
-	21, // 28: wheelwork.v1.Modules.GetRollout:input_type -> wheelwork.v1.GetRolloutRequest
-	22, // 29: wheelwork.v1.Modules.CollectModules:input_type -> wheelwork.v1.CollectModulesRequest
-	8,  // 30: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
-	0,  // 31: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
-	11, // 32: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
-	13, // 33: wheelwork.v1.Modules.DownloadModule:output_type -> wheelwork.v1.DownloadModuleResponse
-	0,  // 34: wheelwork.v1.Modules.SignModule:output_type -> wheelwork.v1.Module
-	2,  // 35: wheelwork.v1.Modules.SetAlias:output_type -> wheelwork.v1.Alias
-	2,  // 36: wheelwork.v1.Modules.GetAlias:output_type -> wheelwork.v1.Alias
-	18, // 37: wheelwork.v1.Modules.ListAliases:output_type -> wheelwork.v1.ListAliasesResponse
-	20, // 38: wheelwork.v1.Modules.DeleteAlias:output_type -> wheelwork.v1.DeleteAliasResponse
-	5,  // 39: wheelwork.v1.Modules.GetRollout:output_type -> wheelwork.v1.Rollout
-	23, // 40: wheelwork.v1.Modules.CollectModules:output_type -> wheelwork.v1.CollectModulesResponse
-	30, // [30:41] is the sub-list for method output_type
-	19, // [19:30] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	2,  // 4: wheelwork.v1.Alias.canary:type_name -> wheelwork.v1.Canary
+	3,  // 5: wheelwork.v1.Alias.events:type_name -> wheelwork.v1.AliasEvent
+	24, // 6: wheelwork.v1.Alias.updated_at:type_name -> google.protobuf.Timestamp
+	24, // 7: wheelwork.v1.Canary.started_at:type_name -> google.protobuf.Timestamp
+	24, // 8: wheelwork.v1.AliasEvent.at:type_name -> google.protobuf.Timestamp
+	5,  // 9: wheelwork.v1.Rollout.by_host:type_name -> wheelwork.v1.HostRollout
+	23, // 10: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
+	0,  // 11: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
+	0,  // 12: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
+	25, // 13: wheelwork.v1.SignModuleRequest.signature:type_name -> wheelwork.v1.Signature
+	2,  // 14: wheelwork.v1.SetAliasRequest.canary:type_name -> wheelwork.v1.Canary
+	1,  // 15: wheelwork.v1.ListAliasesResponse.aliases:type_name -> wheelwork.v1.Alias
+	0,  // 16: wheelwork.v1.CollectModulesResponse.collected:type_name -> wheelwork.v1.Module
+	25, // 17: wheelwork.v1.PushModuleRequest.Head.signatures:type_name -> wheelwork.v1.Signature
+	6,  // 18: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
+	8,  // 19: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
+	9,  // 20: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
+	11, // 21: wheelwork.v1.Modules.DownloadModule:input_type -> wheelwork.v1.DownloadModuleRequest
+	13, // 22: wheelwork.v1.Modules.SignModule:input_type -> wheelwork.v1.SignModuleRequest
+	14, // 23: wheelwork.v1.Modules.SetAlias:input_type -> wheelwork.v1.SetAliasRequest
+	15, // 24: wheelwork.v1.Modules.GetAlias:input_type -> wheelwork.v1.GetAliasRequest
+	16, // 25: wheelwork.v1.Modules.ListAliases:input_type -> wheelwork.v1.ListAliasesRequest
+	18, // 26: wheelwork.v1.Modules.DeleteAlias:input_type -> wheelwork.v1.DeleteAliasRequest
+	20, // 27: wheelwork.v1.Modules.GetRollout:input_type -> wheelwork.v1.GetRolloutRequest
+	21, // 28: wheelwork.v1.Modules.CollectModules:input_type -> wheelwork.v1.CollectModulesRequest
+	7,  // 29: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
+	0,  // 30: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
+	10, // 31: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
+	12, // 32: wheelwork.v1.Modules.DownloadModule:output_type -> wheelwork.v1.DownloadModuleResponse
+	0,  // 33: wheelwork.v1.Modules.SignModule:output_type -> wheelwork.v1.Module
+	1,  // 34: wheelwork.v1.Modules.SetAlias:output_type -> wheelwork.v1.Alias
+	1,  // 35: wheelwork.v1.Modules.GetAlias:output_type -> wheelwork.v1.Alias
+	17, // 36: wheelwork.v1.Modules.ListAliases:output_type -> wheelwork.v1.ListAliasesResponse
+	19, // 37: wheelwork.v1.Modules.DeleteAlias:output_type -> wheelwork.v1.DeleteAliasResponse
+	4,  // 38: wheelwork.v1.Modules.GetRollout:output_type -> wheelwork.v1.Rollout
+	22, // 39: wheelwork.v1.Modules.CollectModules:output_type -> wheelwork.v1.CollectModulesResponse
+	29, // [29:40] is the sub-list for method output_type
+	18, // [18:29] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_v1_module_proto_init() }
@@ -2021,7 +1955,8 @@ func file_v1_module_proto_init() {
 	}
 	file_v1_options_proto_init()
 	file_v1_resource_proto_init()
-	file_v1_module_proto_msgTypes[7].OneofWrappers = []any{
+	file_v1_task_proto_init()
+	file_v1_module_proto_msgTypes[6].OneofWrappers = []any{
 		(*PushModuleRequest_Head_)(nil),
 		(*PushModuleRequest_Chunk)(nil),
 	}
@@ -2031,7 +1966,7 @@ func file_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_module_proto_rawDesc), len(file_v1_module_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1517,7 +1517,7 @@ var File_v1_work_proto protoreflect.FileDescriptor
 
 const file_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/work.proto\x12\fwheelwork.v1\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\"\xf7\x02\n" +
+	"\rv1/work.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xf7\x02\n" +
 	"\x06WorkUp\x12)\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.wheelwork.v1.HelloR\x05hello\x12\x18\n" +
 	"\acredits\x18\x02 \x01(\rR\acredits\x12\x14\n" +
@@ -1738,9 +1738,8 @@ func file_v1_work_proto_init() {
 	if File_v1_work_proto != nil {
 		return
 	}
-	file_v1_job_proto_init()
-	file_v1_module_proto_init()
 	file_v1_options_proto_init()
+	file_v1_task_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
