@@ -97,17 +97,19 @@ func NeedsOf(d *apiv1.Job) string {
 	return e.Needs()
 }
 
-// Abilities are what a host said in Hello.abi. A host that said nothing runs
+// Abilities are what a host said in Hello.abi. They are not safe for concurrent
+// use. A host that said nothing runs
 // modules: its version is older than the other executors.
 type Abilities struct {
 	modules bool
 	abi     []string // of modules; none: its version is older than these words
 	others  map[string]bool
+	known   map[string]bool // answers of Has: it is asked for each run, and there are few answers
 }
 
 // NewAbilities reads Hello.abi.
 func NewAbilities(abi []string) Abilities {
-	a := Abilities{modules: len(abi) == 0}
+	a := Abilities{modules: len(abi) == 0, known: map[string]bool{}}
 	for _, s := range abi {
 		if !IsExecutor(s) {
 			a.modules = true
@@ -122,8 +124,22 @@ func NewAbilities(abi []string) Abilities {
 	return a
 }
 
+// maxKnown bounds the answers that are remembered.
+const maxKnown = 256
+
 // Has reports whether a host has what a run needs, as [NeedsOf] says it.
 func (a Abilities) Has(needs string) bool {
+	has, ok := a.known[needs]
+	if !ok {
+		has = a.has(needs)
+		if len(a.known) < maxKnown && a.known != nil {
+			a.known[needs] = has
+		}
+	}
+	return has
+}
+
+func (a Abilities) has(needs string) bool {
 	if IsExecutor(needs) {
 		return a.others[needs]
 	}
