@@ -53,10 +53,12 @@ func (b *bench) build(ctx context.Context) error {
 // client of it.
 type dev struct {
 	*sdk.Client
-	cmd   *exec.Cmd
-	says  bytes.Buffer  // its standard error; complete when the process has ended
-	took  time.Duration // from its execution until it was ready
-	ended bool
+	cmd       *exec.Cmd
+	says      bytes.Buffer // its standard error; complete when the process has ended
+	url       string
+	hostToken string
+	took      time.Duration // from its execution until it was ready
+	ended     bool
 }
 
 // start starts a dev on the data directory of that name.
@@ -77,9 +79,12 @@ func (b *bench) start(ctx context.Context, data string) (*dev, error) {
 	if err := d.cmd.Start(); err != nil {
 		return nil, err
 	}
-	var ready struct{ URL, Token string }
+	var ready struct {
+		URL, Token string
+		HostToken  string `json:"host_token"`
+	}
 	err = json.NewDecoder(out).Decode(&ready)
-	d.took = time.Since(begin)
+	d.took, d.url, d.hostToken = time.Since(begin), ready.URL, ready.HostToken
 	if err == nil {
 		d.Client, err = sdk.Dial(ctx, ready.URL, sdk.Options{Token: ready.Token})
 	}
