@@ -18,9 +18,10 @@ import (
 
 // ready is what a process says of itself when it serves.
 type ready struct {
-	URL   string
-	Token string
-	PID   int
+	URL       string
+	Token     string
+	HostToken string `json:"host_token"`
+	PID       int
 }
 
 // dev is a process of `wheelwork dev`.
