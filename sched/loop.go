@@ -72,8 +72,9 @@ type loop struct {
 	acceptedID job.RunID
 
 	stage    *stage
-	inflight []*stage // handed to the journal, oldest first
-	lastSeq  uint64   // the sequence of the last record that was applied
+	inflight []*stage      // handed to the journal, oldest first
+	owed     []func(error) // answers to what is durable, which the turn gives at its end
+	lastSeq  uint64        // the sequence of the last record that was applied
 	failure  error
 
 	slow  map[jobKey]time.Duration // the mean time of jobs that take long
@@ -297,11 +298,11 @@ func (l *loop) turn() error {
 	l.submit()
 	l.hearJournal()
 	l.submit() // what followed from that
-	if l.failure != nil {
-		return l.failure
+	if l.failure == nil {
+		l.dispatch()
+		l.submit()
 	}
-	l.dispatch()
-	l.submit()
+	l.settle()
 	if l.failure != nil {
 		return l.failure
 	}
@@ -467,14 +468,23 @@ func (l *loop) release(s *stage) {
 		l.fail(fmt.Errorf("write the journal: %w", s.err))
 	}
 	l.inflight = slices.DeleteFunc(l.inflight, func(x *stage) bool { return x == s })
-	for _, ack := range s.acks {
-		ack(l.failure)
-	}
+	l.owed = append(l.owed, s.acks...)
 	if l.failure == nil {
 		for i := range s.fx {
 			l.perform(&s.fx[i])
 		}
 	}
+}
+
+// settle answers those whose commands are durable. It comes after the runs that
+// may start were sent: to wake somebody takes longer than to send a task, and
+// who waits for the answer waits no longer for it.
+func (l *loop) settle() {
+	for _, ack := range l.owed {
+		ack(l.failure)
+	}
+	clear(l.owed)
+	l.owed = l.owed[:0]
 }
 
 // fail ends the server: the first error of the journal is final.
@@ -694,6 +704,7 @@ func (l *loop) finish() error {
 	for l.hearJournal(); len(l.inflight) > 0; l.hearJournal() {
 		<-l.kick
 	}
+	l.settle()
 	if l.failure != nil {
 		return l.failure
 	}
