@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -14,10 +15,23 @@ const lookEvery = 2 * time.Second
 // not worth a collection.
 const spare = 64 << 20
 
+// gcPercent is how much a process may allocate between two collections, beside
+// what lives: a server remembers much and its garbage is young, so that a
+// collection costs more than the memory that is given back anyway.
+const gcPercent = 200
+
+// tuneCollector sets it, unless whoever starts the process has said otherwise.
+func tuneCollector() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+}
+
 // giveBack returns memory to the system when the process has been busy and is
 // not any more. Go keeps what a burst took, twice the live heap and more: on a
 // server that remembers a million jobs that is most of a gigabyte, for hours.
 func giveBack(ctx context.Context) error {
+	tuneCollector()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	var k keeper
