@@ -74,10 +74,11 @@ type Handler struct {
 	Name         string
 	InputSchema  json.RawMessage // JSON Schema; nil: none
 	OutputSchema json.RawMessage
-	TimeoutMs    int64 // what it suggests; 0: nothing
-	MemoryMiB    int64
-	Idempotent   bool // running it twice does no harm
-	Batch        bool // wheelwork_run may be given several of its tasks in one call
+	TimeoutMs    int64 // a task that takes longer is ended, also when its job allows more; 0: what the job says
+	MemoryMiB    int64 // linear memory; 0: the host's default
+	Fuel         int64 // units of work, see docs/runtime.md; 0: as much as it wants
+	Idempotent   bool  // running it twice does no harm
+	Batch        bool  // wheelwork_run may be given several of its tasks in one call
 }
 
 // The JSON, field for field.
@@ -97,6 +98,7 @@ type (
 		OutputSchema json.RawMessage `json:"output_schema"`
 		TimeoutMs    int64           `json:"timeout_ms"`
 		MemoryMiB    int64           `json:"memory_mib"`
+		Fuel         int64           `json:"fuel"`
 		Idempotent   bool            `json:"idempotent"`
 		Batch        bool            `json:"batch"`
 	}
@@ -211,6 +213,8 @@ func (d *document) handlers() ([]Handler, error) {
 			return nil, fmt.Errorf("the manifest names the handler %.40q, which is empty, too long, not printable or there twice: give each its own name", h.Name)
 		case h.TimeoutMs < 0 || h.TimeoutMs > maxTimeout:
 			return nil, fmt.Errorf("handler %.40q has the timeout_ms %d: want 1 to %d", h.Name, h.TimeoutMs, int64(maxTimeout))
+		case h.Fuel < 0:
+			return nil, fmt.Errorf("handler %.40q has the fuel %d: want 1 or more units, or leave it out", h.Name, h.Fuel)
 		case h.MemoryMiB < 0 || h.MemoryMiB > maxMemory:
 			return nil, fmt.Errorf("handler %.40q has the memory_mib %d: want 1 to %d", h.Name, h.MemoryMiB, maxMemory)
 		}

@@ -29,7 +29,7 @@ func TestParse(t *testing.T) {
 	want := Manifest{
 		ABI: "wheelwork_v1.1", Kind: "reactor",
 		Handlers: []Handler{
-			{Name: "main", InputSchema: []byte(`{"type":"object"}`), OutputSchema: []byte("true"), TimeoutMs: 30000, MemoryMiB: 64, Idempotent: true, Batch: true},
+			{Name: "main", InputSchema: []byte(`{"type":"object"}`), OutputSchema: []byte("true"), TimeoutMs: 30000, MemoryMiB: 64, Fuel: 5, Idempotent: true, Batch: true},
 			{Name: "other"},
 		},
 		Capabilities: runtime.Grants{

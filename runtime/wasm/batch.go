@@ -77,6 +77,9 @@ func (e *Engine) runBatch(items []*runtime.Item) int {
 		first.Result = *refused
 		return 1
 	}
+	for _, i := range items {
+		p.module.boundItem(i, p.index)
+	}
 	c := e.calls.Get().(*call)
 	defer e.release(c)
 	c.begin(first.Ctx, &first.Task, first.Sink, e.slots)
@@ -118,6 +121,15 @@ func (e *Engine) runBatch(items []*runtime.Item) int {
 		return 1
 	}
 	return c.batch.next
+}
+
+// boundItem is bound for a task that begins later: its time counts from then.
+func (m *module) boundItem(i *runtime.Item, index int) {
+	begun := i.Task.Deadline
+	m.bound(&i.Task, index)
+	if d := m.limits(index).timeout(); d > 0 && i.Timeout > 0 {
+		i.Timeout, i.Task.Deadline = min(i.Timeout, d), begun
+	}
 }
 
 // failed ends the task that was open when the guest ended. A guest that ends

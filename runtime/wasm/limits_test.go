@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -88,5 +89,34 @@ func TestClocksAreCoarse(t *testing.T) {
 			t.Fatal("the steady clock went back")
 		}
 		last = now
+	}
+}
+
+// TestLimitsOfTheManifest: what the author of a module says of a handler holds
+// where a task has no smaller limit.
+func TestLimitsOfTheManifest(t *testing.T) {
+	e := newEngine(t, Config{})
+	with := func(limits string) string {
+		return load(t, e, AppendManifest(fixture(t, "count"), `{"handlers":[{"name":"main"},{"name":"spin",`+limits+`}]}`))
+	}
+	run := func(digest string, l runtime.Limits) runtime.Result {
+		return e.Run(context.Background(), runtime.Task{Digest: digest, Handler: "spin", Limits: l}, &recorder{})
+	}
+	fuel := with(`"fuel":1000`)
+	if r := run(fuel, runtime.Limits{}); r.Outcome != runtime.Permanent || r.Code != "fuel" || !strings.Contains(r.Error, "1000") {
+		t.Errorf("with the fuel of the manifest: %+v", r)
+	}
+	if r := run(fuel, runtime.Limits{Fuel: 100_000_000}); r.Outcome != runtime.Succeeded {
+		t.Errorf("with fuel of its own: %+v", r)
+	}
+	if r := e.Run(context.Background(), runtime.Task{Digest: fuel, Handler: "main"}, &recorder{}); r.Code == "fuel" {
+		t.Errorf("the other handler: %+v", r)
+	}
+	if r := run(with(`"memory_mib":1`), runtime.Limits{}); r.Outcome != runtime.Succeeded {
+		t.Errorf("with enough memory: %+v", r)
+	}
+	loop := load(t, e, AppendManifest(fixture(t, "loop"), `{"handlers":[{"name":"main","timeout_ms":20}]}`))
+	if r := e.Run(context.Background(), runtime.Task{Digest: loop, Deadline: time.Now().Add(time.Hour)}, &recorder{}); r.Outcome != runtime.TimedOut {
+		t.Errorf("a loop without an end under a manifest that allows 20 ms: %+v", r)
 	}
 }

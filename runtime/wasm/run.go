@@ -14,6 +14,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/files"
 )
 
@@ -94,6 +95,7 @@ func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) 
 		return refuse(failed(runtime.Permanent, codeNoHandler, "module %s has no handler %q; it has: %s",
 			t.Module, handlerName(t), strings.Join(m.info.Handlers, ", ")))
 	}
+	m.bound(t, index)
 	limit := min(orDefault(t.Limits.MemoryBytes, defaultMemoryBytes), e.cfg.MaxMemoryBytes)
 	if m.info.MinMemoryBytes > limit {
 		return refuse(failed(runtime.Permanent, codeMemory, "module %s needs %d bytes of memory to start, its limit is %d: raise the memory limit",
@@ -103,6 +105,36 @@ func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) 
 		return refuse(failed(runtime.Permanent, codeBadTask, "%v", err))
 	}
 	return prepared{m, limit, index}, nil
+}
+
+// bound gives a task the limits that the module's manifest sets for its handler,
+// where the task has none, or larger ones, of its own.
+func (m *module) bound(t *runtime.Task, index int) {
+	h := m.limits(index)
+	if t.Limits.MemoryBytes == 0 {
+		t.Limits.MemoryBytes = h.MemoryMiB << 20
+	}
+	if t.Limits.Fuel == 0 {
+		t.Limits.Fuel = h.Fuel
+	}
+	if h.TimeoutMs > 0 {
+		if latest := time.Now().Add(h.timeout()); t.Deadline.IsZero() || t.Deadline.After(latest) {
+			t.Deadline = latest
+		}
+	}
+}
+
+// handlerLimits are what a manifest says of a handler.
+type handlerLimits struct{ manifest.Handler }
+
+func (h handlerLimits) timeout() time.Duration { return time.Duration(h.TimeoutMs) * time.Millisecond }
+
+// limits returns what the manifest says of a handler; nothing, if it names none.
+func (m *module) limits(index int) handlerLimits {
+	if h := m.info.Manifest.Handlers; index < len(h) {
+		return handlerLimits{h[index]}
+	}
+	return handlerLimits{}
 }
 
 // release lets a call serve another task. One that asked for services does not:
