@@ -11,7 +11,7 @@ import (
 
 const full = `{
   "abi": "wheelwork_v1.1", "kind": "reactor",
-  "handlers": [{"name": "main", "input_schema": {"type":"object"}, "output_schema": true, "timeout_ms": 30000, "memory_mib": 64, "idempotent": true, "batch": true}, {"name": "other"}],
+  "handlers": [{"name": "main", "input_schema": {"type":"object"}, "output_schema": true, "timeout_ms": 30000, "memory_mib": 64, "fuel": 5, "idempotent": true, "batch": true}, {"name": "other"}],
   "capabilities": {
     "http": ["API.example.com", {"host": "*.example.org", "methods": ["POST"], "paths": ["/v1/"], "private": true}],
     "kv": ["totals", {"name": "rates"}],
@@ -63,6 +63,7 @@ func TestParseRefuses(t *testing.T) {
 		`{"handlers":[{"name":"a"},{"name":"a"}]}`:                     "there twice",
 		`{"handlers":[{"name":"a","timeout_ms":-1}]}`:                  "timeout_ms",
 		`{"handlers":[{"name":"a","memory_mib":5000}]}`:                "memory_mib",
+		`{"handlers":[{"name":"a","fuel":-1}]}`:                        "fuel",
 		`{"handlers":[{"name":"a","input_schema":7}]}`:                 "schema",
 		`{"handlers":[{"name":"a","colour":7}]}`:                       "unknown field",
 		`{"abi":"wheelwork_v2.0"}`:                                     "want wheelwork_v1.0",
