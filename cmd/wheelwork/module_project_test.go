@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,8 +47,8 @@ func TestTemplates(t *testing.T) {
 	for _, k := range kits() {
 		t.Run(k.language, func(t *testing.T) {
 			t.Parallel()
-			if testing.Short() && k.language == script.Python {
-				t.Skip("the interpreter of 26 MB takes long to compile")
+			if testing.Short() && slices.Contains([]string{script.Python, script.JavaScript, "go"}, k.language) {
+				t.Skip("what is of some megabytes takes long to compile, under the race detector minutes")
 			}
 			dir := filepath.Join(t.TempDir(), "hello")
 			var out strings.Builder

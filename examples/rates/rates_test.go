@@ -74,6 +74,9 @@ func build(t *testing.T, services runtime.Services) (*wasm.Engine, wasm.Info) {
 }
 
 func TestRates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a module of Go takes a minute to compile under the race detector")
+	}
 	s := &server{rates: map[string]string{"EUR": "1.10", "USD": "", "CHF": "0.95"}}
 	services := &local.Services{Sender: s.send}
 	engine, info := build(t, services)

@@ -1,7 +1,6 @@
 package crash
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,7 +61,7 @@ type ready struct {
 // process is one life of the program.
 type process struct {
 	cmd   *exec.Cmd
-	says  bytes.Buffer  // its standard error; complete after done
+	says  output        // its standard error; complete after done
 	ready chan ready    // holds one element when it has become ready; closed without one when it never will
 	done  chan struct{} // closed when it has ended, after err is set
 	err   error

@@ -109,6 +109,8 @@ type Engine struct {
 
 	mu      sync.RWMutex
 	modules map[string]*module // by digest
+	loading sync.WaitGroup     // loads that are under way
+	closed  bool               // no load begins any more
 }
 
 var _ runtime.Executor = (*Engine)(nil)
@@ -158,9 +160,36 @@ func (e *Engine) openCache() (err error) {
 // made. The engine tells processors apart by itself.
 func cacheVersion() string { return fmt.Sprintf("%s-meter-%d", engineVersion, meter.Version) }
 
-// Close frees all instances and compiled code. No Run or Load may be going on.
+// Close frees all instances and compiled code. No Run may be going on; a load
+// that nobody waits for any more is waited for, as long as ctx allows.
 func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	loaded := make(chan struct{})
+	go func() {
+		e.loading.Wait()
+		close(loaded)
+	}()
+	select { // the compiler works on what is closed here
+	case <-loaded:
+	case <-ctx.Done():
+		return fmt.Errorf("close the engine: a module is still compiled: %w", context.Cause(ctx))
+	}
 	return errors.Join(e.pool.close(ctx), e.rt.Close(ctx), e.cache.Close(ctx))
+}
+
+var errClosed = errors.New("load module: the engine is closed")
+
+// begin counts a load until the returned function is called.
+func (e *Engine) begin() (end func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, errClosed
+	}
+	e.loading.Add(1)
+	return e.loading.Done, nil
 }
 
 // Loaded says whether Run can run the module of this digest.
@@ -213,6 +242,11 @@ func (e *Engine) load(digest string, code []byte) error {
 	if e.Loaded(digest) {
 		return nil // by a flight that ended between the caller's look and this one
 	}
+	end, err := e.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
 	if digestOf(code) != digest {
 		return fmt.Errorf("load module %s: %w", digest, ErrDigest)
 	}

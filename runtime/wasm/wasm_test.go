@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"context"
+	"errors"
 	"encoding/binary"
 	"os"
 	"os/exec"
@@ -141,5 +142,42 @@ func TestFixturesMatchTheirSources(t *testing.T) {
 		if have := fixture(t, name[:len(name)-len(".wat")]); string(have) != string(want) {
 			t.Errorf("%s is not what %s compiles to: run the recipe in testdata/README.md", name, src)
 		}
+	}
+}
+
+// TestCloseWaitsForLoads closes an engine while a load goes on that nobody waits
+// for any more: the compiler must not work on what is gone.
+func TestCloseWaitsForLoads(t *testing.T) {
+	e, err := New(context.Background(), Config{CacheDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := fixture(t, "count")
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := e.Load(ended, digestOf(code), code); err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if err := e.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	other := fixture(t, "loop")
+	if err := e.Load(context.Background(), digestOf(other), other); !errors.Is(err, errClosed) {
+		t.Errorf("a load after the end: %v", err)
+	}
+	held, err := New(context.Background(), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, err := held.begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Close(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("closing beside a load, without patience: %v", err)
+	}
+	end()
+	if err := held.Close(context.Background()); err != nil {
+		t.Error(err)
 	}
 }
