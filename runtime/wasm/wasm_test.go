@@ -2,8 +2,8 @@ package wasm
 
 import (
 	"context"
-	"errors"
 	"encoding/binary"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
