@@ -70,7 +70,8 @@ func FuzzOpenSecret(f *testing.F) {
 	f.Add(sealed[:21])
 	f.Add([]byte{sealForm})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, err := s.open("app", "name", b); err == nil && !bytes.Equal(b, sealed) {
+		// The seeds are sealed by another process, with the same key and other nonces.
+		if got, err := s.open("app", "name", b); err == nil && string(got) != "v" {
 			t.Errorf("opened %q of bytes that nobody sealed", got)
 		}
 	})
