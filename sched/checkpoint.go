@@ -301,6 +301,10 @@ func (c *checkpoints) distance(every time.Duration) time.Duration {
 	return every
 }
 
+// soonRuns is how many ended runs are captured without waiting for the distance:
+// far below what makes the server refuse new ones.
+const soonRuns = maxUnwritten / 8
+
 // manyRows makes a capture large.
 const manyRows = 4096
 
@@ -310,7 +314,8 @@ func (l *loop) checkpoint() {
 	if !v.fresh() && !v.busy {
 		v.arrive(l.lastSeq)
 	}
-	if v.busy || !v.dirty() || (len(v.wanted) == 0 && l.now.Sub(v.last) < v.distance(l.cfg.CheckpointEvery)) {
+	early := len(v.wanted) > 0 || len(v.ends.runs) >= soonRuns
+	if v.busy || !v.dirty() || (!early && l.now.Sub(v.last) < v.distance(l.cfg.CheckpointEvery)) {
 		return
 	}
 	c, err := l.capture()
