@@ -3,8 +3,6 @@ package runtime
 import (
 	"net/url"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestHTTPGrantCovers(t *testing.T) {
@@ -102,50 +100,5 @@ func TestGrants(t *testing.T) {
 		if allowed {
 			t.Errorf("%s is allowed", name)
 		}
-	}
-}
-
-func TestIntersect(t *testing.T) {
-	asked := Grants{
-		HTTP: []HTTPGrant{
-			{Host: "a.example", Methods: []string{"GET", "POST"}, Paths: []string{"/v1/", "/w"}, Private: true},
-			{Host: "*.b.example"},
-			{Host: "c.example"},
-			{Host: "d.example", Methods: []string{"POST"}},
-			{Host: "e.example", Paths: []string{"/x"}},
-			{Host: "f.example:8080"},
-		},
-		KV: []Bucket{{"one", true}, {"two", true}, {"three", true}}, Secrets: []string{"A", "B"}, Enqueue: []string{"x", "y", "o/z"},
-		Files: []FileGrant{{Mount: "/tmp", Write: true, Bytes: 10}, {Mount: "/data", Dir: "d"}},
-	}
-	allowed := Grants{
-		HTTP: []HTTPGrant{
-			{Host: "*.example", Methods: []string{"POST", "PUT"}, Paths: []string{"/v1/deep", "/w"}},
-			{Host: "x.b.example"},
-			{Host: "*.y.b.example"},
-			{Host: "c.example:443"},
-			{Host: "d.example"},
-			{Host: "e.example", Paths: []string{"/y"}},
-			{Host: "f.example"},
-		},
-		KV: []Bucket{{"one", false}, {"two", true}}, Secrets: []string{"B", "C"}, Enqueue: []string{"*"},
-		Files: []FileGrant{{Mount: "/tmp", Write: true}, {Mount: "/data", Dir: "other"}},
-	}
-	want := Grants{
-		HTTP: []HTTPGrant{
-			{Host: "a.example", Methods: []string{"POST"}, Paths: []string{"/v1/deep", "/w"}},
-			{Host: "x.b.example", Methods: []string{"GET", "HEAD"}},
-			{Host: "*.y.b.example", Methods: []string{"GET", "HEAD"}},
-			{Host: "c.example:443", Methods: []string{"GET", "HEAD"}},
-			{Host: "d.example", Methods: []string{"POST"}, Paths: []string{"/v1/deep", "/w"}},
-		},
-		KV: []Bucket{{"one", false}, {"two", true}}, Secrets: []string{"B"}, Enqueue: []string{"x", "y"},
-		Files: []FileGrant{{Mount: "/tmp", Write: true, Bytes: 10}},
-	}
-	if diff := cmp.Diff(want, asked.Intersect(allowed)); diff != "" {
-		t.Errorf("asked and allowed (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(Grants{}, asked.Intersect(Grants{})); diff != "" {
-		t.Errorf("nothing allowed (-want +got):\n%s", diff)
 	}
 }

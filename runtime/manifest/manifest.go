@@ -133,7 +133,7 @@ func (h *httpRequest) UnmarshalJSON(text []byte) error {
 		return json.Unmarshal(text, &h.Host)
 	}
 	type plain httpRequest
-	return strict(text, (*plain)(h))
+	return Decode(text, (*plain)(h))
 }
 
 // UnmarshalJSON also takes the name alone, which asks to read and write.
@@ -143,11 +143,12 @@ func (b *bucket) UnmarshalJSON(text []byte) error {
 		return json.Unmarshal(text, &b.Name)
 	}
 	type plain bucket
-	return strict(text, (*plain)(b))
+	return Decode(text, (*plain)(b))
 }
 
-// strict refuses unknown fields and what follows the value.
-func strict(text []byte, v any) error {
+// Decode reads JSON that a module wrote, its manifest or a request of its
+// handler: unknown fields are refused, and what follows the value.
+func Decode(text []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
@@ -165,7 +166,7 @@ func Parse(text []byte) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("the manifest has %d bytes, at most %d are read", len(text), MaxBytes)
 	}
 	var d document
-	if err := strict(text, &d); err != nil {
+	if err := Decode(text, &d); err != nil {
 		return Manifest{}, fmt.Errorf("the manifest is not the JSON expected, such as {\"handlers\":[{\"name\":\"main\"}]}: %w", err)
 	}
 	m := Manifest{ABI: d.ABI, Kind: d.Kind, Reuse: d.Reuse, Optional: d.Optional}
@@ -267,7 +268,7 @@ func Grants(text []byte) (runtime.Grants, error) {
 		return runtime.Grants{}, fmt.Errorf("the grants have %d bytes, at most %d are read", len(text), MaxBytes)
 	}
 	var c capabilities
-	if err := strict(text, &c); err != nil {
+	if err := Decode(text, &c); err != nil {
 		return runtime.Grants{}, fmt.Errorf("the grants are not the JSON expected, such as {\"kv\":[\"totals\"]}: %w", err)
 	}
 	return c.grants()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 )
 
 // Bounds of what a guest may hand to a service in one call, in bytes. A service
@@ -317,7 +318,7 @@ func jobEnqueue(c *call, mem memory, stack []uint64) {
 		return
 	}
 	var spec submission
-	err := unmarshal(text, &spec)
+	err := manifest.Decode(text, &spec)
 	var submit runtime.Submit
 	if err == nil {
 		submit, err = spec.submit(c.asked.enqueued)
@@ -339,19 +340,6 @@ func jobEnqueue(c *call, mem memory, stack []uint64) {
 		c.asked.enqueued++
 	}
 	stack[0] = mem.giveOr(e, stack[2], stack[3], []byte(run))
-}
-
-// unmarshal refuses unknown fields and what follows the value.
-func unmarshal(text []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the JSON value")
-	}
-	return nil
 }
 
 func mapParts(c *call, mem memory, stack []uint64) {
@@ -466,7 +454,7 @@ func httpSend(c *call, mem memory, stack []uint64) {
 		return
 	}
 	var head requestHead
-	if err := unmarshal(text, &head); err != nil {
+	if err := manifest.Decode(text, &head); err != nil {
 		stack[0] = errno(c.refused(mem.fn, fmt.Errorf("%w: the head: %s", runtime.ErrInvalid, printable(err.Error()))))
 		return
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/local"
+	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 )
 
 // A script is an input of the fixture of that name: calls and the memory they
@@ -761,7 +762,7 @@ func FuzzRequestHead(f *testing.F) {
 	f.Add([]byte(`{"method":"POST","url":"https://api.example/","headers":{"A":"x","B":["y"]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var head, again requestHead
-		if unmarshal(text, &head) != nil {
+		if manifest.Decode(text, &head) != nil {
 			return
 		}
 		written, err := json.Marshal(struct {
@@ -772,7 +773,7 @@ func FuzzRequestHead(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := unmarshal(written, &again); err != nil || cmp.Diff(head, again) != "" {
+		if err := manifest.Decode(written, &again); err != nil || cmp.Diff(head, again) != "" {
 			t.Errorf("%q written as %s: %v", text, written, err)
 		}
 	})
