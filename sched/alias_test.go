@@ -245,7 +245,7 @@ func TestCanaryIsRolledBack(t *testing.T) {
 func TestCanaryOldFailuresAreForgotten(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		c.pushVersions("1", "2")
-		c.alias(&apiv1.SetAliasRequest{Version: "1", Canary: &apiv1.Canary{Version: "2", Percent: 99.99, MinAttempts: 4, MaxFailure: 0.5, Window: "5m"}})
+		c.alias(&apiv1.SetAliasRequest{Version: "1", Canary: &apiv1.Canary{Version: "2", Percent: 99.9999999, MinAttempts: 4, MaxFailure: 0.5, Window: "5m"}})
 		w.executed("j", func(context.Context, runtime.Task, runtime.Sink) runtime.Result {
 			return runtime.Result{Outcome: runtime.Permanent, Error: "no good"}
 		})
@@ -261,7 +261,7 @@ func TestCanaryOldFailuresAreForgotten(t *testing.T) {
 		}
 		// Another canary is judged by its own attempts.
 		c.pushVersions("3")
-		if x := c.alias(&apiv1.SetAliasRequest{Canary: &apiv1.Canary{Version: "3", Percent: 99.99, MinAttempts: 4, MaxFailure: 0.5, Window: "5m"}}); x.Canary.Failed != 0 {
+		if x := c.alias(&apiv1.SetAliasRequest{Canary: &apiv1.Canary{Version: "3", Percent: 99.9999999, MinAttempts: 4, MaxFailure: 0.5, Window: "5m"}}); x.Canary.Failed != 0 {
 			t.Errorf("a new canary begins with %v", x.Canary)
 		}
 		for range 4 {

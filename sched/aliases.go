@@ -184,7 +184,7 @@ func (l *loop) setAlias(req *apiv1.SetAliasRequest) (*apiv1.Alias, error) {
 		job.NoteAlias(next, &apiv1.AliasEvent{At: now, What: job.AliasCanaryEnded, From: old.GetCanary().GetVersion(), To: next.Version, Why: "by request"})
 	}
 	if next.Canary != nil {
-		job.NoteAlias(next, &apiv1.AliasEvent{At: now, What: job.AliasCanary, From: next.Version, To: next.Canary.Version, Why: fmt.Sprintf("%.4g %% of the runs", next.Canary.Percent)})
+		job.NoteAlias(next, &apiv1.AliasEvent{At: now, What: job.AliasCanary, From: next.Version, To: next.Canary.Version, Why: fmt.Sprintf("%v %% of the runs", next.Canary.Percent)})
 	}
 	l.putAlias(next)
 	l.onDurable(func(err error) {

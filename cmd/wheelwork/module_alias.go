@@ -205,7 +205,7 @@ func canaryText(cn *sdk.Canary) string {
 	if cn == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s: %.4g%%, %d of %d failed", cn.GetVersion(), cn.GetPercent(), cn.GetFailed(), cn.GetFailed()+cn.GetSucceeded())
+	return fmt.Sprintf("%s: %v%%, %d of %d failed", cn.GetVersion(), cn.GetPercent(), cn.GetFailed(), cn.GetFailed()+cn.GetSucceeded())
 }
 
 func eventText(e *sdk.AliasEvent) string {
