@@ -122,7 +122,7 @@ func stubModule(ctx context.Context, rt wazero.Runtime, stubs []Stub) (api.Modul
 func wheelwork(rt wazero.Runtime) wazero.HostModuleBuilder {
 	b := rt.NewHostModuleBuilder(abi.ImportModule)
 	for _, f := range hostFunctions() {
-		b.NewFunctionBuilder().WithGoModuleFunction(f.goFunc(), f.params, f.results).Export(f.name)
+		b.NewFunctionBuilder().WithGoModuleFunction(&f, f.params, f.results).Export(f.name)
 	}
 	return b
 }
@@ -137,24 +137,28 @@ func instantiateWheelwork(ctx context.Context, rt wazero.Runtime) error {
 	return err
 }
 
-func (f hostFunction) goFunc() api.GoModuleFunc {
-	return func(ctx context.Context, mod api.Module, stack []uint64) {
-		c := callFrom(ctx)
-		if f.task {
-			c.needTask(f.name)
-		}
-		f.fn(c, memory{c, f.name, mod.Memory()}, stack)
+// Call implements api.GoModuleFunction.
+func (f *hostFunction) Call(ctx context.Context, mod api.Module, stack []uint64) {
+	c := callFrom(ctx)
+	if f.task && !c.hasTask() {
+		c.endWithoutTask(f.name)
 	}
+	f.fn(c, memory{c, f.name, mod.Memory()}, stack)
 }
 
-// needTask ends a guest that asks for its task where it has none.
-func (c *call) needTask(name string) {
+// hasTask says whether the guest can reach a task.
+func (c *call) hasTask() bool {
+	return !c.starting && !c.describing && (c.batch == nil || c.batch.open)
+}
+
+// endWithoutTask ends a guest that asks for its task where it has none.
+func (c *call) endWithoutTask(name string) {
 	switch {
 	case c.starting:
 		c.endf("%s was called in %s, where there is no task yet", name, abi.ExportInit)
 	case c.describing:
 		c.endf("%s was called in %s, where there is no task", name, abi.ExportDescribe)
-	case c.batch != nil && !c.batch.open:
+	default:
 		c.endf("%s was called between two tasks: call job_next first", name)
 	}
 }
@@ -247,7 +251,7 @@ func (c *call) param(key string) (string, bool) {
 	case "role":
 		return t.Role, true
 	case "deadline_ms":
-		return unixMs(c.deadline), true
+		return unixMs(c.deadline.time()), true
 	case "module":
 		return t.Module, true
 	case "digest":
@@ -270,8 +274,8 @@ func unixMs(t time.Time) string {
 }
 
 func outputWrite(c *call, mem memory, stack []uint64) {
-	if !c.describing {
-		c.needTask(mem.fn)
+	if !c.describing && !c.hasTask() {
+		c.endWithoutTask(mem.fn)
 	}
 	c.writeOutput(mem.read(stack[0], stack[1]))
 	stack[0] = 0
@@ -354,7 +358,7 @@ const randomPiece = 64 << 10
 func (s randomSource) Read(p []byte) (int, error) {
 	if len(p) > randomPiece {
 		p = p[:randomPiece]
-		s.c.check(time.Now())
+		s.c.check(s.c.look())
 	}
 	return rand.Read(p)
 }

@@ -138,10 +138,8 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 // them time what caches and neighbours do.
 const clockStep = time.Millisecond
 
-var clockStart = time.Now()
-
 // coarse is the steady clock of guests.
-func coarse() int64 { return int64(time.Since(clockStart).Truncate(clockStep)) }
+func coarse() int64 { return int64(time.Duration(now()).Truncate(clockStep)) }
 
 // coarseWall is their wall clock.
 func coarseWall() (sec int64, nsec int32) {
