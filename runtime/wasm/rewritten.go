@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -27,7 +28,7 @@ func rewrite(code []byte, opts meter.Options) (rewritten, error) {
 	if err != nil {
 		return rewritten{}, err
 	}
-	opts.Marks = info.Kind == Reactor
+	opts.Marks = info.Kind == Reactor && info.Manifest.Reuse != manifest.ReuseFresh && info.Manifest.Reuse != manifest.ReuseShared
 	metered := meter.Rewrite(parsed, opts)
 	return rewritten{
 		Info: info, Globals: metered.Globals, Marks: metered.Marks,
