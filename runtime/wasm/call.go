@@ -207,13 +207,38 @@ func (c *call) endf(format string, args ...any) {
 // tick is called when a slice is used up: it lets other goroutines run, ends a
 // guest whose time is over, and returns the next slice.
 func (c *call) tick() int64 {
-	used := time.Duration(now() - c.sliceStart)
-	goruntime.Gosched()
-	c.check(c.look())
+	at := now()
+	used := time.Duration(at - c.sliceStart)
+	c.seen = yield(at)
+	c.check(c.seen)
 	c.progress.flush(c.seen, false)
 	c.slice = nextSlice(c.slice, used)
 	c.sliceStart = c.seen
 	return c.slice
+}
+
+// Bounds of a yield. A turn that took no longer than nobody says that nobody else
+// wants to run.
+const (
+	nobody   = moment(500 * time.Nanosecond)
+	maxTurns = 32
+)
+
+// yield lets other goroutines run, for as long as a slice lasts if they want to, and
+// returns what time it is then. One turn is not enough: the garbage collector
+// sweeps in hundreds of small turns, and with a whole slice between any two of them
+// a collection would take many times as long.
+func yield(begin moment) moment {
+	at := begin
+	for range maxTurns {
+		goruntime.Gosched()
+		next := now()
+		if next-at < nobody || next-begin >= moment(sliceTime) {
+			return next
+		}
+		at = next
+	}
+	return at
 }
 
 // workBetweenLooks is how much host functions do for a guest between two looks
