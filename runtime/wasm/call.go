@@ -55,10 +55,10 @@ type call struct {
 	slots      chan struct{}
 	hasSlot    bool // whether this call holds a token of slots
 	services   runtime.Services
-	starting   bool // in _initialize, whose effects later tasks see: the task is out of reach
-	describing bool // in wheelwork_describe: there is no task, but there is output
-	batch      *batch // nil: the task is alone
-	tasks      batch  // where batch lies
+	starting   bool            // in _initialize, whose effects later tasks see: the task is out of reach
+	describing bool            // in wheelwork_describe: there is no task, but there is output
+	batch      *batch          // nil: the task is alone
+	tasks      batch           // where batch lies
 	inst       *instance       // the instance that JavaScript runs in; nil: none does
 	bridge     *bridge         // the standard streams of Python; nil: there is none
 	files      wazero.FSConfig // what is mounted; nil: nothing
@@ -80,7 +80,6 @@ type call struct {
 type attempt struct {
 	ctx      context.Context // the caller's
 	task     *runtime.Task
-	sink     runtime.Sink
 	deadline moment // the earlier of the task's and the context's; never: none
 
 	stdin       []byte // what is left of a command's input
@@ -88,9 +87,9 @@ type attempt struct {
 	outputLimit int
 	log         logWriter
 	progress    progress
-	failure     *failure  // what the guest told by fail
-	cancelSeen  moment    // first tick that saw the caller's context end; never: none has
-	fuel        int64     // units that may still be granted
+	failure     *failure // what the guest told by fail
+	cancelSeen  moment   // first tick that saw the caller's context end; never: none has
+	fuel        int64    // units that may still be granted
 	asked       asked
 }
 
@@ -130,23 +129,22 @@ func (c *call) open(ctx context.Context, t *runtime.Task, sink runtime.Sink) {
 // face makes t the task that is next: its time runs and its fuel is used, but
 // the guest cannot reach it yet, and nobody hears what it says.
 func (c *call) face(ctx context.Context, t *runtime.Task) {
-	c.ctx, c.task, c.sink = ctx, t, discard{}
+	c.ctx, c.task = ctx, t
 	c.cancelSeen = never
 	c.fuel = orDefault(t.Limits.Fuel, unlimited)
 	c.deadline = momentOf(t.Deadline, c.seen)
 	if d, ok := ctx.Deadline(); ok {
 		c.deadline = min(c.deadline, momentOf(d, c.seen))
 	}
-	c.log.sink, c.progress.sink = c.sink, c.sink
+	c.log.sink, c.progress.sink = discard{}, discard{}
 }
 
 // take gives the guest the task that it faces. What it said before is gone.
 func (c *call) take(sink runtime.Sink) {
-	c.sink = sink
 	c.stdin, c.output, c.failure = nil, nil, nil
 	c.outputLimit = int(orDefault(c.task.Limits.OutputBytes, defaultOutputBytes))
 	c.log.begin(sink, &c.task.Limits)
-	c.progress = progress{sink: sink}
+	c.progress.begin(sink)
 	if c.asked.calls > 0 {
 		c.asked = asked{}
 	}

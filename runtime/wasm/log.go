@@ -158,6 +158,13 @@ type progress struct {
 	heard       bool // something was sent
 }
 
+// begin makes p the progress of a task, whatever it was before.
+func (p *progress) begin(sink runtime.Sink) {
+	if p.sink = sink; p.heard || p.pending || p.message != "" {
+		*p = progress{sink: sink}
+	}
+}
+
 func (p *progress) set(done, total int64, message []byte) {
 	p.done, p.total, p.pending = done, total, true
 	if p.message != string(message) {
