@@ -11,6 +11,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
 )
 
 // Bounds of a slice: the units (about instructions) a guest runs between two
@@ -62,6 +63,7 @@ type call struct {
 	inst       *instance       // the instance that JavaScript runs in; nil: none does
 	bridge     *bridge         // the standard streams of Python; nil: there is none
 	files      wazero.FSConfig // what is mounted; nil: nothing
+	lines      *lines.Table    // of the module that runs
 
 	cause      error // why the host ended the guest; nil when it did not
 	slice      int64 // units of the slice that runs

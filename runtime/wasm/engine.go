@@ -18,6 +18,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/shelf"
 )
@@ -261,7 +262,7 @@ func (e *Engine) load(digest string, code []byte) error {
 	if err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
-	m := &module{info: p.Info, compiled: compiled, globals: p.Globals, marks: (*marks)(p.Marks), resettable: p.Reset}
+	m := &module{info: p.Info, compiled: compiled, globals: p.Globals, marks: (*marks)(p.Marks), resettable: p.Reset, lines: lines.Open(p.Lines)}
 	if m.stubs, err = stubModule(context.Background(), e.rt, p.Info.Stubs); err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}

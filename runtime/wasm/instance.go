@@ -23,6 +23,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -32,6 +33,7 @@ type module struct {
 	compiled   wazero.CompiledModule
 	globals    []string                // exports that hold its mutable globals
 	marks      *marks                  // nil: what a call writes is not marked
+	lines      *lines.Table            // what its code was compiled from; nil: nobody knows
 	resettable bool                    // memory and globals are all the state that a call changes
 	gone       bool                    // it was unloaded; guarded by the pool's lock
 	last       atomic.Pointer[waiting] // the place asked for last: most tasks of a module are of one app
@@ -64,6 +66,7 @@ type instance struct {
 // it has one, but neither _initialize nor _start.
 func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error) {
 	inst := &instance{module: m, call: c, limit: limit}
+	c.lines = m.lines
 	if m.script != nil {
 		inst.quick = &quick{}
 	}
@@ -187,7 +190,7 @@ func (r instanceRandom) Read(p []byte) (int, error) { return randomSource{r.inst
 
 // arm prepares the counters for a call that begins at the time seen last.
 func (inst *instance) arm(c *call, stackBytes int64) {
-	inst.call = c
+	inst.call, c.lines = c, inst.module.lines
 	inst.budget.Set(meter.Budget(c.grant(firstSlice, 0), stackBytes))
 	c.sliceStart = c.seen
 }

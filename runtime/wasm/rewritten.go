@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
+	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -19,6 +21,7 @@ type rewritten struct {
 	Globals []string
 	Marks   *meter.Marks
 	Reset   bool   // memory and globals are all the state that a call changes
+	Lines   []byte // what its code was compiled from: see lines.Open
 	Code    []byte `json:"-"`
 }
 
@@ -29,11 +32,25 @@ func rewrite(code []byte, opts meter.Options) (rewritten, error) {
 		return rewritten{}, err
 	}
 	opts.Marks = info.Kind == Reactor && info.Manifest.Reuse != manifest.ReuseFresh && info.Manifest.Reuse != manifest.ReuseShared
+	program := lines.Parse(lines.Sections{
+		Line: custom(parsed, ".debug_line"), Str: custom(parsed, ".debug_str"), LineStr: custom(parsed, ".debug_line_str"),
+	})
+	opts.Moves = len(program.Rows) > 0
 	metered := meter.Rewrite(parsed, opts)
-	return rewritten{
+	p := rewritten{
 		Info: info, Globals: metered.Globals, Marks: metered.Marks,
 		Reset: metered.NotResettable == "", Code: metered.Code,
-	}, nil
+	}
+	if opts.Moves {
+		program.Move(metered.Moves.To)
+		p.Lines = program.Append(nil)
+	}
+	return p, nil
+}
+
+func custom(m *wasmbinary.Module, name string) []byte {
+	body, _ := m.Custom(name)
+	return body
 }
 
 // rewrittenName is the name on the shelf of a rewritten module: everything that

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/files"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
 // maxTrace bounds the stack of a trap in a result, in bytes.
@@ -379,7 +382,7 @@ func (c *call) errorResult(err error) runtime.Result {
 	case c.cause != nil:
 		r := c.ended(c.cause)
 		if r.Code == codeMisuse || r.Code == codeCallDepth {
-			r.Trace = trace(err)
+			r.Trace = c.trace(err)
 		}
 		return r
 	case errors.As(err, &exit):
@@ -390,7 +393,7 @@ func (c *call) errorResult(err error) runtime.Result {
 	return runtime.Result{
 		Outcome: runtime.Retryable, Code: codeTrap, Output: c.output,
 		Error: "trap: " + strings.TrimPrefix(oneLine(err.Error()), "wasm error: "),
-		Trace: trace(err),
+		Trace: c.trace(err),
 	}
 }
 
@@ -446,8 +449,24 @@ func oneLineOrEmpty(s string) string {
 	return strings.ToValidUTF8(oneLine(s), "\uFFFD")
 }
 
-// trace is what follows the first line of an engine's error.
-func trace(err error) string {
+// trace is what follows the first line of an engine's error, with lines of
+// source code in the place of places in the module's code.
+func (c *call) trace(err error) string {
 	_, rest, _ := strings.Cut(err.Error(), "\n")
+	if c.lines != nil {
+		rest = placeLine.ReplaceAllStringFunc(rest, func(line string) string {
+			at, err := strconv.ParseUint(placeLine.FindStringSubmatch(line)[1], 16, 32)
+			if err != nil {
+				return ""
+			}
+			if p, ok := c.lines.At(uint32(at)); ok {
+				return "\n\t\t" + p.String()
+			}
+			return ""
+		})
+	}
 	return strings.ToValidUTF8(rest[:min(len(rest), maxTrace)], "")
 }
+
+// placeLine is what the engine says in a trace of a place in the code.
+var placeLine = regexp.MustCompile(`\n\t\t0x([0-9a-f]+): ` + meter.PlaceName + `\b`)

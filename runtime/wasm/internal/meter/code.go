@@ -59,20 +59,27 @@ func (w *rewriter) codeSection() []byte {
 		size += len(body.Code)
 	}
 	bodies := make([]byte, 0, size+size/4)
-	n := uint32(0)
-	add := func(b []byte) {
+	bodies = binary.AppendU32(bodies, uint32(len(w.m.Bodies)+len(w.helpers)))
+	w.oldEnd = len(binary.AppendU32(nil, uint32(len(w.m.Bodies))))
+	add := func(b []byte) (at, size int) {
+		at = len(bodies)
 		bodies = binary.AppendU32(bodies, uint32(len(b)))
+		size = len(bodies) - at
 		bodies = append(bodies, b...)
-		n++
+		return at, size
 	}
 	f := &function{w: w}
 	for i, body := range w.m.Bodies {
-		add(f.rewrite(i, body))
+		at, size := add(f.rewrite(i, body))
+		w.moved(body, f, at, size)
+	}
+	if w.opts.Moves {
+		w.moves.add(w.oldEnd, len(bodies))
 	}
 	for _, h := range w.helpers {
 		add(h.body)
 	}
-	return append(binary.AppendU32(make([]byte, 0, len(bodies)+5), n), bodies...)
+	return bodies
 }
 
 // noLocal says that a function has no local for something.
@@ -95,8 +102,9 @@ type function struct {
 	budget uint32 // local that holds the budget; noLocal: it stays in its global
 	frame  int64  // bytes of stack taken while it runs; 0: it cannot be part of a recursion
 	marks  marker
-	wraps  bool // its code is in a block with the function's own label, behind which the frame is given back
-	open   int  // blocks around the next instruction, the function and the wrapping one not counted
+	wraps  bool  // its code is in a block with the function's own label, behind which the frame is given back
+	moves  Moves // of its instructions, by places in its old and new code
+	open   int   // blocks around the next instruction, the function and the wrapping one not counted
 }
 
 // local adds a local and returns its index.
@@ -111,6 +119,7 @@ func (f *function) rewrite(i int, body binary.Body) []byte {
 	w, s := f.w, f.w.shapes[i]
 	t := w.m.Types[w.m.Funcs[i]]
 	f.body, f.params, f.added, f.code, f.open = body, len(t.Params), f.added[:0], f.code[:0], 0
+	f.moves = f.moves[:0]
 	points, loopEnds, calm := w.points(body)
 	if s.leaf {
 		points = points[:0]
@@ -251,6 +260,9 @@ func (f *function) instructions(points []point) {
 		copied = upTo
 	}
 	for in := range f.body.Instructions {
+		if w.opts.Moves {
+			f.moves.add(in.Start, len(f.code)+in.Start-copied)
+		}
 		switch in.Op {
 		case binary.OpBlock, binary.OpLoop, binary.OpIf:
 			f.open++
