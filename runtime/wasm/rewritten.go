@@ -34,6 +34,8 @@ func rewrite(code []byte, opts meter.Options) (rewritten, error) {
 	opts.Marks = info.Kind == Reactor && info.Manifest.Reuse != manifest.ReuseFresh && info.Manifest.Reuse != manifest.ReuseShared
 	program := lines.Parse(lines.Sections{
 		Line: custom(parsed, ".debug_line"), Str: custom(parsed, ".debug_str"), LineStr: custom(parsed, ".debug_line_str"),
+		Info: custom(parsed, ".debug_info"), Abbrev: custom(parsed, ".debug_abbrev"), Ranges: custom(parsed, ".debug_ranges"),
+		RngLists: custom(parsed, ".debug_rnglists"), Addr: custom(parsed, ".debug_addr"),
 	})
 	opts.Moves = len(program.Rows) > 0
 	metered := meter.Rewrite(parsed, opts)

@@ -459,10 +459,15 @@ func (c *call) trace(err error) string {
 			if err != nil {
 				return ""
 			}
-			if p, ok := c.lines.At(uint32(at)); ok {
-				return "\n\t\t" + p.String()
+			var text strings.Builder
+			positions := c.lines.At(uint32(at))
+			for i, p := range positions {
+				text.WriteString("\n\t\t" + p.String())
+				if i < len(positions)-1 {
+					text.WriteString(" (inlined)")
+				}
 			}
-			return ""
+			return text.String()
 		})
 	}
 	return strings.ToValidUTF8(rest[:min(len(rest), maxTrace)], "")

@@ -44,9 +44,8 @@ func at(t *testing.T, p *Program, want map[uint32]string) {
 	t.Helper()
 	table := Open(p.Append(nil))
 	for place, position := range want {
-		got, ok := table.At(place)
-		if text := fmt.Sprint(got); ok != (position != "") || ok && text != position {
-			t.Errorf("%#x is %s %v, want %q", place, text, ok, position)
+		if got := fmt.Sprint(table.At(place)); got != "["+position+"]" {
+			t.Errorf("%#x is %s, want %q", place, got, position)
 		}
 	}
 }
@@ -83,6 +82,25 @@ func TestLookUp(t *testing.T) {
 	at(t, p, map[uint32]string{120: "", 121: "src/a.c:3", 200: "", 201: "src/a.c:10", 210: "src/a.c:10", 211: "src/a.c:12", 251: "src/a.c:50", 261: ""})
 }
 
+// TestInlined looks at calls within calls that begin or end at the same place, and at
+// the space between two of them.
+func TestInlined(t *testing.T) {
+	p := &Program{
+		Files: []string{"a", "b"},
+		Rows:  []Row{{At: 10, Line: 1}, {At: 90, Line: 0}},
+		Inlined: orderInlined([]Inlined{
+			{From: 20, To: 30, File: 1, Line: 4}, {From: 20, To: 60, Line: 3}, {From: 40, To: 60, File: 1, Line: 5},
+			{From: 5, To: 80, Line: 2}, {From: 50, To: 50, Line: 6}, {From: 85, To: 95, Line: 7, Column: 8},
+		}),
+	}
+	at(t, p, map[uint32]string{
+		7: "", 10: "a:1 a:2", 19: "a:1 a:2", 20: "a:1 b:4 a:3 a:2", 29: "a:1 b:4 a:3 a:2", 30: "a:1 a:3 a:2", 39: "a:1 a:3 a:2",
+		40: "a:1 b:5 a:3 a:2", 50: "a:1 b:5 a:3 a:2", 59: "a:1 b:5 a:3 a:2", 60: "a:1 a:2", 79: "a:1 a:2", 80: "a:1", 85: "a:1 a:7:8", 90: "",
+	})
+	p.Move(func(at uint32) uint32 { return max(at, 40) }) // what is before is gone
+	at(t, p, map[uint32]string{39: "", 40: "a:1 b:5 a:3 a:2", 60: "a:1 a:2"})
+}
+
 // TestManyRows looks for each of more rows than one block has.
 func TestManyRows(t *testing.T) {
 	var b builder
@@ -115,8 +133,8 @@ func TestNoLines(t *testing.T) {
 	if table := Open(nil); table != nil {
 		t.Error("a table of nothing")
 	}
-	if _, ok := (*Table)(nil).At(1); ok {
-		t.Error("a position of no table")
+	if got := (*Table)(nil).At(1); got != nil {
+		t.Errorf("the position %v of no table", got)
 	}
 }
 
@@ -142,7 +160,10 @@ func sections(tb testing.TB, file string) Sections {
 		}
 		return code[i+1+len(name) : i+int(size)]
 	}
-	return Sections{Line: section(".debug_line"), Str: section(".debug_str"), LineStr: section(".debug_line_str")}
+	return Sections{
+		Line: section(".debug_line"), Str: section(".debug_str"), LineStr: section(".debug_line_str"), Info: section(".debug_info"),
+		Abbrev: section(".debug_abbrev"), Ranges: section(".debug_ranges"), RngLists: section(".debug_rnglists"), Addr: section(".debug_addr"),
+	}
 }
 
 func FuzzParse(f *testing.F) {
@@ -151,19 +172,19 @@ func FuzzParse(f *testing.F) {
 		if len(Parse(s).Rows) == 0 {
 			f.Fatalf("%s has no lines", file)
 		}
-		f.Add(s.Line, s.Str, s.LineStr)
+		f.Add(s.Line, s.Str, s.LineStr, s.Info, s.Abbrev, s.Ranges, s.RngLists, s.Addr)
 	}
-	f.Fuzz(func(t *testing.T, line, str, lineStr []byte) {
-		p := Parse(Sections{line, str, lineStr})
+	f.Fuzz(func(t *testing.T, line, str, lineStr, info, abbrev, ranges, lists, addr []byte) {
+		p := Parse(Sections{line, str, lineStr, info, abbrev, ranges, lists, addr})
 		check(t, p)
 		table := Open(p.Append(nil))
 		if (table == nil) != (len(p.Rows) == 0) {
 			t.Fatalf("%d rows, and a table %v", len(p.Rows), table != nil)
 		}
 		for _, r := range p.Rows[:min(len(p.Rows), 300)] {
-			got, ok := table.At(r.At)
-			if ok != (r.Line > 0) || ok && got != (Position{p.Files[r.File], r.Line, r.Column}) {
-				t.Fatalf("at %#x is %v %v, want %+v", r.At, got, ok, r)
+			got := table.At(r.At)
+			if (len(got) > 0) != (r.Line > 0) || len(got) > 0 && got[0] != (Position{p.Files[r.File], r.Line, r.Column}) {
+				t.Fatalf("at %#x is %v, want %+v", r.At, got, r)
 			}
 		}
 		p.Move(func(at uint32) uint32 { return at / 4 * 3 })
@@ -174,6 +195,11 @@ func FuzzParse(f *testing.F) {
 func check(t *testing.T, p *Program) {
 	if !slices.IsSortedFunc(p.Rows, func(a, b Row) int { return int(int64(a.At) - int64(b.At)) }) {
 		t.Fatal("the rows are not in order")
+	}
+	for i, c := range p.Inlined {
+		if c.From >= c.To || int(c.File) >= len(p.Files) || c.Line == 0 || i > 0 && c.From < p.Inlined[i-1].From {
+			t.Fatalf("inlined call %d is %+v, with %d files", i, c, len(p.Files))
+		}
 	}
 	for i, r := range p.Rows {
 		if i > 0 && p.Rows[i-1].At == r.At || r.Line > 0 && int(r.File) >= len(p.Files) {

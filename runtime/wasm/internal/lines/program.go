@@ -21,6 +21,13 @@ type Sections struct {
 	Line    []byte // .debug_line
 	Str     []byte // .debug_str
 	LineStr []byte // .debug_line_str
+
+	// Of calls that were replaced by the body of their function:
+	Info     []byte // .debug_info
+	Abbrev   []byte // .debug_abbrev
+	Ranges   []byte // .debug_ranges
+	RngLists []byte // .debug_rnglists
+	Addr     []byte // .debug_addr
 }
 
 // A Row says what the code from a place on was compiled from, until the next row.
@@ -35,11 +42,13 @@ type Row struct {
 type Program struct {
 	Files []string
 	Rows  []Row // invariant: At rises, and File is in range
+
+	Inlined []Inlined // invariant: File is in range, and one comes before those inside it
 }
 
 // Parse reads all line tables; a module that has none has no rows.
 func Parse(s Sections) *Program {
-	p := &parser{s: s, fileIndex: make(map[string]uint32)}
+	p := &parser{s: s, fileIndex: make(map[string]uint32), tables: make(map[uint64]*table), shapes: make(map[uint64]map[uint64]abbreviation)}
 	for rest := s.Line; len(rest) > 0; {
 		r := &reader{buf: rest}
 		r.unitLength()
@@ -47,7 +56,7 @@ func Parse(s Sections) *Program {
 		if r.bad {
 			break // its length is wrong, so nobody knows where the next one begins
 		}
-		p.unit(&reader{buf: unit, wide: r.wide})
+		p.unit(&reader{buf: unit, wide: r.wide}, uint64(len(s.Line)-len(rest)))
 		rest = rest[r.at:]
 	}
 	return p.program()
@@ -59,6 +68,10 @@ func (p *Program) Move(to func(at uint32) uint32) {
 		p.Rows[i].At = to(p.Rows[i].At)
 	}
 	p.Rows = tidy(p.Rows)
+	for i := range p.Inlined {
+		p.Inlined[i].From, p.Inlined[i].To = to(p.Inlined[i].From), to(p.Inlined[i].To)
+	}
+	p.Inlined = orderInlined(p.Inlined)
 }
 
 // tidy keeps the last of the rows for one place, and none that says what the one
@@ -83,6 +96,10 @@ type parser struct {
 	files     []string
 	fileIndex map[string]uint32
 	nameBytes int
+	tables    map[uint64]*table                  // by their places in .debug_line
+	shapes    map[uint64]map[uint64]abbreviation // by their places in .debug_abbrev, and their codes
+	steps     int                                // that may still be done for inlined calls
+	room      int                                // for shapes
 }
 
 // sequenceRow is a row, or the end of a sequence of them.
@@ -107,7 +124,7 @@ func (p *parser) program() *Program {
 		}
 		return 1
 	})
-	out := &Program{Files: p.files}
+	out := &Program{}
 	for _, r := range p.rows {
 		if r.end {
 			r.Row = Row{At: r.At}
@@ -115,6 +132,8 @@ func (p *parser) program() *Program {
 		out.Rows = append(out.Rows, r.Row)
 	}
 	out.Rows = tidy(out.Rows)
+	out.Inlined = p.inlined()
+	out.Files = p.files
 	return out
 }
 
@@ -139,8 +158,8 @@ type entry struct {
 	dir  uint64
 }
 
-// unit reads one table.
-func (p *parser) unit(r *reader) {
+// unit reads one table, which is at a place of the section.
+func (p *parser) unit(r *reader, at uint64) {
 	t := &table{version: uint16(r.fixed(2))}
 	if t.version < 2 || t.version > 5 {
 		return
@@ -152,6 +171,7 @@ func (p *parser) unit(r *reader) {
 	if r.bad || !t.header(&reader{buf: header, wide: r.wide}, p.s) {
 		return
 	}
+	p.tables[at] = t
 	p.run(t, r)
 }
 

@@ -11,6 +11,13 @@ type Table struct {
 	files []string
 	rows  []byte  // encoded: see Append
 	index []block // of rows, in their order
+	calls []call
+}
+
+// call is an inlined call, and the innermost one around it; -1: there is none.
+type call struct {
+	Inlined
+	outer int32
 }
 
 // blockRows is how many rows are read at most to find one.
@@ -36,13 +43,23 @@ func (p Position) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
-// Append writes a program in the form that Open reads: the names, then each
-// row as its differences from the one before it.
+// Append writes a program in the form that Open reads: the names, then the
+// inlined calls, then each row as its differences from the one before it.
 func (p *Program) Append(out []byte) []byte {
 	out = binary.AppendUvarint(out, uint64(len(p.Files)))
 	for _, f := range p.Files {
 		out = binary.AppendUvarint(out, uint64(len(f)))
 		out = append(out, f...)
+	}
+	out = binary.AppendUvarint(out, uint64(len(p.Inlined)))
+	var from uint32
+	for _, c := range p.Inlined {
+		out = binary.AppendUvarint(out, uint64(c.From-from))
+		out = binary.AppendUvarint(out, uint64(c.To-c.From))
+		out = binary.AppendUvarint(out, uint64(c.File))
+		out = binary.AppendUvarint(out, uint64(c.Line))
+		out = binary.AppendUvarint(out, uint64(c.Column))
+		from = c.From
 	}
 	var last Row
 	for _, r := range p.Rows {
@@ -67,6 +84,7 @@ func Open(data []byte) *Table {
 		t.files = append(t.files, string(d.data[:n]))
 		d.data = d.data[n:]
 	}
+	t.readCalls(d)
 	if d.bad || len(d.data) == 0 {
 		return nil
 	}
@@ -84,8 +102,56 @@ func Open(data []byte) *Table {
 	return t
 }
 
-// At returns the position that the code at a place was compiled from.
-func (t *Table) At(at uint32) (Position, bool) {
+// readCalls reads the inlined calls and finds out which is in which.
+func (t *Table) readCalls(d *decoder) {
+	var open []int32 // that begin before the next one
+	var from uint32
+	for n := range d.count(maxInlined) {
+		from += uint32(d.uvarint())
+		c := call{Inlined{From: from, To: from + uint32(d.uvarint()), File: uint32(d.uvarint()), Line: uint32(d.uvarint()), Column: uint32(d.uvarint())}, -1}
+		if int64(c.File) >= int64(len(t.files)) {
+			d.bad, d.data = true, nil
+		}
+		if d.bad {
+			return
+		}
+		for len(open) > 0 && t.calls[open[len(open)-1]].To <= c.From {
+			open = open[:len(open)-1]
+		}
+		if len(open) > 0 {
+			c.outer = open[len(open)-1]
+		}
+		open = append(open, int32(n))
+		t.calls = append(t.calls, c)
+	}
+}
+
+// Bounds of what is told of one place: positions, and calls looked at.
+const (
+	maxChain = 16
+	maxWalk  = 1000
+)
+
+// At returns the positions that the code at a place was compiled from: that of the
+// instruction itself, and if that is in the body of an inlined function, the calls
+// that led there, the innermost first.
+func (t *Table) At(at uint32) []Position {
+	row, ok := t.row(at)
+	if !ok {
+		return nil
+	}
+	chain := []Position{row}
+	i := int32(sort.Search(len(t.calls), func(i int) bool { return t.calls[i].From > at })) - 1
+	for n := 0; i >= 0 && n < maxWalk && len(chain) < maxChain; i, n = t.calls[i].outer, n+1 {
+		if c := t.calls[i]; at < c.To {
+			chain = append(chain, Position{t.files[c.File], c.Line, c.Column})
+		}
+	}
+	return chain
+}
+
+// row finds the position of the instruction at a place.
+func (t *Table) row(at uint32) (Position, bool) {
 	if t == nil {
 		return Position{}, false
 	}
