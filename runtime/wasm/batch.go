@@ -158,6 +158,7 @@ func (m *module) boundItem(i *runtime.Item, index int) {
 // between two tasks has done those before, and is not asked for the others.
 func (b *batch) failed(c *call, r runtime.Result) {
 	if b.open {
+		c.look() // what is left of its budget says nothing
 		b.settle(c, r)
 	}
 }

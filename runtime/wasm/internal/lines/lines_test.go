@@ -89,8 +89,12 @@ func TestInlined(t *testing.T) {
 		Files: []string{"a", "b"},
 		Rows:  []Row{{At: 10, Line: 1}, {At: 90, Line: 0}},
 		Inlined: orderInlined([]Inlined{
-			{From: 20, To: 30, File: 1, Line: 4}, {From: 20, To: 60, Line: 3}, {From: 40, To: 60, File: 1, Line: 5},
-			{From: 5, To: 80, Line: 2}, {From: 50, To: 50, Line: 6}, {From: 85, To: 95, Line: 7, Column: 8},
+			{From: 20, To: 30, File: 1, Line: 4},
+			{From: 20, To: 60, Line: 3},
+			{From: 40, To: 60, File: 1, Line: 5},
+			{From: 5, To: 80, Line: 2},
+			{From: 50, To: 50, Line: 6},
+			{From: 85, To: 95, Line: 7, Column: 8},
 		}),
 	}
 	at(t, p, map[uint32]string{
