@@ -115,23 +115,23 @@ func TestTimeOfShortTasks(t *testing.T) {
 func TestLogBeginsAnew(t *testing.T) {
 	var l logWriter
 	for i, limits := range []runtime.Limits{{LogLines: 2}, {LogLines: 2}, {LogLines: 3}, {LogLines: 2}, {LogLines: 2, LogBytes: 9}} {
-		for _, silent := range []bool{true, false} {
-			sink := &recorder{}
-			l.begin(sink, &limits)
-			if silent {
-				continue
-			}
-			for range limits.LogLines {
-				l.Write(runtime.LevelInfo, []byte("line\n"))
-			}
-			l.Write(runtime.LevelInfo, []byte("held"))
-			want := int(limits.LogLines)
-			if limits.LogBytes > 0 {
-				want = 2 // a line, and the one that says that no more come
-			}
-			if len(sink.lines) != want || sink.lines[0] != "line" {
-				t.Errorf("task %d with %+v logged %q, want %d lines", i, limits, sink.lines, want)
-			}
+		sink := &recorder{}
+		l.begin(sink, &runtime.Limits{LogLines: 99}) // of a task that says nothing
+		l.begin(sink, &limits)
+		for range limits.LogLines {
+			l.Write(runtime.LevelInfo, []byte("line\n"))
+		}
+		l.Write(runtime.LevelInfo, []byte("held"))
+		want := int(limits.LogLines)
+		if limits.LogBytes > 0 {
+			want = 2 // a line, and the one that says that no more come
+		}
+		l.Write(runtime.LevelInfo, []byte(" back\n"))
+		if limits.LogBytes == 0 {
+			want++ // the same, for lines
+		}
+		if len(sink.lines) != want || sink.lines[0] != "line" {
+			t.Errorf("task %d with %+v logged %q, want %d lines", i, limits, sink.lines, want)
 		}
 	}
 }
