@@ -132,7 +132,7 @@ func TestLogBeginsAnew(t *testing.T) {
 		if limits.LogBytes == 0 {
 			want++ // the same, for lines
 		}
-		if len(sink.lines) != want || sink.lines[0] != "line" {
+		if len(sink.lines) != want || sink.lines[0] != "line" || !strings.HasPrefix(sink.lines[want-1], "log limit of") {
 			t.Errorf("task %d with %+v logged %q, want %d lines", i, limits, sink.lines, want)
 		}
 	}
