@@ -19,8 +19,9 @@ const lingering = time.Second
 // batch is the tasks of one call of wheelwork_run.
 type batch struct {
 	items []*runtime.Item
-	next  int  // how many were opened
-	open  bool // whether the last of these has not ended
+	item  *runtime.Item // the last that was opened
+	next  int           // how many were opened
+	open  bool          // whether the last of these has not ended
 	start moment
 	small []byte // where small outputs lie side by side
 
@@ -192,14 +193,14 @@ func (discard) Progress(int64, int64, string) {}
 
 // settle ends the open task.
 func (b *batch) settle(c *call, r runtime.Result) {
-	b.items[b.next-1].Result = r
+	b.item.Result = r
 	b.end(c)
 }
 
 // end ends the open task, whose result is known but for the time it took.
 func (b *batch) end(c *call) {
 	b.look(c)
-	b.items[b.next-1].Result.Duration = time.Duration(c.seen - b.start)
+	b.item.Result.Duration = time.Duration(c.seen - b.start)
 	c.close()
 	b.open = false
 	c.between()
@@ -252,7 +253,7 @@ func jobNext(c *call, _ memory, stack []uint64) {
 			continue
 		}
 		c.take(item.Sink)
-		b.open, b.start = true, c.seen
+		b.item, b.open, b.start = item, true, c.seen
 		stack[0] = result(abi.NextReady)
 		return
 	}
@@ -267,7 +268,7 @@ func jobDone(c *call, _ memory, stack []uint64) {
 		return
 	}
 	if status := abi.Status(int32(stack[0])); status == abi.StatusOK { // in place: a result is large
-		b.items[b.next-1].Result = runtime.Result{Outcome: runtime.Succeeded, Output: c.output}
+		b.item.Result = runtime.Result{Outcome: runtime.Succeeded, Output: c.output}
 		b.end(c)
 	} else {
 		b.settle(c, c.statusResult(status))

@@ -63,7 +63,6 @@ type call struct {
 	inst       *instance       // the instance that JavaScript runs in; nil: none does
 	bridge     *bridge         // the standard streams of Python; nil: there is none
 	files      wazero.FSConfig // what is mounted; nil: nothing
-	lines      *lines.Table    // of the module that runs
 
 	cause      error // why the host ended the guest; nil when it did not
 	slice      int64 // units of the slice that runs
@@ -75,6 +74,7 @@ type call struct {
 
 	attempt              // the task at hand
 	own     runtime.Task // where Run keeps its task
+	lines   *lines.Table // of the module that runs
 }
 
 // An attempt is what a call keeps for one task. In a batch a call has one after

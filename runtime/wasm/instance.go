@@ -33,13 +33,13 @@ type module struct {
 	compiled   wazero.CompiledModule
 	globals    []string                // exports that hold its mutable globals
 	marks      *marks                  // nil: what a call writes is not marked
-	lines      *lines.Table            // what its code was compiled from; nil: nobody knows
 	resettable bool                    // memory and globals are all the state that a call changes
 	gone       bool                    // it was unloaded; guarded by the pool's lock
 	last       atomic.Pointer[waiting] // the place asked for last: most tasks of a module are of one app
 	grants     atomic.Pointer[granted]
 	script     *scripts.Script       // what an interpreter runs; nil: the module is no script
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
+	lines      *lines.Table          // what its code was compiled from; nil: nobody knows
 	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
 }
 
