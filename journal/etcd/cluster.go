@@ -29,6 +29,8 @@ type Config struct {
 	Keep   time.Duration
 	TLS    *tls.Config  // nil: none
 	Logger *slog.Logger // default: discard
+
+	oldest, newest int // forms that it understands, see form.go; tests of other versions say others
 }
 
 func (c *Config) defaults() error {
@@ -43,6 +45,7 @@ func (c *Config) defaults() error {
 		return fmt.Errorf("etcd: a lease of %v: whole seconds are possible, at least one", c.Lease)
 	}
 	c.Quota = cmp.Or(c.Quota, 2<<30)
+	c.oldest, c.newest = cmp.Or(c.oldest, oldestForm), cmp.Or(c.newest, newestForm)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -114,6 +117,10 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := c.measure(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("etcd at %s does not answer: %w", strings.Join(cfg.Endpoints, ", "), err), c.client.Close())
+	}
+	if err := c.checkForm(ctx); err != nil {
+		c.cancel()
+		return nil, errors.Join(err, c.client.Close())
 	}
 	c.wg.Go(c.commit)
 	c.wg.Go(c.upkeep)

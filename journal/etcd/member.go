@@ -132,8 +132,8 @@ func ClientTLS(cert, key, ca string) (*tls.Config, error) {
 	return conf, nil
 }
 
-// Start starts a member and waits until it serves: until a majority of the
-// members is there, or ctx ends.
+// Start starts a member and waits until it serves and counts: until a majority of
+// the members is there and it has caught up with them, or ctx ends.
 func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	at, err := cfg.check()
 	if err != nil {
@@ -177,7 +177,9 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	}
 	select {
 	case <-started.Server.ReadyNotify():
-		return &Member{started, cfg.Client}, nil
+		if err = cfg.promote(ctx, started); err == nil {
+			return &Member{started, cfg.Client}, nil
+		}
 	case err = <-started.Err():
 	case <-started.Server.StopNotify():
 		err = errors.New("it stopped by itself: see its log")
@@ -205,10 +207,10 @@ func (c *MemberConfig) begun() bool {
 	return err == nil
 }
 
-// join adds the member to the cluster and returns the list of all members. If
-// it was added before, by a start that did not come to its end, that holds. If
-// it was one that ran, its files are lost, and with them all that it promised
-// to the others: it is taken out first.
+// join adds the member to the cluster, as a learner, and returns the list of all
+// members. If it was added before, by a start that did not come to its end,
+// that holds. If it was one that ran, its files are lost, and with them all that
+// it promised to the others: it is taken out first.
 func (c *MemberConfig) join(ctx context.Context) (string, error) {
 	at := strings.Join(c.Join, ", ")
 	secure, err := c.tlsConfig()
@@ -234,11 +236,12 @@ func (c *MemberConfig) join(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("take this member, whose files are lost, out of the cluster at %s: %w", at, err)
 		}
+		c.Logger.Info("a member of etcd whose files are lost was taken out, and joins anew", "name", members[self].Name, "peer", c.Peer)
 		self = -1
 	}
 	if self < 0 {
 		err := patiently(ctx, func() error {
-			added, err := client.MemberAdd(ctx, []string{c.Peer})
+			added, err := client.MemberAddAsLearner(ctx, []string{c.Peer})
 			if err == nil {
 				members = added.Members
 			}
@@ -262,24 +265,91 @@ func (c *MemberConfig) join(ctx context.Context) (string, error) {
 	return memberList(all), nil
 }
 
-// patiently repeats a change of the members while etcd says that they have not
-// been in touch for long enough to bear it.
+// promote makes a learner a voter, when it has what the others have. A member
+// joins as a learner, which counts for no majority: one that never comes up, or
+// takes long to copy the others' state, stops nobody. Whoever was left as a
+// learner by a start that did not come to its end is promoted by the next one.
+func (c *MemberConfig) promote(ctx context.Context, e *embed.Etcd) error {
+	if !e.Server.IsLearner() {
+		return nil
+	}
+	var others []string
+	for _, m := range e.Server.Cluster().Members() {
+		if !m.IsLearner {
+			others = append(others, m.ClientURLs...)
+		}
+	}
+	secure, err := c.tlsConfig()
+	if err != nil {
+		return err
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: others, TLS: secure, DialTimeout: 5 * time.Second, Logger: bridge(c.Logger)})
+	if err != nil {
+		return err
+	}
+	defer client.Close() //nolint:errcheck // nothing is under way
+	err = patiently(ctx, func() error {
+		_, err := client.MemberPromote(ctx, uint64(e.Server.MemberID()))
+		if errors.Is(err, rpctypes.ErrMemberNotLearner) { // the answer to an attempt was lost
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("make the member a voter with the help of %s: %w", strings.Join(others, ", "), err)
+	}
+	// Until it has heard of that itself, it refuses most calls.
+	for e.Server.IsLearner() {
+		if err := pause(ctx, joinPause); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// joinPause is between two attempts to change the members.
+const joinPause = 200 * time.Millisecond
+
+// patiently repeats a change of the members while etcd says that it does not
+// bear it now: they have not been in touch for long enough, another one joins,
+// or the one that joins has not caught up yet.
 func patiently(ctx context.Context, change func() error) error {
 	for {
 		err := change()
-		if !errors.Is(err, rpctypes.ErrUnhealthy) {
+		if !errors.Is(err, rpctypes.ErrUnhealthy) && !errors.Is(err, rpctypes.ErrTooManyLearners) && !errors.Is(err, rpctypes.ErrMemberLearnerNotReady) {
 			return err
 		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
+		if pause(ctx, joinPause) != nil {
 			return err
 		}
 	}
 }
 
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Client returns the URL at which the member serves.
 func (m *Member) Client() string { return m.client }
+
+// Endpoints returns the URLs at which the members serve, this one's first: the
+// next ones are for when it does not.
+func (m *Member) Endpoints() []string {
+	all := []string{m.client}
+	for _, other := range m.etcd.Server.Cluster().Members() {
+		for _, at := range other.ClientURLs {
+			if !other.IsLearner && !slices.Contains(all, at) {
+				all = append(all, at)
+			}
+		}
+	}
+	return all
+}
 
 // Failed tells the error that ended the member.
 func (m *Member) Failed() <-chan error { return m.etcd.Err() }
