@@ -222,34 +222,13 @@ func (c *MemberConfig) join(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("join the cluster at %s: %w", at, err)
 	}
 	defer client.Close() //nolint:errcheck // nothing is under way
-	list, err := client.MemberList(ctx)
+	var members []*pb.Member
+	err = patiently(ctx, func(ctx context.Context) (err error) {
+		members, err = c.enter(ctx, client)
+		return err
+	})
 	if err != nil {
-		return "", fmt.Errorf("ask the cluster at %s for its members: %w", at, err)
-	}
-	members := list.Members
-	self := slices.IndexFunc(members, func(m *pb.Member) bool { return slices.Contains(m.PeerURLs, c.Peer) })
-	if self >= 0 && members[self].Name != "" {
-		err := patiently(ctx, func() error {
-			_, err := client.MemberRemove(ctx, members[self].ID)
-			return err
-		})
-		if err != nil {
-			return "", fmt.Errorf("take this member, whose files are lost, out of the cluster at %s: %w", at, err)
-		}
-		c.Logger.Info("a member of etcd whose files are lost was taken out, and joins anew", "name", members[self].Name, "peer", c.Peer)
-		self = -1
-	}
-	if self < 0 {
-		err := patiently(ctx, func() error {
-			added, err := client.MemberAddAsLearner(ctx, []string{c.Peer})
-			if err == nil {
-				members = added.Members
-			}
-			return err
-		})
-		if err != nil {
-			return "", fmt.Errorf("join the cluster at %s: %w", at, err)
-		}
+		return "", fmt.Errorf("join the cluster at %s: %w", at, err)
 	}
 	all := map[string]string{}
 	for _, m := range members {
@@ -263,6 +242,31 @@ func (c *MemberConfig) join(ctx context.Context) (string, error) {
 		all[name] = m.PeerURLs[0]
 	}
 	return memberList(all), nil
+}
+
+// enter does the next step towards a list of members with this one in it. It
+// looks anew each time: of an attempt without an answer nothing is known.
+func (c *MemberConfig) enter(ctx context.Context, client *clientv3.Client) ([]*pb.Member, error) {
+	list, err := client.MemberList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	self := slices.IndexFunc(list.Members, func(m *pb.Member) bool { return slices.Contains(m.PeerURLs, c.Peer) })
+	if self >= 0 && list.Members[self].Name == "" {
+		return list.Members, nil
+	}
+	if self >= 0 {
+		lost := list.Members[self]
+		if _, err := client.MemberRemove(ctx, lost.ID); err != nil {
+			return nil, err
+		}
+		c.Logger.Info("a member of etcd whose files are lost was taken out, and joins anew", "name", lost.Name, "peer", c.Peer)
+	}
+	added, err := client.MemberAddAsLearner(ctx, []string{c.Peer})
+	if err != nil {
+		return nil, err
+	}
+	return added.Members, nil
 }
 
 // promote makes a learner a voter, when it has what the others have. A member
@@ -288,7 +292,7 @@ func (c *MemberConfig) promote(ctx context.Context, e *embed.Etcd) error {
 		return err
 	}
 	defer client.Close() //nolint:errcheck // nothing is under way
-	err = patiently(ctx, func() error {
+	err = patiently(ctx, func(ctx context.Context) error {
 		_, err := client.MemberPromote(ctx, uint64(e.Server.MemberID()))
 		if errors.Is(err, rpctypes.ErrMemberNotLearner) { // the answer to an attempt was lost
 			return nil
@@ -307,16 +311,25 @@ func (c *MemberConfig) promote(ctx context.Context, e *embed.Etcd) error {
 	return nil
 }
 
-// joinPause is between two attempts to change the members.
-const joinPause = 200 * time.Millisecond
+const (
+	joinPause    = 200 * time.Millisecond // between two attempts to change the members
+	joinPatience = 5 * time.Second        // of one attempt
+)
 
-// patiently repeats a change of the members while etcd says that it does not
-// bear it now: they have not been in touch for long enough, another one joins,
-// or the one that joins has not caught up yet.
-func patiently(ctx context.Context, change func() error) error {
+// patiently repeats a change of the members while etcd does not answer, or says
+// that it does not bear it now: they have not been in touch for long enough,
+// another one joins, or the one that joins has not caught up yet.
+func patiently(ctx context.Context, change func(context.Context) error) error {
 	for {
-		err := change()
-		if !errors.Is(err, rpctypes.ErrUnhealthy) && !errors.Is(err, rpctypes.ErrTooManyLearners) && !errors.Is(err, rpctypes.ErrMemberLearnerNotReady) {
+		attempt, cancel := context.WithTimeout(ctx, joinPatience)
+		err := change(attempt)
+		cancel()
+		switch {
+		case err == nil, ctx.Err() != nil:
+			return err
+		case errors.Is(err, rpctypes.ErrUnhealthy), errors.Is(err, rpctypes.ErrTooManyLearners), errors.Is(err, rpctypes.ErrMemberLearnerNotReady):
+		case passing(err), errors.Is(err, rpctypes.ErrPeerURLExist), errors.Is(err, rpctypes.ErrMemberExist):
+		default:
 			return err
 		}
 		if pause(ctx, joinPause) != nil {

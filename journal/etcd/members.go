@@ -107,7 +107,7 @@ func RemoveMember(ctx context.Context, at Access, name string) error {
 				return fmt.Errorf("the member %s answers at %s: stop its server first", name, s.Client)
 			}
 		}
-		err := patiently(ctx, func() error {
+		err := patiently(ctx, func(ctx context.Context) error {
 			_, err := client.MemberRemove(ctx, m.ID)
 			return err
 		})
