@@ -62,7 +62,7 @@ func joinGroup(ctx context.Context, cfg ServerConfig, id string, log *slog.Logge
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return etcd.Connect(ctx, etcd.Config{Endpoints: cfg.Etcd.Endpoints, Server: id, Address: address, TLS: secure, Logger: log})
+	return etcd.Connect(ctx, etcd.Config{Endpoints: cfg.Etcd.Endpoints, Grows: cfg.Cluster.On, Server: id, Address: address, TLS: secure, Logger: log})
 }
 
 // wait stands by until the journal is this server's. Meanwhile it keeps its

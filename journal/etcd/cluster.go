@@ -20,6 +20,7 @@ import (
 type Config struct {
 	Endpoints []string      // of etcd, as URLs; at least one
 	Prefix    string        // of all keys; default "wheelwork/"
+	Grows     bool          // the members of etcd may change: the endpoints follow them
 	Server    string        // the server's id: required, and no two servers may share one
 	Address   string        // where others reach the server: told to those who ask for an owner
 	Lease     time.Duration // how long the journals of a dead server stay its own; default 3 s, whole seconds
@@ -64,6 +65,8 @@ const (
 	// operations, and each has up to four of a kind.
 	maxJournals = 24
 
+	syncEvery = 10 * time.Second // of the endpoints with the members
+
 	minPause = 10 * time.Millisecond // after a transaction without an answer; doubled each time
 	maxPause = 500 * time.Millisecond
 )
@@ -105,8 +108,12 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
+	var sync time.Duration
+	if cfg.Grows {
+		sync = syncEvery
+	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: cfg.Endpoints, TLS: cfg.TLS, Logger: bridge(cfg.Logger),
+		Endpoints: cfg.Endpoints, TLS: cfg.TLS, Logger: bridge(cfg.Logger), AutoSyncInterval: sync,
 		DialTimeout: 5 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		BackoffWaitBetween: minPause, MaxUnaryRetries: 3,
 	})

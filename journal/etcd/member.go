@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -20,6 +21,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
 )
 
 // MemberConfig is for an etcd inside this process.
@@ -54,6 +56,7 @@ type MemberConfig struct {
 type Member struct {
 	etcd   *embed.Etcd
 	client string
+	quiet  *atomic.Bool // its log
 }
 
 // addresses of a member.
@@ -142,6 +145,7 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	quiet := &atomic.Bool{}
 	e := embed.NewConfig()
 	e.Name, e.Dir = cfg.Name, filepath.Clean(cfg.Dir)
 	e.ListenClientUrls, e.AdvertiseClientUrls = []url.URL{*at.listenClient}, []url.URL{*at.client}
@@ -164,7 +168,7 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	e.AutoCompactionRetention = "0"
 	e.EnableGRPCGateway = false
 	e.LogLevel = "error"
-	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(cfg.Logger))
+	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(&core{cfg.Logger, quiet}))
 	if len(cfg.Join) > 0 && !cfg.begun() {
 		if e.InitialCluster, err = cfg.join(ctx); err != nil {
 			return nil, err
@@ -178,7 +182,7 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	select {
 	case <-started.Server.ReadyNotify():
 		if err = cfg.promote(ctx, started); err == nil {
-			return &Member{started, cfg.Client}, nil
+			return &Member{started, cfg.Client, quiet}, nil
 		}
 	case err = <-started.Err():
 	case <-started.Server.StopNotify():
@@ -369,6 +373,7 @@ func (m *Member) Failed() <-chan error { return m.etcd.Err() }
 
 // Close stops the member.
 func (m *Member) Close() error {
+	m.quiet.Store(true)
 	m.etcd.Close()
 	return nil
 }
