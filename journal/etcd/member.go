@@ -371,9 +371,32 @@ func (m *Member) Endpoints() []string {
 // Failed tells the error that ended the member.
 func (m *Member) Failed() <-chan error { return m.etcd.Err() }
 
-// Close stops the member.
+// resignPatience is how long a member that ends looks for one that leads after
+// it. Without, the others find one by themselves, after an election's time; and
+// where all end at once there is none.
+const resignPatience = 500 * time.Millisecond
+
+// resign gives the lead to another member, if this one has it.
+func (m *Member) resign() {
+	s := m.etcd.Server
+	ctx, cancel := context.WithTimeout(context.Background(), resignPatience)
+	defer cancel()
+	for _, other := range s.Cluster().Members() {
+		if s.Leader() != s.MemberID() || ctx.Err() != nil {
+			return
+		}
+		if other.ID != s.MemberID() && !other.IsLearner {
+			_ = s.MoveLeader(ctx, uint64(s.MemberID()), uint64(other.ID)) // the next one, or none
+		}
+	}
+}
+
+// Close stops the member. Its core goes first, which ends the streams of its
+// clients: otherwise they would be waited for.
 func (m *Member) Close() error {
 	m.quiet.Store(true)
+	m.resign()
+	m.etcd.Server.HardStop()
 	m.etcd.Close()
 	return nil
 }

@@ -44,8 +44,10 @@ func (c *core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Checked
 	return ce
 }
 
-// usual are what a member warns of at every start, in settings that are meant.
+// usual are warnings that say nothing to an operator: of settings that are
+// meant, and of attempts after which there is another one.
 var usual = []string{
+	"retrying of unary invoker failed",
 	"Running http and grpc server on single port. This is not recommended for production.",
 	"simple token is not cryptographically signed",
 }
