@@ -289,6 +289,7 @@ type clustered struct {
 	dir   string
 	names *process
 	key   string   // of secrets
+	etcd  string   // beside the servers; "": it is inside them
 	at    []string // client and peer of each member
 }
 
@@ -311,7 +312,7 @@ func (w *clustered) member(i int) node.ClusterConfig {
 }
 
 // server starts one; started is closed with it, though it may stand by.
-func (w *clustered) server(i int, join ...string) (ready <-chan node.Ready, stop func() error) {
+func (w *clustered) server(i int) (ready <-chan node.Ready, stop func() error) {
 	w.t.Helper()
 	if err := os.MkdirAll(w.data(i), 0o700); err != nil {
 		w.t.Fatal(err)
@@ -321,9 +322,13 @@ func (w *clustered) server(i int, join ...string) (ready <-chan node.Ready, stop
 	}
 	cfg := node.ServerConfig{
 		Data: w.data(i), Listen: ports(w.t, 1)[0], Nameserver: w.names.GRPC, TokenFile: filepath.Join(w.dir, "shared"),
-		SecretKey: w.key, Cluster: w.member(i),
+		SecretKey: w.key,
 	}
-	cfg.Cluster.Join = join
+	if w.etcd != "" {
+		cfg.Etcd.Endpoints = []string{w.etcd}
+	} else {
+		cfg.Cluster = w.member(i)
+	}
 	works := make(chan node.Ready, 1)
 	cfg.Ready = func(r node.Ready) { works <- r }
 	ctx, cancel := context.WithCancel(context.Background())
@@ -356,10 +361,9 @@ func (w *clustered) host() {
 	})
 }
 
-// TestGrow: one machine's server becomes a cluster with all that it had, also
-// when the growing was interrupted and the server went on alone in between; a
-// server with an empty directory joins, begins with that state though no journal
-// holds it, and takes over.
+// TestGrow: one machine's server becomes the first of a cluster with all that it
+// had, also when the growing was interrupted and the server went on alone in
+// between.
 func TestGrow(t *testing.T) {
 	t.Parallel()
 	w := newClustered(t)
@@ -372,7 +376,7 @@ func TestGrow(t *testing.T) {
 	}
 	grow := func() node.Grown {
 		t.Helper()
-		g, err := node.Grow(within(t), node.GrowConfig{Data: w.data(0), Cluster: w.member(0)})
+		g, err := node.Grow(within(t), w.grow(0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -403,55 +407,83 @@ func TestGrow(t *testing.T) {
 		t.Fatalf("%+v after %+v", third, second)
 	}
 	w.key = second.SecretKey
-	ready, stop := w.server(0)
+	ready, _ := w.server(0)
 	one := w.works(ready)
 	w.host()
 	c := client(t, one, adminToken)
 	l.check(c)
 	l.trigger(c, 3)
+}
 
-	next, _ := w.server(1, w.at[0])
-	third, _ := w.server(2, w.at[0])
-	at := etcd.Access{Endpoints: []string{"http://" + w.at[0]}}
-	for { // until all are in, and have what there is
-		list, err := etcd.Members(within(t), at)
-		if err != nil {
-			t.Fatal(err)
+func (w *clustered) grow(i int) node.GrowConfig {
+	if w.etcd != "" {
+		return node.GrowConfig{Data: w.data(i), Etcd: node.EtcdConfig{Endpoints: []string{w.etcd}}}
+	}
+	return node.GrowConfig{Data: w.data(i), Cluster: w.member(i)}
+}
+
+// TestStandbyBegins: a server with an empty directory begins with the state of
+// the one that works, though no journal holds it any more, and takes over.
+func TestStandbyBegins(t *testing.T) {
+	t.Parallel()
+	w := newClustered(t)
+	m, err := etcd.Start(within(t), etcd.MemberConfig{Name: "m", Dir: t.TempDir(), Client: "http://" + w.at[0], Peer: "http://" + w.at[1], NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close() //nolint:errcheck // a test's
+	w.etcd = m.Client()
+	l := &life{t: t}
+	p := dev(t, node.DevConfig{Data: w.data(0)})
+	l.fill(client(t, p, p.Token))
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	g, err := node.Grow(within(t), w.grow(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.key = g.SecretKey
+	ready, stop := w.server(0)
+	c := client(t, w.works(ready), adminToken)
+	w.host()
+	l.check(c)
+	next, _ := w.server(1)
+	has := func(pattern string) bool {
+		found, err := filepath.Glob(filepath.Join(w.data(1), pattern))
+		return err == nil && len(found) > 0
+	}
+	for ctx := within(t); !has("store/snapshots/*.snap") || !has("modules/sha256/*/*"); {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("the standby did not begin")
 		}
-		voters := 0
-		for _, m := range list {
-			if m.State == "leader" || m.State == "follower" {
-				voters++
-			}
-		}
-		stores, err := filepath.Glob(filepath.Join(w.dir, "s[12]", "store", "snapshots", "*.snap"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		modules, err := filepath.Glob(filepath.Join(w.dir, "s[12]", "modules", "sha256", "*", "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if voters == 3 && len(stores) == 2 && len(modules) == 2 {
-			break
-		}
-		await := time.NewTimer(20 * time.Millisecond)
-		<-await.C
 	}
 	l.trigger(c, 3)
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	var two *process
-	select {
-	case r := <-next:
-		two = &process{Ready: r}
-	case r := <-third:
-		two = &process{Ready: r}
-	case <-within(t).Done():
-		t.Fatal("nobody has taken over")
+	l.check(client(t, w.works(next), adminToken))
+	// The first one's directory is as good for a backup as any.
+	var made bytes.Buffer
+	if _, err := node.Backup(within(t), w.data(0), nil, &made); err != nil {
+		t.Fatal(err)
 	}
-	l.check(client(t, two, adminToken))
+	if res, err := node.Check(within(t), &made, nil); err != nil || res.Applied < g.Applied {
+		t.Errorf("%+v, %v", res, err)
+	}
+	// Who grows into a group that works already is told so.
+	q := dev(t, node.DevConfig{Data: w.data(2), Sample: true})
+	if err := q.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.Grow(within(t), w.grow(2)); err == nil || !strings.Contains(err.Error(), "--group") {
+		t.Errorf("a second growth: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(w.data(2), "journal.alone")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its journal is gone: %v", err)
+	}
 }
 
 // TestClusterMistakes are told before anything is done.
