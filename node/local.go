@@ -14,9 +14,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/runtime/process"
@@ -90,8 +92,11 @@ type localCluster struct {
 	dir    *dataDir
 	log    *slog.Logger
 	plan   localPlan
-	admin  string
+	admin  string // tokens
+	worker string
 	keeper *process.Keeper
+
+	begunBefore atomic.Bool // plan.Begun, for those who start processes
 
 	lines   sync.Mutex // of cfg.Output
 	copies  sync.WaitGroup
@@ -126,22 +131,21 @@ func (c *localCluster) prepare() error {
 	if c.admin, err = keptToken(c.dir.join("token"), "ww_"); err != nil {
 		return err
 	}
-	worker, err := keptToken(c.dir.join("host-token"), "wh_")
-	if err != nil {
+	c.worker, err = keptToken(c.dir.join("host-token"), "wh_")
+	return err
+}
+
+// equip gives a server's directory, which may have been lost, the tokens that
+// are the same for all: whichever works, knows them.
+func (c *localCluster) equip(name string) error {
+	own := c.dir.join(name)
+	if err := os.MkdirAll(own, 0o700); err != nil {
 		return err
 	}
-	for i := range c.plan.Servers { // whichever works, knows them
-		own := c.dir.join(serverName(i))
-		if err := os.MkdirAll(own, 0o700); err != nil {
-			return err
-		}
-		for name, token := range map[string]string{"token": c.admin, "host-token": worker} {
-			if err := writeFile(own+"/"+name, []byte(token+"\n"), 0o600); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return errors.Join(
+		writeFile(filepath.Join(own, "token"), []byte(c.admin+"\n"), 0o600),
+		writeFile(filepath.Join(own, "host-token"), []byte(c.worker+"\n"), 0o600),
+	)
 }
 
 func serverName(i int) string { return fmt.Sprintf("server-%d", i+1) }
@@ -200,6 +204,9 @@ type localProcess struct {
 	name  string
 	args  []string
 	ready string // the file that it writes
+	// begins are further arguments of a server of a cluster that has not been whole
+	// yet, joins those of one that has.
+	begins, joins []string
 
 	mu    sync.Mutex
 	child *process.Child
@@ -225,12 +232,10 @@ func (c *localCluster) arrange() (servers, hosts []*localProcess) {
 			"server", "--data", c.dir.join(serverName(i)), "--listen", s.Listen, "--nameserver", c.plan.Nameserver, "--token-file", shared,
 			"--secret-key-file", c.dir.join(secretKeyFile), "--cluster", "--cluster-listen", s.Client, "--cluster-peer", s.Peer,
 		}
-		if c.plan.Begun {
-			args = append(args, "--join", strings.Join(clients, ","))
-		} else {
-			args = append(args, "--cluster-members", strings.Join(peers, ","))
-		}
-		servers = append(servers, c.add(serverName(i), args...))
+		p := c.add(serverName(i), args...)
+		p.begins = []string{"--cluster-members", strings.Join(peers, ",")}
+		p.joins = []string{"--join", strings.Join(clients, ",")}
+		servers = append(servers, p)
 	}
 	for i := range c.cfg.Hosts {
 		args := []string{"host", "--data", c.dir.join(hostName(i)), "--name", hostName(i), "--nameserver", c.plan.Nameserver, "--token-file", shared}
@@ -244,6 +249,7 @@ func (c *localCluster) arrange() (servers, hosts []*localProcess) {
 
 func (c *localCluster) run(ctx context.Context) error {
 	c.keeper = process.New(c.cfg.Program, GuardWord)
+	c.begunBefore.Store(c.plan.Begun)
 	servers, hosts := c.arrange()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -285,6 +291,7 @@ func (c *localCluster) begun() error {
 		return nil
 	}
 	c.plan.Begun = true
+	c.begunBefore.Store(true)
 	return c.writePlan()
 }
 
@@ -393,7 +400,16 @@ func (c *localCluster) start(p *localProcess) (*process.Child, error) {
 		return nil, err
 	}
 	defer w.Close() //nolint:errcheck // the process has its own
-	cmd := exec.Command(c.cfg.Program, p.args...)
+	if p.args[0] == "server" {
+		if err := c.equip(p.name); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+	}
+	args := slices.Concat(p.args, p.begins)
+	if c.begunBefore.Load() {
+		args = slices.Concat(p.args, p.joins)
+	}
+	cmd := exec.Command(c.cfg.Program, args...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Stdout, cmd.Stderr = w, w
 	// What tells commands of another installation is not for these.
