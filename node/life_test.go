@@ -17,9 +17,13 @@ import (
 	"testing"
 	"time"
 
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/ingress"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/mq"
+	"github.com/wheelworkhq/wheelwork/mq/queue"
 	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -399,8 +403,9 @@ func TestGrow(t *testing.T) {
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
+	accept(t, w.data(0), "accepted")
 	second := grow()
-	if second.Applied <= first.Applied || second.Again || second.Server != first.Server {
+	if second.Applied <= first.Applied || second.Again || second.Waiting != 1 || second.Server != first.Server {
 		t.Fatalf("%+v after %+v", second, first)
 	}
 	if third := grow(); !third.Again || third.Applied != second.Applied {
@@ -412,6 +417,7 @@ func TestGrow(t *testing.T) {
 	w.host()
 	c := client(t, one, adminToken)
 	l.check(c)
+	applied(t, c, "accepted")
 	l.trigger(c, 3)
 }
 
@@ -530,6 +536,45 @@ func TestClusterMistakes(t *testing.T) {
 	}
 }
 
+// accept puts a command into the ingress of a server that is stopped, as one that
+// was acknowledged before it could be applied: it applies a job.
+func accept(t *testing.T, data, name string) {
+	t.Helper()
+	q, err := queue.Open(queue.Config{Dir: filepath.Join(data, "ingress"), Log: mq.Config{SegmentBytes: 16 << 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := ingress.New(ingress.Config{Queue: q, Apply: func(context.Context, []*apiv1.Command, []time.Time) ([]*apiv1.CommandResult, error) {
+		return nil, errors.New("it is not run")
+	}})
+	job := greetJob()
+	job.Name = name
+	done := make(chan error, 1)
+	err = in.Accept([]*apiv1.Command{{Kind: &apiv1.Command_Apply{Apply: job}}}, "test", func(_ []*apiv1.CommandResult, err error) { done <- err })
+	if err == nil {
+		err = <-done
+	}
+	if err = errors.Join(err, q.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// applied waits until a command that was in the ingress is.
+func applied(t *testing.T, c *sdk.Client, name string) {
+	t.Helper()
+	for ctx := within(t); ; {
+		_, err := c.Job(ctx, "", name)
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("what was accepted as %s is not applied: %v", name, err)
+		}
+	}
+}
+
 // TestBackup: a backup that is made while a server works has all that was
 // acknowledged before, and a server on what is restored goes on with it. So has
 // one of the directory of a server that is stopped.
@@ -569,6 +614,7 @@ func TestBackup(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
+	accept(t, filepath.Join(dir, "a"), "accepted")
 	var offline bytes.Buffer
 	if _, err := node.Backup(within(t), filepath.Join(dir, "a"), nil, &offline); err != nil {
 		t.Fatal(err)
@@ -591,6 +637,9 @@ func TestBackup(t *testing.T) {
 		}
 		cb := client(t, b, b.Token)
 		l.check(cb)
+		if name == "offline" {
+			applied(t, cb, "accepted")
+		}
 		more := *l
 		more.trigger(cb, 4) // it is a server like any other
 		if err := b.stop(); err != nil {
