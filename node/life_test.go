@@ -600,6 +600,11 @@ func TestBackup(t *testing.T) {
 	var online bytes.Buffer
 	for n := 0; n < 5; n++ {
 		l.trigger(c, 3) // acknowledged, and much is under way
+		a, err := c.Trigger(within(t), sdk.Trigger{Job: "hello", Key: fmt.Sprint("k", len(l.runs))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.runs = append(l.runs, a.RunID) // acknowledged a moment ago
 		online.Reset()
 		if err := c.Backup(within(t), &online); err != nil {
 			t.Fatal(err)

@@ -37,6 +37,10 @@ func TestPieces(t *testing.T) {
 	}
 	for _, k := range all {
 		dir := t.TempDir()
+		last := k.pieces[len(k.pieces)-1]
+		if base, ok := parseName(last.Name); !ok || base+last.Size != k.length {
+			t.Fatalf("the last piece is %s with %d bytes, for a length of %d", last.Name, last.Size, k.length)
+		}
 		for _, p := range k.pieces {
 			content, err := io.ReadAll(p.Open())
 			if err != nil || int64(len(content)) != p.Size {
