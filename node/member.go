@@ -121,7 +121,7 @@ func mayBegin(d *dataDir, joins bool, cfg *ServerConfig) error {
 	case err != nil:
 		return err
 	case had:
-		return ownJournalError
+		return errOwnJournal
 	case joins:
 		return nil
 	}
@@ -135,7 +135,7 @@ func mayBegin(d *dataDir, joins bool, cfg *ServerConfig) error {
 // cluster of its own must not begin there.
 const wasMember = "clustered"
 
-var ownJournalError = errors.New("the data directory has a journal of its own: take what is in it along with `wheelwork cluster init`, or choose another directory with --data")
+var errOwnJournal = errors.New("the data directory has a journal of its own: take what is in it along with `wheelwork cluster init`, or choose another directory with --data")
 
 // hasRecords reports whether the directory has a journal of one machine with
 // something in it.

@@ -117,7 +117,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	}
 	if len(cfg.Etcd.Endpoints) > 0 {
 		if l.Next() > 1 {
-			return nil, ownJournalError
+			return nil, errOwnJournal
 		}
 		j, err := p.takeOver(ctx, cfg, conf, shared, kept, d.join("store"))
 		if err != nil {

@@ -18,7 +18,7 @@ import (
 
 // speak starts a server that speaks some protocols, or is of a time before them,
 // and asks it as somebody who speaks others: once, and in a stream.
-func speak(t *testing.T, server, caller *protocol, header ...string) (once, stream error, chose string) {
+func speak(t *testing.T, server, caller *protocol, header ...string) (chose string, once, stream error) {
 	t.Helper()
 	lis := bufconn.Listen(1 << 16)
 	var opts []grpc.ServerOption
@@ -50,7 +50,7 @@ func speak(t *testing.T, server, caller *protocol, header ...string) (once, stre
 	if stream == nil {
 		_, stream = s.Recv()
 	}
-	return once, stream, chose
+	return chose, once, stream
 }
 
 // TestProtocols: processes of neighbouring versions understand each other, in
@@ -75,7 +75,7 @@ func TestProtocols(t *testing.T) {
 		{"a server of before", nil, p(1, 2), "", ""},
 		{"a server of before that is too old", nil, p(2, 3), "", "bring the server's program"},
 	} {
-		once, stream, chose := speak(t, c.server, c.caller)
+		chose, once, stream := speak(t, c.server, c.caller)
 		for _, err := range []error{once, stream} {
 			if c.refused == "" && err != nil || c.refused != "" && (status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), c.refused)) {
 				t.Errorf("%s: %v", c.name, err)
@@ -86,11 +86,11 @@ func TestProtocols(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "1", "2-1", "0-1", "a-b", "1-1-1", "-", "99999999999999999999-1"} {
-		if once, stream, _ := speak(t, &spoken, nil, bad); status.Code(once) != codes.InvalidArgument || status.Code(stream) != codes.InvalidArgument {
+		if _, once, stream := speak(t, &spoken, nil, bad); status.Code(once) != codes.InvalidArgument || status.Code(stream) != codes.InvalidArgument {
 			t.Errorf("header %q: %v, %v", bad, once, stream)
 		}
 	}
-	if once, _, _ := speak(t, &spoken, nil, "1-1", "1-1"); status.Code(once) != codes.InvalidArgument {
+	if _, once, _ := speak(t, &spoken, nil, "1-1", "1-1"); status.Code(once) != codes.InvalidArgument {
 		t.Errorf("two headers: %v", once)
 	}
 	// A server that chooses what nobody offered.
