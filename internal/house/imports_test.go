@@ -36,6 +36,7 @@ var rooms = []room{
 	{"journal/etcd", []string{"journal"}, "it is the door from the journal to etcd and does not know what a record means"},
 	{"journal/conform", []string{"journal"}, "it is what every journal has to keep, and knows none of them"},
 	{"store", nil, "it remembers rows and does not decide: scheduling asks it, never the other way round"},
+	{"backup", nil, "it is a format: whoever holds one can check it without what it is of"},
 	{"modules", nil, "it keeps bytes by digest: running them is the runtime's"},
 	{"modules/oci", []string{"modules"}, "it carries bytes in and out: what they are for is for those who push them"},
 	{"sched", []string{"api/v1", "internal/version", "job", "journal", "modules", "sched/cron", "sched/wheel", "sched/wheel/alarm", "store"}, "servers and hosts meet in api/v1 alone: a server must not know how a task is executed"},
