@@ -77,6 +77,7 @@ var rooms = []room{
 	{"internal/toolchain", nil, "it starts the compilers of handlers and knows nothing else"},
 	{"internal/house", nil, "it holds tests only"},
 	{"internal/crash", nil, "it holds tests only"},
+	{"internal/history", nil, "it judges what others have recorded: a test of any process can use it"},
 }
 
 // supply is a package of others, with the packages below it that have no row of
