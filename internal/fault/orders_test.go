@@ -1,0 +1,281 @@
+package fault
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/wheelworkhq/wheelwork/internal/history"
+	"github.com/wheelworkhq/wheelwork/sdk"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// orders is what producers know: what they asked for, and what they were told.
+type orders struct {
+	mu        sync.Mutex
+	rnd       *rand.Rand
+	all       []*history.Order
+	open      []int // that nobody has acknowledged and nobody asks for now
+	acked     []int
+	sightings []history.Run
+}
+
+func newOrders(seed uint64) *orders { return &orders{rnd: rand.New(rand.NewPCG(seed, 2))} }
+
+// next returns what to ask for: an order that nobody has acknowledged, at times
+// one that was acknowledged before, mostly a new one.
+func (o *orders) next() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n := len(o.open); n > 0 {
+		i := o.open[n-1]
+		o.open = o.open[:n-1]
+		return i
+	}
+	if len(o.acked) > 0 && o.rnd.IntN(10) == 0 {
+		return o.acked[len(o.acked)-1-o.rnd.IntN(min(len(o.acked), 200))]
+	}
+	job := "quick"
+	switch o.rnd.IntN(20) {
+	case 0:
+		job = "slow"
+	case 1, 2:
+		job = "flaky"
+	}
+	return o.addLocked(job)
+}
+
+// add returns a new order of a job.
+func (o *orders) add(job string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.addLocked(job)
+}
+
+func (o *orders) addLocked(job string) int {
+	o.all = append(o.all, &history.Order{Key: fmt.Sprintf("order-%d", len(o.all)), Job: job})
+	return len(o.all) - 1
+}
+
+// ask asks for an order once. What the client says is certain, or unknown: then
+// the order stays open.
+func (o *orders) ask(ctx context.Context, c *sdk.Client, i int) (run string, err error) {
+	o.mu.Lock()
+	order := o.all[i]
+	o.mu.Unlock()
+	a, err := c.Trigger(ctx, sdk.Trigger{Job: order.Job, Key: order.Key})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err != nil {
+		if len(order.Answers) == 0 {
+			o.open = append(o.open, i)
+		}
+		return "", err
+	}
+	if len(order.Answers) == 0 {
+		o.acked = append(o.acked, i)
+	}
+	order.Answers = append(order.Answers, a.RunID)
+	return a.RunID, nil
+}
+
+// someRun returns a run that was acknowledged; "" when there is none.
+func (o *orders) someRun() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.acked) == 0 {
+		return ""
+	}
+	return o.all[o.acked[o.rnd.IntN(len(o.acked))]].Answers[0]
+}
+
+func (o *orders) counts() (made, acked int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.all), len(o.acked)
+}
+
+// jobs of the tests. The service says how long each takes.
+func defineJobs(t *testing.T, c *sdk.Client, service string) {
+	t.Helper()
+	call := func(path string) *sdk.Handler {
+		return &sdk.Handler{Name: "builtin:http", Http: &apiv1.HTTPCall{Method: "POST", Url: "http://" + service + path}}
+	}
+	retry := &sdk.Retry{Max: 5, First: "50ms"}
+	for _, j := range []*sdk.Job{
+		{Name: "quick", Handler: call("/quick"), Retry: retry},
+		{Name: "slow", Handler: call("/slow"), Retry: retry},
+		{Name: "flaky", Handler: call("/flaky"), Retry: retry},
+		{Name: "held", Handler: call("/held"), Retry: retry},
+		{Name: "tick", Handler: call("/tick"), Retry: retry, Schedule: &sdk.Schedule{Every: "1s"}, Misfire: &sdk.Misfire{Policy: "fire_all", Max: 1000}},
+		{Name: "tock", Handler: call("/tock"), Retry: retry, Schedule: &sdk.Schedule{Cron: "* * * * * *"}},
+	} {
+		if _, err := c.Apply(t.Context(), j); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var schedules = []history.Schedule{{Job: "tick", Every: time.Second}, {Job: "tock", Every: time.Second}}
+
+// produce orders until ctx ends, at a pace that leaves the machine time for the
+// faults. An error that is no absence fails the test.
+func (o *orders) produce(ctx context.Context, t *testing.T, c *sdk.Client, pause time.Duration) {
+	for ctx.Err() == nil {
+		_, err := o.ask(ctx, c, o.next())
+		if err != nil && ctx.Err() == nil && !mayFail(err) {
+			t.Errorf("a producer: %v", err)
+		}
+		wait(pause)
+	}
+}
+
+// mayFail says whether an error is what a part of a cluster may answer while
+// another one is away.
+func mayFail(err error) bool {
+	return errors.Is(err, sdk.ErrUnavailable) || errors.Is(err, sdk.ErrUnknown) || errors.Is(err, sdk.ErrExhausted) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// look asks for runs and notes those that have ended, until ctx ends.
+func (o *orders) look(ctx context.Context, c *sdk.Client) {
+	for ctx.Err() == nil {
+		if id := o.someRun(); id != "" {
+			short, cancel := context.WithTimeout(ctx, 2*time.Second)
+			if r, err := c.Run(short, "", id); err == nil { // it may be away
+				o.mu.Lock()
+				o.sightings = append(o.sightings, recordOf(r))
+				o.mu.Unlock()
+			}
+			cancel()
+		}
+		wait(20 * time.Millisecond)
+	}
+}
+
+func recordOf(r *sdk.Run) history.Run {
+	rec := history.Run{ID: r.GetId(), Job: r.GetJob(), State: r.GetState(), Code: r.GetCode(), Attempt: int(r.GetAttempt()), Output: r.GetOutput(), Covers: r.GetCovers()}
+	if r.GetState() == sdk.Succeeded {
+		rec.Code = "" // that of an attempt before
+	}
+	if r.GetTrigger() == "schedule" {
+		rec.Planned = r.GetPlannedAt().AsTime().Truncate(time.Millisecond)
+	}
+	return rec
+}
+
+// settle has every order acknowledged, ends the schedules, waits until no run is
+// live, and reads the list.
+func (o *orders) settle(t *testing.T, c *sdk.Client) []history.Run {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	for _, s := range schedules {
+		for {
+			_, err := c.Pause(ctx, "", s.Job)
+			if err == nil {
+				break
+			}
+			if !mayFail(err) || ctx.Err() != nil {
+				t.Fatal(err)
+			}
+			wait(100 * time.Millisecond)
+		}
+	}
+	for len(o.open) > 0 {
+		i := o.open[len(o.open)-1]
+		o.open = o.open[:len(o.open)-1]
+		if _, err := o.ask(ctx, c, i); err != nil && (!mayFail(err) || ctx.Err() != nil) {
+			t.Fatalf("order %s stays without an answer: %v", o.all[i].Key, err)
+		}
+	}
+	live := ""
+	until(t, "every run to end", time.Minute, func() bool {
+		v, err := c.Overview(ctx, "")
+		if err != nil {
+			return false
+		}
+		live = fmt.Sprintf("%d armed, %d queued, %d running, %d waiting", v.GetArmed(), v.GetQueued(), v.GetRunning(), v.GetWaiting())
+		return v.GetArmed()+v.GetQueued()+v.GetRunning()+v.GetWaiting() == 0
+	})
+	_ = live
+	var ids []string
+	for r, err := range c.Runs(ctx, sdk.RunQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, r.GetId())
+	}
+	runs := make([]history.Run, len(ids))
+	var readers errgroup.Group
+	readers.SetLimit(16)
+	for i, id := range ids { // the list has no outputs
+		readers.Go(func() error {
+			r, err := c.Run(ctx, "", id)
+			runs[i] = recordOf(r)
+			return err
+		})
+	}
+	if err := readers.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(runs, func(a, b history.Run) int { return cmp.Compare(a.ID, b.ID) })
+	return runs
+}
+
+// judge compares all that was seen.
+func (o *orders) judge(t *testing.T, c *cluster, runs []history.Run, once bool) {
+	t.Helper()
+	dispatches, err := c.wire.heard()
+	if err != nil {
+		t.Errorf("the wire: %v", err)
+	}
+	h := &history.History{
+		Executions: c.service.executions(), Dispatches: dispatches, Sightings: o.sightings, Runs: runs, Schedules: schedules,
+		// The runs of a host that was lost more than five times, each in the middle of an attempt.
+		Reasons: []string{"host_lost"}, Once: once,
+	}
+	for _, a := range o.all {
+		h.Orders = append(h.Orders, *a)
+	}
+	states, epochs := map[string]int{}, map[uint64]int{}
+	for _, r := range runs {
+		states[r.Job+" "+r.State]++
+	}
+	for _, d := range dispatches {
+		epochs[d.Epoch]++
+	}
+	t.Logf("%d orders, %d runs %v, %d executions, %d sightings, dispatches by epoch %v", len(h.Orders), len(runs), states, len(h.Executions), len(h.Sightings), epochs)
+	if len(h.Dispatches) < len(runs)/2 || len(h.Sightings) == 0 {
+		t.Error("the history has holes: too few dispatches or sightings")
+	}
+	for i, v := range history.Check(h) {
+		if i == 20 {
+			t.Error("and more")
+			break
+		}
+		t.Error(v)
+	}
+	c.twice(h.Executions)
+}
+
+// twice tells which attempts were executed more than once.
+func (c *cluster) twice(all []history.Execution) {
+	seen := map[string]int{}
+	for _, e := range all {
+		seen[fmt.Sprint(e.Run, " attempt ", e.Attempt)]++
+	}
+	for k, n := range seen {
+		if n > 1 {
+			c.t.Logf("run %s was executed %d times", k, n)
+		}
+	}
+}
