@@ -154,7 +154,7 @@ func newCluster(t *testing.T, s shape) *cluster {
 		toNames := names(name)
 		dir := filepath.Join(c.dir, name)
 		p := c.part(name, s.binary, "host", "--data", dir, "--name", name, "--nameserver", toNames.address(), "--token-file", shared,
-			"--slots", fmt.Sprint(s.slots), "--http-allow-private", c.service.address())
+			"--slots", fmt.Sprint(s.slots), "--http-allow-private", strings.Join(c.service.addresses(), ","))
 		p.dir, c.namesOf[p] = dir, toNames
 		c.hosts = append(c.hosts, p)
 		p.start()

@@ -266,7 +266,7 @@ func play(t *testing.T, kind etcdKind, binary string, plan []fault, seed uint64)
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	c := newCluster(t, shape{etcd: kind, members: 3, servers: 3, hosts: 3, slots: 32, binary: binary, smallDisk: true})
 	client := c.dial(time.Minute)
-	defineJobs(t, client, c.service.address())
+	defineJobs(t, client, c.service)
 	o := newOrders(seed)
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
@@ -289,9 +289,11 @@ func play(t *testing.T, kind etcdKind, binary string, plan []fault, seed uint64)
 			}
 		}
 		begin := time.Now()
+		c.service.longest()
 		f.do(c, rnd)
-		took := time.Since(begin)
-		t.Logf("%s: %v, and works again %v later", f.name, took.Round(time.Millisecond), c.works(o, f.name).Round(time.Millisecond))
+		took, again := time.Since(begin), c.works(o, f.name)
+		t.Logf("%s %s: %v, works again %v later, longest pause %v", begin.Format("04:05.000"), f.name,
+			took.Round(time.Millisecond), again.Round(time.Millisecond), c.service.longest().Round(time.Millisecond))
 		if t.Failed() {
 			break
 		}

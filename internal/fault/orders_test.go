@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -105,25 +106,34 @@ func (o *orders) counts() (made, acked int) {
 }
 
 // jobs of the tests. The service says how long each takes.
-func defineJobs(t *testing.T, c *sdk.Client, service string) {
+func defineJobs(t *testing.T, c *sdk.Client, s *service) {
 	t.Helper()
-	call := func(path string) *sdk.Handler {
-		return &sdk.Handler{Name: "builtin:http", Http: &apiv1.HTTPCall{Method: "POST", Url: "http://" + service + path}}
+	at := s.addresses()
+	to := func(address, path string) *sdk.Handler {
+		return &sdk.Handler{Name: "builtin:http", Http: &apiv1.HTTPCall{Method: "POST", Url: "http://" + address + path, Timeout: "5m"}}
 	}
+	call := func(path string) *sdk.Handler { return to(at[0], path) }
 	retry := &sdk.Retry{Max: 5, First: "50ms"}
-	for _, j := range []*sdk.Job{
+	jobs := []*sdk.Job{
 		{Name: "quick", Handler: call("/quick"), Retry: retry},
 		{Name: "slow", Handler: call("/slow"), Retry: retry},
 		{Name: "flaky", Handler: call("/flaky"), Retry: retry},
-		{Name: "held", Handler: call("/held"), Retry: retry},
 		{Name: "tick", Handler: call("/tick"), Retry: retry, Schedule: &sdk.Schedule{Every: "1s"}, Misfire: &sdk.Misfire{Policy: "fire_all", Max: 1000}},
 		{Name: "tock", Handler: call("/tock"), Retry: retry, Schedule: &sdk.Schedule{Cron: "* * * * * *"}},
-	} {
+	}
+	for i, address := range at {
+		jobs = append(jobs, &sdk.Job{Name: heldJob(i), Handler: to(address, "/held"), Retry: retry})
+	}
+	for _, j := range jobs {
 		if _, err := c.Apply(t.Context(), j); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
+
+// heldJob is a job whose runs last until the gate opens. There is one for each
+// door of the service.
+func heldJob(i int) string { return fmt.Sprint("held-", i) }
 
 var schedules = []history.Schedule{{Job: "tick", Every: time.Second}, {Job: "tock", Every: time.Second}}
 
@@ -264,18 +274,23 @@ func (o *orders) judge(t *testing.T, c *cluster, runs []history.Run, once bool) 
 		}
 		t.Error(v)
 	}
-	c.twice(h.Executions)
+	c.twice(h.Executions, dispatches)
 }
 
 // twice tells which attempts were executed more than once.
-func (c *cluster) twice(all []history.Execution) {
-	seen := map[string]int{}
+func (c *cluster) twice(all []history.Execution, sent []history.Dispatch) {
+	seen := map[history.Execution]int{}
 	for _, e := range all {
-		seen[fmt.Sprint(e.Run, " attempt ", e.Attempt)]++
-	}
-	for k, n := range seen {
-		if n > 1 {
-			c.t.Logf("run %s was executed %d times", k, n)
+		e.Token = ""
+		if seen[e]++; seen[e] != 2 {
+			continue
 		}
+		var ways []string
+		for _, d := range sent {
+			if d.Run == e.Run && d.Attempt == e.Attempt {
+				ways = append(ways, fmt.Sprintf("to %s with the epoch %d, taken: %v", d.Host, d.Epoch, d.Taken))
+			}
+		}
+		c.t.Logf("attempt %d of run %s was executed more than once: %s; it went %s", e.Attempt, e.Run, c.service.told(e.Run, e.Attempt), strings.Join(ways, ", "))
 	}
 }

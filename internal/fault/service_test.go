@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,29 +19,41 @@ import (
 // service is what handlers call. It is outside of the cluster, so it remembers
 // every execution, whatever becomes of the cluster.
 type service struct {
-	ln net.Listener
+	doors []net.Listener // a host has at most 64 calls under way to one
 
 	mu    sync.Mutex
 	calls []history.Execution
 	now   map[string]int // executions under way, by job
 	done  map[string]int // that came to their end
 	gate  chan struct{}  // "/held" answers when it is closed
+	begun []time.Time    // of each call
+	jobs  []string       // of each call
+	last  time.Time      // when a short call came to its end
+	pause time.Duration  // the longest time without one, see longest
 }
 
 func newService(t testing.TB) *service {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &service{ln: ln, now: map[string]int{}, done: map[string]int{}, gate: make(chan struct{})}
+	s := &service{now: map[string]int{}, done: map[string]int{}, gate: make(chan struct{}), last: time.Now()}
 	server := &http.Server{Handler: s}
-	go server.Serve(ln)                  //nolint:errcheck // it ends with the test
+	for range 5 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.doors = append(s.doors, ln)
+		go server.Serve(ln) //nolint:errcheck // it ends with the test
+	}
 	t.Cleanup(func() { server.Close() }) //nolint:errcheck // hosts may hold connections
 	return s
 }
 
-func (s *service) address() string { return s.ln.Addr().String() }
+func (s *service) addresses() (all []string) {
+	for _, d := range s.doors {
+		all = append(all, d.Addr().String())
+	}
+	return all
+}
 
 // ServeHTTP works as the path says: "/quick" at once, "/slow" for seconds,
 // "/flaky" fails the first attempts of some runs, "/held" until the gate opens.
@@ -54,7 +67,8 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.Copy(io.Discard, r.Body) //nolint:errcheck // the server notices the caller's end only when the body was read
 	s.mu.Lock()
 	i := len(s.calls)
-	s.calls = append(s.calls, history.Execution{Run: run, Attempt: number})
+	s.calls, s.begun = append(s.calls, history.Execution{Run: run, Attempt: number}), append(s.begun, time.Now())
+	s.jobs = append(s.jobs, job)
 	s.now[job]++
 	s.mu.Unlock()
 	done := s.work(r.Context(), job, run)
@@ -68,6 +82,9 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not this time", http.StatusServiceUnavailable)
 	default:
 		s.done[job]++
+		if job != "/slow" && job != "/held" { // those go on whatever happens to servers
+			s.pause, s.last = max(s.pause, time.Since(s.last)), time.Now()
+		}
 		s.calls[i].Token = fmt.Sprintf("%s/%d/%d", run, number, i)
 		fmt.Fprint(w, s.calls[i].Token) //nolint:errcheck // whether the host hears it is not ours to know
 	}
@@ -117,4 +134,39 @@ func (s *service) ended(job string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.done[job]
+}
+
+// longest returns the longest time in which no short call came to its end,
+// since it was asked last.
+func (s *service) longest() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := max(s.pause, time.Since(s.last))
+	s.pause, s.last = 0, time.Now()
+	return d
+}
+
+// told says when an attempt was executed.
+func (s *service) told(run string, attempt int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for i, e := range s.calls {
+		if e.Run == run && e.Attempt == attempt {
+			all = append(all, fmt.Sprintf("at %s with the answer %q", s.begun[i].Format("04:05.000"), e.Token))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// first returns when a call of a job began first after a moment.
+func (s *service) first(job string, after time.Time) (begun time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, at := range s.begun {
+		if s.jobs[i] == job && at.After(after) {
+			return at, true
+		}
+	}
+	return time.Time{}, false
 }
