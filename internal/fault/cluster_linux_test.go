@@ -94,6 +94,7 @@ type cluster struct {
 	clients    []*link          // to each server, from producers
 	byFront    map[string]*link // the producers' link by the address that the server tells
 	wire       *wire
+	orders     *orders
 	service    *service
 	watch      *etcd.Cluster // for who owns what
 	watchLinks []*link

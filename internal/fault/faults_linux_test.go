@@ -81,6 +81,13 @@ var faults = []fault{
 	{name: "kill the server that works", do: func(c *cluster, rnd *rand.Rand) { kill(c.busy(), rnd) }},
 	{name: "kill a server that stands by", do: func(c *cluster, rnd *rand.Rand) { kill(c.servers[c.standby()], rnd) }},
 	{name: "stop the server that works beyond its lease", do: func(c *cluster, rnd *rand.Rand) { stop(c.busy(), awhile(rnd)) }},
+	{name: "stop the server that works for good", do: func(c *cluster, _ *rand.Rand) {
+		p := c.busy()
+		p.signal(syscall.SIGSTOP)
+		c.works(c.orders, "a server that answers nobody")
+		p.end(syscall.SIGKILL)
+		p.start()
+	}},
 	{name: "stop the server that works for a moment", do: func(c *cluster, rnd *rand.Rand) { stop(c.busy(), moment(rnd)+time.Second) }},
 	{name: "kill a host", do: func(c *cluster, rnd *rand.Rand) { kill(c.host(rnd), rnd) }},
 	{name: "stop a host", do: func(c *cluster, rnd *rand.Rand) { stop(c.host(rnd), awhile(rnd)) }},
@@ -268,6 +275,7 @@ func play(t *testing.T, kind etcdKind, binary string, plan []fault, seed uint64)
 	client := c.dial(time.Minute)
 	defineJobs(t, client, c.service)
 	o := newOrders(seed)
+	c.orders = o
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
 	defer busy.Wait()
