@@ -36,7 +36,11 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if binaries.dir != "" {
+		os.RemoveAll(binaries.dir) //nolint:errcheck // a temporary directory
+	}
+	os.Exit(code)
 }
 
 func member(config string) error {
@@ -95,6 +99,7 @@ type cluster struct {
 	byFront    map[string]*link // the producers' link by the address that the server tells
 	wire       *wire
 	orders     *orders
+	clocks     bool // they can be wrong
 	service    *service
 	watch      *etcd.Cluster // for who owns what
 	watchLinks []*link
@@ -286,13 +291,35 @@ func (c *cluster) dial(retry time.Duration) *sdk.Client {
 	}
 }
 
-// binaries are the programs of this checkout, built once: the usual one, and the
-// one with another clock.
-var binaries = struct {
+// binaries are the programs of this checkout, each built once: the usual one, and
+// the one whose clock can be wrong.
+var binaries struct {
 	sync.Mutex
-	dir   string
-	plain string
-}{}
+	dir, plain, shifted string
+}
+
+// makeDir returns the directory of the programs; binaries must be locked.
+func makeDir(t *testing.T) string {
+	t.Helper()
+	if binaries.dir == "" {
+		var err error
+		if binaries.dir, err = os.MkdirTemp("", "wheelwork-fault-"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return binaries.dir
+}
+
+// build builds the command; binaries must be locked.
+func build(t *testing.T, name string, flags ...string) string {
+	t.Helper()
+	path := filepath.Join(makeDir(t), name)
+	args := append(append([]string{"build"}, flags...), "-o", path, "github.com/wheelworkhq/wheelwork/cmd/wheelwork")
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		t.Fatalf("build the program: %v\n%s", err, out)
+	}
+	return path
+}
 
 // program builds the command of this checkout.
 func program(t *testing.T) string {
@@ -300,16 +327,7 @@ func program(t *testing.T) string {
 	binaries.Lock()
 	defer binaries.Unlock()
 	if binaries.plain == "" {
-		dir, err := os.MkdirTemp("", "wheelwork-fault-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		binaries.dir = dir
-		path := filepath.Join(dir, "wheelwork")
-		if out, err := exec.Command("go", "build", "-o", path, "github.com/wheelworkhq/wheelwork/cmd/wheelwork").CombinedOutput(); err != nil {
-			t.Fatalf("build the program: %v\n%s", err, out)
-		}
-		binaries.plain = path
+		binaries.plain = build(t, "wheelwork")
 	}
 	return binaries.plain
 }

@@ -23,16 +23,18 @@ type fault struct {
 	do   func(c *cluster, rnd *rand.Rand)
 	// needs says what is missing for it; "": nothing.
 	needs func(c *cluster) string
+	// optional says that WHEELWORK_REQUIRE does not ask for it.
+	optional bool
 }
 
-// a while is longer than a lease, so that somebody else takes over meanwhile.
+// awhile is longer than a lease, so that somebody else takes over meanwhile.
 func awhile(rnd *rand.Rand) time.Duration {
 	return lease + time.Second + time.Duration(rnd.IntN(1500))*time.Millisecond
 }
 
 func moment(rnd *rand.Rand) time.Duration { return time.Duration(rnd.IntN(700)) * time.Millisecond }
 
-func any_(rnd *rand.Rand) cut { return []cut{silent, loud}[rnd.IntN(2)] }
+func either(rnd *rand.Rand) cut { return []cut{silent, loud}[rnd.IntN(2)] }
 
 func (c *cluster) host(rnd *rand.Rand) *part { return c.hosts[rnd.IntN(len(c.hosts))] }
 
@@ -91,22 +93,22 @@ var faults = []fault{
 	{name: "stop the server that works for a moment", do: func(c *cluster, rnd *rand.Rand) { stop(c.busy(), moment(rnd)+time.Second) }},
 	{name: "kill a host", do: func(c *cluster, rnd *rand.Rand) { kill(c.host(rnd), rnd) }},
 	{name: "stop a host", do: func(c *cluster, rnd *rand.Rand) { stop(c.host(rnd), awhile(rnd)) }},
-	{name: "cut the server that works from etcd", do: func(c *cluster, rnd *rand.Rand) { all(c.etcdOf[max(c.worker(), 0)], any_(rnd), "", awhile(rnd)) }},
-	{name: "cut a server that stands by from etcd", do: func(c *cluster, rnd *rand.Rand) { all(c.etcdOf[c.standby()], any_(rnd), "", awhile(rnd)) }},
-	{name: "cut the server that works from the nameserver", do: func(c *cluster, rnd *rand.Rand) { c.namesOf[c.busy()].during(any_(rnd), "", awhile(rnd)) }},
-	{name: "cut a host from the server", do: func(c *cluster, rnd *rand.Rand) { all(c.front, any_(rnd), c.host(rnd).name, awhile(rnd)) }},
-	{name: "cut a host from the nameserver", do: func(c *cluster, rnd *rand.Rand) { c.namesOf[c.host(rnd)].during(any_(rnd), "", awhile(rnd)) }},
+	{name: "cut the server that works from etcd", do: func(c *cluster, rnd *rand.Rand) { all(c.etcdOf[max(c.worker(), 0)], either(rnd), "", awhile(rnd)) }},
+	{name: "cut a server that stands by from etcd", do: func(c *cluster, rnd *rand.Rand) { all(c.etcdOf[c.standby()], either(rnd), "", awhile(rnd)) }},
+	{name: "cut the server that works from the nameserver", do: func(c *cluster, rnd *rand.Rand) { c.namesOf[c.busy()].during(either(rnd), "", awhile(rnd)) }},
+	{name: "cut a host from the server", do: func(c *cluster, rnd *rand.Rand) { all(c.front, either(rnd), c.host(rnd).name, awhile(rnd)) }},
+	{name: "cut a host from the nameserver", do: func(c *cluster, rnd *rand.Rand) { c.namesOf[c.host(rnd)].during(either(rnd), "", awhile(rnd)) }},
 	{name: "cut all from the server that works", do: func(c *cluster, rnd *rand.Rand) {
 		i := max(c.worker(), 0)
-		all([]*link{c.front[i], c.clients[i]}, any_(rnd), "", awhile(rnd))
+		all([]*link{c.front[i], c.clients[i]}, either(rnd), "", awhile(rnd))
 	}},
-	{name: "cut producers from the server that works", do: func(c *cluster, rnd *rand.Rand) { c.clients[max(c.worker(), 0)].during(any_(rnd), "", awhile(rnd)) }},
+	{name: "cut producers from the server that works", do: func(c *cluster, rnd *rand.Rand) { c.clients[max(c.worker(), 0)].during(either(rnd), "", awhile(rnd)) }},
 	{name: "kill a member of etcd", do: func(c *cluster, rnd *rand.Rand) { kill(c.members[rnd.IntN(len(c.members))], rnd) }},
 	{name: "stop a member of etcd", do: func(c *cluster, rnd *rand.Rand) { stop(c.members[rnd.IntN(len(c.members))], awhile(rnd)) }},
 	{name: "cut a member of etcd from the others", do: func(c *cluster, rnd *rand.Rand) {
 		// Its peers' way to it is one link, its way to them is theirs: what it sends
 		// gets through, and no answer.
-		c.peers[rnd.IntN(len(c.peers))].during(any_(rnd), "", awhile(rnd))
+		c.peers[rnd.IntN(len(c.peers))].during(either(rnd), "", awhile(rnd))
 	}},
 	{name: "kill every member of etcd", do: func(c *cluster, rnd *rand.Rand) {
 		for _, m := range c.members {
@@ -137,6 +139,12 @@ var faults = []fault{
 		slow(c, awhile(rnd), c.busy(), c.members[rnd.IntN(len(c.members))])
 	}},
 	{name: "fill the disk of a server that works", needs: func(c *cluster) string { return c.noSmallDisk }, do: fillDisk},
+	{name: "a wrong clock", needs: func(c *cluster) string {
+		if !c.clocks {
+			return "the program whose clock can be wrong takes minutes to build: " + envClocks + "=1"
+		}
+		return ""
+	}, optional: true, do: setClock},
 	{name: "restart everything in turn", do: func(c *cluster, _ *rand.Rand) {
 		for _, p := range slices.Concat(c.hosts, c.servers, []*part{c.names}, c.members) {
 			p.end(syscall.SIGTERM)
@@ -181,8 +189,16 @@ func slow(c *cluster, d time.Duration, parts ...*part) {
 	watching.Wait()
 }
 
-// forms of the suite.
-const envFaults = "WHEELWORK_FAULTS"
+// The form of the suite, and whether clocks are wrong in the short one as well.
+const (
+	envFaults = "WHEELWORK_FAULTS"
+	envClocks = "WHEELWORK_CLOCKS"
+)
+
+func clocksOf(t *testing.T) bool {
+	t.Helper()
+	return os.Getenv(envClocks) != "" || os.Getenv(envFaults) == "long"
+}
 
 func formOf(t *testing.T) (long bool) {
 	t.Helper()
@@ -224,12 +240,18 @@ func TestFaults(t *testing.T) {
 		}
 		t.Log(missing)
 	}
-	binary := program(t)
+	clocks := clocksOf(t)
+	binary := ""
+	if clocks {
+		binary = programWithClock(t)
+	} else {
+		binary = program(t)
+	}
 	plan := planOf(t, rand.New(rand.NewPCG(seed, 0)), len(kinds), long)
 	for i, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
-			play(t, kind, binary, plan[i], seed+uint64(i))
+			play(t, kind, binary, clocks, plan[i], seed+uint64(i))
 		})
 	}
 }
@@ -269,13 +291,13 @@ func planOf(t *testing.T, rnd *rand.Rand, n int, long bool) [][]fault {
 }
 
 // play is the life of one cluster.
-func play(t *testing.T, kind etcdKind, binary string, plan []fault, seed uint64) {
+func play(t *testing.T, kind etcdKind, binary string, clocks bool, plan []fault, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	c := newCluster(t, shape{etcd: kind, members: 3, servers: 3, hosts: 3, slots: 32, binary: binary, smallDisk: true})
 	client := c.dial(time.Minute)
 	defineJobs(t, client, c.service)
 	o := newOrders(seed)
-	c.orders = o
+	c.orders, c.clocks = o, clocks
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
 	defer busy.Wait()
@@ -289,7 +311,7 @@ func play(t *testing.T, kind etcdKind, binary string, plan []fault, seed uint64)
 	for _, f := range plan {
 		if f.needs != nil {
 			if missing := f.needs(c); missing != "" {
-				if os.Getenv("WHEELWORK_REQUIRE") == "all" {
+				if os.Getenv("WHEELWORK_REQUIRE") == "all" && !f.optional {
 					t.Errorf("%s: %s", f.name, missing)
 				}
 				t.Logf("left out: %s: %s", f.name, missing)
