@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // smallDisk mounts a disk for one server's data, that can be filled.
@@ -27,17 +28,16 @@ func smallDisk(t *testing.T, dir string) (missing string) {
 	return ""
 }
 
-// fillDisk leaves no room on the small disk, for a while, when its server works;
-// if another one does, that one is ended first, as often as it takes.
+// fillDisk leaves no room on the small disk for a while, when its server works.
+// If another one does, the others are ended first.
 func fillDisk(c *cluster, rnd *rand.Rand) {
 	p := c.servers[0]
-	for range 4 {
-		if c.busy() == p {
-			break
+	if c.busy() != p {
+		for _, s := range c.servers[1:] {
+			s.end(syscall.SIGTERM)
 		}
-		c.busy().end(syscall.SIGTERM)
-		wait(awhile(rnd))
-		for _, s := range c.servers {
+		until(c.t, "the server with the small disk to work", 30*time.Second, func() bool { return c.worker() == 0 })
+		for _, s := range c.servers[1:] {
 			s.start()
 		}
 	}

@@ -29,7 +29,7 @@ type fault struct {
 
 // awhile is longer than a lease, so that somebody else takes over meanwhile.
 func awhile(rnd *rand.Rand) time.Duration {
-	return lease + time.Second + time.Duration(rnd.IntN(1500))*time.Millisecond
+	return lease + 700*time.Millisecond + time.Duration(rnd.IntN(1000))*time.Millisecond
 }
 
 func moment(rnd *rand.Rand) time.Duration { return time.Duration(rnd.IntN(700)) * time.Millisecond }

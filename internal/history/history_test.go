@@ -92,7 +92,7 @@ func TestCheck(t *testing.T) {
 		{"an attempt that changes", func(h *History) { h.Sightings[1].Attempt = 1 }, RuleResult, "r2 was seen succeeded with attempt 1"},
 		{"an output that changes", func(h *History) { h.Sightings[1].Output = "t9" }, RuleResult, `"t9"`},
 		{"a code that changes", func(h *History) { h.Sightings[1].Code = "x" }, RuleResult, `code "x"`},
-		{"a result that vanishes", func(h *History) { h.Sightings[1].ID = "gone" }, RuleResult, "gone was seen succeeded"},
+		{"a result that vanishes", func(h *History) { h.Sightings[1].ID = "gone" }, RuleResult, "gone was seen succeeded and is not in the list"},
 		{"a result of nobody", func(h *History) { h.Runs[0].Output = "t9" }, RuleResult, "no such execution"},
 		{"a result of an earlier attempt", func(h *History) { h.Executions[2].Attempt = 1 }, RuleResult, "succeeded with attempt 2"},
 		{"a result of another run", func(h *History) { h.Executions[2].Run = "r1" }, RuleResult, "r2 of job work succeeded"},
@@ -101,6 +101,9 @@ func TestCheck(t *testing.T) {
 		{"a token twice", func(h *History) { h.Executions[1].Token = "t2" }, RuleResult, `two executions answered "t2"`},
 		{"an attempt twice", func(h *History) { h.Executions = append(h.Executions, Execution{"r2", 1, ""}) }, RuleTwice, "attempt 1 of run r2"},
 		{"a host that goes back", func(h *History) { h.Dispatches[5].Taken = true }, RuleEpoch, "host h1 executed attempt 1 of run r9 of the epoch 5 after one of 7"},
+		{"a host that goes back after it refused once", func(h *History) {
+			h.Dispatches = append(h.Dispatches, Dispatch{"h1", "g", "r8", 1, 6, true})
+		}, RuleEpoch, "r8 of the epoch 6 after one of 7"},
 		{"no epoch", func(h *History) { h.Dispatches[3].Epoch = 0 }, RuleEpoch, "without an epoch"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
