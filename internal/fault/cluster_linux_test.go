@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -154,7 +155,7 @@ func newCluster(t *testing.T, s shape) *cluster {
 		c.servers = append(c.servers, p)
 		p.start()
 	}
-	until(t, "a server to work", time.Minute, func() bool { return c.worker() >= 0 })
+	until(t, "a server to work", time.Minute, c.hasOwner)
 	for i := range s.hosts {
 		name := fmt.Sprint("h", i)
 		toNames := names(name)
@@ -246,20 +247,58 @@ func (c *cluster) startEtcd(s shape) {
 	t.Cleanup(func() { c.watch.Close() }) //nolint:errcheck // it only looks
 }
 
-// worker returns the number of the server that works; -1: none does, as far as
-// etcd knows.
-func (c *cluster) worker() int {
-	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Second)
-	defer cancel()
-	o, ok, err := c.watch.Owner(ctx, group)
-	if err != nil || !ok {
-		return -1
-	}
-	return slices.IndexFunc(c.front, func(l *link) bool { return l.address() == o.Address })
+// owner is a server that works: it owns something.
+type owner struct {
+	server int
+	epoch  uint64
 }
 
-// standby returns the number of a server that does not work.
-func (c *cluster) standby() int { return (max(c.worker(), 0) + 1) % len(c.servers) }
+// owners returns the servers that work, as etcd knows them, by what they own:
+// the group's journal, or where servers share the work also that of its other units.
+func (c *cluster) owners() (all []owner) {
+	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Second)
+	defer cancel()
+	for unit := range 4 {
+		name := group
+		if unit > 0 {
+			name = fmt.Sprint(group, ".", unit)
+		}
+		o, ok, err := c.watch.Owner(ctx, name)
+		if err != nil || !ok {
+			continue
+		}
+		if i := slices.IndexFunc(c.front, func(l *link) bool { return l.address() == o.Address }); i >= 0 {
+			all = append(all, owner{i, o.Epoch})
+		}
+	}
+	return all
+}
+
+// hasOwner says whether somebody works.
+func (c *cluster) hasOwner() bool { return len(c.owners()) > 0 }
+
+// worker returns the number of a server that works; the first one when nobody does.
+func (c *cluster) worker(rnd *rand.Rand) int {
+	luck := rnd.Uint64()
+	all := c.owners()
+	if len(all) == 0 {
+		return 0
+	}
+	return all[luck%uint64(len(all))].server
+}
+
+// standby returns the number of a server that does not work, if there is one.
+func (c *cluster) standby(rnd *rand.Rand) int {
+	luck := rnd.IntN(len(c.servers))
+	all := c.owners()
+	for i := range c.servers {
+		at := (luck + i) % len(c.servers)
+		if !slices.ContainsFunc(all, func(o owner) bool { return o.server == at }) {
+			return at
+		}
+	}
+	return luck
+}
 
 // dial returns a client, once there is a server. Its connections go over the
 // producers' links, whoever told it the address of a server.

@@ -24,8 +24,8 @@ import (
 type orders struct {
 	mu        sync.Mutex
 	rnd       *rand.Rand
-	all       []*history.Order
-	open      []int // that nobody has acknowledged and nobody asks for now
+	all       []*history.Order // a job is APP/JOB
+	open      []int            // that nobody has acknowledged and nobody asks for now
 	acked     []int
 	sightings []history.Run
 }
@@ -52,14 +52,22 @@ func (o *orders) next() int {
 	case 1, 2:
 		job = "flaky"
 	}
-	return o.addLocked(job)
+	return o.addLocked(apps[o.rnd.IntN(len(apps))] + "/" + job)
 }
 
-// add returns a new order of a job.
+// add returns a new order of a job, APP/JOB.
 func (o *orders) add(job string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.addLocked(job)
+}
+
+// any returns a new order of one of an app's jobs, and the app.
+func (o *orders) any(job string) (i int, app string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	app = apps[len(o.all)%len(apps)]
+	return o.addLocked(app + "/" + job), app
 }
 
 func (o *orders) addLocked(job string) int {
@@ -73,7 +81,8 @@ func (o *orders) ask(ctx context.Context, c *sdk.Client, i int) (run string, err
 	o.mu.Lock()
 	order := o.all[i]
 	o.mu.Unlock()
-	a, err := c.Trigger(ctx, sdk.Trigger{Job: order.Job, Key: order.Key})
+	app, job, _ := strings.Cut(order.Job, "/")
+	a, err := c.Trigger(ctx, sdk.Trigger{App: app, Job: job, Key: order.Key})
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err != nil {
@@ -89,44 +98,46 @@ func (o *orders) ask(ctx context.Context, c *sdk.Client, i int) (run string, err
 	return a.RunID, nil
 }
 
-// someRun returns a run that was acknowledged; "" when there is none.
-func (o *orders) someRun() string {
+// someRun returns a run that was acknowledged and its app; "" when there is none.
+func (o *orders) someRun() (app, run string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.acked) == 0 {
-		return ""
+		return "", ""
 	}
-	return o.all[o.acked[o.rnd.IntN(len(o.acked))]].Answers[0]
-}
-
-func (o *orders) counts() (made, acked int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.all), len(o.acked)
+	order := o.all[o.acked[o.rnd.IntN(len(o.acked))]]
+	app, _, _ = strings.Cut(order.Job, "/")
+	return app, order.Answers[0]
 }
 
 // jobs of the tests. The service says how long each takes.
 func defineJobs(t *testing.T, c *sdk.Client, s *service) {
 	t.Helper()
 	at := s.addresses()
-	to := func(address, path string) *sdk.Handler {
-		return &sdk.Handler{Name: "builtin:http", Http: &apiv1.HTTPCall{Method: "POST", Url: "http://" + address + path, Timeout: "5m"}}
+	to := func(address, job string) *sdk.Handler {
+		return &sdk.Handler{Name: "builtin:http", Http: &apiv1.HTTPCall{Method: "POST", Url: "http://" + address + "/" + job, Timeout: "5m"}}
 	}
-	call := func(path string) *sdk.Handler { return to(at[0], path) }
+	call := func(job string) *sdk.Handler { return to(at[0], job) }
 	retry := &sdk.Retry{Max: 5, First: "50ms"}
 	jobs := []*sdk.Job{
-		{Name: "quick", Handler: call("/quick"), Retry: retry},
-		{Name: "slow", Handler: call("/slow"), Retry: retry},
-		{Name: "flaky", Handler: call("/flaky"), Retry: retry},
-		{Name: "tick", Handler: call("/tick"), Retry: retry, Schedule: &sdk.Schedule{Every: "1s"}, Misfire: &sdk.Misfire{Policy: "fire_all", Max: 1000}},
-		{Name: "tock", Handler: call("/tock"), Retry: retry, Schedule: &sdk.Schedule{Cron: "* * * * * *"}},
+		{Name: "quick", Handler: call("quick"), Retry: retry},
+		{Name: "slow", Handler: call("slow"), Retry: retry},
+		{Name: "flaky", Handler: call("flaky"), Retry: retry},
+		{Name: "tick", Handler: call("tick"), Retry: retry, Schedule: &sdk.Schedule{Every: "1s"}, Misfire: &sdk.Misfire{Policy: "fire_all", Max: 1000}},
+		{Name: "tock", Handler: call("tock"), Retry: retry, Schedule: &sdk.Schedule{Cron: "* * * * * *"}},
 	}
 	for i, address := range at {
-		jobs = append(jobs, &sdk.Job{Name: heldJob(i), Handler: to(address, "/held"), Retry: retry})
+		jobs = append(jobs, &sdk.Job{Name: heldJob(i), Handler: to(address, "held"), Retry: retry})
 	}
-	for _, j := range jobs {
-		if _, err := c.Apply(t.Context(), j); err != nil {
-			t.Fatal(err)
+	for _, app := range apps {
+		for _, j := range jobs {
+			j.App = app
+			at := j.Handler.Http.Url
+			j.Handler.Http.Url += "?app=" + app
+			if _, err := c.Apply(t.Context(), j); err != nil {
+				t.Fatal(err)
+			}
+			j.Handler.Http.Url = at
 		}
 	}
 }
@@ -135,7 +146,19 @@ func defineJobs(t *testing.T, c *sdk.Client, s *service) {
 // door of the service.
 func heldJob(i int) string { return fmt.Sprint("held-", i) }
 
-var schedules = []history.Schedule{{Job: "tick", Every: time.Second}, {Job: "tock", Every: time.Second}}
+// apps are those that the tests order of. Where servers share the work, they
+// are with different ones.
+var apps = []string{"default", "mail", "pay", "stock"}
+
+// schedules are the jobs that nobody orders.
+func schedules() (all []history.Schedule) {
+	for _, app := range apps {
+		for _, job := range []string{"/tick", "/tock"} {
+			all = append(all, history.Schedule{Job: app + job, Every: time.Second})
+		}
+	}
+	return all
+}
 
 // produce orders until ctx ends, at a pace that leaves the machine time for the
 // faults. An error that is no absence fails the test.
@@ -158,9 +181,9 @@ func mayFail(err error) bool {
 // look asks for runs and notes those that have ended, until ctx ends.
 func (o *orders) look(ctx context.Context, c *sdk.Client) {
 	for ctx.Err() == nil {
-		if id := o.someRun(); id != "" {
+		if app, id := o.someRun(); id != "" {
 			short, cancel := context.WithTimeout(ctx, 2*time.Second)
-			if r, err := c.Run(short, "", id); err == nil { // it may be away
+			if r, err := c.Run(short, app, id); err == nil { // it may be away
 				o.mu.Lock()
 				o.sightings = append(o.sightings, recordOf(r))
 				o.mu.Unlock()
@@ -172,7 +195,7 @@ func (o *orders) look(ctx context.Context, c *sdk.Client) {
 }
 
 func recordOf(r *sdk.Run) history.Run {
-	rec := history.Run{ID: r.GetId(), Job: r.GetJob(), State: r.GetState(), Code: r.GetCode(), Attempt: int(r.GetAttempt()), Output: r.GetOutput(), Covers: r.GetCovers()}
+	rec := history.Run{ID: r.GetId(), Job: r.GetApp() + "/" + r.GetJob(), State: r.GetState(), Code: r.GetCode(), Attempt: int(r.GetAttempt()), Output: r.GetOutput(), Covers: r.GetCovers()}
 	if r.GetState() == sdk.Succeeded {
 		rec.Code = "" // that of an attempt before
 	}
@@ -188,9 +211,10 @@ func (o *orders) settle(t *testing.T, c *sdk.Client) []history.Run {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	for _, s := range schedules {
+	for _, s := range schedules() {
 		for {
-			_, err := c.Pause(ctx, "", s.Job)
+			app, job, _ := strings.Cut(s.Job, "/")
+			_, err := c.Pause(ctx, app, job)
 			if err == nil {
 				break
 			}
@@ -209,27 +233,34 @@ func (o *orders) settle(t *testing.T, c *sdk.Client) []history.Run {
 	}
 	live := ""
 	until(t, "every run to end", time.Minute, func() bool {
-		v, err := c.Overview(ctx, "")
-		if err != nil {
-			return false
+		live = ""
+		for _, app := range apps {
+			v, err := c.Overview(ctx, app)
+			if err != nil {
+				live = err.Error()
+			}
+			if v.GetArmed()+v.GetQueued()+v.GetRunning()+v.GetWaiting() > 0 {
+				live += fmt.Sprintf(" %s: %d armed, %d queued, %d running, %d waiting", app, v.GetArmed(), v.GetQueued(), v.GetRunning(), v.GetWaiting())
+			}
 		}
-		live = fmt.Sprintf("%d armed, %d queued, %d running, %d waiting", v.GetArmed(), v.GetQueued(), v.GetRunning(), v.GetWaiting())
-		return v.GetArmed()+v.GetQueued()+v.GetRunning()+v.GetWaiting() == 0
-	})
-	_ = live
-	var ids []string
-	for r, err := range c.Runs(ctx, sdk.RunQuery{}) {
-		if err != nil {
-			t.Fatal(err)
+		return live == ""
+	}, func() string { return live })
+	type name struct{ app, id string }
+	var ids []name
+	for _, app := range apps {
+		for r, err := range c.Runs(ctx, sdk.RunQuery{App: app}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, name{app, r.GetId()})
 		}
-		ids = append(ids, r.GetId())
 	}
 	runs := make([]history.Run, len(ids))
 	var readers errgroup.Group
 	readers.SetLimit(16)
-	for i, id := range ids { // the list has no outputs
+	for i, n := range ids { // the list has no outputs
 		readers.Go(func() error {
-			r, err := c.Run(ctx, "", id)
+			r, err := c.Run(ctx, n.app, n.id)
 			runs[i] = recordOf(r)
 			return err
 		})
@@ -249,7 +280,7 @@ func (o *orders) judge(t *testing.T, c *cluster, runs []history.Run, once bool) 
 		t.Errorf("the wire: %v", err)
 	}
 	h := &history.History{
-		Executions: c.service.executions(), Dispatches: dispatches, Sightings: o.sightings, Runs: runs, Schedules: schedules,
+		Executions: c.service.executions(), Dispatches: dispatches, Sightings: o.sightings, Runs: runs, Schedules: schedules(),
 		// The runs of a host that was lost more than five times, each in the middle of an attempt.
 		Reasons: []string{"host_lost"}, Once: once,
 	}
@@ -258,7 +289,8 @@ func (o *orders) judge(t *testing.T, c *cluster, runs []history.Run, once bool) 
 	}
 	states, epochs := map[string]int{}, map[uint64]int{}
 	for _, r := range runs {
-		states[r.Job+" "+r.State]++
+		_, job, _ := strings.Cut(r.Job, "/")
+		states[job+" "+r.State]++
 	}
 	for _, d := range dispatches {
 		epochs[d.Epoch]++

@@ -224,12 +224,16 @@ func freeAddress(t testing.TB) string {
 // wait lets time pass: how long a fault lasts, or the pause between two questions.
 func wait(d time.Duration) { <-time.After(d) }
 
-// until waits for something that other processes do, and reports how long it took.
-func until(t testing.TB, what string, limit time.Duration, is func() bool) time.Duration {
+// until waits for something that other processes do, and reports how long it
+// took. If it does not come, but says what there is instead.
+func until(t testing.TB, what string, limit time.Duration, is func() bool, but ...func() string) time.Duration {
 	t.Helper()
 	begin := time.Now()
 	for !is() {
 		if time.Since(begin) > limit {
+			for _, b := range but {
+				what += ", but " + b()
+			}
 			t.Fatalf("waited %v for %s", limit, what)
 		}
 		wait(20 * time.Millisecond)

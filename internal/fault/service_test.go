@@ -27,7 +27,7 @@ type service struct {
 	done  map[string]int // that came to their end
 	gate  chan struct{}  // "/held" answers when it is closed
 	begun []time.Time    // of each call
-	jobs  []string       // of each call
+	jobs  []string       // of each call, with its app
 	last  time.Time      // when a short call came to its end
 	pause time.Duration  // the longest time without one, see longest
 }
@@ -68,7 +68,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	i := len(s.calls)
 	s.calls, s.begun = append(s.calls, history.Execution{Run: run, Attempt: number}), append(s.begun, time.Now())
-	s.jobs = append(s.jobs, job)
+	s.jobs = append(s.jobs, r.URL.Query().Get("app")+job)
 	s.now[job]++
 	s.mu.Unlock()
 	done := s.work(r.Context(), job, run)
@@ -159,7 +159,7 @@ func (s *service) told(run string, attempt int) string {
 	return strings.Join(all, ", ")
 }
 
-// first returns when a call of a job began first after a moment.
+// first returns when a call of a job, APP/JOB, began first after a moment.
 func (s *service) first(job string, after time.Time) (begun time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

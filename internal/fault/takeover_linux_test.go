@@ -2,12 +2,15 @@ package fault
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/wheelworkhq/wheelwork/internal/history"
 )
 
 // TestKillUnderLoad kills the server that works while five hundred runs are on
@@ -23,7 +26,7 @@ func TestKillUnderLoad(t *testing.T) {
 	var producers errgroup.Group
 	producers.SetLimit(32)
 	for i := range runs {
-		i := o.add(heldJob(i % len(c.service.doors)))
+		i := o.add("default/" + heldJob(i%len(c.service.doors)))
 		producers.Go(func() error {
 			_, err := o.ask(t.Context(), client, i)
 			return err
@@ -33,13 +36,24 @@ func TestKillUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "the runs to be on the hosts", 30*time.Second, func() bool { return c.service.running("/held") == runs })
-	until(t, "the schedules to fire", 30*time.Second, func() bool { return c.service.ended("/tick") > 3 && c.service.ended("/tock") > 3 })
+	until(t, "the schedules to fire", 30*time.Second, func() bool { return c.service.ended("/tick") > 12 && c.service.ended("/tock") > 12 })
 
-	victim := c.worker()
+	// The victim is whoever sent them.
+	sent, err := c.wire.heard()
+	if err != nil || len(sent) < runs {
+		t.Fatalf("%d tasks went to hosts, %v", len(sent), err)
+	}
+	epoch := sent[slices.IndexFunc(sent, func(d history.Dispatch) bool { return d.Group == "default" })].Epoch
+	owners := c.owners()
+	at := slices.IndexFunc(owners, func(o owner) bool { return o.epoch == epoch })
+	if at < 0 {
+		t.Fatalf("nobody owns the epoch %d: %v", epoch, owners)
+	}
+	victim := owners[at].server
 	killed := time.Now()
 	c.servers[victim].end(syscall.SIGKILL)
 	took := map[string]time.Duration{}
-	for _, job := range []string{"/tick", "/tock"} {
+	for _, job := range []string{"default/tick", "default/tock"} {
 		// What was on its way to a host when its server was killed may still begin.
 		const underway = 500 * time.Millisecond
 		until(t, job+" to fire again", time.Minute, func() bool {
@@ -54,13 +68,15 @@ func TestKillUnderLoad(t *testing.T) {
 			t.Errorf("%s fired again %v after the server was killed, want at most %v", job, d, limit)
 		}
 	}
-	if at := c.worker(); at == victim || at < 0 {
-		t.Errorf("server %d works, want another one than %d", at, victim)
+	for _, o := range c.owners() {
+		if o.server == victim {
+			t.Errorf("the server %d, which was killed, owns the epoch %d", o.server, o.epoch)
+		}
 	}
 	until(t, "the new owner to know what runs", 30*time.Second, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		v, err := client.Overview(ctx, "")
+		v, err := client.Overview(ctx, "default")
 		return err == nil && v.GetRunning() >= runs
 	})
 	if n := c.service.running("/held"); n != runs {
@@ -74,7 +90,7 @@ func TestKillUnderLoad(t *testing.T) {
 	o.look(onceOnly(t.Context()), client)
 	list := o.settle(t, client)
 	for _, r := range list {
-		if strings.HasPrefix(r.Job, "held") && (r.State != "succeeded" || r.Attempt != 1) {
+		if strings.HasPrefix(r.Job, "default/held") && (r.State != "succeeded" || r.Attempt != 1) {
 			t.Errorf("run %s is %s after %d attempts", r.ID, r.State, r.Attempt)
 		}
 	}
