@@ -22,7 +22,8 @@ import (
 
 const (
 	adminToken = "ww_the-administrators-token-of-this-test"
-	lease      = 3 * time.Second // of a server that works
+	lease      = 3 * time.Second  // of a server that works
+	hostLease  = 10 * time.Second // of a host's runs
 	group      = "main"
 )
 
@@ -100,7 +101,8 @@ type cluster struct {
 	byFront    map[string]*link // the producers' link by the address that the server tells
 	wire       *wire
 	orders     *orders
-	clocks     bool // they can be wrong
+	clocks     bool           // they can be wrong
+	beside     sync.WaitGroup // faults that go on beside others
 	service    *service
 	watch      *etcd.Cluster // for who owns what
 	watchLinks []*link

@@ -65,7 +65,7 @@ func lose(p *part) {
 func (l *link) during(how cut, who string, d time.Duration) {
 	l.sever(how, who)
 	wait(d)
-	l.heal()
+	l.heal(who)
 }
 
 // all cuts several links for the same time.
@@ -75,7 +75,7 @@ func all(links []*link, how cut, who string, d time.Duration) {
 	}
 	wait(d)
 	for _, l := range links {
-		l.heal()
+		l.heal(who)
 	}
 }
 
@@ -93,6 +93,23 @@ var faults = []fault{
 	{name: "stop the server that works for a moment", do: func(c *cluster, rnd *rand.Rand) { stop(c.busy(rnd), moment(rnd)+time.Second) }},
 	{name: "kill a host", do: func(c *cluster, rnd *rand.Rand) { kill(c.host(rnd), rnd) }},
 	{name: "stop a host", do: func(c *cluster, rnd *rand.Rand) { stop(c.host(rnd), awhile(rnd)) }},
+	{name: "cut a host off for longer than its runs are kept for it", do: func(c *cluster, rnd *rand.Rand) {
+		// It takes so long that the others go on meanwhile. What the host has done is
+		// late when it comes back: its runs are with other ones.
+		client := c.dial(time.Minute)
+		for range 10 {
+			i, _ := c.orders.any("slow")
+			c.orders.ask(c.t.Context(), client, i) //nolint:errcheck // it stays open, then
+		}
+		p := c.hosts[0]
+		for _, h := range c.hosts {
+			if c.wire.holds(h.name) > c.wire.holds(p.name) {
+				p = h
+			}
+		}
+		c.beside.Go(func() { all(c.front, loud, p.name, hostLease+2*time.Second) })
+		wait(moment(rnd))
+	}},
 	{name: "cut the server that works from etcd", do: func(c *cluster, rnd *rand.Rand) { all(c.etcdOf[c.worker(rnd)], either(rnd), "", awhile(rnd)) }},
 	{name: "cut a server that stands by from etcd", do: func(c *cluster, rnd *rand.Rand) { all(c.etcdOf[c.standby(rnd)], either(rnd), "", awhile(rnd)) }},
 	{name: "cut the server that works from the nameserver", do: func(c *cluster, rnd *rand.Rand) { c.namesOf[c.busy(rnd)].during(either(rnd), "", awhile(rnd)) }},
@@ -328,6 +345,7 @@ func play(t *testing.T, kind etcdKind, binary string, clocks bool, plan []fault,
 			break
 		}
 	}
+	c.beside.Wait()
 	until(t, "the schedules to fire", 30*time.Second, func() bool { return c.service.ended("/tick") > 20 && c.service.ended("/tock") > 20 })
 	cancel()
 	busy.Wait()

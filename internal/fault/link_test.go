@@ -75,12 +75,12 @@ func (l *link) sever(how cut, who string) {
 	l.moved.Broadcast()
 }
 
-// heal makes the link whole. What was held back comes through, as far as the two
+// heal takes a cut back. What was held back comes through, as far as the two
 // ends still want it.
-func (l *link) heal() {
+func (l *link) heal(who string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	clear(l.cut)
+	delete(l.cut, who)
 	l.moved.Broadcast()
 }
 

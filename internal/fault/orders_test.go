@@ -295,6 +295,13 @@ func (o *orders) judge(t *testing.T, c *cluster, runs []history.Run, once bool) 
 	for _, d := range dispatches {
 		epochs[d.Epoch]++
 	}
+	again := 0
+	for _, r := range runs {
+		if r.Attempt > 1 && !strings.HasSuffix(r.Job, "/flaky") {
+			again++
+		}
+	}
+	t.Logf("%d runs needed another attempt because something was lost", again)
 	t.Logf("%d orders, %d runs %v, %d executions, %d sightings, dispatches by epoch %v", len(h.Orders), len(runs), states, len(h.Executions), len(h.Sightings), epochs)
 	if len(h.Dispatches) < len(runs)/2 || len(h.Sightings) == 0 {
 		t.Error("the history has holes: too few dispatches or sightings")

@@ -32,7 +32,8 @@ type wire struct {
 	mu         sync.Mutex
 	dispatches []history.Dispatch
 	at         map[dispatch]int
-	err        error // what no tap should hear
+	names      map[string]string // of hosts, by the lives of their processes
+	err        error             // what no tap should hear
 }
 
 type dispatch struct {
@@ -46,7 +47,7 @@ var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ").WithPaddi
 
 func runID(run []byte) string { return crockford.EncodeToString(run) }
 
-func newWire() *wire { return &wire{at: map[dispatch]int{}} }
+func newWire() *wire { return &wire{at: map[dispatch]int{}, names: map[string]string{}} }
 
 func (w *wire) tap() *tap { return &tap{to: w, preface: 24, other: map[uint32]bool{}} }
 
@@ -86,6 +87,7 @@ func (t *tap) hearUp(b []byte) (who string) {
 		}
 		if h := m.Hello; h != nil {
 			t.work, t.session, who = stream, h.Session, h.Name
+			t.to.named(h.Session, h.Name)
 			for _, r := range h.Running {
 				t.to.taken(dispatch{t.session, runID(r.Run), int(r.Attempt), r.Epoch})
 			}
@@ -127,6 +129,25 @@ func (w *wire) sent(d dispatch, app string) {
 	}
 	w.at[d] = len(w.dispatches)
 	w.dispatches = append(w.dispatches, history.Dispatch{Host: d.host, Group: app, Run: d.run, Attempt: d.attempt, Epoch: d.epoch})
+}
+
+func (w *wire) named(session, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.names[session] = name
+}
+
+// holds returns how many of the latest tasks a host has been sent and has said
+// nothing of.
+func (w *wire) holds(host string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range w.dispatches[max(0, len(w.dispatches)-200):] {
+		if w.names[d.Host] == host && !d.Taken {
+			n++
+		}
+	}
+	return n
 }
 
 func (w *wire) taken(d dispatch) {

@@ -241,7 +241,7 @@ func TestLink(t *testing.T) {
 		}
 		c.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // a test's
 	}
-	l.heal()
+	l.heal("")
 	hear(old, "b")
 	hear(fresh, "b")
 	l.sever(loud, "")
@@ -251,7 +251,7 @@ func TestLink(t *testing.T) {
 	if n, err := dial().Read(make([]byte, 1)); n > 0 || err == nil {
 		t.Errorf("and a new connection %d bytes, %v", n, err)
 	}
-	l.heal()
+	l.heal("")
 	again := dial()
 	defer again.Close() //nolint:errcheck // a test's
 	say(again, "c")
