@@ -77,6 +77,7 @@ type Host struct {
 	fetch   singleflight
 	grants  grantCache
 	shelf   *shelf
+	uses    uses
 	tell    func(*apiv1.ModuleState) // the server, what became of a module
 }
 
@@ -107,7 +108,7 @@ func New(cfg Config) (*Host, error) {
 	h.worker, err = session.New(session.Config{
 		ID: cfg.ID, Name: cfg.Name, Version: cfg.Version, Labels: cfg.Labels, Apps: cfg.Apps, ABI: cfg.ABI,
 		Slots: cfg.Slots, Credits: cfg.Credits, Connect: cfg.Connect, Run: h.execute, Together: h.together, RunBatch: runBatch,
-		Prefetch: h.prefetch, Modules: h.shelf.all,
+		Prefetch: h.prefetch, Unload: h.unload, Modules: h.shelf.all,
 		Spool: newSpool(cfg.Spool, cfg.Logger), DrainTimeout: cfg.DrainTimeout, Logger: cfg.Logger,
 	})
 	if err != nil {

@@ -64,6 +64,9 @@ func (h *Host) executeBatch(batch []*session.Batched) {
 	h.batches.RunBatch(items)
 	for k, item := range items {
 		res := h.redacted(&item.Task, item.Result)
+		if unloaded(res) {
+			res = h.runTask(item.Ctx, batch[of[k]].Attempt)
+		}
 		batch[of[k]].Result = message(res)
 	}
 	for i, span := range spans {
@@ -99,11 +102,17 @@ func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
 	if m.Module == "" && job.IsExecutor(m.Handler) && !h.cfg.Engine.Loaded("") {
 		return h.runOther(ctx, a)
 	}
-	t, refused := h.prepare(ctx, a)
-	if refused != nil {
-		return *refused
+	for tries := 0; ; tries++ {
+		t, refused := h.prepare(ctx, a)
+		if refused != nil {
+			return *refused
+		}
+		res := h.cfg.Engine.Run(ctx, t, sink{a, h.cfg.Guests, &t})
+		if unloaded(res) && tries < maxReloads {
+			continue
+		}
+		return h.redacted(&t, res)
 	}
-	return h.redacted(&t, h.cfg.Engine.Run(ctx, t, sink{a, h.cfg.Guests, &t}))
 }
 
 // prepare loads the module of a task and puts the task in the words of

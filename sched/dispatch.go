@@ -462,7 +462,7 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 	if up.Load != nil {
 		h.load = up.Load
 	}
-	h.noteModules(up.Modules)
+	l.noteModules(h, up.Modules)
 	for _, p := range up.Progress {
 		if r := l.reported(p.App, p.Run); r != nil && r.Current(p.Attempt, h.hello.Host) {
 			l.progress[r.ID] = &apiv1.Progress{Done: p.Done, Total: p.Total, Message: p.Message}
@@ -514,6 +514,7 @@ type outbox struct {
 	tasks   []*apiv1.Task
 	cancels []*apiv1.TaskCancel
 	fetch   []*apiv1.Prefetch
+	unload  []string // digests. Invariant: none is in fetch
 	acked   uint64
 	closed  bool
 	kick    chan struct{} // capacity 1
@@ -544,11 +545,11 @@ func (o *outbox) cancel(id job.RunID, attempt int32) {
 func (o *outbox) take() (m *apiv1.WorkDown, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.tasks) == 0 && len(o.cancels) == 0 && len(o.fetch) == 0 && o.acked == 0 {
+	if len(o.tasks) == 0 && len(o.cancels) == 0 && len(o.fetch) == 0 && len(o.unload) == 0 && o.acked == 0 {
 		return nil, o.closed
 	}
-	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Prefetch: o.fetch}
-	o.acked, o.cancels, o.fetch = 0, nil, nil
+	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Prefetch: o.fetch, Unload: o.unload}
+	o.acked, o.cancels, o.fetch, o.unload = 0, nil, nil, nil
 	size, n := 0, 0
 	for n < len(o.tasks) && n < maxTasks && size < maxTaskBytes {
 		size += proto.Size(o.tasks[n])

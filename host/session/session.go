@@ -51,6 +51,8 @@ type Config struct {
 	// runs none.
 	Prefetch func([]*apiv1.Prefetch)
 	Modules  func() []*apiv1.ModuleState
+	// Unload takes the digests of modules that nothing refers to any more. Default: nothing is done.
+	Unload func(digests []string)
 
 	// RunBatch, when set, is Run for attempts that Together has said may go in one
 	// call: it returns when each has ended, and has set the result of each.

@@ -105,6 +105,9 @@ func (w *Worker) receive(stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.Wor
 		for _, c := range m.Cancels {
 			w.stop(c)
 		}
+		if len(m.Unload) > 0 && w.cfg.Unload != nil {
+			w.cfg.Unload(m.Unload)
+		}
 		if len(m.Prefetch) > 0 && w.cfg.Prefetch != nil {
 			w.cfg.Prefetch(m.Prefetch)
 		}
