@@ -22,10 +22,10 @@ type DevConfig struct {
 	Executors Executors
 	// See HostConfig.
 	ModuleBytes, CompiledBytes int64
-	Sample    bool // push the sample module and apply its job, when there is no job yet
-	Gate      Gate // see ServerConfig
-	Logger    *slog.Logger
-	Ready     func(Ready) // called when ready; nil: nobody
+	Sample                     bool // push the sample module and apply its job, when there is no job yet
+	Gate                       Gate // see ServerConfig
+	Logger                     *slog.Logger
+	Ready                      func(Ready) // called when ready; nil: nobody
 }
 
 // Dev runs nameserver, server and host until ctx ends.

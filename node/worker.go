@@ -35,10 +35,10 @@ type HostConfig struct {
 	ModuleBytes int64 // of the cache of modules; default 1 GiB
 	// CompiledBytes bounds what is kept on disk of compiled modules. Default 2 GiB.
 	CompiledBytes int64
-	Executors   Executors
-	ReadyFile   string
-	Logger      *slog.Logger
-	Ready       func(Ready)
+	Executors     Executors
+	ReadyFile     string
+	Logger        *slog.Logger
+	Ready         func(Ready)
 }
 
 // checkDirs finds a mistake before a task does.

@@ -12,9 +12,9 @@ import (
 
 // engine stands for what writes files under names of its own.
 type engine struct {
-	t     *testing.T
-	root  string
-	made  string
+	t      *testing.T
+	root   string
+	made   string
 	writes int // files written
 }
 
@@ -205,11 +205,11 @@ func TestAfterACrash(t *testing.T) {
 	note := func(name string) string { return filepath.Join(e.made, noteFolder, name) }
 	old := time.Now().Add(-2 * leftover)
 	for name, write := range map[string]func(path string) error{
-		note("unnoted"):               os.Remove, // killed between the file and its note
-		e.file("lost"):                os.Remove, // killed while the two were removed
-		note("damaged"):               func(p string) error { return os.WriteFile(p, []byte("wheelwork shelf 1\nxxxx[\"../..\"]"), 0o600) },
-		e.file("broken") + ".1.tmp":   func(p string) error { return os.WriteFile(p, make([]byte, 10), 0o600) },
-		note("new-1"):                 func(p string) error { return os.WriteFile(p, make([]byte, 10), 0o600) },
+		note("unnoted"):                os.Remove, // killed between the file and its note
+		e.file("lost"):                 os.Remove, // killed while the two were removed
+		note("damaged"):                func(p string) error { return os.WriteFile(p, []byte("wheelwork shelf 1\nxxxx[\"../..\"]"), 0o600) },
+		e.file("broken") + ".1.tmp":    func(p string) error { return os.WriteFile(p, make([]byte, 10), 0o600) },
+		note("new-1"):                  func(p string) error { return os.WriteFile(p, make([]byte, 10), 0o600) },
 		e.file("beginning") + ".2.tmp": func(p string) error { return os.WriteFile(p, make([]byte, 10), 0o600) },
 	} {
 		if err := write(name); err != nil {
