@@ -272,6 +272,8 @@ func (l *loop) adopt(h *host, rep *apiv1.Running) {
 	switch {
 	case r != nil && r.Current(rep.Attempt, h.hello.Host):
 		return
+	case r != nil && !h.runsModules() && !h.abilities.Has(r.Shape().Needs): // it says that it cannot have run it
+		h.out.cancel(id, rep.Attempt)
 	case r != nil && r.State != job.Running && rep.Attempt == r.Attempt+1:
 		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Adopted{Adopted: &apiv1.Adopted{
 			Host: h.hello.Host, Session: h.hello.Session, Runs: []*apiv1.Started_Run{{Run: rep.Run, Attempt: rep.Attempt}},

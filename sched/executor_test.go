@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
 )
 
 // applyNamed defines a job whose handler is in no module.
@@ -110,5 +111,66 @@ func TestRunWaitsForAHostThatRunsItsHandler(t *testing.T) {
 				t.Errorf("the worker %s", h.Why)
 			}
 		}
+	})
+}
+
+// TestWorkersAdoptTheirOwnRuns has a worker of native functions claim a run of a
+// module that waits: it must not get hold of it, nor end it.
+func TestWorkersAdoptTheirOwnRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		defer w.close()
+		c := w.client()
+		defer c.close()
+		c.pushVersions("1")
+		for module, name := range map[string]string{"n@1": "theirs", "": "mine"} {
+			d := &apiv1.Job{Name: name, Handler: &apiv1.Handler{Module: module}}
+			if module == "" {
+				d.Handler.Name = "native:mine"
+			}
+			if _, err := c.jobs.ApplyJob(t.Context(), &apiv1.ApplyJobRequest{Job: d}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		theirs, mine := c.trigger("theirs", ""), c.trigger("mine", "")
+		synctest.Wait()
+		claim := func(id string) *apiv1.Running {
+			run, err := job.ParseRunID(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &apiv1.Running{App: "default", Run: run[:], Attempt: 1}
+		}
+		s, err := apiv1.NewWorkerClient(c.conn).Work(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := claim(theirs), claim(mine)
+		for _, up := range []*apiv1.WorkUp{
+			{Hello: &apiv1.Hello{Host: "w", Session: "s", Abi: []string{"native:mine"}, Running: []*apiv1.Running{a, b}}},
+			{Batch: 1, Results: []*apiv1.TaskResult{
+				{App: "default", Run: a.Run, Attempt: 1, Outcome: apiv1.Outcome_OUTCOME_SUCCEEDED, Output: []byte("forged")},
+				{App: "default", Run: b.Run, Attempt: 1, Outcome: apiv1.Outcome_OUTCOME_SUCCEEDED, Output: []byte("own")},
+			}},
+		} {
+			if err := s.Send(up); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		for id, want := range map[string]string{theirs: "queued ", mine: "succeeded own"} {
+			r, err := c.runs.GetRun(t.Context(), &apiv1.GetRunRequest{Id: id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.State + " " + r.Output; got != want {
+				t.Errorf("run of %s: %s, want %s", r.Job, got, want)
+			}
+		}
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
 	})
 }
