@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -51,7 +49,7 @@ type Config struct {
 	Engine Engine
 	// Others run handlers that are in no module, each those that need its key, as
 	// job.Executor says it: "plugin:NAME", "builtin:http". The host tells the
-	// server of them.
+	// server of them, of those that are [Sometimes] while they are up.
 	Others  map[string]runtime.Executor
 	Modules *modules.Store // the cache of modules
 	// ModuleBytes bounds that cache on disk; what was not used for the longest time goes first. Default 1 GiB.
@@ -92,7 +90,6 @@ func New(cfg Config) (*Host, error) {
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
-	cfg.ABI = append(slices.Clone(cfg.ABI), slices.Sorted(maps.Keys(cfg.Others))...)
 	cfg.ModuleBytes = cmp.Or(cfg.ModuleBytes, defaultModuleBytes)
 	for _, key := range cfg.TrustedKeys {
 		if _, err := modules.ParseKey(key); err != nil {
@@ -100,6 +97,7 @@ func New(cfg Config) (*Host, error) {
 		}
 	}
 	h := &Host{cfg: cfg, shelf: newShelf()}
+	cfg.ABI = h.abilities()
 	var runBatch func([]*session.Batched)
 	if engine, ok := cfg.Engine.(runtime.BatchExecutor); ok {
 		h.batches, runBatch = engine, h.executeBatch
@@ -115,6 +113,7 @@ func New(cfg Config) (*Host, error) {
 		return nil, fmt.Errorf("host: %w", err)
 	}
 	h.tell = h.worker.Module
+	h.watchOthers()
 	return h, nil
 }
 

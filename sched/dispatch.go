@@ -465,6 +465,9 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 		h.load = up.Load
 	}
 	l.noteModules(h, up.Modules)
+	if up.Abilities != nil {
+		h.change(up.Abilities.Abi)
+	}
 	for _, p := range up.Progress {
 		if r := l.reported(p.App, p.Run); r != nil && r.Current(p.Attempt, h.hello.Host) {
 			l.progress[r.ID] = &apiv1.Progress{Done: p.Done, Total: p.Total, Message: p.Message}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 )
@@ -40,6 +42,16 @@ func (l *loop) rosterOf(app string) *roster {
 		ro.cands = append(ro.cands, c)
 	}
 	return ro
+}
+
+// change takes what a host runs from now on, instead of what its hello said.
+func (h *host) change(abi []string) {
+	h.hello = proto.CloneOf(h.hello)
+	h.hello.Abi = abi
+	h.abilities = job.Abilities{}
+	if len(abi) > 0 { // in a hello it would mean modules
+		h.abilities = job.NewAbilities(abi)
+	}
 }
 
 // lacks says for people what a host did not say that it runs; "" when it has what is needed.
