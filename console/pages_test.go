@@ -33,6 +33,7 @@ func pages() map[string][]string {
 		"/apps/default/jobs/by-hand":            {"Only when triggered", "wheelwork job trigger by-hand --wait"},
 		"/apps/default/jobs/policed": {
 			"Daily from 09:00 to 17:00 every 30m, UTC, on mon, tue, at most 100 times, not on the dates of holidays", "Mon 2040-01-02 09:00:00 UTC",
+			"Limits of an attempt", "64.0 MiB of memory", "1\u202f500\u202f000 units of fuel",
 			"Each one runs, at most 5 of the last 6h, when they are later than 1m", "One after another, at most 3 wait", "Must start within 10m",
 			"-2 of -10 to 10", "At most 2 starts in 1s", "By a hash of the input, only on h1, labels gpu, zone=a, on at most 2 hosts at once, at least 25 % of the CPU free, memory below 1.0 GiB, at least 1 slots free",
 			"12 parts", "The output of the last one is the input, Each time one of these ends:", `<a href="/apps/default/jobs/sweep">sweep</a>`,

@@ -207,7 +207,7 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 		PlannedMs: r.PlannedMs, Module: sh.Handler.Module, Digest: sh.Digest, Handler: sh.Handler.Name,
 		Input: r.Given(), Args: sh.Handler.Args, Env: sh.Handler.Env, Http: sh.Handler.Http, Command: sh.Handler.Command,
 		TimeoutMs: r.Policy.Timeout.Milliseconds(), TraceParent: r.TraceParent, Covers: r.Covers,
-		Trust: l.apps[r.App].trustID(),
+		Trust: l.apps[r.App].trustID(), MemoryBytes: sh.Memory, Fuel: sh.Fuel,
 	}
 	if r.IsPart() {
 		t.Part, t.Parts = r.Fan.Part, r.Fan.Parts
