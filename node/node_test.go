@@ -287,7 +287,7 @@ func TestEveryMethodIsGuarded(t *testing.T) {
 		"/wheelwork.v1.Nameserver/Join": true, "/wheelwork.v1.Nameserver/Watch": true,
 	}
 	workers := map[string]bool{ // what a worker's token is for
-		"/wheelwork.v1.Worker/Work": true, // as far as it says what it runs: TestWorkersRunTheirOwnFunctions
+		"/wheelwork.v1.Worker/Work":      true, // as far as it says what it runs: TestWorkersRunTheirOwnFunctions
 		"/wheelwork.v1.Nameserver/Watch": true,
 	}
 	n := 0
