@@ -806,5 +806,16 @@ func TestCollectKeepsInterpreters(t *testing.T) {
 		if got := collected(); !slices.Equal(got, []string{"n@interpreter", "script@1"}) {
 			t.Errorf("without: %q", got)
 		}
+		push := func() error {
+			_, err := c.tryPush(&apiv1.PushModuleRequest_Head{App: "other", Name: "script", Version: "2"}, []byte("script for "+modules.Digest(codeOf("interpreter"))))
+			return err
+		}
+		if err := push(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "does not have the interpreter") || !strings.Contains(err.Error(), "fetch it so") {
+			t.Errorf("a script whose interpreter was collected: %v", err)
+		}
+		c.pushVersions("interpreter") // in another app, which is the same to hosts
+		if err := push(); err != nil {
+			t.Errorf("a script whose interpreter is there again: %v", err)
+		}
 	})
 }

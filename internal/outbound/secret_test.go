@@ -45,6 +45,7 @@ func TestSecretsThatAreThere(t *testing.T) {
 		{"along a redirect", only("/a", "/b"), w.secure.URL + "/a", url.Values{"to": {"/b"}, "keep": {"1"}}, true, []string{"POST " + value + " b " + value, "POST " + value + " b " + value}, false},
 		{"along a redirect to where it may not", only("/a"), w.secure.URL + "/a", url.Values{"to": {"/b"}, "keep": {"1"}}, false, []string{"POST " + value + " b " + value}, true},
 		{"along a redirect to another server", only(), w.secure.URL + "/a", url.Values{"to": {w.open.URL + "/b"}, "keep": {"1"}}, true, []string{"POST " + value + " b " + value}, true},
+		{"along a redirect between two that may have it", w.allow(t, true), w.secure.URL + "/a", url.Values{"to": {w.open.URL + "/b"}, "keep": {"1"}}, true, []string{"POST " + value + " b " + value}, true},
 		{"left behind with the body", only(), w.secure.URL + "/a", url.Values{"to": {w.open.URL + "/b"}}, true, []string{"POST " + value + " b " + value, "GET  "}, false},
 	} {
 		w.seen, w.bodies = nil, nil
