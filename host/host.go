@@ -77,6 +77,9 @@ type Host struct {
 	shelf   *shelf
 	uses    uses
 	tell    func(*apiv1.ModuleState) // the server, what became of a module
+	// untraced means that nobody looks at spans: they cost as much as a short
+	// handler.
+	untraced bool
 }
 
 // New returns a host that holds the results of the spool.
@@ -98,6 +101,7 @@ func New(cfg Config) (*Host, error) {
 	}
 	h := &Host{cfg: cfg, shelf: newShelf()}
 	cfg.ABI = h.abilities()
+	_, h.untraced = cfg.Tracer.(noop.Tracer)
 	var runBatch func([]*session.Batched)
 	if engine, ok := cfg.Engine.(runtime.BatchExecutor); ok {
 		h.batches, runBatch = engine, h.executeBatch

@@ -206,7 +206,7 @@ func routeState(row *apiv1.RouteRow) *RouteState {
 
 // LoadKey puts an idempotency key of the store back. Keys come oldest first.
 func (s *Slot) LoadKey(hash [16]byte, run RunID, atMs int64) {
-	s.remember(key{hash: hash, run: run, atMs: atMs})
+	s.keys.add(key{hash: hash, run: run, atMs: atMs})
 }
 
 // Message returns what the API shows of the job. now tells a planned time to

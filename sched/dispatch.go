@@ -400,7 +400,8 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	v := job.Settle(r, t.Outcome, time.Duration(t.RetryAfterMs)*time.Millisecond)
 	end := e.message()
 	end.Run, end.Attempt, end.Host, end.Outcome = r.ID[:], r.Attempt, r.Host, t.Outcome
-	end.Output, end.Error, end.Code, end.Trace = t.Output, t.Error, t.Code, t.Trace
+	// The run keeps them, perhaps for long, and they share memory with the whole message.
+	end.Output, end.Error, end.Code, end.Trace = slices.Clone(t.Output), strings.Clone(t.Error), strings.Clone(t.Code), strings.Clone(t.Trace)
 	end.StartedMs, end.DurationUs, end.State = t.StartedMs, t.DurationUs, string(v.State)
 	if v.State == job.Waiting {
 		end.RetryMs = l.nowMs + v.RetryIn.Milliseconds()

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -162,7 +163,7 @@ func newTrigger(ctx context.Context, req *apiv1.TriggerJobRequest) (*trigger, er
 	case req.Input != nil:
 		t.hasInput, t.input = true, []byte(*req.Input)
 	case req.InputBytes != nil:
-		t.hasInput, t.input = true, req.InputBytes
+		t.hasInput, t.input = true, slices.Clone(req.InputBytes) // it shares memory with the whole message
 	}
 	if err := job.CheckInput(len(t.input)); err != nil {
 		return nil, invalid(err)

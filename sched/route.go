@@ -270,7 +270,7 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 	case l.rates[jobKey{r.App, ""}] != nil && l.rates[jobKey{r.App, ""}].waiting > 0:
 		resp.State, resp.Why = string(job.Queued), "the jobs of the app start no more often than its rate allows"
 	case r.Policy.Rate > 0 && l.rates[jobKey{r.App, r.Job}] != nil && l.rates[jobKey{r.App, r.Job}].waiting > 0:
-		resp.State, resp.Why = string(job.Queued), "the job starts at most " + plural(int(r.Policy.Rate), "once", "%d times") + " in " + r.Policy.RatePer.String()
+		resp.State, resp.Why = string(job.Queued), "the job starts at most "+plural(int(r.Policy.Rate), "once", "%d times")+" in "+r.Policy.RatePer.String()
 	default:
 		resp.State = string(job.Queued)
 	}
