@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host/session"
@@ -64,6 +65,9 @@ func (h *Host) executeBatch(batch []*session.Batched) {
 	h.batches.RunBatch(items)
 	for k, item := range items {
 		res := h.redacted(&item.Task, item.Result)
+		if unloaded(res) {
+			res = h.runTask(item.Ctx, batch[of[k]].Attempt)
+		}
 		batch[of[k]].Result = message(res)
 	}
 	for i, span := range spans {
@@ -77,6 +81,9 @@ func (h *Host) executeBatch(batch []*session.Batched) {
 // span begins the span of an attempt in the trace that the run came with, and
 // makes it the one that the handler is told of.
 func (h *Host) span(ctx context.Context, m *apiv1.Task) (context.Context, trace.Span) {
+	if m.TraceParent == "" && h.untraced {
+		return ctx, noop.Span{}
+	}
 	if m.TraceParent != "" {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": m.TraceParent})
 	}
@@ -99,11 +106,17 @@ func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
 	if m.Module == "" && job.IsExecutor(m.Handler) && !h.cfg.Engine.Loaded("") {
 		return h.runOther(ctx, a)
 	}
-	t, refused := h.prepare(ctx, a)
-	if refused != nil {
-		return *refused
+	for tries := 0; ; tries++ {
+		t, refused := h.prepare(ctx, a)
+		if refused != nil {
+			return *refused
+		}
+		res := h.cfg.Engine.Run(ctx, t, sink{a, h.cfg.Guests, &t})
+		if unloaded(res) && tries < maxReloads {
+			continue
+		}
+		return h.redacted(&t, res)
 	}
-	return h.redacted(&t, h.cfg.Engine.Run(ctx, t, sink{a, h.cfg.Guests, &t}))
 }
 
 // prepare loads the module of a task and puts the task in the words of
@@ -144,6 +157,7 @@ func taskOf(m *apiv1.Task) runtime.Task {
 		RunID: job.RunID(m.Run).String(), App: m.App, Job: m.Job, Attempt: int(m.Attempt), MaxAttempt: int(m.MaxAttempts),
 		PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers, Part: int(m.Part), Parts: int(m.Parts), Module: m.Module, Digest: m.Digest, Handler: m.Handler,
 		Input: m.Input, Args: m.Args, Env: withRole(m.Env, m.Role), TraceParent: m.TraceParent, Role: m.Role,
+		Limits: runtime.Limits{MemoryBytes: max(m.MemoryBytes, 0), Fuel: max(m.Fuel, 0)},
 	}
 	if d := timeoutOf(m); d > 0 {
 		t.Deadline = time.Now().Add(d)

@@ -34,9 +34,12 @@ type Shape struct {
 	Nodes      []string // the jobs of its nodes, each once; nil when it is no workflow
 	Labels     map[string]string
 	Needs      string // what a host must have said that it runs, as [NeedsOf] says it
+	Memory     int64  // bytes that an attempt may have of it; 0: the job sets no limit
+	Fuel       int64  // units of work that an attempt may do; 0: likewise
 
-	// plain is the policy of jobs whose schedule has no delay.
-	plain *Policy
+	// plain is the policy of jobs whose schedule has no delay and that have no
+	// input, given that of those which have one.
+	plain, given *Policy
 }
 
 // The fields of apiv1.Job that a definition does not share. Every other one is
@@ -96,6 +99,7 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 	}
 	sh := &Shape{
 		text: string(text), Digest: d.Digest, Misfire: MisfireOf(d), Dependency: dependencyOf(d), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels), Needs: NeedsOf(d),
+		Memory: d.GetLimits().GetMemoryBytes(), Fuel: d.GetLimits().GetFuel(),
 	}
 	if d.Handler != nil {
 		sh.Handler = proto.CloneOf(d.Handler)
@@ -103,10 +107,12 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 	if d.Fanout != nil {
 		sh.Fanout = proto.CloneOf(d.Fanout)
 	}
-	schedule := d.Schedule
-	d.Schedule = nil
+	schedule, input, inputBytes := d.Schedule, d.Input, d.InputBytes
+	d.Schedule, d.Input, d.InputBytes = nil, "", nil
 	sh.plain = s.policy(d)
-	d.Schedule = schedule
+	d.Input = "any"
+	sh.given = s.policy(d)
+	d.Schedule, d.Input, d.InputBytes = schedule, input, inputBytes
 	s.shapes[sh.text] = sh
 	return sh
 }
@@ -137,10 +143,13 @@ func (s *Slot) loadSpec(row *apiv1.JobRow) (spec, error) {
 // policyOf returns the shared policy of a job with this definition.
 func (s *Slot) policyOf(sp spec) *Policy {
 	delay, _ := sp.timing()
-	if !delay {
-		return sp.shape.plain
+	switch {
+	case delay:
+		return s.policy(sp.decode("", ""))
+	case sp.input() != "":
+		return sp.shape.given
 	}
-	return s.policy(sp.decode("", ""))
+	return sp.shape.plain
 }
 
 // timing says of the schedule whether it is a delay, and whether it names calendars.

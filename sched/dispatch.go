@@ -207,7 +207,7 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 		PlannedMs: r.PlannedMs, Module: sh.Handler.Module, Digest: sh.Digest, Handler: sh.Handler.Name,
 		Input: r.Given(), Args: sh.Handler.Args, Env: sh.Handler.Env, Http: sh.Handler.Http, Command: sh.Handler.Command,
 		TimeoutMs: r.Policy.Timeout.Milliseconds(), TraceParent: r.TraceParent, Covers: r.Covers,
-		Trust: l.apps[r.App].trustID(),
+		Trust: l.apps[r.App].trustID(), MemoryBytes: sh.Memory, Fuel: sh.Fuel,
 	}
 	if r.IsPart() {
 		t.Part, t.Parts = r.Fan.Part, r.Fan.Parts
@@ -272,6 +272,8 @@ func (l *loop) adopt(h *host, rep *apiv1.Running) {
 	switch {
 	case r != nil && r.Current(rep.Attempt, h.hello.Host):
 		return
+	case r != nil && !h.runsModules() && !h.abilities.Has(r.Shape().Needs): // it says that it cannot have run it
+		h.out.cancel(id, rep.Attempt)
 	case r != nil && r.State != job.Running && rep.Attempt == r.Attempt+1:
 		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Adopted{Adopted: &apiv1.Adopted{
 			Host: h.hello.Host, Session: h.hello.Session, Runs: []*apiv1.Started_Run{{Run: rep.Run, Attempt: rep.Attempt}},
@@ -398,7 +400,8 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	v := job.Settle(r, t.Outcome, time.Duration(t.RetryAfterMs)*time.Millisecond)
 	end := e.message()
 	end.Run, end.Attempt, end.Host, end.Outcome = r.ID[:], r.Attempt, r.Host, t.Outcome
-	end.Output, end.Error, end.Code, end.Trace = t.Output, t.Error, t.Code, t.Trace
+	// The run keeps them, perhaps for long, and they share memory with the whole message.
+	end.Output, end.Error, end.Code, end.Trace = slices.Clone(t.Output), strings.Clone(t.Error), strings.Clone(t.Code), strings.Clone(t.Trace)
 	end.StartedMs, end.DurationUs, end.State = t.StartedMs, t.DurationUs, string(v.State)
 	if v.State == job.Waiting {
 		end.RetryMs = l.nowMs + v.RetryIn.Milliseconds()
@@ -462,7 +465,10 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 	if up.Load != nil {
 		h.load = up.Load
 	}
-	h.noteModules(up.Modules)
+	l.noteModules(h, up.Modules)
+	if up.Abilities != nil {
+		h.change(up.Abilities.Abi)
+	}
 	for _, p := range up.Progress {
 		if r := l.reported(p.App, p.Run); r != nil && r.Current(p.Attempt, h.hello.Host) {
 			l.progress[r.ID] = &apiv1.Progress{Done: p.Done, Total: p.Total, Message: p.Message}
@@ -476,9 +482,14 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 		h.out.close() // the host keeps its results and brings them again
 		return
 	}
+	// All at once, as in findJobs.
+	runs := make([]*job.Run, len(up.Results))
+	for i, t := range up.Results {
+		runs[i] = l.reported(t.App, t.Run)
+	}
 	ends := l.newEnds()
-	for _, t := range up.Results {
-		r := l.reported(t.App, t.Run)
+	for i, t := range up.Results {
+		r := runs[i]
 		if r == nil || r.Mark&isEnding != 0 {
 			continue
 		}
@@ -514,6 +525,7 @@ type outbox struct {
 	tasks   []*apiv1.Task
 	cancels []*apiv1.TaskCancel
 	fetch   []*apiv1.Prefetch
+	unload  []string // digests. Invariant: none is in fetch
 	acked   uint64
 	closed  bool
 	kick    chan struct{} // capacity 1
@@ -540,18 +552,27 @@ func (o *outbox) cancel(id job.RunID, attempt int32) {
 	o.change(func() { o.cancels = append(o.cancels, &apiv1.TaskCancel{Run: id[:], Attempt: attempt}) })
 }
 
+// sizeOf returns about how many bytes a task is on the wire.
+func sizeOf(t *apiv1.Task) int {
+	if len(t.Args) > 0 || len(t.Env) > 0 || t.Http != nil || t.Command != "" {
+		return proto.Size(t)
+	}
+	const others = 128 // its numbers and short texts
+	return others + len(t.Job) + len(t.Module) + len(t.Digest) + len(t.Input) + len(t.Grants)
+}
+
 // take returns the next message; nil when there is nothing to say.
 func (o *outbox) take() (m *apiv1.WorkDown, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.tasks) == 0 && len(o.cancels) == 0 && len(o.fetch) == 0 && o.acked == 0 {
+	if len(o.tasks) == 0 && len(o.cancels) == 0 && len(o.fetch) == 0 && len(o.unload) == 0 && o.acked == 0 {
 		return nil, o.closed
 	}
-	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Prefetch: o.fetch}
-	o.acked, o.cancels, o.fetch = 0, nil, nil
+	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Prefetch: o.fetch, Unload: o.unload}
+	o.acked, o.cancels, o.fetch, o.unload = 0, nil, nil, nil
 	size, n := 0, 0
 	for n < len(o.tasks) && n < maxTasks && size < maxTaskBytes {
-		size += proto.Size(o.tasks[n])
+		size += sizeOf(o.tasks[n])
 		n++
 	}
 	m.Tasks = o.tasks[:n:n]

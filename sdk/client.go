@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 )
 
 // Options adjusts [Dial]. The zero value is valid.
@@ -76,6 +77,7 @@ type Client struct {
 	secrets   apiv1.SecretsClient
 	access    apiv1.ModuleAccessClient
 	cluster   apiv1.ClusterClient
+	backups   apiv1.BackupsClient
 }
 
 // Dial connects to the server at http://host:port or https://host:port and
@@ -106,6 +108,7 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 		apps:      apiv1.NewAppsClient(servers),
 		modules:   apiv1.NewModulesClient(servers),
 		cluster:   apiv1.NewClusterClient(servers),
+		backups:   apiv1.NewBackupsClient(servers),
 	}
 	c.version, err = c.cluster.GetVersion(ctx, &apiv1.GetVersionRequest{})
 	if err != nil {
@@ -192,7 +195,7 @@ func dialOptions(transport credentials.TransportCredentials, opt Options) []grpc
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport),
 		grpc.WithUserAgent("wheelwork-sdk"),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.ForceCodecV2(codec.New())),
 		// The transport must not sleep longer than those who wait behind it.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause},

@@ -25,6 +25,7 @@ import (
 	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/shelf"
 )
 
 // A module is a compiled module.
@@ -40,6 +41,7 @@ type module struct {
 	script     *scripts.Script       // what an interpreter runs; nil: the module is no script
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
 	lines      *lines.Table          // what its code was compiled from; nil: nobody knows
+	files      shelf.Held            // of the compile cache, which stay as long as it is loaded
 	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
 }
 

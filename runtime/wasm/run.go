@@ -117,17 +117,21 @@ func (m *module) bound(t *runtime.Task, index int) {
 	if h.none() {
 		return
 	}
-	if t.Limits.MemoryBytes == 0 {
-		t.Limits.MemoryBytes = h.MemoryMiB << 20
-	}
-	if t.Limits.Fuel == 0 {
-		t.Limits.Fuel = h.Fuel
-	}
+	t.Limits.MemoryBytes = smaller(t.Limits.MemoryBytes, h.MemoryMiB<<20)
+	t.Limits.Fuel = smaller(t.Limits.Fuel, h.Fuel)
 	if h.TimeoutMs > 0 {
 		if latest := time.Now().Add(h.timeout()); t.Deadline.IsZero() || t.Deadline.After(latest) {
 			t.Deadline = latest
 		}
 	}
+}
+
+// smaller is the smaller one of two limits of which 0 is none.
+func smaller(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // handlerLimits are what a manifest says of a handler.
@@ -453,23 +457,21 @@ func oneLineOrEmpty(s string) string {
 // source code in the place of places in the module's code.
 func (c *call) trace(err error) string {
 	_, rest, _ := strings.Cut(err.Error(), "\n")
-	if c.lines != nil {
-		rest = placeLine.ReplaceAllStringFunc(rest, func(line string) string {
-			at, err := strconv.ParseUint(placeLine.FindStringSubmatch(line)[1], 16, 32)
-			if err != nil {
-				return ""
+	rest = placeLine.ReplaceAllStringFunc(rest, func(line string) string {
+		at, err := strconv.ParseUint(placeLine.FindStringSubmatch(line)[1], 16, 32)
+		if err != nil {
+			return ""
+		}
+		var text strings.Builder
+		positions := c.lines.At(uint32(at))
+		for i, p := range positions {
+			text.WriteString("\n\t\t" + p.String())
+			if i < len(positions)-1 {
+				text.WriteString(" (inlined)")
 			}
-			var text strings.Builder
-			positions := c.lines.At(uint32(at))
-			for i, p := range positions {
-				text.WriteString("\n\t\t" + p.String())
-				if i < len(positions)-1 {
-					text.WriteString(" (inlined)")
-				}
-			}
-			return text.String()
-		})
-	}
+		}
+		return text.String()
+	})
 	return strings.ToValidUTF8(rest[:min(len(rest), maxTrace)], "")
 }
 

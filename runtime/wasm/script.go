@@ -69,12 +69,21 @@ func (e *Engine) loadScript(digest string, code []byte) error {
 	info.MinMemoryBytes = interpreter.info.MinMemoryBytes
 	m := &module{
 		info: info, compiled: interpreter.compiled, globals: interpreter.globals,
-		resettable: interpreter.resettable, script: &s,
+		resettable: interpreter.resettable, lines: interpreter.lines, script: &s,
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.modules[digest] = m
 	return nil
+}
+
+// InterpreterOf is the digest of the module that runs a loaded script; "": it is
+// none.
+func (e *Engine) InterpreterOf(digest string) string {
+	if m := e.module(digest); m != nil && m.script != nil {
+		return m.script.Interpreter
+	}
+	return ""
 }
 
 // scriptsOf are the digests of the loaded scripts that an interpreter runs.
