@@ -40,8 +40,8 @@ type module struct {
 	grants     atomic.Pointer[granted]
 	script     *scripts.Script       // what an interpreter runs; nil: the module is no script
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
-	lines      *lines.Table          // what its code was compiled from; nil: nobody knows
 	files      shelf.Held            // of the compile cache, which stay as long as it is loaded
+	lines      *lines.Table          // what its code was compiled from; nil: nobody knows
 	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
 }
 

@@ -22,8 +22,8 @@ type rewritten struct {
 	Globals []string
 	Marks   *meter.Marks
 	Reset   bool   // memory and globals are all the state that a call changes
-	Lines   []byte // what its code was compiled from: see lines.Open
 	Sum     string // names what the code is compiled to: modules that differ in their manifest alone share it
+	Lines   []byte // what its code was compiled from: see lines.Open
 	Code    []byte `json:"-"`
 }
 
