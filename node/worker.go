@@ -34,10 +34,12 @@ type HostConfig struct {
 	// TrustedKeys are the operator's: the host runs only what one of them has signed. Default: what apps ask for.
 	TrustedKeys []string
 	ModuleBytes int64 // of the cache of modules; default 1 GiB
-	Executors   Executors
-	ReadyFile   string
-	Logger      *slog.Logger
-	Ready       func(Ready)
+	// CompiledBytes bounds what is kept on disk of compiled modules. Default 2 GiB.
+	CompiledBytes int64
+	Executors     Executors
+	ReadyFile     string
+	Logger        *slog.Logger
+	Ready         func(Ready)
 }
 
 // checkDirs finds a mistake before a task does.
