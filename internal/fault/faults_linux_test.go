@@ -382,7 +382,7 @@ func play(t *testing.T, kind etcdKind, binary string, clocks bool, plan []fault,
 	cancel()
 	busy.Wait()
 	runs := o.settle(t, c.dial(time.Minute))
-	o.judge(t, c, runs, false)
+	o.judge(t, c, runs)
 	for _, p := range slices.Concat(c.servers, c.hosts, []*part{c.names}, c.members) {
 		if p.again > 0 {
 			t.Logf("%s ended by itself and was started again %d times: %s", p.name, p.again, strings.Join(slices.Compact(p.why), "; "))

@@ -274,8 +274,9 @@ func (o *orders) settle(t *testing.T, c *sdk.Client) []history.Run {
 	return runs
 }
 
-// judge compares all that was seen.
-func (o *orders) judge(t *testing.T, c *cluster, runs []history.Run, once bool) {
+// judge compares all that was seen. No attempt of the jobs named once may have
+// been executed twice.
+func (o *orders) judge(t *testing.T, c *cluster, runs []history.Run, once ...string) {
 	t.Helper()
 	dispatches, err := c.wire.heard()
 	if err != nil {
