@@ -44,7 +44,9 @@ func newDoor(g *guard, tel *telemetry, log *slog.Logger, more ...grpc.ServerOpti
 		grpc.ChainUnaryInterceptor(spoken.unary), grpc.ChainStreamInterceptor(spoken.stream),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		// A host says something every two seconds. One that is silent is asked, and
+		// is away when it does not answer: until then it is sent tasks.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 4 * time.Second, Timeout: 4 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	d := &door{

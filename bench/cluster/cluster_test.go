@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,24 +9,6 @@ import (
 	"testing"
 	"time"
 )
-
-// The test's binary is a member of etcd when it is asked to be one.
-func TestMain(m *testing.M) {
-	if conf := os.Getenv(memberEnv); conf != "" {
-		if err := memberOfTest(conf); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
-
-func memberOfTest(conf string) error {
-	ctx, stop := untilTold(context.Background())
-	defer stop()
-	return member(ctx, conf)
-}
 
 // TestMeasure runs the whole benchmark over next to nothing: its own checks hold,
 // and every row is there.

@@ -1,6 +1,7 @@
-// Command cluster measures three servers that share a journal in three members of
-// etcd, with four hosts, all processes of their own on this machine, beside one
-// `wheelwork dev` under the same load. docs/benchmarks.md says what each row means.
+// Command cluster measures three servers with etcd in them and four hosts, all
+// processes of their own on this machine, as `wheelwork cluster up` starts them,
+// beside one `wheelwork dev` under the same load. docs/benchmarks.md says what each
+// row means.
 //
 //	go run ./cluster [-o json] [--short] [--data DIR]
 package main
@@ -26,23 +27,12 @@ import (
 )
 
 func main() {
-	ctx, stop := untilTold(context.Background())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := error(nil)
-	if conf := os.Getenv(memberEnv); conf != "" {
-		err = member(ctx, conf)
-	} else {
-		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	}
-	if err != nil {
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
 	}
-}
-
-// untilTold ends with the process's interruption.
-func untilTold(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
 // sizes say how much work the rows are measured over.
@@ -102,7 +92,7 @@ type figures struct {
 }
 
 // measure runs the whole benchmark in a directory of its own below parent.
-func measure(ctx context.Context, size sizes, parent string, notes io.Writer) (_ *report.Report, err error) {
+func measure(ctx context.Context, size sizes, parent string, notes io.Writer) (*report.Report, error) {
 	dir, err := os.MkdirTemp(parent, "wheelwork-bench-")
 	if err != nil {
 		return nil, err
@@ -119,14 +109,15 @@ func measure(ctx context.Context, size sizes, parent string, notes io.Writer) (_
 	if err := b.build(ctx); err != nil {
 		return nil, err
 	}
-	one, err := b.figuresOf(ctx, "one machine", b.startOne)
-	if err != nil {
-		return nil, err
+	var all []*figures
+	for i, in := range installations() {
+		f, err := b.figuresOf(ctx, in, filepath.Join(dir, fmt.Sprint("data-", i)))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, f)
 	}
-	many, err := b.figuresOf(ctx, "three servers, four hosts", b.startCluster)
-	if err != nil {
-		return nil, err
-	}
+	one, many := all[0], all[1]
 	r := &report.Report{Bench: "cluster", Machine: machine}
 	for _, q := range []struct {
 		name string
@@ -173,14 +164,14 @@ func (b *bench) build(ctx context.Context) error {
 }
 
 // figuresOf starts an installation, measures it, and ends it.
-func (b *bench) figuresOf(ctx context.Context, name string, start func(context.Context, *installation) error) (_ *figures, err error) {
-	in := &installation{bench: b}
-	defer func() { err = errors.Join(err, in.stop()) }()
+func (b *bench) figuresOf(ctx context.Context, in *installation, data string) (_ *figures, err error) {
+	name := in.name
 	b.note("%s: start", name)
-	if err := start(ctx, in); err != nil {
+	if err := in.start(ctx, b.binary, data); err != nil {
 		return nil, err
 	}
-	c, err := sdk.Dial(ctx, in.url, sdk.Options{Token: in.token})
+	defer func() { err = errors.Join(err, in.stop()) }()
+	c, err := sdk.Dial(ctx, in.ready.URL, sdk.Options{Token: in.ready.Token})
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,8 @@ type fault struct {
 	needs func(c *cluster) string
 	// optional says that WHEELWORK_REQUIRE does not ask for it.
 	optional bool
+	// long says that it takes too long for the short form.
+	long bool
 }
 
 // awhile is longer than a lease, so that somebody else takes over meanwhile.
@@ -79,6 +81,27 @@ func all(links []*link, how cut, who string, d time.Duration) {
 	}
 }
 
+// burden orders runs that last, and returns them and a host that has some.
+func (c *cluster) burden() (*part, []runName) {
+	c.t.Helper()
+	client := c.dial(time.Minute)
+	var runs []runName
+	for range 10 {
+		i, app := c.orders.any("slow")
+		if id, err := c.orders.ask(c.t.Context(), client, i); err == nil { // else it stays open
+			runs = append(runs, runName{app, id})
+		}
+	}
+	until(c.t, "the runs to begin", 30*time.Second, func() bool { return c.service.running("/slow") >= len(runs)/2 })
+	most := c.hosts[0]
+	for _, h := range c.hosts {
+		if c.wire.holds(h.name) > c.wire.holds(most.name) {
+			most = h
+		}
+	}
+	return most, runs
+}
+
 var faults = []fault{
 	{name: "kill the server that works", do: func(c *cluster, rnd *rand.Rand) { kill(c.busy(rnd), rnd) }},
 	{name: "kill a server that stands by", do: func(c *cluster, rnd *rand.Rand) { kill(c.servers[c.standby(rnd)], rnd) }},
@@ -96,19 +119,27 @@ var faults = []fault{
 	{name: "cut a host off for longer than its runs are kept for it", do: func(c *cluster, rnd *rand.Rand) {
 		// It takes so long that the others go on meanwhile. What the host has done is
 		// late when it comes back: its runs are with other ones.
-		client := c.dial(time.Minute)
-		for range 10 {
-			i, _ := c.orders.any("slow")
-			c.orders.ask(c.t.Context(), client, i) //nolint:errcheck // it stays open, then
-		}
-		p := c.hosts[0]
-		for _, h := range c.hosts {
-			if c.wire.holds(h.name) > c.wire.holds(p.name) {
-				p = h
-			}
-		}
+		p, _ := c.burden()
 		c.beside.Go(func() { all(c.front, loud, p.name, hostLease+2*time.Second) })
 		wait(moment(rnd))
+	}},
+	{name: "stop a host for good", long: true, do: func(c *cluster, _ *rand.Rand) {
+		p, runs := c.burden()
+		p.signal(syscall.SIGSTOP)
+		client := c.dial(time.Minute)
+		took := until(c.t, "its runs to end elsewhere", 90*time.Second, func() bool {
+			for len(runs) > 0 {
+				r, err := client.Run(c.t.Context(), runs[0].app, runs[0].id)
+				if err != nil || r.GetFinishedAt() == nil {
+					return false
+				}
+				runs = runs[1:]
+			}
+			return true
+		})
+		c.t.Logf("what a host had that answers nobody has ended elsewhere after %v", took.Round(time.Millisecond))
+		p.end(syscall.SIGKILL)
+		p.start()
 	}},
 	{name: "cut the server that works from etcd", do: func(c *cluster, rnd *rand.Rand) { all(c.etcdOf[c.worker(rnd)], either(rnd), "", awhile(rnd)) }},
 	{name: "cut a server that stands by from etcd", do: func(c *cluster, rnd *rand.Rand) { all(c.etcdOf[c.standby(rnd)], either(rnd), "", awhile(rnd)) }},
@@ -290,6 +321,7 @@ func planOf(t *testing.T, rnd *rand.Rand, n int, long bool) [][]fault {
 	}
 	plan := make([][]fault, n)
 	if !long {
+		some = slices.DeleteFunc(slices.Clone(some), func(f fault) bool { return f.long })
 		for i, f := range shuffled() {
 			plan[i%n] = append(plan[i%n], f)
 		}
@@ -350,7 +382,7 @@ func play(t *testing.T, kind etcdKind, binary string, clocks bool, plan []fault,
 	cancel()
 	busy.Wait()
 	runs := o.settle(t, c.dial(time.Minute))
-	o.judge(t, c, runs, false)
+	o.judge(t, c, runs)
 	for _, p := range slices.Concat(c.servers, c.hosts, []*part{c.names}, c.members) {
 		if p.again > 0 {
 			t.Logf("%s ended by itself and was started again %d times: %s", p.name, p.again, strings.Join(slices.Compact(p.why), "; "))

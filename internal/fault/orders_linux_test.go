@@ -98,6 +98,9 @@ func (o *orders) ask(ctx context.Context, c *sdk.Client, i int) (run string, err
 	return a.RunID, nil
 }
 
+// runName is which run is meant.
+type runName struct{ app, id string }
+
 // someRun returns a run that was acknowledged and its app; "" when there is none.
 func (o *orders) someRun() (app, run string) {
 	o.mu.Lock()
@@ -245,14 +248,13 @@ func (o *orders) settle(t *testing.T, c *sdk.Client) []history.Run {
 		}
 		return live == ""
 	}, func() string { return live })
-	type name struct{ app, id string }
-	var ids []name
+	var ids []runName
 	for _, app := range apps {
 		for r, err := range c.Runs(ctx, sdk.RunQuery{App: app}) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ids = append(ids, name{app, r.GetId()})
+			ids = append(ids, runName{app, r.GetId()})
 		}
 	}
 	runs := make([]history.Run, len(ids))
@@ -272,8 +274,9 @@ func (o *orders) settle(t *testing.T, c *sdk.Client) []history.Run {
 	return runs
 }
 
-// judge compares all that was seen.
-func (o *orders) judge(t *testing.T, c *cluster, runs []history.Run, once bool) {
+// judge compares all that was seen. No attempt of the jobs named once may have
+// been executed twice.
+func (o *orders) judge(t *testing.T, c *cluster, runs []history.Run, once ...string) {
 	t.Helper()
 	dispatches, err := c.wire.heard()
 	if err != nil {

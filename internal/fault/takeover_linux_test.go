@@ -97,7 +97,13 @@ func TestKillUnderLoad(t *testing.T) {
 	if n := c.service.ended("/held"); n != runs {
 		t.Errorf("the %d runs were executed %d times", runs, n)
 	}
-	o.judge(t, c, list, true)
+	// What was sent in the very moment of the kill is in no journal: a schedule's
+	// run may be executed twice then.
+	var held []string
+	for i := range c.service.doors {
+		held = append(held, "default/"+heldJob(i))
+	}
+	o.judge(t, c, list, held...)
 }
 
 // onceOnly returns a context for a short look around.

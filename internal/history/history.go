@@ -23,8 +23,9 @@ type History struct {
 	// Reasons are the codes with which a run may end unsuccessfully here. A run
 	// that ends so for another reason, or for none, is a violation.
 	Reasons []string
-	// Once says that nothing happened for which an attempt may be executed twice.
-	Once bool
+	// Once are the jobs to which nothing happened for which an attempt may be
+	// executed twice.
+	Once []string
 }
 
 // Order is one run that a producer wanted, however often it had to ask.
@@ -244,11 +245,12 @@ type attempt struct {
 func (c *checker) executions() {
 	seen := map[attempt]int{}
 	for _, e := range c.h.Executions {
-		if _, there := c.runs[e.Run]; !there {
+		r, there := c.runs[e.Run]
+		if !there {
 			c.say(RuleResult, "attempt %d of run %s was executed, which is not in the list", e.Attempt, e.Run)
 		}
 		a := attempt{e.Run, e.Attempt}
-		if seen[a]++; seen[a] == 2 && c.h.Once {
+		if seen[a]++; seen[a] == 2 && slices.Contains(c.h.Once, r.Job) {
 			c.say(RuleTwice, "attempt %d of run %s was executed more than once", e.Attempt, e.Run)
 		}
 	}

@@ -16,7 +16,7 @@ var begin = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // whose second run stands for two times.
 func good() *History {
 	return &History{
-		Once:    true,
+		Once:    []string{"work"},
 		Reasons: []string{"host_lost"},
 		Orders: []Order{
 			{Key: "k1", Job: "work", Answers: []string{"r1"}},
@@ -126,7 +126,7 @@ func TestCheck(t *testing.T) {
 // was lost with its server.
 func TestTwiceWhereItMayBe(t *testing.T) {
 	h := good()
-	h.Once = false
+	h.Once = []string{"tick"}
 	h.Executions = append(h.Executions, Execution{"r2", 1, ""})
 	if found := Check(h); len(found) > 0 {
 		t.Errorf("found %v", found)
@@ -171,7 +171,7 @@ func TestAnyHistory(t *testing.T) {
 }
 
 func random(rnd *rand.Rand) *History {
-	h := &History{Once: true, Reasons: []string{"because"}, Schedules: []Schedule{{"tick", time.Minute}}}
+	h := &History{Once: []string{"work", "tick"}, Reasons: []string{"because"}, Schedules: []Schedule{{"tick", time.Minute}}}
 	run := func(job string) *Run {
 		r := Run{ID: fmt.Sprint("r", len(h.Runs)), Job: job, Attempt: 1 + rnd.IntN(3)}
 		for a := 1; a < r.Attempt; a++ {
