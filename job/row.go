@@ -116,7 +116,7 @@ func (r *Run) Row() *apiv1.RunRow {
 	}
 	if r.State.Terminal() {
 		if !r.HasInput {
-			row.Input = []byte(r.input())
+			row.Input = []byte(r.defined())
 		}
 		if len(row.Input) > MaxInput { // of the part that reduces: the outputs of the others, which have rows of their own
 			row.Input = nil

@@ -565,6 +565,9 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	j.Policy = s.policyOf(j.spec)
 	if st := j.stats; st != nil {
 		st.met = slices.DeleteFunc(st.met, func(up string) bool { return !slices.Contains(p.Job.GetDependency().GetJobs(), up) })
+		if j.Policy.Route == nil {
+			st.Route = nil // of the strategy before
+		}
 	}
 	if _, named := j.timing(); named || j.Dependency() != nil {
 		fx = append(fx, Effect{Change: JobDepends, Job: j})
@@ -956,8 +959,8 @@ func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
 
 // note tells the job's routing strategy which host a run was sent to.
 func (s *Slot) note(j *Job, host string) {
-	if before := j.Stats().Route; j.Policy.Route != nil || before != nil {
-		j.change().Route = j.Policy.Route.Note(before, host)
+	if j.Policy.Route != nil {
+		j.change().Route = j.Policy.Route.Note(j.Stats().Route, host)
 	}
 }
 

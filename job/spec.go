@@ -37,8 +37,9 @@ type Shape struct {
 	Memory     int64  // bytes that an attempt may have of it; 0: the job sets no limit
 	Fuel       int64  // units of work that an attempt may do; 0: likewise
 
-	// plain is the policy of jobs whose schedule has no delay.
-	plain *Policy
+	// plain is the policy of jobs whose schedule has no delay and that have no
+	// input, given that of those which have one.
+	plain, given *Policy
 }
 
 // The fields of apiv1.Job that a definition does not share. Every other one is
@@ -106,10 +107,12 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 	if d.Fanout != nil {
 		sh.Fanout = proto.CloneOf(d.Fanout)
 	}
-	schedule := d.Schedule
-	d.Schedule = nil
+	schedule, input, inputBytes := d.Schedule, d.Input, d.InputBytes
+	d.Schedule, d.Input, d.InputBytes = nil, "", nil
 	sh.plain = s.policy(d)
-	d.Schedule = schedule
+	d.Input = "any"
+	sh.given = s.policy(d)
+	d.Schedule, d.Input, d.InputBytes = schedule, input, inputBytes
 	s.shapes[sh.text] = sh
 	return sh
 }
@@ -140,10 +143,13 @@ func (s *Slot) loadSpec(row *apiv1.JobRow) (spec, error) {
 // policyOf returns the shared policy of a job with this definition.
 func (s *Slot) policyOf(sp spec) *Policy {
 	delay, _ := sp.timing()
-	if !delay {
-		return sp.shape.plain
+	switch {
+	case delay:
+		return s.policy(sp.decode("", ""))
+	case sp.input() != "":
+		return sp.shape.given
 	}
-	return s.policy(sp.decode("", ""))
+	return sp.shape.plain
 }
 
 // timing says of the schedule whether it is a delay, and whether it names calendars.

@@ -157,7 +157,7 @@ func (r *Run) AppendRow(b []byte) ([]byte, error) {
 	terminal := r.State.Terminal()
 	switch {
 	case terminal && !r.HasInput:
-		b = wire.Text(b, 19, r.input())
+		b = wire.Text(b, 19, r.defined())
 	case terminal && len(r.Input) > MaxInput: // see Row
 	default:
 		b = wire.Bytes(b, 19, r.Input)

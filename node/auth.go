@@ -36,7 +36,7 @@ type role struct {
 var (
 	// admin may do what people and their programs do. It may not pose as a host
 	// or as a server.
-	admin = role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write", "apps.write"}}
+	admin = role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "cluster.backup", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write", "apps.write"}}
 	// member is what the processes of one installation are to each other.
 	member = role{"member", []string{"work", "execute", "serve", "jobs.read", "cluster.read"}}
 	// worker is what programs are that execute runs themselves, with functions of

@@ -140,7 +140,7 @@ func dialMember(address, token, caCert string) (*grpc.ClientConn, error) {
 	if err := checkPeer(address, caCert); err != nil {
 		return nil, err
 	}
-	opts := append(dialOptions(), grpc.WithTransportCredentials(creds), grpc.WithPerRPCCredentials(bearer{token, caCert != ""}))
+	opts := append(append(dialOptions(), spoken.dialOptions()...), grpc.WithTransportCredentials(creds), grpc.WithPerRPCCredentials(bearer{token, caCert != ""}))
 	return grpc.NewClient(address, opts...)
 }
 

@@ -57,6 +57,7 @@ type serverParts struct {
 	id      string
 	sched   *sched.Server
 	ingress *ingress.Ingress
+	state   *state // what a backup is of
 }
 
 func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
@@ -78,7 +79,8 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
-	p.add(st)
+	kept := &keptStore{st} // a standby may replace it
+	p.add(kept)
 	mods, err := modules.Open(d.join("modules"))
 	if err != nil {
 		return nil, err
@@ -115,13 +117,13 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	}
 	if len(cfg.Etcd.Endpoints) > 0 {
 		if l.Next() > 1 {
-			return nil, errors.New("the data directory has a journal of its own: a server that shares a journal in etcd begins with an empty directory, or with one that did so; choose another with --data")
+			return nil, errOwnJournal
 		}
-		j, err := p.takeOver(ctx, cfg, conf, shared)
+		j, err := p.takeOver(ctx, cfg, conf, shared, kept, d.join("store"))
 		if err != nil {
 			return nil, err
 		}
-		conf.Journal, conf.Epoch = j, j.Epoch()
+		conf.Journal, conf.Epoch, conf.Store = j, j.Epoch(), kept.Store
 	}
 	// Nothing of what is loaded now is garbage: collecting it again and again would
 	// take a third of the start. What it costs in memory is given back later.
@@ -129,17 +131,21 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if p.sched, err = sched.New(conf); err != nil {
 		return nil, err
 	}
+	p.state = &state{
+		id: p.id, group: groupOf(cfg), dir: d, store: conf.Store, modules: mods, queue: q,
+		settle: func(ctx context.Context) error { return p.sched.CaughtUp(ctx) },
+	}
 	return p, nil
 }
 
 // takeOver waits for the journal that the server shares with others.
-func (p *serverParts) takeOver(ctx context.Context, cfg ServerConfig, conf sched.Config, shared string) (*etcd.Journal, error) {
+func (p *serverParts) takeOver(ctx context.Context, cfg ServerConfig, conf sched.Config, shared string, kept *keptStore, dir string) (*etcd.Journal, error) {
 	c, err := joinGroup(ctx, cfg, p.id, conf.Logger)
 	if err != nil {
 		return nil, err
 	}
 	p.add(c) // closes the journal
-	s := &standby{cluster: c, group: cmp.Or(cfg.Etcd.Group, "main"), cfg: conf, token: shared, caCert: cfg.CACert, log: conf.Logger}
+	s := &standby{cluster: c, group: cmp.Or(cfg.Etcd.Group, "main"), cfg: conf, kept: kept, dir: dir, token: shared, caCert: cfg.CACert, log: conf.Logger}
 	return s.wait(ctx)
 }
 

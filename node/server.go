@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/console"
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/mq"
@@ -30,6 +31,7 @@ type ServerConfig struct {
 	ReadyFile  string // written when ready; "": none
 	SecretKey  string // the file with the key that seals secrets; default secret.key in Data, made when missing
 	Etcd       EtcdConfig
+	Cluster    ClusterConfig
 
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always
@@ -38,10 +40,20 @@ type ServerConfig struct {
 
 	Logger *slog.Logger
 	Ready  func(Ready) // called when ready; nil: nobody
+
+	fail context.CancelCauseFunc // ends the server
 }
 
 // Server runs a server until ctx ends.
 func Server(ctx context.Context, cfg ServerConfig) (err error) {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	defer func() {
+		if gone := (*memberError)(nil); errors.As(context.Cause(ctx), &gone) {
+			err = errors.Join(gone, err)
+		}
+	}()
+	cfg.fail = fail
 	s, err := openServing(ctx, cfg, "")
 	if err != nil {
 		if cause := ctx.Err(); cause != nil && errors.Is(err, cause) {
@@ -108,6 +120,17 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	g.allow(s.hostToken, worker)
 	g.allow(shared, member)
 	g.allow(inner, member)
+	if cfg.Cluster.On {
+		m, err := startMember(ctx, s.data, &cfg, s.log)
+		if err != nil {
+			return nil, err
+		}
+		s.add(m)
+		if err := writeFile(s.data.join(wasMember), nil, 0o600); err != nil {
+			return nil, err
+		}
+		go watchMember(ctx, m, cfg.fail)
+	}
 	if len(cfg.Etcd.Endpoints) > 0 { // it listens when it works, and not while it stands by
 		cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7700")
 		if err := s.openParts(ctx, cfg, shared); err != nil {
@@ -137,6 +160,7 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	s.door = newDoor(g, s.tel, s.log, owned...)
 	s.parts.sched.Register(s.door.grpc)
 	s.parts.ingress.Register(s.door.grpc)
+	apiv1.RegisterBackupsServer(s.door.grpc, &backupsAPI{s: s.parts.state, log: s.log})
 	if s.self, err = s.dial(inner); err != nil {
 		return nil, err
 	}

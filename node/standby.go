@@ -17,6 +17,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/sched"
+	"github.com/wheelworkhq/wheelwork/store"
 )
 
 // EtcdConfig is for servers that share a journal: one of them works, the others
@@ -39,7 +40,9 @@ type standby struct {
 	cluster *etcd.Cluster
 	group   string
 	cfg     sched.Config
-	token   string // of members
+	kept    *keptStore // cfg.Store
+	dir     string     // its
+	token   string     // of members
 	caCert  string
 	log     *slog.Logger
 }
@@ -59,7 +62,7 @@ func joinGroup(ctx context.Context, cfg ServerConfig, id string, log *slog.Logge
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return etcd.Connect(ctx, etcd.Config{Endpoints: cfg.Etcd.Endpoints, Server: id, Address: address, TLS: secure, Logger: log})
+	return etcd.Connect(ctx, etcd.Config{Endpoints: cfg.Etcd.Endpoints, Grows: cfg.Cluster.On, Server: id, Address: address, TLS: secure, Logger: log})
 }
 
 // wait stands by until the journal is this server's. Meanwhile it keeps its
@@ -132,7 +135,7 @@ func (s *standby) catchUp(ctx context.Context, owner etcd.Owner) error {
 	at, err := sched.CatchUp(cfg)
 	switch {
 	case errors.Is(err, journal.ErrTrimmed):
-		return fmt.Errorf("this server was away for so long that the journal does not reach back to what is on its disk: stop another standby, copy its data directory without the file server-id, and start both: %w", err)
+		return s.begin(ctx, owner, err)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
@@ -143,6 +146,39 @@ func (s *standby) catchUp(ctx context.Context, owner etcd.Owner) error {
 		s.log.Warn("a standby could not fetch the code of modules", "from", owner.Address, "error", err)
 	}
 	if err := s.cluster.Checkpoint(ctx, s.group, at.Applied+1); err != nil {
+		s.log.Warn("a standby could not say where it is", "error", err)
+	}
+	return ctx.Err()
+}
+
+// keptStore is a store that a standby may replace by another one.
+type keptStore struct{ *store.Store }
+
+// begin begins with the owner's state: the disk is new, or the server was away
+// for so long that the journal does not reach back to what is on it. What this
+// server said of where it is keeps the journal from being trimmed further.
+func (s *standby) begin(ctx context.Context, owner etcd.Owner, why error) error {
+	s.log.Info("this standby begins with the state of the server that works", "group", s.group, "from", owner.Address, "because", why)
+	start := time.Now()
+	conn, err := dialMember(owner.Address, s.token, s.caCert)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // nothing is under way
+	if err := s.kept.Close(); err != nil {
+		return err
+	}
+	got, fetched := refill(ctx, apiv1.NewBackupsClient(conn), s.group, s.dir)
+	if s.kept.Store, err = store.Open(store.Config{Dir: s.dir, Logger: s.log}); err != nil {
+		return errors.Join(fetched, err)
+	}
+	s.cfg.Store = s.kept.Store
+	if fetched != nil {
+		s.log.Warn("a standby could not fetch the state; it tries again", "from", owner.Address, "error", fetched)
+		return ctx.Err()
+	}
+	s.log.Info("this standby has the state of the server that works", "applied", got.Applied, "bytes", got.Size, "in", time.Since(start).Round(time.Millisecond))
+	if err := s.cluster.Checkpoint(ctx, s.group, got.Applied+1); err != nil {
 		s.log.Warn("a standby could not say where it is", "error", err)
 	}
 	return ctx.Err()

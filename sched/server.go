@@ -162,6 +162,10 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// CaughtUp waits until the store includes everything that was decided before the
+// call, or until the disk has no room for it.
+func (s *Server) CaughtUp(ctx context.Context) error { return s.loop.caughtUp(ctx) }
+
 // Load is what the nameserver wants to know.
 type Load struct {
 	ScheduleRate float64 // fires and triggers a second, decaying over a minute

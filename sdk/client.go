@@ -77,6 +77,7 @@ type Client struct {
 	secrets   apiv1.SecretsClient
 	access    apiv1.ModuleAccessClient
 	cluster   apiv1.ClusterClient
+	backups   apiv1.BackupsClient
 }
 
 // Dial connects to the server at http://host:port or https://host:port and
@@ -107,6 +108,7 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 		apps:      apiv1.NewAppsClient(servers),
 		modules:   apiv1.NewModulesClient(servers),
 		cluster:   apiv1.NewClusterClient(servers),
+		backups:   apiv1.NewBackupsClient(servers),
 	}
 	c.version, err = c.cluster.GetVersion(ctx, &apiv1.GetVersionRequest{})
 	if err != nil {

@@ -100,6 +100,7 @@ func (c *cli) serverCommand() *cobra.Command {
 	flags.StringVar(&conf.Etcd.Key, "etcd-key", "", "`file` with its key")
 	flags.StringVar(&conf.Etcd.CA, "etcd-ca", "", "`file` with the authority that etcd is checked by")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
+	member := addMember(cmd, &conf.Cluster)
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	log := c.addLogFlags(cmd, "info")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -107,7 +108,7 @@ func (c *cli) serverCommand() *cobra.Command {
 		if conf.Logger, err = log(cmd); err != nil {
 			return err
 		}
-		if err := disk(cmd); err != nil {
+		if err := errors.Join(disk(cmd), member(cmd, &conf)); err != nil {
 			return err
 		}
 		conf.CACert, conf.Gate = c.ca, gate()

@@ -11,6 +11,7 @@
 //	h/NAME           the head: the sequence that the next record will have
 //	t/NAME           the mark of Trim: what is below it is gone, even where a key is left
 //	f/NAME/SERVER    how far a standby's own disk is, under its lease: Trim waits for it
+//	form             which form all of this has; a program that does not understand it keeps away
 //	keeper           the server that compacts and defragments, under its lease
 //
 // A flush is one transaction for all journals of a server. It compares, for

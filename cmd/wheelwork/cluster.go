@@ -1,0 +1,7 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func (c *cli) clusterCommand() *cobra.Command {
+	return group("cluster", "Begin, grow and look after a cluster of servers", c.clusterUp(), c.clusterInit(), c.clusterMembers(), c.clusterRemove())
+}
