@@ -7,6 +7,7 @@ import (
 	"math"
 	goruntime "runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,24 +197,25 @@ func TestAForgottenPlaceIsKnownAgain(t *testing.T) {
 // garbage collector has when it sweeps.
 func TestYieldIsMoreThanOneTurn(t *testing.T) {
 	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1))
-	turns, done := 0, false
+	var turns atomic.Int64
+	var done atomic.Bool
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for !done {
+		for !done.Load() {
 			for turn := now(); now() < turn+2*nobody; {
 			}
-			turns++
+			turns.Add(1)
 			goruntime.Gosched()
 		}
 	}()
-	best := 0
+	best := int64(0)
 	for range 100 { // a machine may have other things to do in the midst of it
-		before := turns
+		before := turns.Load()
 		yield(now())
-		best = max(best, turns-before)
+		best = max(best, turns.Load()-before)
 	}
-	done = true
+	done.Store(true)
 	<-ended
 	if best < maxTurns/2 {
 		t.Errorf("a neighbour got %d turns, want about %d", best, maxTurns)

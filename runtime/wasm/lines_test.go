@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -137,6 +138,15 @@ func TestBrokenLinesAreNoReason(t *testing.T) {
 	}
 	if lost == 0 {
 		t.Error("no byte of the line table matters")
+	}
+}
+
+// TestATraceWithoutLinesNamesNoPlaces looks at what the engine says of places
+// when nobody knows what was there.
+func TestATraceWithoutLinesNamesNoPlaces(t *testing.T) {
+	err := errors.New("wasm error: x\nwasm stack trace:\n\t.f()\n\t\t0x1f: wheelwork\n\t.g()\n\t\t0xfffffffffffffffff: wheelwork\n\t.h()")
+	if got, want := new(call).trace(err), "wasm stack trace:\n\t.f()\n\t.g()\n\t.h()"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -335,3 +335,36 @@ func TestChargeIsWhatRuns(t *testing.T) {
 		}
 	}
 }
+
+// TestChargesOfCallees calls functions in loops: what they use is missing from the
+// budget afterwards, wherever that was kept meanwhile, and the stack is given back.
+func TestChargesOfCallees(t *testing.T) {
+	p, ok := newPair(t, specRuntime(t), fixture(t, "calls"))
+	if !ok {
+		t.Fatal("the module cannot be instantiated")
+	}
+	const n = 100
+	const least, most = 20 * 6, 20*7 + 10 // of one call of what is called
+	for _, tt := range []struct {
+		name        string
+		arg         uint64
+		least, most uint64
+	}{
+		{"one", n, n * (least + 6), n * (most + 20)},
+		{"many", n, n * (3*least + 8), n * (3*most + 40)},
+		{"deep", 12, 233 * 8, 233 * 60}, // it is called 233 times
+	} {
+		const full = 1 << 30
+		p.budget().Set(meter.Budget(full, defaultStackBytes))
+		if got := p.invoke(p.metered, tt.name, []uint64{tt.arg}); got != "[0]" {
+			t.Fatal(got)
+		}
+		left, stack := meter.SplitBudget(p.budget().Get())
+		if charged := uint64(full - left); charged < tt.least || charged > tt.most {
+			t.Errorf("%s cost %d units, want %d to %d", tt.name, charged, tt.least, tt.most)
+		}
+		if stack != defaultStackBytes {
+			t.Errorf("%s left %d bytes of stack, want %d", tt.name, stack, defaultStackBytes)
+		}
+	}
+}

@@ -457,23 +457,21 @@ func oneLineOrEmpty(s string) string {
 // source code in the place of places in the module's code.
 func (c *call) trace(err error) string {
 	_, rest, _ := strings.Cut(err.Error(), "\n")
-	if c.lines != nil {
-		rest = placeLine.ReplaceAllStringFunc(rest, func(line string) string {
-			at, err := strconv.ParseUint(placeLine.FindStringSubmatch(line)[1], 16, 32)
-			if err != nil {
-				return ""
+	rest = placeLine.ReplaceAllStringFunc(rest, func(line string) string {
+		at, err := strconv.ParseUint(placeLine.FindStringSubmatch(line)[1], 16, 32)
+		if err != nil {
+			return ""
+		}
+		var text strings.Builder
+		positions := c.lines.At(uint32(at))
+		for i, p := range positions {
+			text.WriteString("\n\t\t" + p.String())
+			if i < len(positions)-1 {
+				text.WriteString(" (inlined)")
 			}
-			var text strings.Builder
-			positions := c.lines.At(uint32(at))
-			for i, p := range positions {
-				text.WriteString("\n\t\t" + p.String())
-				if i < len(positions)-1 {
-					text.WriteString(" (inlined)")
-				}
-			}
-			return text.String()
-		})
-	}
+		}
+		return text.String()
+	})
 	return strings.ToValidUTF8(rest[:min(len(rest), maxTrace)], "")
 }
 

@@ -69,7 +69,7 @@ func (e *Engine) loadScript(digest string, code []byte) error {
 	info.MinMemoryBytes = interpreter.info.MinMemoryBytes
 	m := &module{
 		info: info, compiled: interpreter.compiled, globals: interpreter.globals,
-		resettable: interpreter.resettable, script: &s,
+		resettable: interpreter.resettable, lines: interpreter.lines, script: &s,
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
