@@ -42,6 +42,7 @@ type shelf struct {
 	states  map[string]*apiv1.ModuleState // by digest
 	checked map[want]bool                 // whose signatures were good
 	ahead   []want                        // to prefetch; Invariant: each is in it once
+	now     string                        // the digest that is loaded ahead; "" when it was unloaded meanwhile
 }
 
 func newShelf() *shelf {
@@ -76,6 +77,7 @@ func (h *Host) loadAhead(ctx context.Context) {
 			w = s.ahead[0]
 			s.ahead = s.ahead[1:]
 		}
+		s.now = w.digest
 		s.mu.Unlock()
 		if w == (want{}) {
 			select {
@@ -85,7 +87,15 @@ func (h *Host) loadAhead(ctx context.Context) {
 				return
 			}
 		}
-		if err := h.load(ctx, w); err != nil {
+		err := h.load(ctx, w)
+		s.mu.Lock()
+		dropped := s.now == ""
+		s.mu.Unlock()
+		if dropped { // while it was loaded
+			h.unload([]string{w.digest})
+			continue
+		}
+		if err != nil {
 			if ctx.Err() != nil {
 				return
 			}

@@ -59,6 +59,9 @@ func (h *Host) unload(digests []string) {
 	for _, digest := range digests {
 		s.mu.Lock()
 		delete(s.states, digest)
+		if s.now == digest {
+			s.now = ""
+		}
 		maps.DeleteFunc(s.checked, func(w want, _ bool) bool { return w.digest == digest })
 		s.ahead = slices.DeleteFunc(s.ahead, func(w want) bool { return w.digest == digest })
 		s.mu.Unlock()

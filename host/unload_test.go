@@ -23,10 +23,14 @@ type forgetful struct {
 	script map[string]string // the interpreter of each
 	loads  []string
 	gone   []string
+	hold   chan struct{} // loads wait for it; nil: they do not
 	runs   func(e *forgetful, t runtime.Task) runtime.Result
 }
 
 func (e *forgetful) Load(_ context.Context, digest string, _ []byte) error {
+	if e.hold != nil {
+		<-e.hold
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.have == nil {
@@ -88,6 +92,27 @@ func TestUnload(t *testing.T) {
 		b.server.heard("ready") // it can come back, also in the message that drops it
 		if !e.Loaded(digest) {
 			t.Error("a module that came back is not loaded")
+		}
+		stop()
+	})
+}
+
+// TestUnloadWhileItLoads has the server drop a module that is on its way in.
+func TestUnloadWhileItLoads(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		hold := make(chan struct{})
+		e := &forgetful{hold: hold}
+		stop := b.start(func(c *Config) { c.Engine = e })
+		<-b.server.hello
+		digest := modules.Digest(b.server.code)
+		b.server.down <- &apiv1.WorkDown{Prefetch: []*apiv1.Prefetch{{App: "a", Digest: digest}}}
+		synctest.Wait() // it compiles
+		b.server.down <- &apiv1.WorkDown{Unload: []string{digest}}
+		synctest.Wait()
+		close(hold)
+		synctest.Wait()
+		if len(e.loads) != 1 || e.Loaded(digest) {
+			t.Errorf("loaded %v; the module is there: %v", e.loads, e.Loaded(digest))
 		}
 		stop()
 	})
