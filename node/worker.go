@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 )
@@ -33,10 +34,12 @@ type HostConfig struct {
 	// TrustedKeys are the operator's: the host runs only what one of them has signed. Default: what apps ask for.
 	TrustedKeys []string
 	ModuleBytes int64 // of the cache of modules; default 1 GiB
-	Executors   Executors
-	ReadyFile   string
-	Logger      *slog.Logger
-	Ready       func(Ready)
+	// CompiledBytes bounds what is kept on disk of compiled modules. Default 2 GiB.
+	CompiledBytes int64
+	Executors     Executors
+	ReadyFile     string
+	Logger        *slog.Logger
+	Ready         func(Ready)
 }
 
 // checkDirs finds a mistake before a task does.
@@ -90,6 +93,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	}
 	open.add(tel)
 	find := func(context.Context) (string, error) { return cfg.Server, nil }
+	keep := func(_ string, conn io.Closer) io.Closer { return conn }
 	if cfg.Nameserver != "" {
 		names, err := dialMember(cfg.Nameserver, token, cfg.CACert)
 		if err != nil {
@@ -97,6 +101,9 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 		}
 		open.add(names)
 		find = func(ctx context.Context) (string, error) { return assigned(ctx, names, cfg.Name, cfg.Apps) }
+		keep = func(address string, conn io.Closer) io.Closer {
+			return follow(names, &apiv1.WatchRequest{Host: cfg.Name, Apps: cfg.Apps}, address, conn)
+		}
 	}
 	h, err := openHost(ctx, d.join, cfg, func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 		address, err := find(ctx)
@@ -104,7 +111,10 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 			return nil, nil, err
 		}
 		conn, err := dialMember(address, token, cfg.CACert)
-		return conn, conn, err
+		if err != nil {
+			return nil, nil, err
+		}
+		return conn, keep(address, conn), nil
 	}, tel, log)
 	if err != nil {
 		return err

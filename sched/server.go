@@ -68,6 +68,8 @@ type ModuleInfo struct {
 	Needs       []string      // what a host has to advertise to run it
 	Requests    *apiv1.Grants // what its manifest asks for; nil: nothing
 	Interpreter string        // of a script: its digest
+	// GetInterpreter says to people how the interpreter comes to the server.
+	GetInterpreter string
 }
 
 func (c *Config) defaults() error {

@@ -27,7 +27,7 @@ type Config struct {
 	Version string
 	Labels  map[string]string
 	Apps    []string // which it serves; default: all
-	ABI     []string // what it runs, see Hello.abi
+	ABI     []string // what it runs at first, see Hello.abi and [Worker.Abilities]
 
 	Slots   int // tasks that run at once; default: GOMAXPROCS, at least 4
 	Credits int // tasks that it holds at most, queued ones included; default 8192, at least Slots
@@ -51,6 +51,8 @@ type Config struct {
 	// runs none.
 	Prefetch func([]*apiv1.Prefetch)
 	Modules  func() []*apiv1.ModuleState
+	// Unload takes the digests of modules that nothing refers to any more. Default: nothing is done.
+	Unload func(digests []string)
 
 	// RunBatch, when set, is Run for attempts that Together has said may go in one
 	// call: it returns when each has ended, and has set the result of each.
@@ -101,6 +103,8 @@ type Worker struct {
 	out     *outgoing
 	conn    grpc.ClientConnInterface // of the current session; nil: none
 	joined  bool                     // there was a session
+	abi     []string                 // what it runs now: see Abilities
+	saidABI []string                 // what the hello of this session said of it
 	mean    time.Duration            // decaying, of the handlers' run time
 }
 
@@ -147,7 +151,7 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		cfg: cfg, session: rand.Text(), left: make(chan struct{}),
-		held: map[key]*task{}, epochs: map[string]uint64{}, out: newOutgoing(),
+		held: map[key]*task{}, epochs: map[string]uint64{}, out: newOutgoing(), abi: cfg.ABI,
 	}
 	w.ready = sync.NewCond(&w.mu)
 	if cfg.Spool != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/metrics"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -56,7 +57,7 @@ func (w *Worker) hello() *apiv1.WorkUp {
 	w.granted = 0
 	m := &apiv1.Hello{
 		Host: w.cfg.ID, Name: w.cfg.Name, Session: w.session, Labels: w.cfg.Labels, Apps: w.cfg.Apps,
-		Abi: w.cfg.ABI, Version: w.cfg.Version, Slots: uint32(w.cfg.Slots),
+		Abi: w.abi, Version: w.cfg.Version, Slots: uint32(w.cfg.Slots),
 	}
 	for k, t := range w.held {
 		r := &apiv1.Running{Run: k.run[:], App: k.app, Attempt: k.attempt}
@@ -65,7 +66,17 @@ func (w *Worker) hello() *apiv1.WorkUp {
 		}
 		m.Running = append(m.Running, r)
 	}
+	w.saidABI = w.abi
 	return &apiv1.WorkUp{Hello: m}
+}
+
+// Abilities says what the worker runs from now on, in the words of Hello.abi. It
+// keeps abi.
+func (w *Worker) Abilities(abi []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.abi = abi
+	w.out.abilities(abi)
 }
 
 // begin makes everything that is finished go out on the new stream.
@@ -74,6 +85,9 @@ func (w *Worker) begin(conn grpc.ClientConnInterface, server string) {
 	defer w.mu.Unlock()
 	w.conn, w.joined = conn, true
 	w.out.restart()
+	if !slices.Equal(w.abi, w.saidABI) { // it changed on the way
+		w.out.abilities(w.abi)
+	}
 	for _, t := range w.held {
 		if t.state == finished {
 			w.out.result(t)
@@ -104,6 +118,9 @@ func (w *Worker) receive(stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.Wor
 		}
 		for _, c := range m.Cancels {
 			w.stop(c)
+		}
+		if len(m.Unload) > 0 && w.cfg.Unload != nil {
+			w.cfg.Unload(m.Unload)
 		}
 		if len(m.Prefetch) > 0 && w.cfg.Prefetch != nil {
 			w.cfg.Prefetch(m.Prefetch)

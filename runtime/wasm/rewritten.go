@@ -6,7 +6,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 
+	"github.com/wheelworkhq/wheelwork/runtime/manifest"
+	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -18,6 +22,8 @@ type rewritten struct {
 	Globals []string
 	Marks   *meter.Marks
 	Reset   bool   // memory and globals are all the state that a call changes
+	Sum     string // names what the code is compiled to: modules that differ in their manifest alone share it
+	Lines   []byte // what its code was compiled from: see lines.Open
 	Code    []byte `json:"-"`
 }
 
@@ -27,12 +33,28 @@ func rewrite(code []byte, opts meter.Options) (rewritten, error) {
 	if err != nil {
 		return rewritten{}, err
 	}
-	opts.Marks = info.Kind == Reactor
+	opts.Marks = info.Kind == Reactor && info.Manifest.Reuse != manifest.ReuseFresh && info.Manifest.Reuse != manifest.ReuseShared
+	program := lines.Parse(lines.Sections{
+		Line: custom(parsed, ".debug_line"), Str: custom(parsed, ".debug_str"), LineStr: custom(parsed, ".debug_line_str"),
+		Info: custom(parsed, ".debug_info"), Abbrev: custom(parsed, ".debug_abbrev"), Ranges: custom(parsed, ".debug_ranges"),
+		RngLists: custom(parsed, ".debug_rnglists"), Addr: custom(parsed, ".debug_addr"),
+	})
+	opts.Moves = len(program.Rows) > 0
 	metered := meter.Rewrite(parsed, opts)
-	return rewritten{
+	p := rewritten{
 		Info: info, Globals: metered.Globals, Marks: metered.Marks,
-		Reset: metered.NotResettable == "", Code: metered.Code,
-	}, nil
+		Reset: metered.NotResettable == "", Sum: strings.TrimPrefix(digestOf(metered.Code), "sha256:"), Code: metered.Code,
+	}
+	if opts.Moves {
+		program.Move(metered.Moves.To)
+		p.Lines = program.Append(nil)
+	}
+	return p, nil
+}
+
+func custom(m *wasmbinary.Module, name string) []byte {
+	body, _ := m.Custom(name)
+	return body
 }
 
 // rewrittenName is the name on the shelf of a rewritten module: everything that
@@ -49,11 +71,17 @@ func decodeRewritten(data []byte) (p rewritten, ok bool) {
 		return rewritten{}, false
 	}
 	n := uint64(binary.LittleEndian.Uint32(data))
-	if data = data[4:]; n > uint64(len(data)) || json.Unmarshal(data[:n], &p) != nil {
+	if data = data[4:]; n > uint64(len(data)) || json.Unmarshal(data[:n], &p) != nil || !isSum(p.Sum) {
 		return rewritten{}, false
 	}
 	p.Code = data[n:]
 	return p, true
+}
+
+// isSum says whether a text is the hex of a sha256, and so the name of a file.
+func isSum(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) == sha256.Size
 }
 
 func encodeRewritten(p rewritten) ([]byte, error) {
