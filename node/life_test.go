@@ -652,3 +652,70 @@ func TestBackup(t *testing.T) {
 		}
 	}
 }
+
+// TestBehindDoesNotTakeOver: a server whose disk is empty does not take a journal
+// that begins later, though nobody owns it, and takes it when it has the state.
+func TestBehindDoesNotTakeOver(t *testing.T) {
+	t.Parallel()
+	w := newClustered(t)
+	m, err := etcd.Start(within(t), etcd.MemberConfig{Name: "m", Dir: t.TempDir(), Client: "http://" + w.at[0], Peer: "http://" + w.at[1], NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close() //nolint:errcheck // a test's
+	w.etcd = m.Client()
+	p := dev(t, node.DevConfig{Data: w.data(0), Sample: true})
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	g, err := node.Grow(within(t), w.grow(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.key = g.SecretKey
+	empty, _ := w.server(1)
+	// It is up, and has seen that it may not.
+	c, err := etcd.Connect(within(t), etcd.Config{Endpoints: []string{w.etcd}, Server: "looks"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // a test's
+	quiet, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	for quiet.Err() == nil {
+		if o, ok, err := c.Owner(t.Context(), "main"); err != nil || ok {
+			t.Fatalf("%+v owns the journal: %v", o, err)
+		}
+		select {
+		case <-empty:
+			t.Fatal("it works without the state")
+		case <-time.After(20 * time.Millisecond):
+		case <-quiet.Done():
+		}
+	}
+	ready, stop := w.server(0)
+	w.works(ready)
+	if applied := g.Applied; applied == 0 {
+		t.Fatal("nothing was there")
+	}
+	for ctx := within(t); ; {
+		found, err := filepath.Glob(filepath.Join(w.data(1), "store", "snapshots", "*.snap"))
+		if err != nil || ctx.Err() != nil {
+			t.Fatalf("it did not get the state: %v", err)
+		}
+		if len(found) > 0 {
+			break
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	two := client(t, w.works(empty), adminToken)
+	if _, err := two.Job(within(t), "", "greet"); err != nil {
+		t.Error(err)
+	}
+}

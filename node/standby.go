@@ -68,9 +68,23 @@ func joinGroup(ctx context.Context, cfg ServerConfig, id string, log *slog.Logge
 // wait stands by until the journal is this server's. Meanwhile it keeps its
 // store near the journal's end, and the modules' code on its disk.
 func (s *standby) wait(ctx context.Context) (*etcd.Journal, error) {
-	said := ""
+	said, waits := "", false
 	for {
-		j, err := s.cluster.Own(ctx, s.group)
+		behind, err := s.behind(ctx)
+		if behind && !waits {
+			waits = true
+			s.log.Warn("the journal does not reach back to what is on this server's disk: it waits for a server with the state, and cannot take over before", "group", s.group)
+		}
+		if behind && !pause(ctx, standbyAgain/4) || ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if behind {
+			continue
+		}
+		var j *etcd.Journal
+		if err == nil {
+			j, err = s.cluster.Own(ctx, s.group)
+		}
 		var held *etcd.OwnedError
 		switch {
 		case err == nil:
@@ -93,6 +107,26 @@ func (s *standby) wait(ctx context.Context) (*etcd.Journal, error) {
 			return nil, err
 		}
 	}
+}
+
+// behind reports whether this server cannot work with what is on its disk: its
+// store does not reach to where the journal begins. If a server works it is asked
+// for the state.
+func (s *standby) behind(ctx context.Context) (bool, error) {
+	begins, err := s.cluster.Begins(ctx, s.group)
+	if err != nil || s.kept.Applied()+1 >= begins {
+		return false, err
+	}
+	owner, ok, err := s.cluster.Owner(ctx, s.group)
+	if err != nil || !ok {
+		return err == nil, err
+	}
+	// It is not to be trimmed further meanwhile.
+	if err := s.cluster.Checkpoint(ctx, s.group, s.kept.Applied()+1); err != nil {
+		return false, err
+	}
+	err = s.begin(ctx, owner, fmt.Errorf("the journal begins at %d, and the store ends at %d", begins, s.kept.Applied()))
+	return s.kept.Applied()+1 < begins, err
 }
 
 // untilFree catches up again and again until the owner is gone.

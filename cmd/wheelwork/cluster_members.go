@@ -56,8 +56,8 @@ func (c *cli) withEtcd(conf *node.EtcdConfig, do func(ctx context.Context, at et
 	}
 }
 
-// memberRow is a member of etcd as a command shows it. Other tools rely on the words.
-type memberRow struct {
+// etcdRow is a member of etcd as a command shows it. Other tools rely on the words.
+type etcdRow struct {
 	Name   string `json:"name"`
 	State  string `json:"state"` // leader follower learner absent
 	Client string `json:"client"`
@@ -86,7 +86,7 @@ func (c *cli) clusterMembers() *cobra.Command {
 				if m.State == "absent" {
 					tinted = red
 				}
-				row := object(memberRow{m.Name, m.State, m.Client, m.Peer, m.Bytes, m.Error}, func() []cell {
+				row := object(etcdRow{m.Name, m.State, m.Client, m.Peer, m.Bytes, m.Error}, func() []cell {
 					return []cell{{m.Name, none}, {m.State, tinted}, {m.Client, none}, {m.Peer, none}, {fmt.Sprint(m.Bytes), none}, {m.Error, none}}
 				})
 				if !yield(row, nil) {

@@ -11,6 +11,17 @@ import (
 // ErrHasRecords says that a journal cannot be begun, because it was.
 var ErrHasRecords = errors.New("the journal has records already")
 
+// Begins returns the sequence of the first record that is left of a journal, or
+// of the next one if none is: a store that includes less than what is before it
+// cannot be continued from the journal alone.
+func (c *Cluster) Begins(ctx context.Context, name string) (uint64, error) {
+	end, mark, err := c.position(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	return c.begin(ctx, name, mark, end)
+}
+
 // Seed lets a journal that has no record begin at a sequence: what is before is
 // in the store of the server that begins it. It may be repeated, with another
 // sequence too, until there is an owner or a record.
