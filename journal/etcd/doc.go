@@ -11,6 +11,8 @@
 //	h/NAME           the head: the sequence that the next record will have
 //	t/NAME           the mark of Trim: what is below it is gone, even where a key is left
 //	f/NAME/SERVER    how far a standby's own disk is, under its lease: Trim waits for it
+//	m/TABLE/KEY      what all servers know, some of it under a lease: see table.go
+//	b/WORK           the server that does a work for all, under its lease
 //	keeper           the server that compacts and defragments, under its lease
 //
 // A flush is one transaction for all journals of a server. It compares, for
