@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/nameserver"
 )
 
@@ -90,15 +89,11 @@ func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverPa
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
-			load, err := srv.sched.Load(ctx)
+			report, err := srv.report(ctx, address)
 			if err != nil {
 				return err
 			}
-			err = stream.Send(&apiv1.ServerReport{
-				Server: srv.id, Address: address, Version: version.String(),
-				ScheduleRate: load.ScheduleRate, Hosts: int32(load.Hosts), Apps: load.Apps,
-			})
-			if err != nil {
+			if err := stream.Send(report); err != nil {
 				_, err := stream.Recv() // says why
 				return err
 			}

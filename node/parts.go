@@ -20,7 +20,6 @@ import (
 	"github.com/wheelworkhq/wheelwork/ingress"
 	"github.com/wheelworkhq/wheelwork/internal/outbound"
 	"github.com/wheelworkhq/wheelwork/internal/version"
-	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/journal/local"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
@@ -55,8 +54,32 @@ func (f closeFunc) Close() error { return f() }
 type serverParts struct {
 	closers
 	id      string
-	sched   *sched.Server
+	sched   *sched.Server // nil in a cluster
+	member  *memberParts  // nil without one
 	ingress *ingress.Ingress
+}
+
+// run works until ctx ends.
+func (p *serverParts) run(ctx context.Context) error {
+	if p.member != nil {
+		return p.member.run(ctx)
+	}
+	return p.sched.Run(ctx)
+}
+
+// report is what a nameserver is told of the server.
+func (p *serverParts) report(ctx context.Context, address string) (*apiv1.ServerReport, error) {
+	if p.member != nil {
+		return p.member.load(ctx), nil
+	}
+	load, err := p.sched.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.ServerReport{
+		Server: p.id, Address: address, Version: version.String(),
+		ScheduleRate: load.ScheduleRate, Hosts: int32(load.Hosts), Apps: load.Apps,
+	}, nil
 }
 
 func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
@@ -74,15 +97,6 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
 	p.add(local.New(l))
-	st, err := store.Open(store.Config{Dir: d.join("store"), Logger: log})
-	if err != nil {
-		return nil, fmt.Errorf("open the store: %w", err)
-	}
-	p.add(st)
-	mods, err := modules.Open(d.join("modules"))
-	if err != nil {
-		return nil, err
-	}
 	alarm, err := deadLetters(tel.meter, log)
 	if err != nil {
 		return nil, err
@@ -102,6 +116,9 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	p.ingress = ingress.New(ingress.Config{
 		Queue: q, Journal: l, Logger: log,
 		Apply: func(ctx context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+			if p.member != nil {
+				return p.member.router.apply(ctx, commands, at)
+			}
 			return p.sched.Apply(ctx, commands, at)
 		},
 	})
@@ -110,19 +127,28 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 		return nil, err
 	}
 	conf := sched.Config{
-		ID: p.id, Journal: local.New(l), Store: st, Modules: mods, Inspect: newGateway(cfg.Gate).inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
+		ID: p.id, Inspect: newGateway(cfg.Gate).inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
 		SecretKey: key, Meter: tel.meter, Logger: log,
 	}
 	if len(cfg.Etcd.Endpoints) > 0 {
 		if l.Next() > 1 {
 			return nil, errors.New("the data directory has a journal of its own: a server that shares a journal in etcd begins with an empty directory, or with one that did so; choose another with --data")
 		}
-		j, err := p.takeOver(ctx, cfg, conf, shared)
-		if err != nil {
+		conf.Sync = mq.Always.String() // etcd syncs
+		if p.member, err = openMember(ctx, d, cfg, conf, shared, tel, log); err != nil {
 			return nil, err
 		}
-		conf.Journal, conf.Epoch = j, j.Epoch()
+		p.add(p.member)
+		return p, nil
 	}
+	if conf.Store, err = store.Open(store.Config{Dir: d.join("store"), Logger: log}); err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	p.add(conf.Store)
+	if conf.Modules, err = modules.Open(d.join("modules")); err != nil {
+		return nil, err
+	}
+	conf.Journal = local.New(l)
 	// Nothing of what is loaded now is garbage: collecting it again and again would
 	// take a third of the start. What it costs in memory is given back later.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
@@ -130,17 +156,6 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 		return nil, err
 	}
 	return p, nil
-}
-
-// takeOver waits for the journal that the server shares with others.
-func (p *serverParts) takeOver(ctx context.Context, cfg ServerConfig, conf sched.Config, shared string) (*etcd.Journal, error) {
-	c, err := joinGroup(ctx, cfg, p.id, conf.Logger)
-	if err != nil {
-		return nil, err
-	}
-	p.add(c) // closes the journal
-	s := &standby{cluster: c, group: cmp.Or(cfg.Etcd.Group, "main"), cfg: conf, token: shared, caCert: cfg.CACert, log: conf.Logger}
-	return s.wait(ctx)
 }
 
 // ingressSegment is smaller than a segment of the journal: most servers have

@@ -53,8 +53,8 @@ type roster struct {
 type presence struct {
 	Address string                 `json:"address"`
 	Version string                 `json:"version"`
-	At      int64                  `json:"at"`    // Unix milliseconds, its clock
-	Owns    map[string]unitReport  `json:"owns"`  // by unit
+	At      int64                  `json:"at"`   // Unix milliseconds, its clock
+	Owns    map[string]unitReport  `json:"owns"` // by unit
 	Follows map[string]followState `json:"follows"`
 }
 
@@ -349,4 +349,23 @@ func (v view) find(name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("no server that lives has the id or the address %q: `wheelwork cluster status` shows them", name)
+}
+
+// poke wakes who waits for a change, when the change is this server's own.
+func (r *roster) poke() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notifyLocked()
+}
+
+// appsOf returns the apps of a unit.
+func (r *roster) appsOf(unit string) (apps []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for app, at := range r.apps {
+		if at == unit {
+			apps = append(apps, app)
+		}
+	}
+	return apps
 }

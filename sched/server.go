@@ -160,6 +160,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// Epoch is the number of the ownership that the server works under.
+func (s *Server) Epoch() uint64 { return s.cfg.Epoch }
+
 // Load is what the nameserver wants to know.
 type Load struct {
 	ScheduleRate float64 // fires and triggers a second, decaying over a minute

@@ -117,6 +117,10 @@ func (c *Cluster) Elect(ctx context.Context, work string) (bool, Owner, error) {
 	if err != nil {
 		return false, Owner{}, err
 	}
+	// Most of the time there is somebody, and to ask is cheaper than to try.
+	if o, ok, err := c.Elected(ctx, work); err != nil || ok && o.Server != c.cfg.Server {
+		return false, o, err
+	}
 	_, err = c.campaign(ctx, c.key("b", work), l)
 	held := (*OwnedError)(nil)
 	switch {
@@ -126,6 +130,11 @@ func (c *Cluster) Elect(ctx context.Context, work string) (bool, Owner, error) {
 		return false, held.Owner, nil
 	}
 	return false, Owner{}, err
+}
+
+// Elected returns who does a work; ok is false when nobody does.
+func (c *Cluster) Elected(ctx context.Context, work string) (o Owner, ok bool, err error) {
+	return c.owner(ctx, c.key("b", work))
 }
 
 // End returns the sequence that the next record of a journal will have, owned or not.
