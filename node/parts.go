@@ -162,8 +162,12 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 // little in their ingress.
 const ingressSegment = 16 << 20
 
-// connect finds the server that serves a host.
-type connect func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
+// connect finds the servers that serve a host.
+type connect struct {
+	server func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
+	units  func(ctx context.Context) ([]string, error) // of the cluster; nil: there is one server
+	unit   func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error)
+}
 
 // hostParts are the rooms of a host, open.
 type hostParts struct {
@@ -218,7 +222,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
 		ABI: append(abi.Served(), script.Served()...), Slots: cfg.Slots,
-		Connect: c, Engine: engine, Others: others, Guests: guests, Modules: mods, TrustedKeys: cfg.TrustedKeys, ModuleBytes: cfg.ModuleBytes, Spool: spool, Tracer: tel.tracer, Logger: log,
+		Connect: c.server, Units: c.units, ConnectUnit: c.unit, Engine: engine, Others: others, Guests: guests, Modules: mods, TrustedKeys: cfg.TrustedKeys, ModuleBytes: cfg.ModuleBytes, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err
