@@ -83,6 +83,9 @@ type Host struct {
 	grants  grantCache
 	shelf   *shelf
 	tell    func(*apiv1.ModuleState) // the server, what became of a module
+	// untraced means that nobody looks at spans: they cost as much as a short
+	// handler.
+	untraced bool
 }
 
 // New returns a host that holds the results of the spool.
@@ -104,6 +107,7 @@ func New(cfg Config) (*Host, error) {
 		}
 	}
 	h := &Host{cfg: cfg, shelf: newShelf()}
+	_, h.untraced = cfg.Tracer.(noop.Tracer)
 	var runBatch func([]*session.Batched)
 	if engine, ok := cfg.Engine.(runtime.BatchExecutor); ok {
 		h.batches, runBatch = engine, h.executeBatch

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host/session"
@@ -77,6 +78,9 @@ func (h *Host) executeBatch(batch []*session.Batched) {
 // span begins the span of an attempt in the trace that the run came with, and
 // makes it the one that the handler is told of.
 func (h *Host) span(ctx context.Context, m *apiv1.Task) (context.Context, trace.Span) {
+	if m.TraceParent == "" && h.untraced {
+		return ctx, noop.Span{}
+	}
 	if m.TraceParent != "" {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": m.TraceParent})
 	}

@@ -76,6 +76,7 @@ type Client struct {
 	secrets   apiv1.SecretsClient
 	access    apiv1.ModuleAccessClient
 	cluster   apiv1.ClusterClient
+	members   apiv1.MembershipClient
 }
 
 // Dial connects to the server at http://host:port or https://host:port and
@@ -106,6 +107,7 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 		apps:      apiv1.NewAppsClient(servers),
 		modules:   apiv1.NewModulesClient(servers),
 		cluster:   apiv1.NewClusterClient(servers),
+		members:   apiv1.NewMembershipClient(servers),
 	}
 	c.version, err = c.cluster.GetVersion(ctx, &apiv1.GetVersionRequest{})
 	if err != nil {

@@ -51,12 +51,12 @@ func (l lookup) hash() uint64 {
 // rows without reading values.
 type columns struct{ app, job, state, host uint64 }
 
-// keySet collects the keys of a block. Most rows share what is in shared with
-// others, and with luck their job, too; to hash a text is the dear part.
+// keySet collects the keys of a block. A row often shares its app, state and host
+// with the one before it, and sometimes its job: then nothing is hashed again.
 type keySet struct {
-	shared map[[3]string]columns // app, state, host: all but the job
-	jobs   map[[3]string]uint64  // app, job, state: key of the job
-	keys   []uint64
+	last *Finished // the row before; nil: none
+	of   columns   // its
+	keys []uint64  // some of them may be there more than once
 }
 
 func (k *keySet) add(l lookup) uint64 {
@@ -68,21 +68,20 @@ func (k *keySet) add(l lookup) uint64 {
 // run adds what a run is found by.
 func (k *keySet) run(r *Finished) columns {
 	k.add(lookup{byRun, r.App, string(r.ID[:]), ""})
-	c, ok := k.shared[[3]string{r.App, r.State, r.Host}]
-	if !ok {
+	c, last := k.of, k.last
+	same := last != nil && r.App == last.App && r.State == last.State
+	if !same || r.Host != last.Host {
 		c.app = k.add(lookup{byApp, r.App, "", ""})
 		c.state = k.add(lookup{byState, r.State, "", ""})
 		c.host = k.add(lookup{byHost, r.Host, "", ""})
 		k.add(lookup{byAppState, r.App, r.State, ""})
 		k.add(lookup{byAppHost, r.App, r.Host, ""})
-		k.shared[[3]string{r.App, r.State, r.Host}] = c
 	}
-	c.job, ok = k.jobs[[3]string{r.App, r.Job, r.State}]
-	if !ok {
+	if !same || r.Job != last.Job {
 		c.job = k.add(lookup{byJob, r.App, r.Job, ""})
 		k.add(lookup{byJobState, r.App, r.Job, r.State})
-		k.jobs[[3]string{r.App, r.Job, r.State}] = c.job
 	}
+	k.last, k.of = r, c
 	return c
 }
 
@@ -115,11 +114,7 @@ func historyBlocks(runs []Finished) ([]segment.Block, error) {
 }
 
 func historyBlock(runs []Finished, values int) segment.Block {
-	set := keySet{
-		shared: make(map[[3]string]columns),
-		jobs:   make(map[[3]string]uint64, len(runs)),
-		keys:   make([]uint64, 0, 4*len(runs)),
-	}
+	set := keySet{keys: make([]uint64, 0, 4*len(runs))}
 	cols := make([]columns, len(runs))
 	b := segment.Block{Min: math.MaxInt64, Max: math.MinInt64}
 	for i := range runs {

@@ -193,8 +193,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	sessions, endSessions := context.WithCancel(context.WithoutCancel(ctx))
 	defer endSessions()
 	var workers, keepers sync.WaitGroup
+	// A handler ends through its own context: sessions end after all of them, and
+	// an entry there for each task would be made and removed for nothing.
+	handlers := context.WithoutCancel(sessions)
 	for range w.cfg.Slots {
-		workers.Go(func() { w.work(sessions) })
+		workers.Go(func() { w.work(handlers) })
 	}
 	var err error
 	keepers.Go(func() { w.keepSpool(sessions) })
