@@ -29,10 +29,11 @@ import (
 // EtcdConfig is for servers that share their journals: each unit of the cluster
 // is owned by one of them, the others stand by it and take it over.
 type EtcdConfig struct {
-	Endpoints     []string // of etcd; none: the journal is on this server's disk
-	Group         string   // the cluster's name; default "main"
-	Units         int      // with which a new cluster begins; default 4. Afterwards it stays
-	Cert, Key, CA string   // with which the server shows itself to etcd and checks it; "": no TLS, on this machine only
+	Endpoints     []string      // of etcd; none: the journal is on this server's disk
+	Group         string        // the cluster's name; default "main"
+	Units         int           // with which a new cluster begins; default 4. Afterwards it stays
+	Settle        time.Duration // how long a unit stays where it came to, unless its server is lost or drained; default 10 s
+	Cert, Key, CA string        // with which the server shows itself to etcd and checks it; "": no TLS, on this machine only
 }
 
 // defaultUnits is enough for three servers to have one each and one to spare.
@@ -111,7 +112,7 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 		m.units = append(m.units, u)
 		m.router.units[name] = u
 	}
-	m.steward = newSteward(m.roster, log)
+	m.steward = newSteward(m.roster, cmp.Or(cfg.Etcd.Settle, unitSettles), log)
 	return m, nil
 }
 

@@ -49,9 +49,9 @@ type passage struct {
 	at time.Time
 }
 
-func newSteward(r *roster, log *slog.Logger) *steward {
+func newSteward(r *roster, settle time.Duration, log *slog.Logger) *steward {
 	return &steward{
-		roster: r, log: log, cfg: balance.Config{Settle: unitSettles},
+		roster: r, log: log, cfg: balance.Config{Settle: settle},
 		since: map[string]tenure{}, moves: map[string]passage{},
 	}
 }

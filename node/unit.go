@@ -98,6 +98,7 @@ func (u *unit) standBy(ctx context.Context) error {
 	var saidReady uint64 // the epoch for which this server has said that it is ready
 	var saidAt time.Time // when it said where it is
 	caught := standbyState{}
+	said := "" // whom it follows
 	for {
 		changed := u.roster.change()
 		s := u.roster.standing(u.name)
@@ -107,6 +108,11 @@ func (u *unit) standBy(ctx context.Context) error {
 		}
 		if s.owner.Server == u.conf.ID && mine { // of this server's last process, or of its last ownership that has not gone yet
 			return nil
+		}
+		if s.owner.Server != said {
+			if said = s.owner.Server; said != "" {
+				u.log.Info("this server stands by", "unit", u.name, "owner", s.owner.Server, "address", s.owner.Address)
+			}
 		}
 		now, err := u.catchUp(ctx, s.owner, caught, time.Since(saidAt) >= checkpointEvery)
 		if err != nil || ctx.Err() != nil {
