@@ -261,6 +261,7 @@ func (s *servers) follow(at *server, app string, err error) *server {
 	if err != nil || to == at {
 		return nil
 	}
+	to.rests = time.Time{} // it is the only one that can help, and may be there again
 	s.rememberLocked(app, to)
 	return to
 }
