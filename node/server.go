@@ -125,7 +125,7 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	if err := s.openDoor(g, cfg, shared, inner); err != nil {
 		return nil, err
 	}
-	return s, s.openConsole(g, kind)
+	return s, s.openConsole(g, kind, cfg.CACert)
 }
 
 // openDoor puts the services behind the door.
@@ -171,8 +171,7 @@ func (s *serving) openParts(ctx context.Context, cfg ServerConfig, shared string
 
 // dial returns a connection to the process's own door with a token; "" for
 // none: who uses it brings one with each call.
-func (s *serving) dial(token string) (*grpc.ClientConn, error) {
-	var opts []grpc.DialOption
+func (s *serving) dial(token string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if token != "" {
 		opts = append(opts, grpc.WithPerRPCCredentials(bearer{token: token}))
 	}
@@ -202,8 +201,14 @@ func (s *serving) findNames(cfg ServerConfig, token string) error {
 	return nil
 }
 
-func (s *serving) openConsole(g *guard, kind string) error {
-	conn, err := s.dial("")
+func (s *serving) openConsole(g *guard, kind, caCert string) error {
+	var opts []grpc.DialOption
+	if s.parts.member != nil || s.names[0] != grpc.ClientConnInterface(s.self) { // there are other servers
+		f := newFollower(caCert)
+		s.add(f)
+		opts = f.options()
+	}
+	conn, err := s.dial("", opts...)
 	if err != nil {
 		return err
 	}
