@@ -204,7 +204,7 @@ func (s *serving) findNames(cfg ServerConfig, token string) error {
 func (s *serving) openConsole(g *guard, kind, caCert string) error {
 	var opts []grpc.DialOption
 	if s.parts.member != nil || s.names[0] != grpc.ClientConnInterface(s.self) { // there are other servers
-		f := newFollower(caCert)
+		f := newRedirector(caCert)
 		s.add(f)
 		opts = f.options()
 	}

@@ -14,10 +14,10 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// follower makes the calls of the console and of HTTP/JSON go to where their app
+// redirector makes the calls of the console and of HTTP/JSON go to where their app
 // is: a browser talks to one server, whichever that is. The caller's token goes
 // with the call, and the owner looks at it again.
-type follower struct {
+type redirector struct {
 	dial func(address string) (*grpc.ClientConn, error)
 
 	mu    sync.Mutex
@@ -25,15 +25,15 @@ type follower struct {
 }
 
 const (
-	followHops = 3 // two servers that each name the other would keep a call for ever
-	// followConns bounds the connections that are kept.
-	followConns = 64
-	// followBytes bounds what of a stream is kept to be sent again.
-	followBytes = 128 << 20
+	redirectHops = 3 // two servers that each name the other would keep a call for ever
+	// redirectConns bounds the connections that are kept.
+	redirectConns = 64
+	// redirectBytes bounds what of a stream is kept to be sent again.
+	redirectBytes = 128 << 20
 )
 
-func newFollower(caCert string) *follower {
-	return &follower{conns: map[string]*grpc.ClientConn{}, dial: func(address string) (*grpc.ClientConn, error) {
+func newRedirector(caCert string) *redirector {
+	return &redirector{conns: map[string]*grpc.ClientConn{}, dial: func(address string) (*grpc.ClientConn, error) {
 		if err := checkPeer(address, caCert); err != nil {
 			return nil, err
 		}
@@ -45,12 +45,12 @@ func newFollower(caCert string) *follower {
 	}}
 }
 
-func (f *follower) options() []grpc.DialOption {
+func (f *redirector) options() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(f.unary), grpc.WithChainStreamInterceptor(f.stream)}
 }
 
 // Close closes the connections.
-func (f *follower) Close() error {
+func (f *redirector) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var errs []error
@@ -61,14 +61,14 @@ func (f *follower) Close() error {
 	return errors.Join(errs...)
 }
 
-func (f *follower) to(address string) (*grpc.ClientConn, error) {
+func (f *redirector) to(address string) (*grpc.ClientConn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c := f.conns[address]; c != nil {
 		return c, nil
 	}
-	if len(f.conns) >= followConns {
-		return nil, status.Errorf(codes.ResourceExhausted, "the server follows to %d others already", followConns)
+	if len(f.conns) >= redirectConns {
+		return nil, status.Errorf(codes.ResourceExhausted, "the server follows to %d others already", redirectConns)
 	}
 	c, err := f.dial(address)
 	if err != nil {
@@ -91,9 +91,9 @@ func named(err error) string {
 	return ""
 }
 
-func (f *follower) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (f *redirector) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, cc, opts...)
-	for range followHops {
+	for range redirectHops {
 		address := named(err)
 		if address == "" {
 			return err
@@ -107,20 +107,20 @@ func (f *follower) unary(ctx context.Context, method string, req, reply any, cc 
 	return err
 }
 
-func (f *follower) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (f *redirector) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := open(ctx, desc, cc, method, opts...)
 	if err != nil {
 		return nil, err
 	}
 	again := func(c *grpc.ClientConn) (grpc.ClientStream, error) { return c.NewStream(ctx, desc, method, opts...) }
-	return &following{ClientStream: s, f: f, again: again}, nil
+	return &redirected{ClientStream: s, f: f, again: again}, nil
 }
 
-// following is a stream that begins again elsewhere, as long as nothing has come
+// redirected is a stream that begins again elsewhere, as long as nothing has come
 // on it. It is used by one goroutine, as the console's are.
-type following struct {
+type redirected struct {
 	grpc.ClientStream
-	f     *follower
+	f     *redirector
 	again func(*grpc.ClientConn) (grpc.ClientStream, error)
 
 	sent  []proto.Message
@@ -131,10 +131,10 @@ type following struct {
 }
 
 // SendMsg implements [grpc.ClientStream].
-func (s *following) SendMsg(m any) error {
+func (s *redirected) SendMsg(m any) error {
 	if p, ok := m.(proto.Message); ok && !s.heard {
 		s.sent = append(s.sent, proto.Clone(p))
-		if s.bytes += proto.Size(p); s.bytes > followBytes {
+		if s.bytes += proto.Size(p); s.bytes > redirectBytes {
 			s.sent, s.heard = nil, true // it cannot be sent again
 		}
 	}
@@ -146,13 +146,13 @@ func (s *following) SendMsg(m any) error {
 }
 
 // CloseSend implements [grpc.ClientStream].
-func (s *following) CloseSend() error {
+func (s *redirected) CloseSend() error {
 	s.ended = true
 	return s.ClientStream.CloseSend()
 }
 
 // RecvMsg implements [grpc.ClientStream].
-func (s *following) RecvMsg(m any) error {
+func (s *redirected) RecvMsg(m any) error {
 	for {
 		err := s.ClientStream.RecvMsg(m)
 		if err == nil {
@@ -170,9 +170,9 @@ func (s *following) RecvMsg(m any) error {
 
 // follow begins the stream again where a refusal says; an error that names
 // nobody is returned.
-func (s *following) follow(why error) error {
+func (s *redirected) follow(why error) error {
 	address := named(why)
-	if address == "" || s.hops == followHops {
+	if address == "" || s.hops == redirectHops {
 		return why
 	}
 	s.hops++
