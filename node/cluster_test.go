@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
@@ -257,6 +261,206 @@ func TestUnitsMove(t *testing.T) {
 	if got, err := c.Apps(t.Context()); err != nil || len(got) != len(apps) {
 		t.Errorf("%d apps, %v", len(got), err)
 	}
-	_ = metadata.MD{}
-	_ = apiv1.Assignment{}
+}
+
+// place applies a job in so many apps that every unit has one, and returns an app
+// of each unit, by unit.
+func (w *several) place(c *sdk.Client, servers ...string) map[string]string {
+	w.t.Helper()
+	conn, ctx := dial(w.t, w.all[servers[0]], adminToken)
+	for i := range w.units {
+		app := fmt.Sprint("placed", i)
+		if _, _, err := c.PushModule(w.t.Context(), sdk.Upload{App: app, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	apps := map[string]string{}
+	for i := range w.units {
+		app := fmt.Sprint("placed", i)
+		a, err := apiv1.NewNameserverClient(conn).Route(ctx, &apiv1.RouteRequest{App: app})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if other, twice := apps[a.Unit]; twice {
+			w.t.Fatalf("%s and %s are in the unit %s, while others are empty", app, other, a.Unit)
+		}
+		apps[a.Unit] = app
+	}
+	return apps
+}
+
+// TestAnyServerWillDo: whatever server a browser, a script or a producer talks
+// to, it reaches the apps of all units, and sees all of them.
+func TestAnyServerWillDo(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 3, "a", "b")
+	c := w.client("a", "b")
+	w.until(c, "both servers own something", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] > 0 && n[w.at["b"]] > 0 })
+	apps := w.place(c, "a")
+	w.host("h", "b", "a")
+	w.until(c, "the host has a session with the owner of each unit", func(s *sdk.Cluster) bool {
+		return !slices.ContainsFunc(s.Units, func(u *sdk.Unit) bool { return u.Hosts != 1 })
+	})
+	for name := range w.all {
+		do := func(method, path, body string) (int, string) {
+			t.Helper()
+			r, err := http.NewRequestWithContext(t.Context(), method, "http://"+w.at[name]+path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer "+adminToken)
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close() //nolint:errcheck // it was read
+			b, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.StatusCode, string(b)
+		}
+		for _, app := range apps {
+			job := "by-" + name
+			if code, body := do("PUT", "/api/v1/apps/"+app+"/modules/greet/versions/by-"+name, string(greet.Module)); code != http.StatusCreated {
+				t.Errorf("upload to %s by %s: %d %s", app, name, code, body)
+			}
+			if code, body := do("PUT", "/api/v1/apps/"+app+"/jobs/"+job, `{"handler":{"module":"greet@by-`+name+`"},"input":"you"}`); code != http.StatusOK {
+				t.Errorf("apply in %s by %s: %d %s", app, name, code, body)
+			}
+			if code, body := do("GET", "/api/v1/apps/"+app+"/jobs", ""); code != http.StatusOK || !strings.Contains(body, job) {
+				t.Errorf("jobs of %s by %s: %d %s", app, name, code, body)
+			}
+			if code, body := do("GET", "/api/v1/apps/nowhere-"+app+"/jobs", ""); code != http.StatusOK || strings.Contains(body, job) {
+				t.Errorf("jobs of an app that is nowhere, by %s: %d %s", name, code, body)
+			}
+		}
+		if code, body := do("GET", "/api/v1/apps", ""); code != http.StatusOK || strings.Count(body, `"name":"placed`) != len(apps) || strings.Contains(body, "nowhere") {
+			t.Errorf("apps by %s: %d %s", name, code, body)
+		}
+		if code, body := do("GET", "/api/v1/hosts", ""); code != http.StatusOK || strings.Count(body, `"id":`) != 1 {
+			t.Errorf("hosts by %s: %d %s", name, code, body)
+		}
+		if code, body := do("GET", "/api/v1/servers", ""); code != http.StatusOK || strings.Count(body, `"id":`) != 2 {
+			t.Errorf("servers by %s: %d %s", name, code, body)
+		}
+		if code, body := do("GET", "/api/v1/cluster", ""); code != http.StatusOK || strings.Count(body, `"standbys":["srv-`) != 3 {
+			t.Errorf("cluster by %s: %d %s", name, code, body)
+		}
+		if code, body := do("GET", "/metrics", ""); code != http.StatusOK || !strings.Contains(body, `wheelwork_runs_live{unit="main`) {
+			t.Errorf("metrics of %s: %d", name, code)
+		}
+	}
+	for _, app := range apps {
+		for name := range w.all {
+			r, err := c.TriggerRun(t.Context(), sdk.Trigger{App: app, Job: "by-" + name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			got, err := c.Wait(ctx, app, r.Id)
+			cancel()
+			if err != nil || got.State != sdk.Succeeded {
+				t.Errorf("run of %s: %v, %v", app, got, err)
+			}
+		}
+	}
+	for _, refused := range []struct {
+		what string
+		do   func() error
+		want codes.Code
+	}{
+		{"move to nobody", func() error { _, err := c.MoveUnit(t.Context(), "main", "srv-none"); return err }, codes.NotFound},
+		{"move nothing", func() error { _, err := c.MoveUnit(t.Context(), "none", w.at["a"]); return err }, codes.NotFound},
+		{"drain nobody", func() error { _, err := c.Drain(t.Context(), "srv-none"); return err }, codes.NotFound},
+		{"undrain nobody", func() error { _, err := c.Undrain(t.Context(), "srv-none"); return err }, codes.NotFound},
+		{"drain all", func() error {
+			if _, err := c.Drain(t.Context(), w.at["a"]); err != nil {
+				return err
+			}
+			_, err := c.Drain(t.Context(), w.at["b"])
+			return err
+		}, codes.FailedPrecondition},
+		{"move to a drained one", func() error { _, err := c.MoveUnit(t.Context(), "main", w.at["a"]); return err }, codes.FailedPrecondition},
+	} {
+		var e *sdk.Error
+		if err := refused.do(); !errors.As(err, &e) || e.Code != refused.want {
+			t.Errorf("%s: %v", refused.what, err)
+		}
+	}
+	s, err := c.Undrain(t.Context(), w.at["a"])
+	if err != nil || slices.ContainsFunc(s.GetServers(), func(m *sdk.Member) bool { return m.State != "up" }) {
+		t.Errorf("undrained: %v, %v", s, err)
+	}
+}
+
+// TestProduceForSeveralUnits: one stream may carry commands of apps in several
+// units, in messages of their own and mixed; each is answered in order.
+func TestProduceForSeveralUnits(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 3, "a")
+	c := w.client("a")
+	apps := slices.Sorted(maps.Values(w.place(c, "a")))
+	for _, app := range apps {
+		if _, err := c.Apply(t.Context(), &sdk.Job{App: app, Name: "j", Handler: &sdk.Handler{Module: "greet@1"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn, ctx := dial(t, w.all["a"], adminToken)
+	stream, err := apiv1.NewProducerClient(conn).Produce(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trigger := func(app string, key int) *apiv1.Command {
+		return &apiv1.Command{Kind: &apiv1.Command_Trigger{Trigger: &apiv1.TriggerJobRequest{App: app, Name: "j", IdempotencyKey: fmt.Sprint(key)}}}
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	const messages = 60
+	var want []int
+	for n := range messages {
+		m := &apiv1.ProduceRequest{Number: uint64(n + 1)}
+		app := apps[rnd.IntN(len(apps))]
+		for k := range 1 + rnd.IntN(5) {
+			if n%3 == 0 { // mixed
+				app = apps[rnd.IntN(len(apps))]
+			}
+			m.Commands = append(m.Commands, trigger(app, n*10+k))
+		}
+		want = append(want, len(m.Commands))
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	runs := map[string]bool{}
+	for n := range messages {
+		m, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Number != uint64(n+1) || len(m.Results) != want[n] {
+			t.Fatalf("answer %d has the number %d and %d results, want %d", n+1, m.Number, len(m.Results), want[n])
+		}
+		for _, r := range m.Results {
+			if r.Result != "accepted" || runs[r.RunId] {
+				t.Errorf("answer %d: %v", n+1, r)
+			}
+			runs[r.RunId] = true
+		}
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ended with %v", err)
+	}
+	kept, err := apiv1.NewProducerClient(conn).Produce(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kept.Send(&apiv1.ProduceRequest{Number: 1, Ack: "accepted", Commands: []*apiv1.Command{trigger(apps[0], 1), trigger(apps[1], 1)}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kept.Recv(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a mixed message to the ingress: %v", err)
+	}
 }

@@ -1,10 +1,12 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +27,7 @@ const (
 	// unitHeader names the unit that a host's stream, and what it asks on behalf of
 	// its runs, are for.
 	unitHeader = "wheelwork-unit"
-	// localHeader says that a server is asked for its own share alone.
+	// localHeader names the units that a server is asked for, by another one.
 	localHeader = "wheelwork-local"
 	// routePatience is how long a call waits for a unit that is on its way from one
 	// owner to another.
@@ -535,42 +537,92 @@ func (r *router) fetchModule(req *apiv1.FetchModuleRequest, stream grpc.ServerSt
 	return status.Errorf(codes.NotFound, "this server has no module %s: ask the owner of its app", req.Digest)
 }
 
-// each asks every unit: those of this server here, the others at their owners,
-// each of them once.
-func each[Q, A proto.Message](ctx context.Context, r *router, service, method string, req Q, ask func(context.Context, *grpc.ClientConn) (A, error), take func(A)) error {
-	desc := descOf(service, method)
-	local := len(metadata.ValueFromIncomingContext(ctx, localHeader)) > 0
-	asked := map[string]bool{}
-	for _, name := range r.roster.units {
-		u := r.units[name]
-		if rack := u.rack.Load(); rack != nil && rack.enter() {
-			resp, err := answer(ctx, rack, service, desc, req)
-			rack.leave()
-			if err != nil {
-				return err
-			}
-			take(resp.(A))
-			continue
+// each asks every unit: those of this server here, the others at their owners.
+// While one of them is on its way it waits a little, and begins anew: nothing is
+// to be missing from what is shown.
+func each[Q, A proto.Message](ctx context.Context, r *router, service, method string, req Q, ask func(context.Context, *grpc.ClientConn) (A, error)) ([]A, error) {
+	ctx, cancel := context.WithTimeout(ctx, routePatience)
+	defer cancel()
+	g := gathering[Q, A]{r: r, service: service, desc: descOf(service, method), req: req, ask: ask}
+	for {
+		changed := r.roster.change()
+		all, err := g.once(ctx)
+		if status.Code(err) != codes.Unavailable {
+			return all, err
 		}
-		a := r.roster.assignment(name)
-		if local || asked[a.Server] {
-			continue
-		}
-		if a.Server == "" || a.Server == r.roster.self {
-			return status.Errorf(codes.Unavailable, "the unit %s has no owner now, and what is in it cannot be shown: try again in a moment", name)
-		}
-		asked[a.Server] = true
-		if err := r.askPeer(ctx, a.Address, func(ctx context.Context, c *grpc.ClientConn) error {
-			resp, err := ask(ctx, c)
-			if err == nil {
-				take(resp)
-			}
-			return err
-		}); err != nil {
-			return status.Errorf(codes.Unavailable, "the server %s at %s, which owns the unit %s, does not answer: %s", a.Server, a.Address, name, status.Convert(err).Message())
+		select {
+		case <-changed:
+		case <-time.After(routePatience / 20): // a peer may know it earlier
+		case <-ctx.Done():
+			return nil, err
 		}
 	}
-	return nil
+}
+
+// gathering is one question to all units.
+type gathering[Q, A proto.Message] struct {
+	r       *router
+	service string
+	desc    grpc.MethodDesc
+	req     Q
+	ask     func(context.Context, *grpc.ClientConn) (A, error)
+}
+
+func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
+	names := g.r.roster.units
+	asked := metadata.ValueFromIncomingContext(ctx, localHeader)
+	if len(asked) > 0 { // by another server, for what that thinks is owned here
+		names = asked
+	}
+	elsewhere := map[string][]string{} // units by the address of their owner
+	var addresses []string
+	for _, name := range names {
+		u := g.r.units[name]
+		if u == nil {
+			return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", name)
+		}
+		if rack := u.rack.Load(); rack != nil && rack.enter() {
+			resp, err := answer(ctx, rack, g.service, g.desc, g.req)
+			rack.leave()
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, resp.(A))
+			continue
+		}
+		a := g.r.roster.assignment(name)
+		if a.Server == "" || a.Server == g.r.roster.self || len(asked) > 0 {
+			return nil, status.Errorf(codes.Unavailable, "the unit %s has no owner now, and what is in it cannot be shown: try again in a moment", name)
+		}
+		if elsewhere[a.Address] == nil {
+			addresses = append(addresses, a.Address)
+		}
+		elsewhere[a.Address] = append(elsewhere[a.Address], name)
+	}
+	for _, address := range addresses {
+		resp, err := g.peer(ctx, address, elsewhere[address])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, resp)
+	}
+	return all, nil
+}
+
+// peer asks another server for its units. Whoever asks this one was let in.
+func (g *gathering[Q, A]) peer(ctx context.Context, address string, units []string) (resp A, err error) {
+	conn, err := dialMember(address, g.r.peers.token, g.r.peers.caCert)
+	if err != nil {
+		return resp, err
+	}
+	defer conn.Close() //nolint:errcheck // the answer has come
+	for _, name := range units {
+		ctx = metadata.AppendToOutgoingContext(ctx, localHeader, name)
+	}
+	if resp, err = g.ask(ctx, conn); err != nil {
+		return resp, status.Errorf(codes.Unavailable, "the server at %s, which owns the units %s, does not answer: %s", address, strings.Join(units, ", "), status.Convert(err).Message())
+	}
+	return resp, nil
 }
 
 func descOf(service, method string) grpc.MethodDesc {
@@ -584,52 +636,45 @@ func descOf(service, method string) grpc.MethodDesc {
 	panic("there is no method " + service + "/" + method) // misspelt in this file
 }
 
-// askPeer asks another server for its own share. Whoever asks this one was let in.
-func (r *router) askPeer(ctx context.Context, address string, ask func(context.Context, *grpc.ClientConn) error) error {
-	conn, err := dialMember(address, r.peers.token, r.peers.caCert)
-	if err != nil {
-		return err
-	}
-	defer conn.Close() //nolint:errcheck // the answer has come
-	ctx, cancel := context.WithTimeout(ctx, routePatience)
-	defer cancel()
-	return ask(metadata.AppendToOutgoingContext(ctx, localHeader, "1"), conn)
-}
-
 func (r *router) listApps(ctx context.Context, req *apiv1.ListAppsRequest) (*apiv1.ListAppsResponse, error) {
-	all := &apiv1.ListAppsResponse{}
-	err := each(ctx, r, apiv1.Apps_ServiceDesc.ServiceName, "ListApps", req,
+	parts, err := each(ctx, r, apiv1.Apps_ServiceDesc.ServiceName, "ListApps", req,
 		func(ctx context.Context, c *grpc.ClientConn) (*apiv1.ListAppsResponse, error) {
 			return apiv1.NewAppsClient(c).ListApps(ctx, req)
-		},
-		func(some *apiv1.ListAppsResponse) { all.Apps = append(all.Apps, some.Apps...) })
+		})
+	if err != nil {
+		return nil, err
+	}
+	all := &apiv1.ListAppsResponse{}
+	for _, p := range parts {
+		all.Apps = append(all.Apps, p.Apps...)
+	}
 	slices.SortFunc(all.Apps, func(a, b *apiv1.App) int { return strings.Compare(a.Name, b.Name) })
-	return all, err
+	return all, nil
 }
 
 // listHosts makes one host of what each unit says of it.
 func (r *router) listHosts(ctx context.Context, req *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {
-	byID := map[string]*apiv1.Host{}
-	err := each(ctx, r, apiv1.Cluster_ServiceDesc.ServiceName, "ListHosts", req,
+	parts, err := each(ctx, r, apiv1.Cluster_ServiceDesc.ServiceName, "ListHosts", req,
 		func(ctx context.Context, c *grpc.ClientConn) (*apiv1.ListHostsResponse, error) {
 			return apiv1.NewClusterClient(c).ListHosts(ctx, req)
-		},
-		func(some *apiv1.ListHostsResponse) {
-			for _, h := range some.Hosts {
-				if have := byID[h.Id]; have != nil {
-					h = joinHosts(have, h)
-				}
-				byID[h.Id] = h
-			}
 		})
-	all := &apiv1.ListHostsResponse{}
-	for _, h := range byID {
-		all.Hosts = append(all.Hosts, h)
+	if err != nil {
+		return nil, err
 	}
+	byID := map[string]*apiv1.Host{}
+	for _, p := range parts {
+		for _, h := range p.Hosts {
+			if have := byID[h.Id]; have != nil {
+				h = joinHosts(have, h)
+			}
+			byID[h.Id] = h
+		}
+	}
+	all := &apiv1.ListHostsResponse{Hosts: slices.Collect(maps.Values(byID))}
 	slices.SortFunc(all.Hosts, func(a, b *apiv1.Host) int {
-		return strings.Compare(a.Name+"\x00"+a.Id, b.Name+"\x00"+b.Id)
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Id, b.Id))
 	})
-	return all, err
+	return all, nil
 }
 
 // joinHosts is a host as two units see it: the better state is the newer one.

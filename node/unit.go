@@ -68,11 +68,12 @@ func (u *unit) openStore() (err error) {
 func (u *unit) live(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, u.store.Close()) }()
 	for ctx.Err() == nil {
-		if err := u.standBy(ctx); err != nil {
-			return err
-		}
+		err := u.standBy(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if err != nil {
+			return err
 		}
 		j, err := u.roster.cluster.Own(ctx, u.name)
 		var held *etcd.OwnedError
