@@ -404,6 +404,19 @@ func (s *membership) MoveUnit(ctx context.Context, req *apiv1.MoveUnitRequest) (
 	return s.after(ctx, func(v view) bool { return v.wants[req.Unit] == id })
 }
 
+// Forward does commands that another server accepted.
+func (s *membership) Forward(ctx context.Context, req *apiv1.ForwardRequest) (*apiv1.ForwardResponse, error) {
+	if len(req.Commands) > maxCommands || len(req.AtMs) != len(req.Commands) {
+		return nil, status.Errorf(codes.InvalidArgument, "%d commands with %d times: want at most %d, and a time for each", len(req.Commands), len(req.AtMs), maxCommands)
+	}
+	at := make([]time.Time, len(req.AtMs))
+	for i, ms := range req.AtMs {
+		at[i] = time.UnixMilli(ms)
+	}
+	results, err := s.m.router.apply(context.WithValue(ctx, forwarded{}, true), req.Commands, at)
+	return &apiv1.ForwardResponse{Results: results}, err
+}
+
 // after shows the cluster once this server has seen a change that was made.
 func (s *membership) after(ctx context.Context, seen func(view) bool) (*apiv1.ClusterStatus, error) {
 	waiting, cancel := context.WithTimeout(ctx, time.Second)
@@ -455,6 +468,11 @@ func (s *alone) DrainServer(context.Context, *apiv1.DrainServerRequest) (*apiv1.
 
 // UndrainServer is refused.
 func (s *alone) UndrainServer(context.Context, *apiv1.UndrainServerRequest) (*apiv1.ClusterStatus, error) {
+	return nil, errAlone
+}
+
+// Forward is refused.
+func (s *alone) Forward(context.Context, *apiv1.ForwardRequest) (*apiv1.ForwardResponse, error) {
 	return nil, errAlone
 }
 

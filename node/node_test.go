@@ -284,7 +284,7 @@ func TestEveryMethodIsGuarded(t *testing.T) {
 	public := map[string]bool{"/wheelwork.v1.Cluster/GetVersion": true}
 	memberOnly := map[string]bool{
 		"/wheelwork.v1.Worker/Work": true, "/wheelwork.v1.Worker/FetchModule": true, "/wheelwork.v1.Worker/GetModuleProof": true,
-		"/wheelwork.v1.Nameserver/Join": true, "/wheelwork.v1.Nameserver/Watch": true,
+		"/wheelwork.v1.Nameserver/Join": true, "/wheelwork.v1.Nameserver/Watch": true, "/wheelwork.v1.Membership/Forward": true,
 	}
 	workers := map[string]bool{ // what a worker's token is for
 		"/wheelwork.v1.Worker/Work": true, "/wheelwork.v1.Worker/FetchModule": true, "/wheelwork.v1.Worker/GetModuleProof": true, "/wheelwork.v1.Nameserver/Watch": true,

@@ -148,8 +148,20 @@ func TestRouterWaitsForAnOwner(t *testing.T) {
 // FuzzRoster: what is in etcd may be of another version, or of nobody.
 func FuzzRoster(f *testing.F) {
 	for _, seed := range [][2]string{
-		{"app/a", "main"}, {"app/%zz", "main"}, {"server/x", "{}"}, {"server/x", `{"owns":null}`}, {"server/x", "null"}, {"server/", "["},
-		{"want/main", ""}, {"want/", "x"}, {"ready/main/x", "-1"}, {"ready/main", "18446744073709551616"}, {"drain/", ""}, {"", ""}, {"/", "/"}, {"units", "[]"},
+		{"app/a", "main"},
+		{"app/%zz", "main"},
+		{"server/x", "{}"},
+		{"server/x", `{"owns":null}`},
+		{"server/x", "null"},
+		{"server/", "["},
+		{"want/main", ""},
+		{"want/", "x"},
+		{"ready/main/x", "-1"},
+		{"ready/main", "18446744073709551616"},
+		{"drain/", ""},
+		{"", ""},
+		{"/", "/"},
+		{"units", "[]"},
 	} {
 		f.Add(seed[0], seed[1], false)
 		f.Add(seed[0], seed[1], true)

@@ -498,17 +498,21 @@ func refusal(err error) *apiv1.CommandResult {
 }
 
 func (r *router) applyTo(ctx context.Context, unit string, of []int, commands []*apiv1.Command, at []time.Time, results []*apiv1.CommandResult) error {
-	rack, err := r.enter(ctx, unit, appOfCommand(commands[of[0]]))
-	if err != nil {
-		return err
-	}
-	defer rack.leave()
 	var mine []*apiv1.Command
 	var when []time.Time
 	for _, i := range of {
 		mine, when = append(mine, commands[i]), append(when, at[i])
 	}
-	done, err := rack.sched.Apply(ctx, mine, when)
+	var done []*apiv1.CommandResult
+	rack, err := r.enter(ctx, unit, appOfCommand(mine[0]))
+	address := named(err)
+	switch {
+	case err == nil:
+		done, err = rack.sched.Apply(ctx, mine, when)
+		rack.leave()
+	case address != "" && ctx.Value(forwarded{}) == nil:
+		done, err = r.forward(ctx, address, mine, when)
+	}
 	if err != nil {
 		return err
 	}
@@ -516,6 +520,34 @@ func (r *router) applyTo(ctx context.Context, unit string, of []int, commands []
 		results[i] = done[k]
 	}
 	return nil
+}
+
+// forwarded is the key of a context in which commands came from another server:
+// they are not sent on, or two that each name the other would do so for ever.
+type forwarded struct{}
+
+// forward brings commands to the server that owns their unit. What comes of it
+// may be lost on the way back: they are done once however often they are tried.
+func (r *router) forward(ctx context.Context, address string, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+	conn, err := dialMember(address, r.peers.token, r.peers.caCert)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close() //nolint:errcheck // the answer has come
+	req := &apiv1.ForwardRequest{Commands: commands}
+	for _, t := range at {
+		req.AtMs = append(req.AtMs, t.UnixMilli())
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*routePatience)
+	defer cancel()
+	resp, err := apiv1.NewMembershipClient(conn).Forward(ctx, req)
+	switch {
+	case err != nil:
+		return nil, status.Errorf(codes.Unavailable, "forward to the owner at %s: %s", address, status.Convert(err).Message())
+	case len(resp.Results) != len(commands):
+		return nil, status.Errorf(codes.Unavailable, "forward to the owner at %s: it answered %d of %d commands", address, len(resp.Results), len(commands))
+	}
+	return resp.Results, nil
 }
 
 // fetchModule sends the code of a module, whichever unit it is of, and whether

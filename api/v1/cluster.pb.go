@@ -1289,6 +1289,102 @@ func (x *Server) GetLastSeenAt() *timestamppb.Timestamp {
 	return nil
 }
 
+type ForwardRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Commands      []*Command             `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`             // at most 256
+	AtMs          []int64                `protobuf:"varint,2,rep,packed,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"` // when each was accepted, Unix
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardRequest) Reset() {
+	*x = ForwardRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardRequest) ProtoMessage() {}
+
+func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
+func (*ForwardRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ForwardRequest) GetCommands() []*Command {
+	if x != nil {
+		return x.Commands
+	}
+	return nil
+}
+
+func (x *ForwardRequest) GetAtMs() []int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return nil
+}
+
+type ForwardResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Results       []*CommandResult       `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // one for each command, in order
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardResponse) Reset() {
+	*x = ForwardResponse{}
+	mi := &file_v1_cluster_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardResponse) ProtoMessage() {}
+
+func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
+func (*ForwardResponse) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ForwardResponse) GetResults() []*CommandResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
 type GetClusterRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1297,7 +1393,7 @@ type GetClusterRequest struct {
 
 func (x *GetClusterRequest) Reset() {
 	*x = GetClusterRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[18]
+	mi := &file_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1405,7 @@ func (x *GetClusterRequest) String() string {
 func (*GetClusterRequest) ProtoMessage() {}
 
 func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[18]
+	mi := &file_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1418,7 @@ func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 type DrainServerRequest struct {
@@ -1334,7 +1430,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[19]
+	mi := &file_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1442,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[19]
+	mi := &file_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1455,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DrainServerRequest) GetServer() string {
@@ -1378,7 +1474,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[20]
+	mi := &file_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1486,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[20]
+	mi := &file_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1499,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UndrainServerRequest) GetServer() string {
@@ -1423,7 +1519,7 @@ type MoveUnitRequest struct {
 
 func (x *MoveUnitRequest) Reset() {
 	*x = MoveUnitRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[21]
+	mi := &file_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1531,7 @@ func (x *MoveUnitRequest) String() string {
 func (*MoveUnitRequest) ProtoMessage() {}
 
 func (x *MoveUnitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[21]
+	mi := &file_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1544,7 @@ func (x *MoveUnitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveUnitRequest.ProtoReflect.Descriptor instead.
 func (*MoveUnitRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MoveUnitRequest) GetUnit() string {
@@ -1480,7 +1576,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_v1_cluster_proto_msgTypes[22]
+	mi := &file_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1588,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[22]
+	mi := &file_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1601,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -1572,7 +1668,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_v1_cluster_proto_msgTypes[23]
+	mi := &file_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1680,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[23]
+	mi := &file_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1693,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Member) GetId() string {
@@ -1667,7 +1763,7 @@ type Unit struct {
 
 func (x *Unit) Reset() {
 	*x = Unit{}
-	mi := &file_v1_cluster_proto_msgTypes[24]
+	mi := &file_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1775,7 @@ func (x *Unit) String() string {
 func (*Unit) ProtoMessage() {}
 
 func (x *Unit) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[24]
+	mi := &file_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1788,7 @@ func (x *Unit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unit.ProtoReflect.Descriptor instead.
 func (*Unit) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Unit) GetName() string {
@@ -1769,7 +1865,7 @@ var File_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/cluster.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\x12\n" +
+	"\x10v1/cluster.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x10v1/produce.proto\"\x12\n" +
 	"\x10ListHostsRequest\"=\n" +
 	"\x11ListHostsResponse\x12(\n" +
 	"\x05hosts\x18\x01 \x03(\v2\x12.wheelwork.v1.HostR\x05hosts\"\x87\x04\n" +
@@ -1877,7 +1973,12 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\aversion\x18\a \x01(\tR\aversion\x127\n" +
 	"\tjoined_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bjoinedAt\x12<\n" +
 	"\flast_seen_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeenAt\"\x13\n" +
+	"lastSeenAt\"X\n" +
+	"\x0eForwardRequest\x121\n" +
+	"\bcommands\x18\x01 \x03(\v2\x15.wheelwork.v1.CommandR\bcommands\x12\x13\n" +
+	"\x05at_ms\x18\x02 \x03(\x03R\x04atMs\"H\n" +
+	"\x0fForwardResponse\x125\n" +
+	"\aresults\x18\x01 \x03(\v2\x1b.wheelwork.v1.CommandResultR\aresults\"\x13\n" +
 	"\x11GetClusterRequest\",\n" +
 	"\x12DrainServerRequest\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\".\n" +
@@ -1925,14 +2026,15 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x04Join\x12\x1a.wheelwork.v1.ServerReport\x1a\x19.wheelwork.v1.ServerOrder\"\t\xaa\xbb\x18\x05serve(\x010\x01\x12I\n" +
 	"\x05Watch\x12\x1a.wheelwork.v1.WatchRequest\x1a\x18.wheelwork.v1.Assignment\"\b\xaa\xbb\x18\x04work0\x01\x12L\n" +
 	"\x05Route\x12\x1a.wheelwork.v1.RouteRequest\x1a\x18.wheelwork.v1.Assignment\"\r\xaa\xbb\x18\tjobs.read\x12{\n" +
-	"\vListServers\x12 .wheelwork.v1.ListServersRequest\x1a!.wheelwork.v1.ListServersResponse\"'\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/servers2\xbb\x04\n" +
+	"\vListServers\x12 .wheelwork.v1.ListServersRequest\x1a!.wheelwork.v1.ListServersResponse\"'\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/servers2\x8e\x05\n" +
 	"\n" +
 	"Membership\x12s\n" +
 	"\n" +
 	"GetCluster\x12\x1f.wheelwork.v1.GetClusterRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"'\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/cluster\x12\x92\x01\n" +
 	"\vDrainServer\x12 .wheelwork.v1.DrainServerRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"D\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/cluster/servers/{server}/drain\x12\x98\x01\n" +
 	"\rUndrainServer\x12\".wheelwork.v1.UndrainServerRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"F\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02-:\x01*\"(/api/v1/cluster/servers/{server}/undrain\x12\x87\x01\n" +
-	"\bMoveUnit\x12\x1d.wheelwork.v1.MoveUnitRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"?\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02&:\x01*\"!/api/v1/cluster/units/{unit}/moveB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\bMoveUnit\x12\x1d.wheelwork.v1.MoveUnitRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"?\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02&:\x01*\"!/api/v1/cluster/units/{unit}/move\x12Q\n" +
+	"\aForward\x12\x1c.wheelwork.v1.ForwardRequest\x1a\x1d.wheelwork.v1.ForwardResponse\"\t\xaa\xbb\x18\x05serveB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_cluster_proto_rawDescOnce sync.Once
@@ -1946,7 +2048,7 @@ func file_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_v1_cluster_proto_rawDescData
 }
 
-var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_v1_cluster_proto_goTypes = []any{
 	(*ListHostsRequest)(nil),      // 0: wheelwork.v1.ListHostsRequest
 	(*ListHostsResponse)(nil),     // 1: wheelwork.v1.ListHostsResponse
@@ -1966,59 +2068,67 @@ var file_v1_cluster_proto_goTypes = []any{
 	(*ListServersRequest)(nil),    // 15: wheelwork.v1.ListServersRequest
 	(*ListServersResponse)(nil),   // 16: wheelwork.v1.ListServersResponse
 	(*Server)(nil),                // 17: wheelwork.v1.Server
-	(*GetClusterRequest)(nil),     // 18: wheelwork.v1.GetClusterRequest
-	(*DrainServerRequest)(nil),    // 19: wheelwork.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),  // 20: wheelwork.v1.UndrainServerRequest
-	(*MoveUnitRequest)(nil),       // 21: wheelwork.v1.MoveUnitRequest
-	(*ClusterStatus)(nil),         // 22: wheelwork.v1.ClusterStatus
-	(*Member)(nil),                // 23: wheelwork.v1.Member
-	(*Unit)(nil),                  // 24: wheelwork.v1.Unit
-	nil,                           // 25: wheelwork.v1.Host.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(*ForwardRequest)(nil),        // 18: wheelwork.v1.ForwardRequest
+	(*ForwardResponse)(nil),       // 19: wheelwork.v1.ForwardResponse
+	(*GetClusterRequest)(nil),     // 20: wheelwork.v1.GetClusterRequest
+	(*DrainServerRequest)(nil),    // 21: wheelwork.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),  // 22: wheelwork.v1.UndrainServerRequest
+	(*MoveUnitRequest)(nil),       // 23: wheelwork.v1.MoveUnitRequest
+	(*ClusterStatus)(nil),         // 24: wheelwork.v1.ClusterStatus
+	(*Member)(nil),                // 25: wheelwork.v1.Member
+	(*Unit)(nil),                  // 26: wheelwork.v1.Unit
+	nil,                           // 27: wheelwork.v1.Host.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*Command)(nil),               // 29: wheelwork.v1.Command
+	(*CommandResult)(nil),         // 30: wheelwork.v1.CommandResult
 }
 var file_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.ListHostsResponse.hosts:type_name -> wheelwork.v1.Host
-	25, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
-	26, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
-	26, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
+	27, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
+	28, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
+	28, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
 	5,  // 4: wheelwork.v1.Overview.minutes:type_name -> wheelwork.v1.Minute
 	6,  // 5: wheelwork.v1.Overview.disk:type_name -> wheelwork.v1.Disk
-	26, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
-	26, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
+	28, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
+	28, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
 	10, // 8: wheelwork.v1.ServerReport.units:type_name -> wheelwork.v1.UnitReport
 	17, // 9: wheelwork.v1.ListServersResponse.servers:type_name -> wheelwork.v1.Server
-	26, // 10: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
-	26, // 11: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
-	23, // 12: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
-	24, // 13: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
-	26, // 14: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
-	0,  // 15: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
-	3,  // 16: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
-	7,  // 17: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
-	9,  // 18: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
-	12, // 19: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
-	13, // 20: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
-	15, // 21: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
-	18, // 22: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
-	19, // 23: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
-	20, // 24: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
-	21, // 25: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
-	1,  // 26: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
-	4,  // 27: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
-	8,  // 28: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
-	11, // 29: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
-	14, // 30: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
-	14, // 31: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
-	16, // 32: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
-	22, // 33: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
-	22, // 34: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
-	22, // 35: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
-	22, // 36: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
-	26, // [26:37] is the sub-list for method output_type
-	15, // [15:26] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	28, // 10: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
+	28, // 11: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
+	29, // 12: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
+	30, // 13: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
+	25, // 14: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
+	26, // 15: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
+	28, // 16: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
+	0,  // 17: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
+	3,  // 18: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
+	7,  // 19: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
+	9,  // 20: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
+	12, // 21: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
+	13, // 22: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
+	15, // 23: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
+	20, // 24: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
+	21, // 25: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
+	22, // 26: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
+	23, // 27: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
+	18, // 28: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
+	1,  // 29: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
+	4,  // 30: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
+	8,  // 31: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
+	11, // 32: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
+	14, // 33: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
+	14, // 34: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
+	16, // 35: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
+	24, // 36: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
+	24, // 37: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
+	24, // 38: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
+	24, // 39: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
+	19, // 40: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
+	29, // [29:41] is the sub-list for method output_type
+	17, // [17:29] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_v1_cluster_proto_init() }
@@ -2027,13 +2137,14 @@ func file_v1_cluster_proto_init() {
 		return
 	}
 	file_v1_options_proto_init()
+	file_v1_produce_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_cluster_proto_rawDesc), len(file_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -431,6 +431,7 @@ const (
 	Membership_DrainServer_FullMethodName   = "/wheelwork.v1.Membership/DrainServer"
 	Membership_UndrainServer_FullMethodName = "/wheelwork.v1.Membership/UndrainServer"
 	Membership_MoveUnit_FullMethodName      = "/wheelwork.v1.Membership/MoveUnit"
+	Membership_Forward_FullMethodName       = "/wheelwork.v1.Membership/Forward"
 )
 
 // MembershipClient is the client API for Membership service.
@@ -445,6 +446,8 @@ type MembershipClient interface {
 	UndrainServer(ctx context.Context, in *UndrainServerRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
 	// MoveUnit has a unit go to a server. The balancer may move it on when the load asks for it.
 	MoveUnit(ctx context.Context, in *MoveUnitRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
+	// Forward brings commands that one server accepted to the owner of their unit.
+	Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardResponse, error)
 }
 
 type membershipClient struct {
@@ -495,6 +498,16 @@ func (c *membershipClient) MoveUnit(ctx context.Context, in *MoveUnitRequest, op
 	return out, nil
 }
 
+func (c *membershipClient) Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForwardResponse)
+	err := c.cc.Invoke(ctx, Membership_Forward_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MembershipServer is the server API for Membership service.
 // All implementations must embed UnimplementedMembershipServer
 // for forward compatibility.
@@ -507,6 +520,8 @@ type MembershipServer interface {
 	UndrainServer(context.Context, *UndrainServerRequest) (*ClusterStatus, error)
 	// MoveUnit has a unit go to a server. The balancer may move it on when the load asks for it.
 	MoveUnit(context.Context, *MoveUnitRequest) (*ClusterStatus, error)
+	// Forward brings commands that one server accepted to the owner of their unit.
+	Forward(context.Context, *ForwardRequest) (*ForwardResponse, error)
 	mustEmbedUnimplementedMembershipServer()
 }
 
@@ -528,6 +543,9 @@ func (UnimplementedMembershipServer) UndrainServer(context.Context, *UndrainServ
 }
 func (UnimplementedMembershipServer) MoveUnit(context.Context, *MoveUnitRequest) (*ClusterStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method MoveUnit not implemented")
+}
+func (UnimplementedMembershipServer) Forward(context.Context, *ForwardRequest) (*ForwardResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Forward not implemented")
 }
 func (UnimplementedMembershipServer) mustEmbedUnimplementedMembershipServer() {}
 func (UnimplementedMembershipServer) testEmbeddedByValue()                    {}
@@ -622,6 +640,24 @@ func _Membership_MoveUnit_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Membership_Forward_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForwardRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).Forward(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_Forward_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).Forward(ctx, req.(*ForwardRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Membership_ServiceDesc is the grpc.ServiceDesc for Membership service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -644,6 +680,10 @@ var Membership_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "MoveUnit",
 			Handler:    _Membership_MoveUnit_Handler,
+		},
+		{
+			MethodName: "Forward",
+			Handler:    _Membership_Forward_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

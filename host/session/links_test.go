@@ -222,7 +222,9 @@ func TestOwnersOfSeveralUnits(t *testing.T) {
 		t.Errorf("it was told of %v", c.hello.Running)
 	}
 	close(release)
-	next.until(t, "the long task's result", func() bool { return len(next.results) == 1 && next.results[0].Run[15] == 1 && next.results[0].Unit == "u0" })
+	next.until(t, "the long task's result", func() bool {
+		return len(next.results) == 1 && next.results[0].Run[15] == 1 && next.results[0].Unit == "u0"
+	})
 	c.send(t, taskOf("c", 5, 1))
 	c.until(t, "a result of the third", func() bool { return len(c.results) == 1 })
 	cancel()
