@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/wire"
 )
 
 // Limits of runs that map.
@@ -433,13 +434,13 @@ func (r *Run) appendMap(b []byte) ([]byte, error) {
 			return b, err
 		}
 	}
-	b = putInt(b, 71, int64(f.Depth))
-	b = putInt(b, 72, int64(f.Mapped))
-	b = putBool(b, 73, f.Reduce)
+	b = wire.Int(b, 71, int64(f.Depth))
+	b = wire.Int(b, 72, int64(f.Mapped))
+	b = wire.Bool(b, 73, f.Reduce)
 	if r.HasParts() {
-		b = putText(b, 74, r.Policy.fanout())
+		b = wire.Text(b, 74, r.Policy.fanout())
 	}
-	return putText(b, 75, r.Role()), nil
+	return wire.Text(b, 75, r.Role()), nil
 }
 
 func mappingOf(row *apiv1.MapRow) *Mapping {

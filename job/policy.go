@@ -46,6 +46,7 @@ type Policy struct {
 	Map       bool   // one part, which adds others
 	Reduce    bool   // and one that gets their outputs
 	Workflow  bool   // its nodes run, and it does not
+	Input     bool   // the definition has one: who runs a job without does not look for it, which is far away in memory
 	Routing   string // the apiv1.Routing as bytes; "": none
 	Route     *Route // of Routing; nil: any host
 }
@@ -83,6 +84,7 @@ func (p *Policy) fanout() string {
 func PolicyOf(d *apiv1.Job) Policy {
 	p := Policy{Timeout: duration(d.GetTimeout()), First: time.Second, Limit: time.Minute}
 	p.Workflow = d.GetWorkflow() != nil
+	p.Input = d.GetInput() != "" || len(d.GetInputBytes()) > 0
 	if p.Timeout == 0 && !p.Workflow {
 		p.Timeout = DefaultTimeout
 	}

@@ -432,7 +432,9 @@ func TestHashKeys(t *testing.T) {
 		if r.HasInput {
 			r.Input = []byte("the same")
 		}
-		r.spec = NewSlot("a", 0).spec(&apiv1.Job{Input: "the same"})
+		s := NewSlot("a", 0)
+		r.spec = s.spec(&apiv1.Job{Input: "the same"})
+		r.Policy = s.policyOf(r.spec)
 	}
 	name := func(i int, r *Run) { r.Job = fmt.Sprint("job ", i) }
 	app := func(i int, r *Run) { r.App = fmt.Sprint("app ", i) }

@@ -116,7 +116,7 @@ func (r *Run) Row() *apiv1.RunRow {
 	}
 	if r.State.Terminal() {
 		if !r.HasInput {
-			row.Input = []byte(r.input())
+			row.Input = []byte(r.defined())
 		}
 		if len(row.Input) > MaxInput { // of the part that reduces: the outputs of the others, which have rows of their own
 			row.Input = nil
@@ -206,7 +206,7 @@ func routeState(row *apiv1.RouteRow) *RouteState {
 
 // LoadKey puts an idempotency key of the store back. Keys come oldest first.
 func (s *Slot) LoadKey(hash [16]byte, run RunID, atMs int64) {
-	s.remember(key{hash: hash, run: run, atMs: atMs})
+	s.keys.add(key{hash: hash, run: run, atMs: atMs})
 }
 
 // Message returns what the API shows of the job. now tells a planned time to

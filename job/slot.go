@@ -342,12 +342,6 @@ func encode(d *apiv1.Job) []byte {
 
 func born(d *apiv1.Job) int64 { return d.GetCreatedAt().AsTime().UnixNano() }
 
-type key struct {
-	hash [16]byte
-	run  RunID
-	atMs int64
-}
-
 // Slot is the state of a fixed slice of an app's jobs: the fold of its records.
 // It is not safe for concurrent use; one loop owns it.
 type Slot struct {
@@ -374,8 +368,7 @@ type Slot struct {
 	policies map[Policy]*Policy // those in use, and some that were
 	uses     map[use]int        // jobs, by what they name
 	pinned   map[pinKey]pinned
-	keys     map[[16]byte]RunID
-	ring     []key // oldest first; Invariant: each of keys is in it exactly once
+	keys     keys
 }
 
 // NewSlot returns an empty slot.
@@ -391,7 +384,6 @@ func NewSlot(app string, index uint8) *Slot {
 		Aliases:   map[string]*apiv1.Alias{},
 		uses:      map[use]int{},
 		pinned:    map[pinKey]pinned{},
-		keys:      map[[16]byte]RunID{},
 	}
 }
 
@@ -573,6 +565,9 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	j.Policy = s.policyOf(j.spec)
 	if st := j.stats; st != nil {
 		st.met = slices.DeleteFunc(st.met, func(up string) bool { return !slices.Contains(p.Job.GetDependency().GetJobs(), up) })
+		if j.Policy.Route == nil {
+			st.Route = nil // of the strategy before
+		}
 	}
 	if _, named := j.timing(); named || j.Dependency() != nil {
 		fx = append(fx, Effect{Change: JobDepends, Job: j})
@@ -736,28 +731,18 @@ func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 	}
 	if len(a.KeyHash) == 16 {
 		k := key{hash: [16]byte(a.KeyHash), run: r.ID, atMs: atMs}
-		s.remember(k)
+		s.keys.add(k)
 		fx = append(fx, Effect{Change: KeyAdded, Run: r, Key: k.hash})
 	}
 	return append(fx, Effect{Change: change, Run: r, Job: j})
 }
 
-func (s *Slot) remember(k key) {
-	for len(s.ring) > 0 && (len(s.ring) >= MaxKeys || k.atMs-s.ring[0].atMs > KeyWindow.Milliseconds()) {
-		delete(s.keys, s.ring[0].hash)
-		s.ring = s.ring[1:]
-	}
-	if _, ok := s.keys[k.hash]; ok {
-		return
-	}
-	s.keys[k.hash] = k.run
-	s.ring = append(s.ring, k)
-}
-
 // RunOfKey returns the run that an idempotency key stands for.
 func (s *Slot) RunOfKey(hash [16]byte) (RunID, bool) {
-	id, ok := s.keys[hash]
-	return id, ok
+	if k := s.keys.find(hash); k != nil {
+		return k.run, true
+	}
+	return RunID{}, false
 }
 
 func (s *Slot) start(a *apiv1.Started_Run, host, session string, atMs int64, fx []Effect) []Effect {
@@ -974,8 +959,8 @@ func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
 
 // note tells the job's routing strategy which host a run was sent to.
 func (s *Slot) note(j *Job, host string) {
-	if before := j.Stats().Route; j.Policy.Route != nil || before != nil {
-		j.change().Route = j.Policy.Route.Note(before, host)
+	if j.Policy.Route != nil {
+		j.change().Route = j.Policy.Route.Note(j.Stats().Route, host)
 	}
 }
 

@@ -35,8 +35,9 @@ type Shape struct {
 	Labels     map[string]string
 	Needs      string // what a host must have said that it runs, as [NeedsOf] says it
 
-	// plain is the policy of jobs whose schedule has no delay.
-	plain *Policy
+	// plain is the policy of jobs whose schedule has no delay and that have no
+	// input, given that of those which have one.
+	plain, given *Policy
 }
 
 // The fields of apiv1.Job that a definition does not share. Every other one is
@@ -103,10 +104,12 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 	if d.Fanout != nil {
 		sh.Fanout = proto.CloneOf(d.Fanout)
 	}
-	schedule := d.Schedule
-	d.Schedule = nil
+	schedule, input, inputBytes := d.Schedule, d.Input, d.InputBytes
+	d.Schedule, d.Input, d.InputBytes = nil, "", nil
 	sh.plain = s.policy(d)
-	d.Schedule = schedule
+	d.Input = "any"
+	sh.given = s.policy(d)
+	d.Schedule, d.Input, d.InputBytes = schedule, input, inputBytes
 	s.shapes[sh.text] = sh
 	return sh
 }
@@ -137,10 +140,13 @@ func (s *Slot) loadSpec(row *apiv1.JobRow) (spec, error) {
 // policyOf returns the shared policy of a job with this definition.
 func (s *Slot) policyOf(sp spec) *Policy {
 	delay, _ := sp.timing()
-	if !delay {
-		return sp.shape.plain
+	switch {
+	case delay:
+		return s.policy(sp.decode("", ""))
+	case sp.input() != "":
+		return sp.shape.given
 	}
-	return s.policy(sp.decode("", ""))
+	return sp.shape.plain
 }
 
 // timing says of the schedule whether it is a delay, and whether it names calendars.

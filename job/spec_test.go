@@ -191,3 +191,33 @@ func FuzzCut(f *testing.F) {
 		}
 	})
 }
+
+// TestPolicyKnowsOfAnInput: a run whose policy says that the definition has no
+// input does not look for it.
+func TestPolicyKnowsOfAnInput(t *testing.T) {
+	s := NewSlot("app", 0)
+	for i, c := range []struct {
+		d    *apiv1.Job
+		want string
+	}{
+		{&apiv1.Job{Name: "none"}, ""},
+		{&apiv1.Job{Name: "text", Input: "in"}, "in"},
+		{&apiv1.Job{Name: "bytes", InputBytes: []byte{0xff}}, "\xff"},
+		{&apiv1.Job{Name: "delay", Schedule: &apiv1.Schedule{Delay: "1s"}}, ""},
+		{&apiv1.Job{Name: "delay and text", Schedule: &apiv1.Schedule{Delay: "1s"}, Input: "in"}, "in"},
+		{&apiv1.Job{Name: "text", Input: ""}, ""}, // it was changed
+	} {
+		s.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: c.d}}}, nil)
+		j := s.Jobs.Get(c.d.Name)
+		loaded := NewSlot("app", 0)
+		if err := loaded.LoadJob(c.d.Name, j.Row()); err != nil {
+			t.Fatal(err)
+		}
+		for what, j := range map[string]*Job{"put": j, "loaded": loaded.Jobs.Get(c.d.Name)} {
+			r := &Run{Policy: j.Policy, spec: j.spec}
+			if got := string(r.Given()); got != c.want {
+				t.Errorf("%d, %s: a run of %v is given %q, want %q", i, what, c.d, got, c.want)
+			}
+		}
+	}
+}

@@ -451,7 +451,15 @@ func (r *Run) Given() []byte {
 	if r.HasInput {
 		return r.Input
 	}
-	return []byte(r.input())
+	return []byte(r.defined())
+}
+
+// defined returns the input of the definition.
+func (r *Run) defined() string {
+	if !r.Policy.Input {
+		return ""
+	}
+	return r.input()
 }
 
 // BeginNodes returns the nodes of a run that begins, some of which go on: see [Graph.Keep].

@@ -22,6 +22,8 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 )
 
 // maxMessage bounds a gRPC message in both directions: 256 commands with the
@@ -38,7 +40,7 @@ type door struct {
 
 func newDoor(g *guard, tel *telemetry, log *slog.Logger, more ...grpc.ServerOption) *door {
 	opts := append(append(tel.serverOptions(), more...),
-		grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.stream),
+		grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.stream), grpc.ForceServerCodecV2(codec.New()),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
@@ -67,7 +69,7 @@ func (d *door) dial(opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 
 func dialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage), grpc.ForceCodecV2(codec.New())),
 		grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(1 << 20),
 		// A process that comes back is found in about a second: gRPC by itself waits for up to two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{

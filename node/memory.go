@@ -5,15 +5,12 @@ import (
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"time"
 )
 
 // lookEvery is how often a process looks whether it has memory to give back.
 const lookEvery = 2 * time.Second
-
-// spare is how much memory a process keeps beside what it uses, bytes: less is
-// not worth a collection.
-const spare = 64 << 20
 
 // gcPercent is how much a process may allocate between two collections, beside
 // what lives: a server remembers much and its garbage is young, so that a
@@ -30,6 +27,8 @@ func tuneCollector() {
 // giveBack returns memory to the system when the process has been busy and is
 // not any more. Go keeps what a burst took, twice the live heap and more: on a
 // server that remembers a million jobs that is most of a gigabyte, for hours.
+// What the store's compactions have taken becomes free a little later, a piece
+// every two seconds, so it looks some more times.
 func giveBack(ctx context.Context) error {
 	tuneCollector()
 	tick := time.NewTicker(lookEvery)
@@ -41,55 +40,40 @@ func giveBack(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if k.look(readMemory()) {
+		if k.look(allocated()) {
 			debug.FreeOSMemory()
 		}
 	}
 }
 
-// memory is what a process holds and does.
-type memory struct {
-	allocated uint64 // bytes since the process began
-	idle      uint64 // bytes that it holds and that nobody uses
-	garbage   uint64 // bytes that may be free after a collection, at most
-}
-
-// keeper decides when to give memory back: once after each busy time.
+// keeper decides when to give memory back: some times after each busy time.
 type keeper struct {
 	allocated uint64
-	grown     bool // since memory was given back
+	grown     bool // there was a busy time
+	quiet     int  // looks since then
 }
+
+// giveBackAt are the looks after a busy time at which memory is given back; all
+// that is free by the last one is not worth more of them.
+var giveBackAt = []int{1, 3, 10, 30}
 
 // busy is what a process that does nothing allocates between two looks at most.
 const busy = 16 << 20
 
-func (k *keeper) look(m memory) bool {
-	grew := m.allocated - k.allocated
-	k.allocated = m.allocated
+func (k *keeper) look(allocated uint64) bool {
+	grew := allocated - k.allocated
+	k.allocated = allocated
 	if grew > busy {
-		k.grown = true
+		k.grown, k.quiet = true, 0
 		return false
 	}
-	if !k.grown || m.idle+m.garbage < spare {
-		return false
-	}
-	k.grown = false
-	return true
+	k.quiet++
+	return k.grown && slices.Contains(giveBackAt, k.quiet)
 }
 
-func readMemory() memory {
-	s := []metrics.Sample{
-		{Name: "/gc/heap/allocs:bytes"},
-		{Name: "/memory/classes/heap/free:bytes"},
-		{Name: "/memory/classes/heap/unused:bytes"},
-		{Name: "/memory/classes/heap/objects:bytes"},
-		{Name: "/gc/heap/live:bytes"},
-	}
+// allocated returns the bytes that were allocated since the process began.
+func allocated() uint64 {
+	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)
-	v := func(i int) uint64 { return s[i].Value.Uint64() }
-	m := memory{allocated: v(0), idle: v(1) + v(2)}
-	if objects, live := v(3), v(4); objects > live {
-		m.garbage = objects - live
-	}
-	return m
+	return s[0].Value.Uint64()
 }

@@ -1,37 +1,48 @@
 package node
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
-func TestMemoryIsGivenBackOnceAfterABusyTime(t *testing.T) {
+func TestMemoryIsGivenBackAfterABusyTime(t *testing.T) {
 	var k keeper
-	allocated := uint64(0)
+	total := uint64(0)
+	looks := func(n int, grow uint64) (given []int) {
+		for i := range n {
+			total += grow
+			if k.look(total) {
+				given = append(given, i+1)
+			}
+		}
+		return given
+	}
 	for i, c := range []struct {
-		grow, idle, garbage uint64
-		want                bool
+		looks int
+		grow  uint64
+		want  []int
 	}{
-		{grow: 1 << 30, idle: 1 << 30},                      // busy
-		{grow: busy + 1, idle: 1 << 30},                     // still
-		{grow: busy, idle: spare / 2, garbage: spare/2 - 1}, // not worth it
-		{grow: 10, idle: spare / 2, garbage: spare / 2, want: true},
-		{grow: 10, idle: 1 << 30},  // what is idle now came from no work
-		{grow: busy + 1, idle: 10}, // busy again
-		{grow: 0, idle: 10, garbage: 1 << 30, want: true},
+		{looks: 5, grow: busy},                                 // it has not been busy yet
+		{looks: 3, grow: busy + 1},                             // it is
+		{looks: 2, grow: busy, want: []int{1}},                 // it is not any more
+		{looks: 1, grow: 1 << 30},                              // busy again
+		{looks: 100, grow: busy, want: []int{1, 3, 10, 30}},    // and then never
+		{looks: 1, grow: busy + 1},                             // busy
+		{looks: 1000, grow: 0, want: slices.Clone(giveBackAt)}, // and dead quiet
 	} {
-		allocated += c.grow
-		if got := k.look(memory{allocated, c.idle, c.garbage}); got != c.want {
-			t.Errorf("look %d, %+v: %v, want %v", i, c, got, c.want)
+		if got := looks(c.looks, c.grow); !slices.Equal(got, c.want) {
+			t.Errorf("%d: after %d looks, with %d bytes between two of them, memory was given back at %v, want %v", i, c.looks, c.grow, got, c.want)
 		}
 	}
 }
 
-func TestReadMemory(t *testing.T) {
-	before := readMemory()
+func TestAllocated(t *testing.T) {
+	before := allocated()
 	room := make([]byte, 32<<20)
 	for i := range room {
 		room[i] = 1
 	}
-	after := readMemory()
-	if after.allocated-before.allocated < 32<<20 {
-		t.Errorf("allocated %d bytes before and %d after 32 MiB more", before.allocated, after.allocated)
+	if after := allocated(); after-before < 32<<20 {
+		t.Errorf("allocated %d bytes before and %d after 32 MiB more", before, after)
 	}
 }

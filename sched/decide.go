@@ -193,6 +193,7 @@ type trigger struct {
 	parts []int32          // of a parent that is retried: only these
 	kept  []*apiv1.NodeRow // of a workflow that is retried: where it goes on
 	at    time.Time        // the planned time that it makes up for; zero: now
+	job   *job.Job         // found before, and still there; nil: to be looked up
 }
 
 // runID is the id of the run of a trigger with a time of its own.
@@ -201,7 +202,10 @@ func (t *trigger) runID() job.RunID { return job.NewRunID(t.app, t.name, t.at, t
 // triggerJob accepts a run. duplicate says that the idempotency key stood for a
 // run already, or that the run of that time is there.
 func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) {
-	j := l.job(t.app, t.name)
+	j := t.job
+	if j == nil {
+		j = l.job(t.app, t.name)
+	}
 	if j == nil {
 		return id, false, noJob(t.app, t.name)
 	}

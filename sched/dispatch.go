@@ -398,7 +398,8 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	v := job.Settle(r, t.Outcome, time.Duration(t.RetryAfterMs)*time.Millisecond)
 	end := e.message()
 	end.Run, end.Attempt, end.Host, end.Outcome = r.ID[:], r.Attempt, r.Host, t.Outcome
-	end.Output, end.Error, end.Code, end.Trace = t.Output, t.Error, t.Code, t.Trace
+	// The run keeps them, perhaps for long, and they share memory with the whole message.
+	end.Output, end.Error, end.Code, end.Trace = slices.Clone(t.Output), strings.Clone(t.Error), strings.Clone(t.Code), strings.Clone(t.Trace)
 	end.StartedMs, end.DurationUs, end.State = t.StartedMs, t.DurationUs, string(v.State)
 	if v.State == job.Waiting {
 		end.RetryMs = l.nowMs + v.RetryIn.Milliseconds()
@@ -476,9 +477,14 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 		h.out.close() // the host keeps its results and brings them again
 		return
 	}
+	// All at once, as in findJobs.
+	runs := make([]*job.Run, len(up.Results))
+	for i, t := range up.Results {
+		runs[i] = l.reported(t.App, t.Run)
+	}
 	ends := l.newEnds()
-	for _, t := range up.Results {
-		r := l.reported(t.App, t.Run)
+	for i, t := range up.Results {
+		r := runs[i]
 		if r == nil || r.Mark&isEnding != 0 {
 			continue
 		}
@@ -540,6 +546,15 @@ func (o *outbox) cancel(id job.RunID, attempt int32) {
 	o.change(func() { o.cancels = append(o.cancels, &apiv1.TaskCancel{Run: id[:], Attempt: attempt}) })
 }
 
+// sizeOf returns about how many bytes a task is on the wire.
+func sizeOf(t *apiv1.Task) int {
+	if len(t.Args) > 0 || len(t.Env) > 0 || t.Http != nil || t.Command != "" {
+		return proto.Size(t)
+	}
+	const others = 128 // its numbers and short texts
+	return others + len(t.Job) + len(t.Module) + len(t.Digest) + len(t.Input) + len(t.Grants)
+}
+
 // take returns the next message; nil when there is nothing to say.
 func (o *outbox) take() (m *apiv1.WorkDown, closed bool) {
 	o.mu.Lock()
@@ -551,7 +566,7 @@ func (o *outbox) take() (m *apiv1.WorkDown, closed bool) {
 	o.acked, o.cancels, o.fetch = 0, nil, nil
 	size, n := 0, 0
 	for n < len(o.tasks) && n < maxTasks && size < maxTaskBytes {
-		size += proto.Size(o.tasks[n])
+		size += sizeOf(o.tasks[n])
 		n++
 	}
 	m.Tasks = o.tasks[:n:n]

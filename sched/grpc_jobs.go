@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -134,7 +135,7 @@ func (a *jobsAPI) pause(ctx context.Context, app, name string, pause bool) (*api
 }
 
 func (a *jobsAPI) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest) (*apiv1.Run, error) {
-	t, err := newTrigger(ctx, req)
+	t, err := newTrigger(req, traceParent(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -154,15 +155,15 @@ func (a *jobsAPI) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest) 
 
 const maxKey = 256
 
-func newTrigger(ctx context.Context, req *apiv1.TriggerJobRequest) (*trigger, error) {
-	t := &trigger{app: appOf(req.App), name: req.Name, key: req.IdempotencyKey, traceParent: traceParent(ctx)}
+func newTrigger(req *apiv1.TriggerJobRequest, traceParent string) (*trigger, error) {
+	t := &trigger{app: appOf(req.App), name: req.Name, key: req.IdempotencyKey, traceParent: traceParent}
 	switch {
 	case req.Input != nil && req.InputBytes != nil:
 		return nil, status.Error(codes.InvalidArgument, "input and input_bytes are both set: use one")
 	case req.Input != nil:
 		t.hasInput, t.input = true, []byte(*req.Input)
 	case req.InputBytes != nil:
-		t.hasInput, t.input = true, req.InputBytes
+		t.hasInput, t.input = true, slices.Clone(req.InputBytes) // it shares memory with the whole message
 	}
 	if err := job.CheckInput(len(t.input)); err != nil {
 		return nil, invalid(err)
@@ -227,7 +228,7 @@ func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_Produce
 		ready := make(chan *apiv1.ProduceResponse, 1)
 		switch req.Ack {
 		case "", "applied":
-			cmds := newCommands(ctx, req.Commands, trace)
+			cmds := newCommands(req.Commands, trace)
 			if !a.s.loop.do(func(l *loop) { l.produce(req.Number, cmds, ready) }) {
 				return errEnded
 			}
@@ -246,11 +247,10 @@ func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_Produce
 	}
 }
 
-func newCommands(ctx context.Context, commands []*apiv1.Command, trace string) []command {
+func newCommands(commands []*apiv1.Command, traceParent string) []command {
 	cmds := make([]command, len(commands))
 	for i, c := range commands {
-		cmds[i] = newCommand(ctx, c)
-		cmds[i].trigger.setTrace(trace)
+		cmds[i] = newCommand(c, traceParent)
 	}
 	return cmds
 }
@@ -264,7 +264,7 @@ func (a *producerAPI) accept(ctx context.Context, req *apiv1.ProduceRequest, rea
 	var sound []*apiv1.Command
 	var of []int
 	for i, c := range req.Commands {
-		if cmd := newCommand(ctx, c); cmd.err != nil {
+		if cmd := newCommand(c, ""); cmd.err != nil {
 			resp.Results[i] = failed(cmd.err)
 			continue
 		}
@@ -293,7 +293,7 @@ func (a *producerAPI) accept(ctx context.Context, req *apiv1.ProduceRequest, rea
 // Apply does commands that the ingress accepted at some time before, and returns when that is durable. Doing one again
 // changes nothing.
 func (s *Server) Apply(ctx context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
-	cmds := newCommands(ctx, commands, "")
+	cmds := newCommands(commands, "")
 	for i := range cmds {
 		t := cmds[i].trigger
 		if t == nil || cmds[i].err != nil {
@@ -324,12 +324,6 @@ func (s *Server) Apply(ctx context.Context, commands []*apiv1.Command, at []time
 	}
 }
 
-func (t *trigger) setTrace(parent string) {
-	if t != nil {
-		t.traceParent = parent
-	}
-}
-
 // command is one of Produce, checked. Exactly one field is set.
 type command struct {
 	err     error
@@ -339,14 +333,14 @@ type command struct {
 	done    bool // it was found to have been done before
 }
 
-func newCommand(ctx context.Context, c *apiv1.Command) (cmd command) {
+func newCommand(c *apiv1.Command, traceParent string) (cmd command) {
 	switch k := c.GetKind().(type) {
 	case *apiv1.Command_Apply:
 		cmd.apply, cmd.err = definition(k.Apply)
 	case *apiv1.Command_Delete:
 		cmd.delete = k.Delete
 	case *apiv1.Command_Trigger:
-		cmd.trigger, cmd.err = newTrigger(ctx, k.Trigger)
+		cmd.trigger, cmd.err = newTrigger(k.Trigger, traceParent)
 	default:
 		cmd.err = status.Error(codes.InvalidArgument, "the command is empty, or of a newer version than this server")
 	}
@@ -355,6 +349,7 @@ func newCommand(ctx context.Context, c *apiv1.Command) (cmd command) {
 
 func (l *loop) produce(number uint64, cmds []command, ready chan<- *apiv1.ProduceResponse) {
 	resp := &apiv1.ProduceResponse{Number: number, Sync: l.cfg.Sync, Results: make([]*apiv1.CommandResult, len(cmds))}
+	l.findJobs(cmds)
 	for i := range cmds {
 		resp.Results[i] = l.command(&cmds[i])
 	}
@@ -366,6 +361,21 @@ func (l *loop) produce(number uint64, cmds []command, ready chan<- *apiv1.Produc
 		}
 		ready <- resp
 	})
+}
+
+// findJobs looks up the jobs of a message that has triggers alone, all of them at
+// once: of a million jobs each is somewhere else in memory, and the processor
+// waits for several as long as for one.
+func (l *loop) findJobs(cmds []command) {
+	for i := range cmds {
+		if cmds[i].trigger == nil {
+			return // it may make the jobs of others, or remove them
+		}
+	}
+	for i := range cmds {
+		t := cmds[i].trigger
+		t.job = l.job(t.app, t.name)
+	}
 }
 
 func (l *loop) command(c *command) *apiv1.CommandResult {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 )
 
 // Options adjusts [Dial]. The zero value is valid.
@@ -194,7 +195,7 @@ func dialOptions(transport credentials.TransportCredentials, opt Options) []grpc
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport),
 		grpc.WithUserAgent("wheelwork-sdk"),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.ForceCodecV2(codec.New())),
 		// The transport must not sleep longer than those who wait behind it.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause},

@@ -626,7 +626,7 @@ func (l *lane) settle(answer *apiv1.ProduceResponse) (err error) {
 		case c.over: // its time was up
 		case codes.Code(r.GetCode()) == codes.Unavailable:
 			again = append(again, c)
-			err = status.Error(codes.Unavailable, cmp.Or(r.GetError(), "the server is unavailable"))
+			err = status.Error(codes.Unavailable, cmp.Or(strings.Clone(r.GetError()), "the server is unavailable"))
 		default:
 			result, err := outcome(c, r)
 			result.Sync = answer.GetSync()
@@ -648,11 +648,11 @@ func outcome(c *Pending, r *apiv1.CommandResult) (Answer, error) {
 	code := codes.Code(r.GetCode())
 	switch {
 	case code == codes.OK:
-		return Answer{Result: Result(r.GetResult()), RunID: r.GetRunId(), Message: r.GetMessage()}, nil
+		return Answer{Result: Result(r.GetResult()), RunID: strings.Clone(r.GetRunId()), Message: r.GetMessage()}, nil
 	case code == codes.NotFound && c.uncertain && c.command.GetDelete() != nil:
 		return Answer{Result: Deleted}, nil // by the first sending, whose answer was lost
 	}
-	err := &Error{Code: code, Message: cmp.Or(r.GetError(), "the server answered "+strings.ToLower(code.String()))}
+	err := &Error{Code: code, Message: cmp.Or(strings.Clone(r.GetError()), "the server answered "+strings.ToLower(code.String()))}
 	switch code {
 	case codes.Unknown, codes.Internal, codes.DataLoss, codes.DeadlineExceeded, codes.Canceled:
 		return Answer{}, unknown(err) // it is in trouble rather than against it

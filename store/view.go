@@ -14,7 +14,7 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 )
 
-const memTableBytes = 16 << 20
+const memTableBytes = 8 << 20
 
 // badgerOptions are measured: research of the project, not badger's defaults.
 func badgerOptions(dir string, logger *slog.Logger) badger.Options {
@@ -25,6 +25,7 @@ func badgerOptions(dir string, logger *slog.Logger) badger.Options {
 		WithDetectConflicts(false).
 		WithNumVersionsToKeep(1).
 		WithMemTableSize(memTableBytes).
+		WithBaseTableSize(1 << 20).
 		WithNumMemtables(2).
 		WithNumLevelZeroTables(4).
 		WithNumLevelZeroTablesStall(10).

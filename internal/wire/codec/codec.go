@@ -1,0 +1,148 @@
+// Package codec is how servers, hosts and clients encode what goes over their
+// streams: the protobuf codec of gRPC, with the messages that carry runs written
+// and read by hand. On the wire nothing is different, and a message that holds
+// anything rare goes the usual way as a whole.
+//
+// The texts and bytes of a message that was read share memory: what outlives the
+// message has to be copied.
+package codec
+
+import (
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/encoding"
+	usual "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/wire"
+)
+
+// New returns the codec. It is safe for concurrent use.
+func New() encoding.CodecV2 { return codec{encoding.GetCodecV2(usual.Name)} }
+
+type codec struct{ encoding.CodecV2 }
+
+// Marshal implements [encoding.CodecV2].
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	buf := buffers.Get(0)
+	b, ok := Append((*buf)[:0], v)
+	if !ok {
+		buffers.Put(buf)
+		return c.CodecV2.Marshal(v)
+	}
+	*buf = b
+	return mem.BufferSlice{mem.NewBuffer(buf, buffers)}, nil
+}
+
+// Unmarshal implements [encoding.CodecV2].
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	read := readerOf(v)
+	if read == nil {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	if r := wire.NewReader(buf.ReadOnlyData()); read(&r) {
+		return nil
+	}
+	m := v.(proto.Message)
+	proto.Reset(m)
+	return proto.Unmarshal(buf.ReadOnlyData(), m)
+}
+
+// buffers keeps the memory of messages that were sent.
+var buffers = &bufferPool{}
+
+// maxKept bounds the memory of one message that is kept.
+const maxKept = 1 << 20
+
+type bufferPool struct{ free sync.Pool }
+
+// Get implements [mem.BufferPool].
+func (p *bufferPool) Get(length int) *[]byte {
+	b, ok := p.free.Get().(*[]byte)
+	if !ok || cap(*b) < length {
+		fresh := make([]byte, max(length, 4<<10))
+		b = &fresh
+	}
+	*b = (*b)[:length]
+	return b
+}
+
+// Put implements [mem.BufferPool].
+func (p *bufferPool) Put(b *[]byte) {
+	if cap(*b) <= maxKept {
+		p.free.Put(b)
+	}
+}
+
+// Append appends the bytes of a message. It reports false when the message is
+// none of those that carry runs, or holds anything that is rare.
+func Append(b []byte, v any) ([]byte, bool) {
+	switch m := v.(type) {
+	case *apiv1.ProduceRequest:
+		return appendRequest(b, m)
+	case *apiv1.ProduceResponse:
+		return appendResponse(b, m)
+	case *apiv1.WorkUp:
+		return appendUp(b, m)
+	case *apiv1.WorkDown:
+		return appendDown(b, m)
+	}
+	return b, false
+}
+
+// readerOf returns what reads into a message, for those that carry runs; it
+// reports false when the bytes hold anything that is rare, or wrong.
+func readerOf(v any) func(*wire.Reader) bool {
+	switch m := v.(type) {
+	case *apiv1.ProduceRequest:
+		return func(r *wire.Reader) bool { return readRequest(r, m) }
+	case *apiv1.ProduceResponse:
+		return func(r *wire.Reader) bool { return readResponse(r, m) }
+	case *apiv1.WorkUp:
+		return func(r *wire.Reader) bool { return readUp(r, m) }
+	case *apiv1.WorkDown:
+		return func(r *wire.Reader) bool { return readDown(r, m) }
+	}
+	return nil
+}
+
+// chunk makes messages some at a time.
+type chunk[T any] struct{ free []T }
+
+func (c *chunk[T]) next() *T {
+	if len(c.free) == 0 {
+		c.free = make([]T, 16)
+	}
+	m := &c.free[0]
+	c.free = c.free[1:]
+	return m
+}
+
+// plain reports whether a message holds no field that this version does not know.
+func plain(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) == 0 }
+
+// again returns a text that is mostly the same as the last one. It has memory of
+// its own: who receives it may remember it for long.
+func again(text, last string) string {
+	if text == last {
+		return last
+	}
+	return strings.Clone(text)
+}
+
+// valid reports whether texts are UTF-8. Others are refused by the usual way: to
+// the reader they would be the end of its stream.
+func valid(texts ...string) bool {
+	for _, s := range texts {
+		if !utf8.ValidString(s) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,154 @@
+package codec
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/wire"
+)
+
+// The messages of producers.
+
+func appendRequest(b []byte, m *apiv1.ProduceRequest) ([]byte, bool) {
+	b = wire.Int(b, 1, int64(m.Number))
+	for _, c := range m.Commands {
+		k, ok := c.Kind.(*apiv1.Command_Trigger)
+		if !ok || !plain(c) || !plain(k.Trigger) || !valid(k.Trigger.App, k.Trigger.Name, k.Trigger.GetInput(), k.Trigger.IdempotencyKey) {
+			return b, false
+		}
+		var command, trigger int
+		b, command = wire.Begin(b, 2)
+		b, trigger = wire.Begin(b, 3)
+		b = appendTrigger(b, k.Trigger)
+		b = wire.End(wire.End(b, trigger), command)
+	}
+	return wire.Text(b, 3, m.Ack), plain(m) && valid(m.Ack)
+}
+
+func appendTrigger(b []byte, t *apiv1.TriggerJobRequest) []byte {
+	b = wire.Text(b, 1, t.App)
+	b = wire.Text(b, 2, t.Name)
+	if t.Input != nil { // also when it is empty
+		b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), *t.Input)
+	}
+	if t.InputBytes != nil {
+		b = protowire.AppendBytes(protowire.AppendTag(b, 4, protowire.BytesType), t.InputBytes)
+	}
+	return wire.Text(b, 5, t.IdempotencyKey)
+}
+
+// trigger is a command with all that it consists of.
+type trigger struct {
+	command apiv1.Command
+	kind    apiv1.Command_Trigger
+	request apiv1.TriggerJobRequest
+}
+
+func readRequest(r *wire.Reader, m *apiv1.ProduceRequest) bool {
+	var triggers chunk[trigger]
+	for r.Next() {
+		switch r.Field {
+		case 1:
+			m.Number = uint64(r.Int())
+		case 2:
+			c := r.Message()
+			t := triggers.next()
+			if !readTrigger(&c, &t.request) {
+				return false
+			}
+			t.kind.Trigger, t.command.Kind = &t.request, &t.kind
+			m.Commands = append(m.Commands, &t.command)
+		case 3:
+			m.Ack = r.Text()
+		default:
+			r.Fail()
+		}
+	}
+	return !r.Failed()
+}
+
+// readTrigger reads a command that is a trigger.
+func readTrigger(c *wire.Reader, t *apiv1.TriggerJobRequest) bool {
+	if !c.Next() || c.Field != 3 {
+		return false
+	}
+	r := c.Message()
+	for r.Next() {
+		switch r.Field {
+		case 1:
+			t.App = r.Text()
+		case 2:
+			t.Name = r.Text()
+		case 3:
+			t.Input = proto.String(r.Text())
+		case 4:
+			if t.InputBytes = r.Bytes(); t.InputBytes == nil {
+				t.InputBytes = []byte{}
+			}
+		case 5:
+			t.IdempotencyKey = r.Text()
+		default:
+			r.Fail()
+		}
+	}
+	return !r.Failed() && !c.Failed() && !c.Next() // two kinds in one command: the last one counts
+}
+
+func appendResponse(b []byte, m *apiv1.ProduceResponse) ([]byte, bool) {
+	b = wire.Int(b, 1, int64(m.Number))
+	for _, res := range m.Results {
+		if !plain(res) || !valid(res.Error, res.Result, res.RunId) {
+			return b, false
+		}
+		var from int
+		b, from = wire.Begin(b, 2)
+		b = wire.Int(b, 1, int64(res.Code))
+		b = wire.Text(b, 2, res.Error)
+		b = wire.Text(b, 3, res.Result)
+		b = wire.Text(b, 4, res.RunId)
+		b = wire.Int(b, 5, int64(res.Message))
+		b = wire.End(b, from)
+	}
+	return wire.Text(b, 3, m.Sync), plain(m) && valid(m.Sync)
+}
+
+func readResponse(r *wire.Reader, m *apiv1.ProduceResponse) bool {
+	var results chunk[apiv1.CommandResult]
+	var result string
+	for r.Next() {
+		switch r.Field {
+		case 1:
+			m.Number = uint64(r.Int())
+		case 2:
+			res := results.next()
+			in := r.Message()
+			for in.Next() {
+				switch in.Field {
+				case 1:
+					res.Code = int32(in.Int())
+				case 2:
+					res.Error = in.Text()
+				case 3:
+					result = again(in.Text(), result)
+					res.Result = result
+				case 4:
+					res.RunId = in.Text()
+				case 5:
+					res.Message = uint64(in.Int())
+				default:
+					in.Fail()
+				}
+			}
+			if in.Failed() {
+				return false
+			}
+			m.Results = append(m.Results, res)
+		case 3:
+			m.Sync = r.Text()
+		default:
+			r.Fail()
+		}
+	}
+	return !r.Failed()
+}

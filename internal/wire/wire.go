@@ -1,0 +1,199 @@
+// Package wire writes and reads the fields of protobuf messages by hand, for the
+// few messages of which there is one for each run: it takes a fifth of the time
+// of reflection. What is written is what proto.Marshal writes, and a field with
+// its zero value is left out. Whoever uses it has a test that fills every field
+// of its messages, so that a new one cannot be forgotten.
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Int appends a field of an integer or an enum.
+func Int(b []byte, n protowire.Number, v int64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, n, protowire.VarintType), uint64(v))
+}
+
+// Bool appends a field of a bool.
+func Bool(b []byte, n protowire.Number, v bool) []byte {
+	if !v {
+		return b
+	}
+	return append(protowire.AppendTag(b, n, protowire.VarintType), 1)
+}
+
+// Text appends a field of a string.
+func Text(b []byte, n protowire.Number, v string) []byte {
+	if v == "" {
+		return b
+	}
+	return protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), v)
+}
+
+// Texts appends a repeated field of strings.
+func Texts(b []byte, n protowire.Number, vs []string) []byte {
+	for _, v := range vs {
+		b = protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), v)
+	}
+	return b
+}
+
+// Bytes appends a field of bytes.
+func Bytes(b []byte, n protowire.Number, v []byte) []byte {
+	if len(v) == 0 {
+		return b
+	}
+	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v)
+}
+
+// Ints appends a repeated field of integers.
+func Ints(b []byte, n protowire.Number, vs []int32) []byte {
+	if len(vs) == 0 {
+		return b
+	}
+	b, from := Begin(b, n)
+	for _, v := range vs {
+		b = protowire.AppendVarint(b, uint64(int64(v)))
+	}
+	return End(b, from)
+}
+
+// Begin appends the head of a field of a message, whose fields are appended
+// next. [End] ends it.
+func Begin(b []byte, n protowire.Number) (_ []byte, from int) {
+	b = append(protowire.AppendTag(b, n, protowire.BytesType), 0)
+	return b, len(b)
+}
+
+// End ends the field that begins at from. Its length is known only now: there is
+// room for a short one, and what is longer is moved.
+func End(b []byte, from int) []byte {
+	size := len(b) - from
+	if size < 1<<7 {
+		b[from-1] = byte(size)
+		return b
+	}
+	if size > math.MaxInt32 {
+		panic(fmt.Sprintf("wire: a field of %d bytes", size)) // the doors bound everything far below
+	}
+	var length [binary.MaxVarintLen64]byte
+	head := protowire.AppendVarint(length[:0], uint64(size))
+	b = append(b, head[1:]...)
+	copy(b[from-1+len(head):], b[from:from+size])
+	copy(b[from-1:], head)
+	return b
+}
+
+// Reader reads the fields of a message, one after another:
+//
+//	for r.Next() {
+//		switch r.Field {
+//		case 1:
+//			m.Name = r.Text()
+//		default:
+//			r.Fail()
+//		}
+//	}
+//	if r.Failed() { … } // proto.Unmarshal knows what to do, or what is wrong
+//
+// Texts and bytes that it returns share the memory of the whole message: what
+// outlives the message has to be copied. Not safe for concurrent use.
+type Reader struct {
+	Field protowire.Number // that Next has found
+
+	kind   protowire.Type
+	raw    []byte
+	text   string // the same bytes: strings are parts of it
+	at     int
+	failed bool
+}
+
+// NewReader returns a reader of a message. It copies b.
+func NewReader(b []byte) Reader { return Reader{raw: append([]byte(nil), b...), text: string(b)} }
+
+// Next finds the next field. It returns false at the end, and when something
+// was not as expected.
+func (r *Reader) Next() bool {
+	if r.failed || r.at == len(r.raw) {
+		return false
+	}
+	n, kind, size := protowire.ConsumeTag(r.raw[r.at:])
+	if size < 0 {
+		r.failed = true
+		return false
+	}
+	r.Field, r.kind = n, kind
+	r.at += size
+	return true
+}
+
+// Fail says that the field is none that the caller knows.
+func (r *Reader) Fail() { r.failed = true }
+
+// Failed reports whether something was not as expected. What was read then is
+// of no use.
+func (r *Reader) Failed() bool { return r.failed }
+
+// Int returns the field's number; that of a bool is 0 or another.
+func (r *Reader) Int() int64 {
+	if r.kind != protowire.VarintType {
+		r.failed = true
+		return 0
+	}
+	v, size := protowire.ConsumeVarint(r.raw[r.at:])
+	if size < 0 {
+		r.failed = true
+		return 0
+	}
+	r.at += size
+	return int64(v)
+}
+
+// span returns where the bytes of the field are.
+func (r *Reader) span() (from, to int) {
+	if r.kind != protowire.BytesType {
+		r.failed = true
+		return 0, 0
+	}
+	n, size := protowire.ConsumeVarint(r.raw[r.at:])
+	if size < 0 || n > uint64(len(r.raw)-r.at-size) {
+		r.failed = true
+		return 0, 0
+	}
+	from = r.at + size
+	r.at = from + int(n)
+	return from, r.at
+}
+
+// Bytes returns the field's bytes; nil when there are none.
+func (r *Reader) Bytes() []byte {
+	from, to := r.span()
+	if from == to {
+		return nil
+	}
+	return r.raw[from:to:to]
+}
+
+// Text returns the field's string. One that is not UTF-8 is not as expected.
+func (r *Reader) Text() string {
+	from, to := r.span()
+	s := r.text[from:to]
+	if !utf8.ValidString(s) {
+		r.failed = true
+	}
+	return s
+}
+
+// Message returns a reader of the field's message.
+func (r *Reader) Message() Reader {
+	from, to := r.span()
+	return Reader{raw: r.raw[from:to:to], text: r.text[from:to], failed: r.failed}
+}
