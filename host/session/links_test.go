@@ -28,6 +28,7 @@ type owner struct {
 	down    apiv1.Worker_WorkServer
 	credits uint32
 	results []*apiv1.TaskResult
+	silent  bool          // it acknowledges nothing
 	changed chan struct{} // capacity 1
 }
 
@@ -65,12 +66,27 @@ func (o *owner) Work(s apiv1.Worker_WorkServer) error {
 			o.credits += m.Credits
 			o.results = append(o.results, m.Results...)
 		})
-		if m.Batch > 0 {
+		if m.Batch > 0 && !o.isSilent() {
 			if err := s.Send(&apiv1.WorkDown{Acked: m.Batch}); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// lookAgain has until ask once more though nothing has changed here.
+func (o *owner) lookAgain() bool {
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (o *owner) isSilent() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.silent
 }
 
 func (o *owner) note(f func()) {
@@ -136,6 +152,12 @@ func (m *memory) Forget(r *apiv1.TaskResult) error {
 	return nil
 }
 
+func (m *memory) keeps() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.kept)
+}
+
 func (m *memory) Sync() error { return nil }
 
 type nothing struct{}
@@ -147,7 +169,7 @@ func (nothing) Close() error { return nil }
 // goes to the owner that it concerns; one that is away holds up nobody.
 func TestOwnersOfSeveralUnits(t *testing.T) {
 	owners := map[string]*owner{"u0": newOwner(t), "u1": newOwner(t), "u2": newOwner(t)}
-	release := make(chan struct{})
+	started, release := make(chan struct{}), make(chan struct{})
 	spool := &memory{kept: []*apiv1.TaskResult{
 		{App: "b", Run: taskOf("b", 90, 0).Run, Attempt: 1, Unit: "u1"},
 		{App: "old", Run: taskOf("old", 91, 0).Run, Attempt: 1}, // of a host that knew of no units
@@ -170,6 +192,7 @@ func TestOwnersOfSeveralUnits(t *testing.T) {
 		},
 		Run: func(ctx context.Context, a *Attempt) *apiv1.TaskResult {
 			if a.Task.Job == "long" {
+				close(started)
 				select {
 				case <-release:
 				case <-ctx.Done():
@@ -189,6 +212,7 @@ func TestOwnersOfSeveralUnits(t *testing.T) {
 	a, b, c := owners["u0"], owners["u1"], owners["u2"]
 	a.until(t, "the old result", func() bool { return len(a.results) == 1 && a.results[0].App == "old" && a.credits > 0 })
 	b.until(t, "the unit's own result", func() bool { return len(b.results) == 1 && b.results[0].App == "b" && b.credits > 0 })
+	a.until(t, "the spool to know that both are delivered", func() bool { return a.lookAgain() && spool.keeps() == 0 })
 	if len(a.hello.Running) != 1 || len(b.hello.Running) != 1 {
 		t.Errorf("the owners were told of %v and %v", a.hello.Running, b.hello.Running)
 	}
@@ -201,6 +225,7 @@ func TestOwnersOfSeveralUnits(t *testing.T) {
 	if w.Conn("a") != grpc.ClientConnInterface(a.conn) || w.Conn("b") != grpc.ClientConnInterface(b.conn) {
 		t.Error("an app's calls go to the owner of another one")
 	}
+	<-started
 	if _, ok := w.Caller("a", [16]byte(long.Run), 1); !ok {
 		t.Error("the long task does not run")
 	}
@@ -223,10 +248,23 @@ func TestOwnersOfSeveralUnits(t *testing.T) {
 	}
 	close(release)
 	next.until(t, "the long task's result", func() bool {
-		return len(next.results) == 1 && next.results[0].Run[15] == 1 && next.results[0].Unit == "u0"
+		return len(next.results) == 1 && next.results[0].Run[15] == 1
 	})
 	c.send(t, taskOf("c", 5, 1))
 	c.until(t, "a result of the third", func() bool { return len(c.results) == 1 })
+	// What is not acknowledged is written down with its unit.
+	c.note(func() { c.silent = true })
+	c.send(t, taskOf("c", 6, 1))
+	c.until(t, "a result that nobody acknowledges", func() bool { return len(c.results) == 2 })
+	c.until(t, "it to be in the spool", func() bool {
+		c.lookAgain()
+		spool.mu.Lock()
+		defer spool.mu.Unlock()
+		return len(spool.kept) == 1 && spool.kept[0].Run[15] == 6 && spool.kept[0].Unit == "u2"
+	})
+	spool.mu.Lock()
+	spool.kept = nil
+	spool.mu.Unlock()
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -437,7 +437,7 @@ func (w *Worker) stopLocked(t *task, why error, code string) {
 
 // settleLocked makes t finished; w.mu must be held.
 func (w *Worker) settleLocked(t *task, r *apiv1.TaskResult) {
-	r.Run, r.App, r.Attempt, r.Epoch, r.Unit = t.key.run[:], t.key.app, t.key.attempt, t.msg.GetEpoch(), t.link.unit
+	r.Run, r.App, r.Attempt, r.Epoch = t.key.run[:], t.key.app, t.key.attempt, t.msg.GetEpoch()
 	// A text that is not UTF-8 does not encode: it would end this stream and all after it.
 	for _, s := range []*string{&r.Error, &r.Code, &r.Trace} {
 		*s = strings.ToValidUTF8(*s, "\uFFFD")
