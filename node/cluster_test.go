@@ -28,6 +28,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/sdk"
+	"github.com/wheelworkhq/wheelwork/sdk/worker"
 )
 
 // several are servers of one cluster in this process, on an etcd of their own.
@@ -41,7 +42,10 @@ type several struct {
 	at    map[string]string   // by name
 }
 
-const memberToken = "a-shared-secret-of-this-test"
+const (
+	memberToken = "a-shared-secret-of-this-test"
+	workerToken = "wh_a-workers-token-of-this-test"
+)
 
 // freePort returns an address of this machine that nobody listens on, below the
 // ports that the kernel gives to outgoing connections.
@@ -85,7 +89,8 @@ func (w *several) start(name string) *process {
 		w.at[name] = freePort(w.t)
 	}
 	data := filepath.Join(w.dir, name)
-	if err := errors.Join(os.MkdirAll(data, 0o700), os.WriteFile(filepath.Join(data, "token"), []byte(adminToken+"\n"), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(data, 0o700), os.WriteFile(filepath.Join(data, "token"), []byte(adminToken+"\n"), 0o600),
+		os.WriteFile(filepath.Join(data, "host-token"), []byte(workerToken+"\n"), 0o600)); err != nil {
 		w.t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
@@ -363,6 +368,32 @@ func TestAnyServerWillDo(t *testing.T) {
 				t.Errorf("run of %s: %v, %v", app, got, err)
 			}
 		}
+	}
+	// A worker in a program of a user serves all of them as well.
+	working, quit := context.WithCancel(t.Context())
+	quitted := make(chan error, 1)
+	go func() {
+		quitted <- worker.Run(working, worker.Options{Address: "http://" + w.at["b"], Token: workerToken, Logger: slog.New(slog.DiscardHandler)},
+			worker.Handle("f", func(context.Context, *worker.Task) ([]byte, error) { return []byte("done"), nil }))
+	}()
+	for _, app := range apps {
+		if _, err := c.Apply(t.Context(), &sdk.Job{App: app, Name: "in-program", Handler: &sdk.Handler{Name: "native:f"}}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.TriggerRun(t.Context(), sdk.Trigger{App: app, Job: "in-program"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		got, err := c.Wait(ctx, app, r.Id)
+		cancel()
+		if err != nil || got.State != sdk.Succeeded {
+			t.Errorf("run of %s in a program: %v, %v", app, got, err)
+		}
+	}
+	quit()
+	if err := <-quitted; err != nil {
+		t.Error(err)
 	}
 	for _, refused := range []struct {
 		what string
