@@ -597,7 +597,7 @@ func TestAcceptedCommandsFollowTheirUnit(t *testing.T) {
 		}
 		accepted += len(m.Commands)
 		if accepted == 1000 {
-			go func() { _, err := c.MoveUnit(t.Context(), where.Unit, w.at[to]); moving <- err }()
+			go func() { _, err := c.Drain(t.Context(), w.at[from]); moving <- err }() // so that it does not come back
 		}
 	}
 	if err := <-moving; err != nil {
