@@ -36,6 +36,7 @@ func (f *fakeAPI) populatePolicies(ts func(time.Duration) *timestamppb.Timestamp
 		},
 		Misfire: &apiv1.Misfire{Policy: "fire_all", Max: 5, Window: "6h", Threshold: "1m"}, Overlap: &apiv1.Overlap{Policy: "queue", Limit: 3},
 		Deadline: "10m", Priority: -2, Rate: &apiv1.Rate{Max: 2}, Fanout: &apiv1.Fanout{Mode: "shards", Shards: 12},
+		Limits: &apiv1.Limits{MemoryBytes: 64 << 20, Fuel: 1_500_000},
 		Routing: &apiv1.Routing{
 			Strategy: "hash", Key: "input", Hosts: []string{"h1"}, Labels: []string{"gpu", "zone=a"}, MaxHosts: 2, MinFreeCpu: 0.25, MaxMemoryBytes: 1 << 30, MinFreeSlots: 1,
 		},

@@ -132,7 +132,7 @@ func (f *fakeAPI) populate() *fakeAPI {
 	}}
 	f.modules = []*apiv1.Module{
 		{App: "default", Name: "totals", Version: "1", Digest: "sha256:" + strings.Repeat("ab", 32), Size: 2 << 20, Kind: "command", Handlers: []string{"main"}, Imports: []string{"wasi_snapshot_preview1.fd_write"}, CreatedAt: ts(48 * time.Hour)},
-		{App: "default", Name: "report", Version: "2.1", Digest: "sha256:" + strings.Repeat("cd", 32), Size: 40960, Kind: "reactor", Handlers: []string{"main", "daily"}, Imports: []string{"wheelwork_v1.input", "wheelwork_v1.output"}, CreatedAt: ts(time.Hour)},
+		{App: "default", Name: "report", Version: "2.1", Digest: "sha256:" + strings.Repeat("cd", 32), Size: 40960, Kind: "reactor", Handlers: []string{"main", "daily"}, Imports: []string{"wheelwork_v1.input", "wheelwork_v1.output"}, CreatedAt: ts(time.Hour), CollectedAt: ts(time.Minute)},
 	}
 	f.hosts = []*apiv1.Host{
 		{Id: "host-a", Name: "node-1 " + evil, State: "up", Labels: map[string]string{"zone": "eu-1"}, Version: "v0.1.0", Slots: 16, Running: 5, Credits: 1019, Cpu: 0.37, MemoryBytes: 91 << 20, LastSeenAt: ts(time.Second)},

@@ -33,6 +33,7 @@ func pages() map[string][]string {
 		"/apps/default/jobs/by-hand":            {"Only when triggered", "wheelwork job trigger by-hand --wait"},
 		"/apps/default/jobs/policed": {
 			"Daily from 09:00 to 17:00 every 30m, UTC, on mon, tue, at most 100 times, not on the dates of holidays", "Mon 2040-01-02 09:00:00 UTC",
+			"Limits of an attempt", "64.0 MiB of memory", "1\u202f500\u202f000 units of fuel",
 			"Each one runs, at most 5 of the last 6h, when they are later than 1m", "One after another, at most 3 wait", "Must start within 10m",
 			"-2 of -10 to 10", "At most 2 starts in 1s", "By a hash of the input, only on h1, labels gpu, zone=a, on at most 2 hosts at once, at least 25 % of the CPU free, memory below 1.0 GiB, at least 1 slots free",
 			"12 parts", "The output of the last one is the input, Each time one of these ends:", `<a href="/apps/default/jobs/sweep">sweep</a>`,
@@ -53,7 +54,7 @@ func pages() map[string][]string {
 		"/apps/default/runs/" + failedRun:                                                                       {"Why it failed", "line 17", "main.go:42", "00 01 02 ff", "Failed for good"},
 		"/apps/default/runs/" + doneRun:                                                                         {"Run the job again", "Succeeded"},
 		"/apps/default/runs/" + liveRun + "/cancel":                                                             {"Cancel this run of totals?"},
-		"/apps/default/modules":                                                                                 {"totals", "abababababab", "2.0 MiB", "wheelwork_v1.input", "<b>totals</b>@prod", "4-rc", "12.5 % of the runs; failed: 2, succeeded: 40", "rolled_back 4-beta → 3", "9 of 20 &lt;attempts&gt; failed", "enctype=\"multipart/form-data\""},
+		"/apps/default/modules":                                                                                 {"totals", "Bytes collected", "abababababab", "2.0 MiB", "wheelwork_v1.input", "<b>totals</b>@prod", "4-rc", "12.5 % of the runs; failed: 2, succeeded: 40", "rolled_back 4-beta → 3", "9 of 20 &lt;attempts&gt; failed", "enctype=\"multipart/form-data\""},
 		"/hosts":                                                                                                {"node-1", "5/16", "37 %", "zone=eu-1", "Lost"},
 		"/cluster":                                                                                              {"10.0.0.2:7700", "srv-b", "decides who owns what", "main.1", "on its way to 10.0.0.1:7700", "Without an owner", "12.5", "Draining", "etcd has not answered"},
 		"/dead-letters":                                                                                         {"no such job", "default/totals", "Tried too often", "/dead-letters/2", "Replay all", "page=after%262"},

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"maps"
 	"sync"
 
@@ -16,6 +17,8 @@ type Guests interface {
 	// Redact takes what an attempt must not say out of a line of its log. It
 	// returns text itself when there is nothing.
 	Redact(t *runtime.Task, text []byte) []byte
+	// Secret returns a secret that the task was granted.
+	Secret(ctx context.Context, t *runtime.Task, name string) ([]byte, error)
 	// Done is called when an attempt has ended.
 	Done(t *runtime.Task)
 }

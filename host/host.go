@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -56,7 +54,7 @@ type Config struct {
 	Engine Engine
 	// Others run handlers that are in no module, each those that need its key, as
 	// job.Executor says it: "plugin:NAME", "builtin:http". The host tells the
-	// server of them.
+	// server of them, of those that are [Sometimes] while they are up.
 	Others  map[string]runtime.Executor
 	Modules *modules.Store // the cache of modules
 	// ModuleBytes bounds that cache on disk; what was not used for the longest time goes first. Default 1 GiB.
@@ -82,6 +80,7 @@ type Host struct {
 	fetch   singleflight
 	grants  grantCache
 	shelf   *shelf
+	uses    uses
 	tell    func(*apiv1.ModuleState) // the server, what became of a module
 	// untraced means that nobody looks at spans: they cost as much as a short
 	// handler.
@@ -99,7 +98,6 @@ func New(cfg Config) (*Host, error) {
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
-	cfg.ABI = append(slices.Clone(cfg.ABI), slices.Sorted(maps.Keys(cfg.Others))...)
 	cfg.ModuleBytes = cmp.Or(cfg.ModuleBytes, defaultModuleBytes)
 	for _, key := range cfg.TrustedKeys {
 		if _, err := modules.ParseKey(key); err != nil {
@@ -107,6 +105,7 @@ func New(cfg Config) (*Host, error) {
 		}
 	}
 	h := &Host{cfg: cfg, shelf: newShelf()}
+	cfg.ABI = h.abilities()
 	_, h.untraced = cfg.Tracer.(noop.Tracer)
 	var runBatch func([]*session.Batched)
 	if engine, ok := cfg.Engine.(runtime.BatchExecutor); ok {
@@ -116,13 +115,14 @@ func New(cfg Config) (*Host, error) {
 	h.worker, err = session.New(session.Config{
 		ID: cfg.ID, Name: cfg.Name, Version: cfg.Version, Labels: cfg.Labels, Apps: cfg.Apps, ABI: cfg.ABI,
 		Slots: cfg.Slots, Credits: cfg.Credits, Connect: cfg.Connect, Units: cfg.Units, ConnectUnit: cfg.ConnectUnit, Run: h.execute, Together: h.together, RunBatch: runBatch,
-		Prefetch: h.prefetch, Modules: h.shelf.all,
+		Prefetch: h.prefetch, Unload: h.unload, Modules: h.shelf.all,
 		Spool: newSpool(cfg.Spool, cfg.Logger), DrainTimeout: cfg.DrainTimeout, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("host: %w", err)
 	}
 	h.tell = h.worker.Module
+	h.watchOthers()
 	return h, nil
 }
 

@@ -31,6 +31,8 @@ type script struct {
 	down  chan *apiv1.WorkDown
 	end   chan struct{} // ends the current stream
 	code  []byte        // of the one module
+
+	welcome func() // called between a hello and its answer; nil: nothing is
 }
 
 func newScript() *script {
@@ -45,10 +47,16 @@ func (s *script) Work(stream apiv1.Worker_WorkServer) error {
 	if err != nil {
 		return err
 	}
+	if s.welcome != nil {
+		s.hello <- first.Hello
+		s.welcome()
+	}
 	if err := stream.Send(&apiv1.WorkDown{Welcome: &apiv1.Welcome{Server: "script", Epoch: 1}}); err != nil {
 		return err
 	}
-	s.hello <- first.Hello
+	if s.welcome == nil {
+		s.hello <- first.Hello
+	}
 	go func() {
 		for {
 			m, err := stream.Recv()

@@ -142,6 +142,7 @@ func (h *Host) load(ctx context.Context, w want) error {
 	if err := h.checkSigned(ctx, func() apiv1.WorkerClient { return h.client(w.app) }, w); err != nil {
 		return err
 	}
+	h.uses.mark(w.digest)
 	if h.cfg.Engine.Loaded(w.digest) {
 		return nil
 	}
@@ -185,6 +186,7 @@ func (h *Host) fetchAndLoad(ctx context.Context, w want) error {
 	}
 	// A script: its interpreter is a module like any other, which needs none. Its
 	// digest is in the script, so who signed that has signed this as well.
+	h.uses.mark(needs.Digest)
 	err = h.fetch.do(ctx, needs.Digest, func(ctx context.Context) error {
 		if h.cfg.Engine.Loaded(needs.Digest) {
 			return nil
@@ -194,6 +196,7 @@ func (h *Host) fetchAndLoad(ctx context.Context, w want) error {
 	if err != nil {
 		return fmt.Errorf("its interpreter: %w", err)
 	}
+	h.reportLoaded(needs.Digest)
 	return h.cfg.Engine.Load(ctx, digest, code)
 }
 
@@ -203,8 +206,7 @@ func (h *Host) keep(digest string, code []byte) error {
 	if _, err := h.cfg.Modules.Put(code); err != nil {
 		return err
 	}
-	_, err := h.cfg.Modules.Trim(h.cfg.ModuleBytes, func(d string) bool { return d == digest })
-	return err
+	return h.trim(digest)
 }
 
 // checkSigned asks for a module's signatures where the app or the operator of

@@ -65,6 +65,9 @@ func (h *Host) executeBatch(batch []*session.Batched) {
 	h.batches.RunBatch(items)
 	for k, item := range items {
 		res := h.redacted(&item.Task, item.Result)
+		if unloaded(res) {
+			res = h.runTask(item.Ctx, batch[of[k]].Attempt)
+		}
 		batch[of[k]].Result = message(res)
 	}
 	for i, span := range spans {
@@ -103,11 +106,17 @@ func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
 	if m.Module == "" && job.IsExecutor(m.Handler) && !h.cfg.Engine.Loaded("") {
 		return h.runOther(ctx, a)
 	}
-	t, refused := h.prepare(ctx, a)
-	if refused != nil {
-		return *refused
+	for tries := 0; ; tries++ {
+		t, refused := h.prepare(ctx, a)
+		if refused != nil {
+			return *refused
+		}
+		res := h.cfg.Engine.Run(ctx, t, sink{a, h.cfg.Guests, &t})
+		if unloaded(res) && tries < maxReloads {
+			continue
+		}
+		return h.redacted(&t, res)
 	}
-	return h.redacted(&t, h.cfg.Engine.Run(ctx, t, sink{a, h.cfg.Guests, &t}))
 }
 
 // prepare loads the module of a task and puts the task in the words of
@@ -148,6 +157,7 @@ func taskOf(m *apiv1.Task) runtime.Task {
 		RunID: job.RunID(m.Run).String(), App: m.App, Job: m.Job, Attempt: int(m.Attempt), MaxAttempt: int(m.MaxAttempts),
 		PlannedAt: time.UnixMilli(m.PlannedMs), Covers: m.Covers, Part: int(m.Part), Parts: int(m.Parts), Module: m.Module, Digest: m.Digest, Handler: m.Handler,
 		Input: m.Input, Args: m.Args, Env: withRole(m.Env, m.Role), TraceParent: m.TraceParent, Role: m.Role,
+		Limits: runtime.Limits{MemoryBytes: max(m.MemoryBytes, 0), Fuel: max(m.Fuel, 0)},
 	}
 	if d := timeoutOf(m); d > 0 {
 		t.Deadline = time.Now().Add(d)

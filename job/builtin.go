@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -62,14 +63,14 @@ func checkHTTP(c *apiv1.HTTPCall) error {
 		if !isHeader(name) || len(value) > maxHTTPText || strings.ContainsAny(value, "\r\n\x00") {
 			return fmt.Errorf("handler.http.headers: %.60q is not the name of a header, or its value has a line break or more than %d bytes", name, maxHTTPText)
 		}
-		if _, err := httpTemplate(value); err != nil {
+		if _, err := httpTemplate(value, true); err != nil {
 			return fmt.Errorf("handler.http.headers: %s: %w", name, err)
 		}
 	}
 	if len(c.Body) > MaxInput {
 		return fmt.Errorf("handler.http.body is %d bytes, the limit is %d", len(c.Body), MaxInput)
 	}
-	if _, err := httpTemplate(c.Body); err != nil {
+	if _, err := httpTemplate(c.Body, true); err != nil {
 		return fmt.Errorf("handler.http.body: %w", err)
 	}
 	if _, err := StatusRanges(c.Expect); err != nil {
@@ -98,7 +99,10 @@ func checkURL(text string) error {
 	if len(text) > maxURL {
 		return fmt.Errorf("it is longer than %d bytes", maxURL)
 	}
-	t, err := httpTemplate(text)
+	if strings.Contains(text, "${"+secretRoot) {
+		return errors.New("it names a secret, and addresses are in logs: use a header or the body")
+	}
+	t, err := httpTemplate(text, false)
 	if err != nil {
 		return err
 	}
@@ -133,9 +137,10 @@ func isHeader(name string) bool {
 	})
 }
 
-// httpTemplate reads a text with references to the input.
-func httpTemplate(text string) (template, error) {
-	t, refs, err := parseTemplate(text)
+// httpTemplate reads a text with references to the input, and to secrets where
+// they may stand.
+func httpTemplate(text string, secrets bool) (template, error) {
+	t, refs, err := readTemplate(text, secrets)
 	if err != nil {
 		return nil, err
 	}
@@ -183,12 +188,43 @@ type Request struct {
 	Body    []byte
 	Expect  [][2]int
 	Timeout time.Duration
+
+	Secret     []string // names of headers whose values hold secrets
+	SecretBody bool     // the body holds one
 }
 
-// FillRequest makes the request that a run sends. Its errors are those of the
-// input: another try cannot help.
-func FillRequest(c *apiv1.HTTPCall, input []byte) (Request, error) {
-	s := &scope{input: input, parsed: map[int]any{}}
+// SecretsOf are the names of the secrets that a request is filled with, each once.
+func SecretsOf(c *apiv1.HTTPCall) []string {
+	var names []string
+	for _, text := range append(slices.Collect(maps.Values(c.GetHeaders())), c.GetBody()) {
+		if t, err := httpTemplate(text, true); err == nil {
+			names = append(names, t.secrets()...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// A SecretError says that a request could not be filled for a secret.
+type SecretError struct {
+	Name string
+	Err  error // without the value
+}
+
+func (e *SecretError) Error() string { return "secret " + e.Name + ": " + e.Err.Error() }
+func (e *SecretError) Unwrap() error { return e.Err }
+
+// FillRequest makes the request that a run sends. secret returns a secret by its
+// name; its errors come back as *SecretError. The others are those of the input:
+// another try cannot help. None has the value of a secret in it.
+func FillRequest(c *apiv1.HTTPCall, input []byte, secret func(name string) ([]byte, error)) (Request, error) {
+	s := &scope{input: input, parsed: map[int]any{}, secret: func(name string) ([]byte, error) {
+		value, err := secret(name)
+		if err != nil {
+			return nil, &SecretError{name, err}
+		}
+		return value, nil
+	}}
 	r := Request{Headers: map[string]string{}}
 	var err error
 	if r.Expect, err = StatusRanges(c.GetExpect()); err != nil {
@@ -203,18 +239,21 @@ func FillRequest(c *apiv1.HTTPCall, input []byte) (Request, error) {
 	if r.URL, err = fillURL(c.Url, s); err != nil {
 		return Request{}, fmt.Errorf("url: %w", err)
 	}
-	for name, text := range c.Headers {
-		value, err := fillText(text, s)
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+		value, secret, err := fillText(c.Headers[name], s)
 		if err != nil {
 			return Request{}, fmt.Errorf("header %s: %w", name, err)
 		}
 		if strings.ContainsAny(string(value), "\r\n\x00") {
-			return Request{}, fmt.Errorf("header %s: the value from the input has a line break", name)
+			return Request{}, fmt.Errorf("header %s: the value that it is filled with has a line break", name)
 		}
 		r.Headers[name] = string(value)
+		if secret {
+			r.Secret = append(r.Secret, name)
+		}
 	}
 	if r.Body = input; c.Body != "" {
-		if r.Body, err = fillText(c.Body, s); err != nil {
+		if r.Body, r.SecretBody, err = fillText(c.Body, s); err != nil {
 			return Request{}, fmt.Errorf("body: %w", err)
 		}
 	}
@@ -228,18 +267,19 @@ func FillRequest(c *apiv1.HTTPCall, input []byte) (Request, error) {
 	return r, nil
 }
 
-func fillText(text string, s *scope) ([]byte, error) {
-	t, err := httpTemplate(text)
+func fillText(text string, s *scope) (filled []byte, secret bool, err error) {
+	t, err := httpTemplate(text, true)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return t.fill(s)
+	filled, err = t.fill(s)
+	return filled, len(t.secrets()) > 0, err
 }
 
 // fillURL escapes what comes from the input, so that it stays one segment of the
 // path or one value of the query.
 func fillURL(text string, s *scope) (string, error) {
-	t, err := httpTemplate(text)
+	t, err := httpTemplate(text, false)
 	if err != nil {
 		return "", err
 	}

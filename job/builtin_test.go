@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -34,6 +35,14 @@ func TestCheckBuiltin(t *testing.T) {
 		{call(func(c *apiv1.HTTPCall) { c.Url = "https://a:b@example.com/" }), "name or a password"},
 		{call(func(c *apiv1.HTTPCall) { c.Url = "https://example.com/" + strings.Repeat("x", maxURL) }), "longer than"},
 		{call(func(c *apiv1.HTTPCall) { c.Url = "https://example.com/${nodes.a.output}" }), "is of a workflow"},
+		{call(func(c *apiv1.HTTPCall) {
+			c.Headers, c.Body = map[string]string{"Authorization": "Bearer ${secret.api-token}"}, "${json(secret.a.b_c)}${secret.x}"
+		}), ""},
+		{call(func(c *apiv1.HTTPCall) { c.Url = "https://example.com/?key=${secret.x}" }), "names a secret, and addresses are in logs"},
+		{call(func(c *apiv1.HTTPCall) { c.Url = "https://example.com/${ json(secret.x) }" }), "handler.http.url"},
+		{call(func(c *apiv1.HTTPCall) { c.Body = "${secret.}" }), "the secret in ${secret.} is missing"},
+		{call(func(c *apiv1.HTTPCall) { c.Body = "${secret.a b}" }), "is not a name"},
+		{call(func(c *apiv1.HTTPCall) { c.Headers = map[string]string{"A": "${secret}"} }), "handler.http.headers"},
 		{call(func(c *apiv1.HTTPCall) { c.Headers = map[string]string{"A B": "x"} }), "is not the name of a header"},
 		{call(func(c *apiv1.HTTPCall) { c.Headers = map[string]string{"A": "x\r\nB: y"} }), "line break"},
 		{call(func(c *apiv1.HTTPCall) { c.Headers = map[string]string{"A": "${input"} }), "no closing bracket"},
@@ -105,7 +114,7 @@ func TestFillRequest(t *testing.T) {
 		{"never checked", &apiv1.HTTPCall{Url: "https://${input}/"}, "evil.example", Request{}, "reference in its scheme or host"},
 		{"nothing", nil, "", Request{}, "is no address"},
 	} {
-		got, err := FillRequest(tt.call, []byte(tt.in))
+		got, err := FillRequest(tt.call, []byte(tt.in), noSecret)
 		if tt.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("%s: %+v, %v", tt.name, got, err)
@@ -119,13 +128,104 @@ func TestFillRequest(t *testing.T) {
 	}
 }
 
+// TestFillSecrets wants secrets where the definition has them and nowhere else,
+// and none in an error.
+func TestFillSecrets(t *testing.T) {
+	values := map[string]string{"token": "t0k${secret.other}", "quoted": `a"b`, "broken": "l1ne\nbreak"}
+	var asked []string
+	find := func(name string) ([]byte, error) {
+		asked = append(asked, name)
+		if v, ok := values[name]; ok {
+			return []byte(v), nil
+		}
+		return nil, errors.New("there is none")
+	}
+	c := &apiv1.HTTPCall{
+		Url: "https://a.example/${input.id}", Body: `{"k":${json(secret.quoted)},"in":${json(input.text)},"plain":"$${secret.token}"}`,
+		Headers: map[string]string{"Authorization": "Bearer ${secret.token}", "X-Input": "${input.text}", "X-Two": "${secret.quoted}${secret.token}"},
+	}
+	if got := SecretsOf(c); !slices.Equal(got, []string{"quoted", "token"}) {
+		t.Errorf("it names %q", got)
+	}
+	r, err := FillRequest(c, []byte(`{"id":"${secret.token}","text":"${secret.token} {{secret:token}}"}`), find)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"Authorization": "Bearer t0k${secret.other}", "X-Input": "${secret.token} {{secret:token}}", "X-Two": `a"bt0k${secret.other}`}
+	if !maps.Equal(r.Headers, want) || !slices.Equal(r.Secret, []string{"Authorization", "X-Two"}) || !r.SecretBody {
+		t.Errorf("headers %q, of which %q and the body (%v) hold secrets", r.Headers, r.Secret, r.SecretBody)
+	}
+	if want := `{"k":"a\"b","in":"${secret.token} {{secret:token}}","plain":"${secret.token}"}`; string(r.Body) != want || r.URL != "https://a.example/%24%7Bsecret.token%7D" {
+		t.Errorf("body %s, address %s", r.Body, r.URL)
+	}
+	if !slices.Equal(asked, []string{"token", "quoted", "token", "quoted"}) {
+		t.Errorf("asked for %q", asked)
+	}
+	for _, c := range []*apiv1.HTTPCall{
+		{Url: "https://a.example/", Body: "${secret.none}"},
+		{Url: "https://a.example/", Headers: map[string]string{"X": "${secret.broken}"}},
+		{Url: "https://a.example/?${secret.token}"},
+	} {
+		if r, err := FillRequest(c, nil, find); err == nil || strings.Contains(err.Error(), "l1ne") || strings.Contains(err.Error(), "t0k") {
+			t.Errorf("%v: %+v, %v", c, r, err)
+		}
+	}
+	var missing *SecretError
+	if _, err := FillRequest(&apiv1.HTTPCall{Url: "https://a.example/", Body: "${secret.none}"}, nil, find); !errors.As(err, &missing) || missing.Name != "none" {
+		t.Errorf("a secret that is not there: %v", err)
+	}
+	if r, err := FillRequest(&apiv1.HTTPCall{Url: "https://a.example/"}, []byte("${secret.token}"), find); err != nil || r.SecretBody || string(r.Body) != "${secret.token}" {
+		t.Errorf("an input that looks like one: %+v, %v", r, err)
+	}
+}
+
+// TestGrantsOfRequests wants a request to be filled with what it names and what
+// was granted, and sent to whom it was granted.
+func TestGrantsOfRequests(t *testing.T) {
+	c := &apiv1.HTTPCall{Url: "https://a.example/", Body: "${secret.a}${secret.b}"}
+	hosts := []*apiv1.HttpGrant{{Host: "a.example", Methods: []string{"POST"}}}
+	for _, tt := range []struct {
+		given *apiv1.Grants
+		want  []string
+	}{
+		{nil, nil},
+		{&apiv1.Grants{Http: hosts}, nil},
+		{&apiv1.Grants{Http: hosts, Secrets: []string{"c"}}, nil},
+		{&apiv1.Grants{Http: hosts, Secrets: []string{"b", "c"}}, []string{"b"}},
+		{&apiv1.Grants{Http: hosts, Secrets: []string{"a", "b", "c"}}, []string{"a", "b"}},
+	} {
+		g := HTTPGrants(c, tt.given)
+		if !slices.Equal(g.GetSecrets(), tt.want) || len(tt.want) > 0 != (len(g.GetHttp()) == 1) {
+			t.Errorf("granted %v: %v", tt.given, g)
+		}
+	}
+	for _, tt := range []struct {
+		module string
+		g      *apiv1.Grants
+		want   string
+	}{
+		{"totals", &apiv1.Grants{Secrets: []string{"a"}}, ""},
+		{HTTPModule, nil, ""},
+		{HTTPModule, &apiv1.Grants{Http: hosts, Secrets: []string{"a"}}, ""},
+		{HTTPModule, &apiv1.Grants{Secrets: []string{"a"}}, "name the servers"},
+		{HTTPModule, &apiv1.Grants{Http: hosts, Enqueue: []string{"*"}}, "nothing else"},
+		{"builtin:exec", nil, "is not a name"},
+	} {
+		if err := CheckGranted(tt.module, tt.g); tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s is granted %v: %v", tt.module, tt.g, err)
+		}
+	}
+}
+
+func noSecret(string) ([]byte, error) { return nil, errors.New("there is none") }
+
 // Whatever the input is, it does not change whom the host speaks to.
 func FuzzFillRequest(f *testing.F) {
 	f.Add("https://a.example/${input}?x=${input}", "../../@evil.example#\\")
 	f.Add("https://a.example?x=${json(input)}", "\x00\xff")
 	f.Add("https://a.example/${input.a}/${input.b.c}", `{"a":"../x","b":{"c":"@b.example"}}`)
 	f.Fuzz(func(t *testing.T, address, input string) {
-		r, err := FillRequest(&apiv1.HTTPCall{Url: address}, []byte(input))
+		r, err := FillRequest(&apiv1.HTTPCall{Url: address}, []byte(input), noSecret)
 		if err != nil {
 			return
 		}

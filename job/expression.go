@@ -264,6 +264,7 @@ type scope struct {
 	lost   []int64  // sizes of outputs that were too large
 	input  []byte
 	parsed map[int]any // JSON, by node; -1: the input
+	secret func(name string) ([]byte, error)
 }
 
 // errMissing says that there is no value.
@@ -478,16 +479,33 @@ func plain(v any) string {
 // template is a text with references.
 type template []piece
 
-// piece is a text, or a reference.
+// piece is a text, a reference, or a secret.
 type piece struct {
-	text string
-	ref  *reference
-	json bool // written as JSON
+	text   string
+	ref    *reference
+	secret string // its name; "": it is none
+	json   bool   // written as JSON
+}
+
+// secretRoot begins the name of a secret in a template.
+const secretRoot = "secret."
+
+// secrets are the names of the secrets in a template.
+func (t template) secrets() (names []string) {
+	for _, p := range t {
+		if p.secret != "" {
+			names = append(names, p.secret)
+		}
+	}
+	return names
 }
 
 // parseTemplate reads a text with references: ${REFERENCE} stands for the value, ${json(REFERENCE)} for the value as JSON,
 // and $${ for ${.
-func parseTemplate(text string) (template, []*reference, error) {
+func parseTemplate(text string) (template, []*reference, error) { return readTemplate(text, false) }
+
+// readTemplate is parseTemplate where ${secret.NAME} may stand for a secret.
+func readTemplate(text string, secrets bool) (template, []*reference, error) {
 	var t template
 	var refs []*reference
 	for text != "" {
@@ -512,6 +530,14 @@ func parseTemplate(text string) (template, []*reference, error) {
 		if rest, ok := strings.CutPrefix(inner, "json("); ok && strings.HasSuffix(rest, ")") {
 			inner, p.json = strings.TrimSpace(strings.TrimSuffix(rest, ")")), true
 		}
+		if name, ok := strings.CutPrefix(inner, secretRoot); ok && secrets {
+			if err := CheckName("the secret in ${"+inner+"}", name); err != nil {
+				return nil, nil, err
+			}
+			p.secret = name
+			t, text = append(t, p), text[i+end+1:]
+			continue
+		}
 		ref, err := parseReference(inner)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w; write $${ for a ${ that is no reference", err)
@@ -527,6 +553,18 @@ func parseTemplate(text string) (template, []*reference, error) {
 func (t template) fill(s *scope) ([]byte, error) {
 	var b []byte
 	for _, p := range t {
+		if p.secret != "" {
+			v, err := s.secret(p.secret)
+			switch {
+			case err != nil:
+				return nil, err
+			case p.json:
+				b = append(b, inJSON(string(v))...)
+			default:
+				b = append(b, v...)
+			}
+			continue
+		}
 		if p.ref == nil {
 			b = append(b, p.text...)
 			continue

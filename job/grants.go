@@ -93,6 +93,39 @@ func CheckGrants(g *apiv1.Grants) error {
 	return nil
 }
 
+// HTTPModule is the name under which an app grants what requests of builtin:http
+// may be filled with. It cannot be that of a module.
+const HTTPModule = "builtin:http"
+
+// CheckGranted says what is wrong with the name that something is granted to.
+func CheckGranted(module string, g *apiv1.Grants) error {
+	if module != HTTPModule {
+		return CheckName("module", module)
+	}
+	switch {
+	case len(g.GetKv())+len(g.GetEnqueue())+len(g.GetFiles()) > 0:
+		return fmt.Errorf("%s can be granted secrets and the servers that they may be sent to, and nothing else", HTTPModule)
+	case len(g.GetSecrets()) > 0 && len(g.GetHttp()) == 0:
+		return fmt.Errorf("whoever may define jobs decides where %s sends a secret: name the servers that may get it, as --http 'api.example.com methods=POST'", HTTPModule)
+	}
+	return nil
+}
+
+// HTTPGrants are what a request of builtin:http may be filled with: the secrets
+// that it names and that were granted, and to whom they may be sent.
+func HTTPGrants(c *apiv1.HTTPCall, granted *apiv1.Grants) *apiv1.Grants {
+	g := &apiv1.Grants{Http: granted.GetHttp()}
+	for _, name := range SecretsOf(c) {
+		if MayKnow(granted, name) {
+			g.Secrets = append(g.Secrets, name)
+		}
+	}
+	if len(g.Secrets) == 0 {
+		return nil
+	}
+	return g
+}
+
 func checkHTTPGrant(h *apiv1.HttpGrant) error {
 	h.Host = strings.ToLower(h.GetHost())
 	name, port := splitHost(h.Host)

@@ -102,6 +102,17 @@ func TestValidateNamesWhatIsWrong(t *testing.T) {
 		{"retries", func(j *apiv1.Job) { j.Retry = &apiv1.Retry{Max: 1000} }, "retry.max"},
 		{"back-off", func(j *apiv1.Job) { j.Retry = &apiv1.Retry{Backoff: "linear"} }, "retry.backoff"},
 		{"first over limit", func(j *apiv1.Job) { j.Retry = &apiv1.Retry{First: "2h", Limit: "1h"} }, "longer than retry.limit"},
+		{"little memory", func(j *apiv1.Job) { j.Limits = &apiv1.Limits{MemoryBytes: 65535} }, "limits.memory_bytes is 65535"},
+		{"too much memory", func(j *apiv1.Job) { j.Limits = &apiv1.Limits{MemoryBytes: 4<<30 + 1} }, "(4 GiB)"},
+		{"negative memory", func(j *apiv1.Job) { j.Limits = &apiv1.Limits{MemoryBytes: -1} }, "limits.memory_bytes"},
+		{"negative fuel", func(j *apiv1.Job) { j.Limits = &apiv1.Limits{Fuel: -1} }, "limits.fuel"},
+		{"limits without a module", func(j *apiv1.Job) {
+			j.Handler, j.Limits = &apiv1.Handler{Name: "native:f"}, &apiv1.Limits{Fuel: 1}
+		}, "handler in a module"},
+		{"limits of a workflow", func(j *apiv1.Job) {
+			j.Handler, j.Limits = nil, &apiv1.Limits{Fuel: 1}
+			j.Workflow = &apiv1.Workflow{Nodes: []*apiv1.Node{{Name: "a", Job: "a"}}}
+		}, "limits is set, and the job is a workflow"},
 		{"env", func(j *apiv1.Job) { j.Handler.Env = map[string]string{"A=B": "c"} }, "handler.env"},
 	} {
 		j := valid()

@@ -34,6 +34,8 @@ type Shape struct {
 	Nodes      []string // the jobs of its nodes, each once; nil when it is no workflow
 	Labels     map[string]string
 	Needs      string // what a host must have said that it runs, as [NeedsOf] says it
+	Memory     int64  // bytes that an attempt may have of it; 0: the job sets no limit
+	Fuel       int64  // units of work that an attempt may do; 0: likewise
 
 	// plain is the policy of jobs whose schedule has no delay and that have no
 	// input, given that of those which have one.
@@ -97,6 +99,7 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 	}
 	sh := &Shape{
 		text: string(text), Digest: d.Digest, Misfire: MisfireOf(d), Dependency: dependencyOf(d), Nodes: NodeJobs(d), Labels: maps.Clone(d.Labels), Needs: NeedsOf(d),
+		Memory: d.GetLimits().GetMemoryBytes(), Fuel: d.GetLimits().GetFuel(),
 	}
 	if d.Handler != nil {
 		sh.Handler = proto.CloneOf(d.Handler)

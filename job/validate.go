@@ -66,7 +66,7 @@ func Validate(d *apiv1.Job) error {
 	if err := CheckName("name", d.Name); err != nil {
 		return err
 	}
-	for _, check := range []func(*apiv1.Job) error{checkHandler, checkInput, checkSchedule, checkMisfire, checkTimeout, checkRetry, checkDependency, checkPolicies, checkRouting, checkTexts} {
+	for _, check := range []func(*apiv1.Job) error{checkHandler, checkInput, checkSchedule, checkMisfire, checkTimeout, checkLimits, checkRetry, checkDependency, checkPolicies, checkRouting, checkTexts} {
 		if err := check(d); err != nil {
 			return fmt.Errorf("job %s: %w", d.Name, err)
 		}
@@ -130,7 +130,7 @@ func checkWorkflow(d *apiv1.Job) error {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"handler", d.Handler != nil}, {"retry", d.Retry != nil}, {"routing", d.Routing != nil}, {"fanout", d.Fanout != nil}} {
+	}{{"handler", d.Handler != nil}, {"retry", d.Retry != nil}, {"routing", d.Routing != nil}, {"fanout", d.Fanout != nil}, {"limits", d.Limits != nil}} {
 		if f.set {
 			return fmt.Errorf("%s is set, and the job is a workflow: its nodes run, so give it to their jobs", f.name)
 		}
@@ -183,6 +183,27 @@ func checkTimeout(d *apiv1.Job) error {
 		return fmt.Errorf("timeout is %s, the shortest is 1ms", d.Timeout)
 	case v > MaxTimeout:
 		return fmt.Errorf("timeout is %s, the longest is 30 days", d.Timeout)
+	}
+	return nil
+}
+
+// Bounds of the memory that a job may give its handler: a page, and what
+// WebAssembly addresses.
+const (
+	minMemory = 64 << 10
+	maxMemory = 4 << 30
+)
+
+func checkLimits(d *apiv1.Job) error {
+	l := d.Limits
+	switch {
+	case l == nil:
+	case d.GetHandler().GetModule() == "":
+		return fmt.Errorf("limits are those of a handler in a module: what else runs is bounded by its timeout, and by who operates the host")
+	case l.MemoryBytes != 0 && (l.MemoryBytes < minMemory || l.MemoryBytes > maxMemory):
+		return fmt.Errorf("limits.memory_bytes is %d, it must be %d (64 KiB) to %d (4 GiB)", l.MemoryBytes, minMemory, int64(maxMemory))
+	case l.Fuel < 0:
+		return fmt.Errorf("limits.fuel is negative")
 	}
 	return nil
 }

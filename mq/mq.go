@@ -65,6 +65,10 @@ type Config struct {
 	// must fit into one segment. A log may be reopened with another size; old segments keep theirs.
 	SegmentBytes int64
 
+	// First is the sequence of the first record of a log that is new: it continues one whose records are elsewhere. The
+	// default is 1. A log that is there keeps what it has.
+	First uint64
+
 	// Writer chooses how bytes reach the disk: "pwrite" (pwrite and fdatasync), "direct" (the same around the page
 	// cache; Linux, and not on every file system), "mmap" (stores through a mapping and msync; Linux) or "auto",
 	// which tries all and takes mmap only when it is clearly faster. The default is "auto". All write the same
@@ -116,6 +120,12 @@ func (c *Config) validate() error {
 	if c.MaxRecordBytes < 0 || c.MaxRecordBytes > largest {
 		return fmt.Errorf("mq: Config.MaxRecordBytes is %d, a segment of %d bytes holds at most %d",
 			c.MaxRecordBytes, c.SegmentBytes, largest)
+	}
+	if c.First == 0 {
+		c.First = 1
+	}
+	if c.First > 1<<62 {
+		return fmt.Errorf("mq: Config.First is %d, sequences end before 2^62", c.First)
 	}
 	if c.Writer == "" {
 		c.Writer = autoWriter

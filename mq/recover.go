@@ -107,8 +107,8 @@ func (l *Log) tidy(names []string) ([]uint64, error) {
 func (l *Log) begin() error {
 	_, _ = rand.Read(l.store[:]) // never fails
 	l.epoch = 1
-	l.next, l.synced = 1, 1
-	l.durable.Store(1)
+	l.next, l.synced = l.cfg.First, l.cfg.First
+	l.durable.Store(l.cfg.First)
 	if len(l.spares) == 0 {
 		s, err := l.makeSpare()
 		if err != nil {
@@ -119,7 +119,7 @@ func (l *Log) begin() error {
 	s := l.spares[0]
 	l.spares = l.spares[1:]
 	seg := &segment{
-		id: 1, base: 1, end: 1, size: l.cfg.SegmentBytes, seed: segmentSeed(l.store, 1),
+		id: 1, base: l.cfg.First, end: l.cfg.First, size: l.cfg.SegmentBytes, seed: segmentSeed(l.store, 1),
 		file: s.file, spare: s.name, dataEnd: headerSize,
 	}
 	l.segs, l.live = []*segment{seg}, []*segment{seg}

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
 )
 
 // role is what a token allows.
@@ -35,12 +36,20 @@ type role struct {
 var (
 	// admin may do what people and their programs do. It may not pose as a host
 	// or as a server.
-	admin = role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "cluster.operate", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write"}}
+	admin = role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "cluster.operate", "cluster.backup", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write", "apps.write"}}
 	// member is what the processes of one installation are to each other.
-	member = role{"member", []string{"work", "serve", "jobs.read", "cluster.read"}}
-	// worker is what programs are that execute runs themselves.
+	member = role{"member", []string{"work", "execute", "serve", "jobs.read", "cluster.read"}}
+	// worker is what programs are that execute runs themselves, with functions of
+	// their own. It gets no modules, and nothing of what modules are granted.
 	worker = role{"worker", []string{"work"}}
 )
+
+// execute is the permission of hosts that run whatever apps define: modules,
+// with the secrets and values that these were granted, plugins and what is
+// built in. Who has it can ask for the tasks of every app.
+const execute = "execute"
+
+func (r role) may(permission string) bool { return slices.Contains(r.permissions, permission) }
 
 const public = "public"
 
@@ -86,29 +95,35 @@ func (g *guard) writes(method string) bool {
 }
 
 func (g *guard) check(ctx context.Context, method string) error {
+	_, err := g.caller(ctx, method)
+	return err
+}
+
+// caller returns the role of who calls a method, if it may.
+func (g *guard) caller(ctx context.Context, method string) (role, error) {
 	need := g.methods[method]
 	switch need {
 	case "":
-		return status.Errorf(codes.PermissionDenied, "method %s is not open to anyone", method)
+		return role{}, status.Errorf(codes.PermissionDenied, "method %s is not open to anyone", method)
 	case public:
-		return nil
+		return role{}, nil
 	}
 	values := metadata.ValueFromIncomingContext(ctx, "authorization")
 	if len(values) != 1 {
-		return status.Error(codes.Unauthenticated, "a token is needed: pass --token or set WHEELWORK_TOKEN")
+		return role{}, status.Error(codes.Unauthenticated, "a token is needed: pass --token or set WHEELWORK_TOKEN")
 	}
 	token, ok := strings.CutPrefix(values[0], "Bearer ")
 	if !ok {
-		return status.Error(codes.Unauthenticated, "the authorization is not a bearer token")
+		return role{}, status.Error(codes.Unauthenticated, "the authorization is not a bearer token")
 	}
 	r, ok := g.role(token)
 	if !ok {
-		return status.Error(codes.Unauthenticated, "the token was refused: it is not one of this server; `wheelwork dev` prints the right one, and it stands in the file token of the data directory")
+		return role{}, status.Error(codes.Unauthenticated, "the token was refused: it is not one of this server; `wheelwork dev` prints the right one, and it stands in the file token of the data directory")
 	}
-	if !slices.Contains(r.permissions, need) {
-		return status.Errorf(codes.PermissionDenied, "the token's role %s lacks the permission %s", r.name, need)
+	if !r.may(need) {
+		return role{}, status.Errorf(codes.PermissionDenied, "the token's role %s lacks the permission %s", r.name, need)
 	}
-	return nil
+	return r, nil
 }
 
 // role looks a token up in constant time for each known token.
@@ -130,10 +145,41 @@ func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 }
 
 func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if err := g.check(s.Context(), info.FullMethod); err != nil {
+	r, err := g.caller(s.Context(), info.FullMethod)
+	if err != nil {
 		return err
 	}
+	if info.FullMethod == apiv1.Worker_Work_FullMethodName && !r.may(execute) {
+		s = nativeOnly{s, r}
+	}
 	return next(srv, s)
+}
+
+// nativeOnly is the stream of a worker that may run functions of its own and
+// nothing else: it cannot say that it runs more, and so is sent no more.
+type nativeOnly struct {
+	grpc.ServerStream
+	role role
+}
+
+func (s nativeOnly) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	up, ok := m.(*apiv1.WorkUp)
+	if !ok {
+		return status.Errorf(codes.Internal, "a worker sent a %T", m)
+	}
+	claims := append(slices.Clone(up.GetHello().GetAbi()), up.GetAbilities().GetAbi()...)
+	if up.Hello != nil && len(up.Hello.Abi) == 0 {
+		claims = []string{"modules"} // which is what saying nothing means
+	}
+	for _, abi := range claims {
+		if e, err := job.ParseExecutor(abi); err != nil || e.Kind != job.Native {
+			return status.Errorf(codes.PermissionDenied, "the token's role %s lacks the permission %s: it lets in workers that run functions of their own (native:NAME), and this one says that it runs %.60s; a host joins with the token that the processes of the installation share (--token-file)", s.role.name, execute, abi)
+		}
+	}
+	return nil
 }
 
 // bearer sends a token with each call.

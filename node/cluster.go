@@ -23,6 +23,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/mq/queue"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
@@ -31,14 +32,13 @@ import (
 type EtcdConfig struct {
 	Endpoints     []string      // of etcd; none: the journal is on this server's disk
 	Group         string        // the cluster's name; default "main"
-	Units         int           // with which a new cluster begins; default 6. Afterwards it stays
+	Units         int           // with which a new cluster begins; default 1. Afterwards it stays
 	Settle        time.Duration // how long a unit stays where it came to, unless its server is lost or drained; default 10 s
 	Cert, Key, CA string        // with which the server shows itself to etcd and checks it; "": no TLS, on this machine only
 }
 
-// defaultUnits is shared evenly by two servers and by three.
-// Each costs every server a store.
-const defaultUnits = 6
+// defaultUnits is what a backup can be of.
+const defaultUnits = 1
 
 // maxUnits bounds them: a transaction of etcd has room for so many journals.
 const maxUnits = 24
@@ -46,6 +46,8 @@ const maxUnits = 24
 // member is a server's part in its cluster.
 type memberParts struct {
 	closers
+	data    *dataDir
+	queue   *queue.Queue // the ingress
 	id      string
 	address string
 	roster  *roster
@@ -70,7 +72,7 @@ func joinCluster(ctx context.Context, cfg ServerConfig, id string, log *slog.Log
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	c, err := etcd.Connect(ctx, etcd.Config{Endpoints: cfg.Etcd.Endpoints, Server: id, Address: address, TLS: secure, Logger: log})
+	c, err := etcd.Connect(ctx, etcd.Config{Endpoints: cfg.Etcd.Endpoints, Grows: cfg.Cluster.On, Server: id, Address: address, TLS: secure, Logger: log})
 	return c, address, err
 }
 

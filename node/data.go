@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -45,10 +47,38 @@ func openData(path string) (*dataDir, error) {
 		return nil, fmt.Errorf("the data directory %s is in use by %s: stop it, or choose another directory with --data", path, by)
 	}
 	d := &dataDir{path: path, lock: f}
-	if err := d.claim(); err != nil {
+	if err := errors.Join(d.claim(), d.checkForm(dataForm)); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil
+}
+
+// dataForm is the form of a data directory that this program writes, and the
+// newest that it reads: which rooms there are in it, and under which names. What
+// is in a room has a form of its own.
+const dataForm = 1
+
+// checkForm keeps away from what a newer version has made, and from what is not
+// whole.
+func (d *dataDir) checkForm(newest int) error {
+	if _, err := os.Stat(d.join(restoring)); err == nil {
+		return fmt.Errorf("the data directory %s is not whole: a restore to it was interrupted, run `wheelwork restore` again", d.path)
+	}
+	text, err := os.ReadFile(d.join("form"))
+	if errors.Is(err, fs.ErrNotExist) { // new, or older than this file
+		return writeFile(d.join("form"), fmt.Appendf(nil, "%d\n", newest), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("read the form of the data directory: %w", err)
+	}
+	form, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	switch {
+	case err != nil || form < 1:
+		return fmt.Errorf("the file %s says %.20q, which is no form of a data directory: bring back the file that it was", d.join("form"), text)
+	case form > newest:
+		return fmt.Errorf("the data directory %s has form %d, and this program understands up to form %d: start the version that wrote it, or a newer one", d.path, form, newest)
+	}
+	return nil
 }
 
 // claim writes who holds the directory and looks whether there is room in it.

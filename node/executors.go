@@ -101,8 +101,8 @@ func httpExecutor(cfg Executors, client *outbound.Client) *builtin.HTTP {
 	return x
 }
 
-// sender sends requests of jobs through the guard. There are no secrets for what
-// is in no module.
+// sender sends requests of jobs through the guard. Secrets are in them already:
+// nothing that the input brought is taken for the name of one.
 type sender struct{ client *outbound.Client }
 
 func (s sender) Send(ctx context.Context, g *runtime.Grants, r runtime.Request) (*runtime.Response, error) {

@@ -112,8 +112,17 @@ func (g *gateway) inspect(ctx context.Context, code []byte, manifest string) (sc
 	}
 	return sched.ModuleInfo{
 		Code: code, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Needs: a.Needs,
-		Requests: requested(a.Requests), Interpreter: a.Interpreter,
+		Requests: requested(a.Requests), Interpreter: a.Interpreter, GetInterpreter: howToGet(a.Interpreter),
 	}, nil
+}
+
+// howToGet says how an interpreter comes to the server.
+func howToGet(digest string) string {
+	known, ok := script.ByDigest(digest)
+	if !ok {
+		return "push it first"
+	}
+	return fmt.Sprintf("`wheelwork module fetch-interpreter %s` fetches it to this machine, and `wheelwork module push` then sends it before the script", known.Language)
 }
 
 // ask has a child look at an upload.

@@ -90,7 +90,7 @@ func TestGateTakesScripts(t *testing.T) {
 	}
 	for name, g := range map[string]Gate{"a child": {Command: childCommand(t)}, "this process": {}} {
 		info, err := newGateway(g).inspect(t.Context(), code, `{"handlers":[{"name":"main"}]}`)
-		if err != nil || info.Interpreter != interpreter.Digest || !slices.Contains(info.Needs, script.Ability(interpreter.Digest)) {
+		if err != nil || info.Interpreter != interpreter.Digest || !strings.Contains(info.GetInterpreter, "fetch-interpreter javascript") || !slices.Contains(info.Needs, script.Ability(interpreter.Digest)) {
 			t.Errorf("%s: needs %q, %v", name, info.Needs, err)
 		}
 	}

@@ -41,6 +41,7 @@ type door struct {
 func newDoor(g *guard, tel *telemetry, log *slog.Logger, more ...grpc.ServerOption) *door {
 	opts := append(append(tel.serverOptions(), more...),
 		grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.stream), grpc.ForceServerCodecV2(codec.New()),
+		grpc.ChainUnaryInterceptor(spoken.unary), grpc.ChainStreamInterceptor(spoken.stream),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),

@@ -156,7 +156,7 @@ func dialMember(address, token, caCert string) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := append(append(dialOptions(), more...), grpc.WithTransportCredentials(creds), grpc.WithPerRPCCredentials(bearer{token, caCert != ""}))
+	opts := append(append(append(dialOptions(), spoken.dialOptions()...), more...), grpc.WithTransportCredentials(creds), grpc.WithPerRPCCredentials(bearer{token, caCert != ""}))
 	return grpc.NewClient(target, opts...)
 }
 

@@ -57,6 +57,7 @@ type serverParts struct {
 	sched   *sched.Server // nil in a cluster
 	member  *memberParts  // nil without one
 	ingress *ingress.Ingress
+	state   *state // what a backup is of; nil in a cluster
 }
 
 // run works until ctx ends.
@@ -132,13 +133,14 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	}
 	if len(cfg.Etcd.Endpoints) > 0 {
 		if l.Next() > 1 {
-			return nil, errors.New("the data directory has a journal of its own: a server that shares a journal in etcd begins with an empty directory, or with one that did so; choose another with --data")
+			return nil, errOwnJournal
 		}
 		conf.Sync = mq.Always.String() // etcd syncs
 		if p.member, err = openMember(ctx, d, cfg, conf, shared, tel, log); err != nil {
 			return nil, err
 		}
 		p.add(p.member)
+		p.member.data, p.member.queue = d, q
 		return p, nil
 	}
 	if conf.Store, err = store.Open(store.Config{Dir: d.join("store"), Logger: log}); err != nil {
@@ -154,6 +156,10 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	if p.sched, err = sched.New(conf); err != nil {
 		return nil, err
+	}
+	p.state = &state{
+		id: p.id, dir: d, store: conf.Store, modules: conf.Modules, queue: q,
+		settle: func(ctx context.Context) error { return p.sched.CaughtUp(ctx) },
 	}
 	return p, nil
 }
@@ -200,7 +206,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 		},
 		Meter: tel.meter,
 	})
-	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), Slots: cfg.Slots, Services: guests, Dirs: cfg.Dirs})
+	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), CacheBytes: cfg.CompiledBytes, Slots: cfg.Slots, Services: guests, Dirs: cfg.Dirs})
 	if err != nil {
 		return nil, fmt.Errorf("start the Wasm engine: %w", err)
 	}

@@ -32,6 +32,7 @@ type ServerConfig struct {
 	ReadyFile  string // written when ready; "": none
 	SecretKey  string // the file with the key that seals secrets; default secret.key in Data, made when missing
 	Etcd       EtcdConfig
+	Cluster    ClusterConfig
 
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always
@@ -40,10 +41,20 @@ type ServerConfig struct {
 
 	Logger *slog.Logger
 	Ready  func(Ready) // called when ready; nil: nobody
+
+	fail context.CancelCauseFunc // ends the server
 }
 
 // Server runs a server until ctx ends.
 func Server(ctx context.Context, cfg ServerConfig) (err error) {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	defer func() {
+		if gone := (*memberError)(nil); errors.As(context.Cause(ctx), &gone) {
+			err = errors.Join(gone, err)
+		}
+	}()
+	cfg.fail = fail
 	s, err := openServing(ctx, cfg, "")
 	if err != nil {
 		if cause := ctx.Err(); cause != nil && errors.Is(err, cause) {
@@ -111,6 +122,17 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	g.allow(s.hostToken, worker)
 	g.allow(shared, member)
 	g.allow(inner, member)
+	if cfg.Cluster.On {
+		m, err := startMember(ctx, s.data, &cfg, s.log)
+		if err != nil {
+			return nil, err
+		}
+		s.add(m)
+		if err := writeFile(s.data.join(wasMember), nil, 0o600); err != nil {
+			return nil, err
+		}
+		go watchMember(ctx, m, cfg.fail)
+	}
 	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7700")
 	if s.ln, s.secure, err = listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey); err != nil {
 		return nil, err
@@ -143,6 +165,11 @@ func (s *serving) openDoor(g *guard, cfg ServerConfig, shared, inner string) (er
 	}
 	s.door = newDoor(g, s.tel, s.log, owned...)
 	s.parts.ingress.Register(s.door.grpc)
+	kept := apiv1.BackupsServer(&backupsAPI{s: s.parts.state, log: s.log})
+	if m != nil {
+		kept = &unitBackups{m: m, log: s.log}
+	}
+	apiv1.RegisterBackupsServer(s.door.grpc, kept)
 	if s.self, err = s.dial(inner); err != nil {
 		return err
 	}

@@ -185,7 +185,7 @@ func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, 
 		at, err := sched.CatchUp(cfg)
 		switch {
 		case errors.Is(err, journal.ErrTrimmed):
-			return is, fmt.Errorf("the unit %s: this server was away for so long that the journal does not reach back to what is on its disk: stop another standby, copy its data directory without the file server-id, and start both: %w", u.name, err)
+			return is, u.refill(ctx, owner, err)
 		case ctx.Err() != nil:
 			return is, ctx.Err()
 		case err != nil:
@@ -205,6 +205,39 @@ func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, 
 		}
 	}
 	return is, ctx.Err()
+}
+
+// refill begins with the owner's state: the disk is new, or the server was away
+// for so long that the journal does not reach back to what is on it. What this
+// server said of where it is keeps the journal from being trimmed further.
+func (u *unit) refill(ctx context.Context, owner etcd.Owner, why error) error {
+	if owner.Server == "" || owner.Server == u.conf.ID {
+		u.log.Warn("the state of a unit cannot be fetched while nobody owns it", "unit", u.name, "because", why)
+		return ctx.Err()
+	}
+	u.log.Info("this standby begins with the state of the server that works", "unit", u.name, "from", owner.Address, "because", why)
+	start := time.Now()
+	conn, err := dialMember(owner.Address, u.peers.token, u.peers.caCert)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // nothing is under way
+	if err := u.store.Close(); err != nil {
+		return err
+	}
+	got, fetched := refill(ctx, apiv1.NewBackupsClient(conn), u.name, u.dir("store"))
+	if err := u.openStore(); err != nil {
+		return errors.Join(fetched, err)
+	}
+	if fetched != nil {
+		u.log.Warn("a standby could not fetch the state; it tries again", "unit", u.name, "from", owner.Address, "error", fetched)
+		return ctx.Err()
+	}
+	u.log.Info("this standby has the state of the server that works", "unit", u.name, "applied", got.Applied, "bytes", got.Size, "in", time.Since(start).Round(time.Millisecond))
+	if err := u.roster.cluster.Checkpoint(ctx, u.name, got.Applied+1); err != nil {
+		u.log.Warn("a standby could not say where it is", "error", err)
+	}
+	return ctx.Err()
 }
 
 // work serves the unit until ctx ends, the ownership is lost or the unit is

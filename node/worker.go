@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 )
@@ -34,10 +35,12 @@ type HostConfig struct {
 	// TrustedKeys are the operator's: the host runs only what one of them has signed. Default: what apps ask for.
 	TrustedKeys []string
 	ModuleBytes int64 // of the cache of modules; default 1 GiB
-	Executors   Executors
-	ReadyFile   string
-	Logger      *slog.Logger
-	Ready       func(Ready)
+	// CompiledBytes bounds what is kept on disk of compiled modules. Default 2 GiB.
+	CompiledBytes int64
+	Executors     Executors
+	ReadyFile     string
+	Logger        *slog.Logger
+	Ready         func(Ready)
 }
 
 // checkDirs finds a mistake before a task does.
@@ -124,10 +127,11 @@ func viaNames(names grpc.ClientConnInterface, cfg HostConfig, token string, log 
 		if err != nil {
 			return nil, nil, err
 		}
+		kept := follow(names, &apiv1.WatchRequest{Host: cfg.Name, Apps: cfg.Apps, Unit: unit}, a.Address, conn)
 		if unit == "" {
-			return conn, conn, nil
+			return conn, kept, nil
 		}
-		return ofUnit{conn, unit}, conn, nil
+		return ofUnit{conn, unit}, kept, nil
 	}
 	return connect{
 		server: func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) { return owner(ctx, "") },

@@ -45,7 +45,12 @@ type HTTPCall struct {
 	Request Request
 	Expect  []StatusRange
 	Timeout time.Duration // until the whole answer is there
+	// Redact takes the secrets of the request out of the answer. Default: there are none.
+	Redact func(text []byte) []byte
 }
+
+// Confidential says whether a secret is in the request.
+func (c *HTTPCall) Confidential() bool { return c.Request.SecretBody || len(c.Request.Secret) > 0 }
 
 // StatusRange are the statuses from First to Last.
 type StatusRange struct{ First, Last int }

@@ -78,6 +78,12 @@ type Request struct {
 	URL    string
 	Header map[string][]string
 	Body   []byte
+
+	// Secret names the headers whose values hold secrets, and SecretBody says that
+	// the body does. Such a request leaves only to whom SecretTo allows as well.
+	Secret     []string
+	SecretBody bool
+	SecretTo   *Grants
 }
 
 // Response is the head of an answer and its body, which is bounded by the host.

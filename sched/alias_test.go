@@ -307,7 +307,7 @@ func TestAliasRefusals(t *testing.T) {
 		if _, err := c.tryPush(&apiv1.PushModuleRequest_Head{Name: "n", Version: "prod"}, codeOf("x")); status.Code(err) != codes.AlreadyExists {
 			t.Errorf("a version with the name of an alias: %v", err)
 		}
-		if _, err := c.modules.DeleteAlias(ctx, &apiv1.DeleteAliasRequest{Module: "n", Name: "prod"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "1 jobs name") {
+		if _, err := c.modules.DeleteAlias(ctx, &apiv1.DeleteAliasRequest{Module: "n", Name: "prod"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "1 job names n@prod") {
 			t.Errorf("an alias that a job names is deleted: %v", err)
 		}
 		if _, err := c.jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: &apiv1.Job{Name: "k", Handler: &apiv1.Handler{Module: "n@prod", Name: "other"}}}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `no handler "other"`) {
@@ -805,6 +805,17 @@ func TestCollectKeepsInterpreters(t *testing.T) {
 		}
 		if got := collected(); !slices.Equal(got, []string{"n@interpreter", "script@1"}) {
 			t.Errorf("without: %q", got)
+		}
+		push := func() error {
+			_, err := c.tryPush(&apiv1.PushModuleRequest_Head{App: "other", Name: "script", Version: "2"}, []byte("script for "+modules.Digest(codeOf("interpreter"))))
+			return err
+		}
+		if err := push(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "does not have the interpreter") || !strings.Contains(err.Error(), "fetch it so") {
+			t.Errorf("a script whose interpreter was collected: %v", err)
+		}
+		c.pushVersions("interpreter") // in another app, which is the same to hosts
+		if err := push(); err != nil {
+			t.Errorf("a script whose interpreter is there again: %v", err)
 		}
 	})
 }

@@ -241,7 +241,7 @@ func (l *loop) deleteAlias(app, module, name string) error {
 		return noAlias(app, ref)
 	}
 	if n := a.jobsOf(ref); n > 0 {
-		return status.Errorf(codes.FailedPrecondition, "%d jobs name %s: change these first", n, ref)
+		return status.Errorf(codes.FailedPrecondition, "%s %s: change these first", plural(int(n), "1 job names", "%d jobs name"), ref)
 	}
 	if err := l.refuseChange(); err != nil {
 		return err

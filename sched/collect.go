@@ -39,7 +39,12 @@ func (s *Server) collect(ctx context.Context, app string, age time.Duration, dry
 			return
 		}
 		f := found{resp, l.named(resp.Collected), l.now}
-		l.onDurable(func(err error) { answer(f, err) })
+		l.onDurable(func(err error) {
+			if err == nil && !dryRun {
+				l.unload(resp.Collected)
+			}
+			answer(f, err)
+		})
 	})
 	if err != nil {
 		return nil, err

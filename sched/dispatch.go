@@ -207,7 +207,7 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 		PlannedMs: r.PlannedMs, Module: sh.Handler.Module, Digest: sh.Digest, Handler: sh.Handler.Name,
 		Input: r.Given(), Args: sh.Handler.Args, Env: sh.Handler.Env, Http: sh.Handler.Http, Command: sh.Handler.Command,
 		TimeoutMs: r.Policy.Timeout.Milliseconds(), TraceParent: r.TraceParent, Covers: r.Covers,
-		Trust: l.apps[r.App].trustID(),
+		Trust: l.apps[r.App].trustID(), MemoryBytes: sh.Memory, Fuel: sh.Fuel,
 	}
 	if r.IsPart() {
 		t.Part, t.Parts = r.Fan.Part, r.Fan.Parts
@@ -272,6 +272,8 @@ func (l *loop) adopt(h *host, rep *apiv1.Running) {
 	switch {
 	case r != nil && r.Current(rep.Attempt, h.hello.Host):
 		return
+	case r != nil && !h.runsModules() && !h.abilities.Has(r.Shape().Needs): // it says that it cannot have run it
+		h.out.cancel(id, rep.Attempt)
 	case r != nil && r.State != job.Running && rep.Attempt == r.Attempt+1:
 		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Adopted{Adopted: &apiv1.Adopted{
 			Host: h.hello.Host, Session: h.hello.Session, Runs: []*apiv1.Started_Run{{Run: rep.Run, Attempt: rep.Attempt}},
@@ -463,7 +465,10 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 	if up.Load != nil {
 		h.load = up.Load
 	}
-	h.noteModules(up.Modules)
+	l.noteModules(h, up.Modules)
+	if up.Abilities != nil {
+		h.change(up.Abilities.Abi)
+	}
 	for _, p := range up.Progress {
 		if r := l.reported(p.App, p.Run); r != nil && r.Current(p.Attempt, h.hello.Host) {
 			l.progress[r.ID] = &apiv1.Progress{Done: p.Done, Total: p.Total, Message: p.Message}
@@ -520,6 +525,7 @@ type outbox struct {
 	tasks   []*apiv1.Task
 	cancels []*apiv1.TaskCancel
 	fetch   []*apiv1.Prefetch
+	unload  []string // digests. Invariant: none is in fetch
 	acked   uint64
 	closed  bool
 	kick    chan struct{} // capacity 1
@@ -559,11 +565,11 @@ func sizeOf(t *apiv1.Task) int {
 func (o *outbox) take() (m *apiv1.WorkDown, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.tasks) == 0 && len(o.cancels) == 0 && len(o.fetch) == 0 && o.acked == 0 {
+	if len(o.tasks) == 0 && len(o.cancels) == 0 && len(o.fetch) == 0 && len(o.unload) == 0 && o.acked == 0 {
 		return nil, o.closed
 	}
-	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Prefetch: o.fetch}
-	o.acked, o.cancels, o.fetch = 0, nil, nil
+	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Prefetch: o.fetch, Unload: o.unload}
+	o.acked, o.cancels, o.fetch, o.unload = 0, nil, nil, nil
 	size, n := 0, 0
 	for n < len(o.tasks) && n < maxTasks && size < maxTaskBytes {
 		size += sizeOf(o.tasks[n])

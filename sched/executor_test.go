@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
 )
 
 // applyNamed defines a job whose handler is in no module.
@@ -110,5 +111,146 @@ func TestRunWaitsForAHostThatRunsItsHandler(t *testing.T) {
 				t.Errorf("the worker %s", h.Why)
 			}
 		}
+	})
+}
+
+// TestWorkersAdoptTheirOwnRuns has a worker of native functions claim a run of a
+// module that waits: it must not get hold of it, nor end it.
+func TestWorkersAdoptTheirOwnRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		defer w.close()
+		c := w.client()
+		defer c.close()
+		c.pushVersions("1")
+		for module, name := range map[string]string{"n@1": "theirs", "": "mine"} {
+			d := &apiv1.Job{Name: name, Handler: &apiv1.Handler{Module: module}}
+			if module == "" {
+				d.Handler.Name = "native:mine"
+			}
+			if _, err := c.jobs.ApplyJob(t.Context(), &apiv1.ApplyJobRequest{Job: d}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		theirs, mine := c.trigger("theirs", ""), c.trigger("mine", "")
+		synctest.Wait()
+		claim := func(id string) *apiv1.Running {
+			run, err := job.ParseRunID(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &apiv1.Running{App: "default", Run: run[:], Attempt: 1}
+		}
+		s, err := apiv1.NewWorkerClient(c.conn).Work(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := claim(theirs), claim(mine)
+		for _, up := range []*apiv1.WorkUp{
+			{Hello: &apiv1.Hello{Host: "w", Session: "s", Abi: []string{"native:mine"}, Running: []*apiv1.Running{a, b}}},
+			{Batch: 1, Results: []*apiv1.TaskResult{
+				{App: "default", Run: a.Run, Attempt: 1, Outcome: apiv1.Outcome_OUTCOME_SUCCEEDED, Output: []byte("forged")},
+				{App: "default", Run: b.Run, Attempt: 1, Outcome: apiv1.Outcome_OUTCOME_SUCCEEDED, Output: []byte("own")},
+			}},
+		} {
+			if err := s.Send(up); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		for id, want := range map[string]string{theirs: "queued ", mine: "succeeded own"} {
+			r, err := c.runs.GetRun(t.Context(), &apiv1.GetRunRequest{Id: id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.State + " " + r.Output; got != want {
+				t.Errorf("run of %s: %s, want %s", r.Job, got, want)
+			}
+		}
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+	})
+}
+
+// TestAbilitiesThatChange wants no run to go to a host for what it does not run
+// any more, the reason to be told, and the run to go when the host runs it again.
+func TestAbilitiesThatChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		defer w.close()
+		c := w.client()
+		defer c.close()
+		c.push()
+		c.apply(&apiv1.Job{Name: "module"})
+		c.applyNamed("plugin:p/main", &apiv1.Job{Name: "plugin"})
+		s, err := apiv1.NewWorkerClient(c.conn).Work(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		tasks := make(chan *apiv1.Task, 10)
+		go func() {
+			for {
+				m, err := s.Recv()
+				if err != nil {
+					return
+				}
+				for _, task := range m.Tasks {
+					tasks <- task
+				}
+			}
+		}()
+		say := func(up *apiv1.WorkUp) {
+			t.Helper()
+			if err := s.Send(up); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		got := func() string {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			var names []string
+			for len(tasks) > 0 {
+				names = append(names, (<-tasks).Job)
+			}
+			slices.Sort(names)
+			return fmt.Sprint(names)
+		}
+		say(&apiv1.WorkUp{Hello: &apiv1.Hello{Host: "h", Session: "s", Abi: []string{"wasi-p1", "wheelwork_v1.9", "plugin:p"}}, Credits: 100})
+		c.trigger("plugin", "1")
+		c.trigger("module", "1")
+		if have := got(); have != "[module plugin]" {
+			t.Errorf("at first the host got %s", have)
+		}
+		say(&apiv1.WorkUp{Abilities: &apiv1.Abilities{Abi: []string{"wasi-p1", "wheelwork_v1.9"}}})
+		waits := c.trigger("plugin", "2")
+		c.trigger("module", "2")
+		if have := got(); have != "[module]" {
+			t.Errorf("while its plugin was down the host got %s", have)
+		}
+		if x, err := c.runs.ExplainRun(t.Context(), &apiv1.ExplainRunRequest{Id: waits}); err != nil || len(x.Hosts) != 1 || x.Hosts[0].Why != "does not run plugin:p" {
+			t.Errorf("the run waits because %v, %v", x, err)
+		}
+		if hosts, err := c.cluster.ListHosts(t.Context(), &apiv1.ListHostsRequest{}); err != nil || !slices.Equal(hosts.Hosts[0].Abi, []string{"wasi-p1", "wheelwork_v1.9"}) {
+			t.Errorf("the host is shown as %v, %v", hosts, err)
+		}
+		say(&apiv1.WorkUp{Abilities: &apiv1.Abilities{Abi: []string{"wasi-p1", "wheelwork_v1.9", "plugin:p"}}})
+		if have := got(); have != "[plugin]" {
+			t.Errorf("when its plugin was up again the host got %s", have)
+		}
+		say(&apiv1.WorkUp{Abilities: &apiv1.Abilities{}}) // nothing at all, and not modules
+		c.trigger("module", "3")
+		c.trigger("plugin", "3")
+		if have := got(); have != "[]" {
+			t.Errorf("a host that runs nothing got %s", have)
+		}
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
 	})
 }

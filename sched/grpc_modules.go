@@ -111,7 +111,8 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 		return err
 	}
 	// Before anything is kept: an app that wants signatures keeps nothing of strangers.
-	if _, err := ask(ctx, a.s.loop, func(l *loop) (struct{}, error) { return struct{}{}, l.mayPut(m) }); err != nil {
+	mayPut := func(l *loop) error { return cmp.Or(l.mayPut(m), l.hasInterpreter(m, info.GetInterpreter)) }
+	if _, err := ask(ctx, a.s.loop, func(l *loop) (struct{}, error) { return struct{}{}, mayPut(l) }); err != nil {
 		return err
 	}
 	a.s.uploads.blobs.RLock()
@@ -120,6 +121,10 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	resp, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.PushModuleResponse, error)) {
+		if err := mayPut(l); err != nil { // its interpreter may have been collected meanwhile
+			answer(nil, err)
+			return
+		}
 		m, result, err := l.putModule(m)
 		if err != nil {
 			answer(nil, err)
@@ -290,6 +295,15 @@ func (l *loop) modules(app string) []*apiv1.Module {
 		return cmp.Or(cmp.Compare(x.Name, y.Name), y.CreatedAt.AsTime().Compare(x.CreatedAt.AsTime()), cmp.Compare(x.Version, y.Version))
 	})
 	return all
+}
+
+// hasInterpreter refuses a script that no host could run, because the server has
+// no bytes of its interpreter to send.
+func (l *loop) hasInterpreter(m *apiv1.Module, get string) error {
+	if m.Interpreter == "" || l.named(nil)[m.Interpreter] {
+		return nil
+	}
+	return status.Errorf(codes.FailedPrecondition, "%s@%s is a script, and the server does not have the interpreter that it is packed for (%.19s…): %s", m.Name, m.Version, m.Interpreter, get)
 }
 
 // mayPut says why a version is not taken.

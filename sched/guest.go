@@ -111,7 +111,10 @@ func (l *loop) grantsOf(app string, sh *job.Shape) grants {
 	}
 	s := l.apps[app].slots[job.ModuleSlot]
 	name, _, _ := strings.Cut(sh.Handler.GetModule(), "@")
-	if given := s.Grants(name).GetGrants(); given != nil {
+	if sh.Handler.GetModule() == "" && sh.Handler.GetName() == job.HTTPModule {
+		g.Grants = job.HTTPGrants(sh.Handler.Http, s.Grants(job.HTTPModule).GetGrants())
+		g.encoded = job.EncodeGrants(g.Grants)
+	} else if given := s.Grants(name).GetGrants(); given != nil {
 		g.Grants = job.Effective(moduleOf(s, name, sh).GetRequests(), given)
 		g.encoded = job.EncodeGrants(g.Grants)
 	}
@@ -140,6 +143,9 @@ func (l *loop) grantsOfRun(r *job.Run) *apiv1.Grants { return l.grantsOf(r.App, 
 
 func notGranted(r *job.Run, what string) error {
 	name, _, _ := strings.Cut(r.Shape().Handler.GetModule(), "@")
+	if name == "" {
+		return status.Errorf(codes.PermissionDenied, "%s may not use %s: `wheelwork module grant %s` allows it", r.Shape().Handler.GetName(), what, r.Shape().Handler.GetName())
+	}
 	return status.Errorf(codes.PermissionDenied, "module %s may not use %s: its manifest has to ask for it, and `wheelwork module grant %s` allows it", name, what, name)
 }
 

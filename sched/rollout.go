@@ -72,11 +72,65 @@ func keysOf[V any](m map[string]V) func(yield func(string) bool) {
 func (h *host) runsModules() bool { return h.abilities.Has("") }
 
 func (o *outbox) prefetch(p *apiv1.Prefetch) {
-	o.change(func() { o.fetch = append(o.fetch, p) })
+	o.change(func() {
+		o.unload = slices.DeleteFunc(o.unload, func(d string) bool { return d == p.Digest }) // it was pushed again
+		o.fetch = append(o.fetch, p)
+	})
 }
 
-// noteModules keeps what a host says of modules.
-func (h *host) noteModules(states []*apiv1.ModuleState) {
+func (o *outbox) drop(digest string) {
+	o.change(func() {
+		o.fetch = slices.DeleteFunc(o.fetch, func(p *apiv1.Prefetch) bool { return p.Digest == digest })
+		o.unload = append(o.unload, digest)
+	})
+}
+
+// unload asks every host to forget versions whose bytes were collected. One that
+// is away is asked when it comes back: see noteModules.
+func (l *loop) unload(collected []*apiv1.Module) {
+	for _, h := range l.hosts {
+		if !h.connected || !h.runsModules() {
+			continue
+		}
+		for _, m := range collected {
+			delete(h.modules, m.Digest)
+			h.out.drop(m.Digest) // a host that never had it has nothing to do
+		}
+	}
+}
+
+// noteModules keeps what a host says of modules. What it has on a new stream and
+// nothing refers to any more was collected while it was away.
+func (l *loop) noteModules(h *host, states []*apiv1.ModuleState) {
+	if len(states) == 0 {
+		return
+	}
+	joined := h.modules == nil
+	h.note(states)
+	if !joined {
+		return
+	}
+	gone := map[string]bool{}
+	for _, a := range l.apps {
+		for _, m := range a.slots[job.ModuleSlot].Modules {
+			if m.CollectedAt != nil {
+				gone[m.Digest] = true
+			}
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	named := l.named(nil)
+	for _, digest := range slices.Sorted(keysOf(h.modules)) {
+		if gone[digest] && !named[digest] {
+			delete(h.modules, digest)
+			h.out.drop(digest)
+		}
+	}
+}
+
+func (h *host) note(states []*apiv1.ModuleState) {
 	for _, m := range states {
 		if h.modules == nil {
 			h.modules = map[string]*apiv1.ModuleState{}

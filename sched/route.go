@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 )
@@ -40,6 +42,16 @@ func (l *loop) rosterOf(app string) *roster {
 		ro.cands = append(ro.cands, c)
 	}
 	return ro
+}
+
+// change takes what a host runs from now on, instead of what its hello said.
+func (h *host) change(abi []string) {
+	h.hello = proto.CloneOf(h.hello)
+	h.hello.Abi = abi
+	h.abilities = job.Abilities{}
+	if len(abi) > 0 { // in a hello it would mean modules
+		h.abilities = job.NewAbilities(abi)
+	}
 }
 
 // lacks says for people what a host did not say that it runs; "" when it has what is needed.
@@ -215,13 +227,33 @@ func (l *loop) fanOut(r *job.Run) {
 	l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Fanned{Fanned: f}})
 }
 
+// plural puts a number into one of two texts; that for 1 needs no place for it.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return fmt.Sprintf(many, n)
+}
+
+// haveEnded says how many parts of something have ended.
+func haveEnded(n, all int, what string) string {
+	verb := "have"
+	if n == 1 {
+		verb = "has"
+	}
+	if all != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d of its %d %s %s ended", n, all, what, verb)
+}
+
 // explain says why a live run is where it is.
 func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 	resp := &apiv1.ExplainRunResponse{State: string(r.State)}
 	ln := l.lines[jobKey{r.App, r.Job}]
 	switch {
 	case r.HasParts():
-		resp.Why = fmt.Sprintf("%d of its %d parts have ended", r.Fan.Succeeded+r.Fan.Failed, r.Fan.Parts)
+		resp.Why = haveEnded(int(r.Fan.Succeeded+r.Fan.Failed), int(r.Fan.Parts), "part")
 		return resp
 	case r.HasNodes():
 		resp.Why = explainNodes(r)
@@ -234,11 +266,11 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 	case r.State == job.Waiting && r.RetryMs > l.nowMs:
 		resp.Why = "it waits for its next attempt"
 	case ln != nil && slices.Contains(ln.held, r):
-		resp.State, resp.Why = string(job.Queued), fmt.Sprintf("%d runs of the job are under way, and its overlap policy holds it behind them", len(ln.in))
+		resp.State, resp.Why = string(job.Queued), plural(len(ln.in), "1 run of the job is under way, and its overlap policy holds this one behind it", "%d runs of the job are under way, and its overlap policy holds this one behind them")
 	case l.rates[jobKey{r.App, ""}] != nil && l.rates[jobKey{r.App, ""}].waiting > 0:
 		resp.State, resp.Why = string(job.Queued), "the jobs of the app start no more often than its rate allows"
 	case r.Policy.Rate > 0 && l.rates[jobKey{r.App, r.Job}] != nil && l.rates[jobKey{r.App, r.Job}].waiting > 0:
-		resp.State, resp.Why = string(job.Queued), fmt.Sprintf("the job starts at most %d times in %s", r.Policy.Rate, r.Policy.RatePer)
+		resp.State, resp.Why = string(job.Queued), "the job starts at most "+plural(int(r.Policy.Rate), "once", "%d times")+" in "+r.Policy.RatePer.String()
 	default:
 		resp.State = string(job.Queued)
 	}

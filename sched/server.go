@@ -68,6 +68,8 @@ type ModuleInfo struct {
 	Needs       []string      // what a host has to advertise to run it
 	Requests    *apiv1.Grants // what its manifest asks for; nil: nothing
 	Interpreter string        // of a script: its digest
+	// GetInterpreter says to people how the interpreter comes to the server.
+	GetInterpreter string
 }
 
 func (c *Config) defaults() error {
@@ -162,6 +164,10 @@ func (s *Server) Run(ctx context.Context) error {
 
 // Epoch is the number of the ownership that the server works under.
 func (s *Server) Epoch() uint64 { return s.cfg.Epoch }
+
+// CaughtUp waits until the store includes everything that was decided before the
+// call, or until the disk has no room for it.
+func (s *Server) CaughtUp(ctx context.Context) error { return s.loop.caughtUp(ctx) }
 
 // Load is what the nameserver wants to know.
 type Load struct {

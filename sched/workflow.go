@@ -258,7 +258,7 @@ func explainNodes(r *job.Run) string {
 			now = append(now, n.Name)
 		}
 	}
-	why := fmt.Sprintf("%d of its %d nodes have ended", over, len(r.Nodes.Rows))
+	why := haveEnded(over, len(r.Nodes.Rows), "node")
 	if len(now) > 0 {
 		more := ""
 		if n := len(now) - 10; n > 0 {

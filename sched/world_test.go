@@ -157,7 +157,7 @@ func (w *world) start() {
 		StatsBatch: w.statsBatch,
 		ID:         "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute, SecretKey: w.secretKey,
 		Inspect: func(_ context.Context, code []byte, _ string) (sched.ModuleInfo, error) {
-			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code)}, nil
+			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so"}, nil
 		},
 	})
 	if err != nil {

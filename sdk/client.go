@@ -78,6 +78,7 @@ type Client struct {
 	access    apiv1.ModuleAccessClient
 	cluster   apiv1.ClusterClient
 	members   apiv1.MembershipClient
+	backups   apiv1.BackupsClient
 }
 
 // Dial connects to the server at http://host:port or https://host:port and
@@ -109,6 +110,7 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 		modules:   apiv1.NewModulesClient(servers),
 		cluster:   apiv1.NewClusterClient(servers),
 		members:   apiv1.NewMembershipClient(servers),
+		backups:   apiv1.NewBackupsClient(servers),
 	}
 	c.version, err = c.cluster.GetVersion(ctx, &apiv1.GetVersionRequest{})
 	if err != nil {

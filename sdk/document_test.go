@@ -76,6 +76,7 @@ routing:
   max_memory_bytes: 18446744073709551615
   min_free_slots: 1
 fanout: {mode: shards, shards: 8}
+limits: {memory_bytes: 67108864, fuel: "9007199254740993"}
 dependency: {jobs: [a, b], on: end, need: any, pass_output: true}
 `,
 			[]*sdk.Job{{
@@ -95,6 +96,7 @@ dependency: {jobs: [a, b], on: end, need: any, pass_output: true}
 					MaxHosts: 2, MinFreeCpu: 0.5, MaxMemoryBytes: 1<<64 - 1, MinFreeSlots: 1,
 				},
 				Fanout:     &sdk.Fanout{Mode: "shards", Shards: 8},
+				Limits:     &sdk.Limits{MemoryBytes: 64 << 20, Fuel: 9007199254740993},
 				Dependency: &sdk.Dependency{Jobs: []string{"a", "b"}, On: "end", Need: "any", PassOutput: true},
 			}},
 		},

@@ -136,7 +136,9 @@ func (s *servers) heard(at *server, err error) {
 
 // order returns the servers as they should be tried: first those that do not
 // rest, from the one that answered last, then those that rest, the one whose
-// rest ends first before the others.
+// rest ends first before the others. One that failed when it was tried last comes
+// after those that have not: else a call that waits for a silent server while the
+// rest of another one ends would go from one to the other and never reach a third.
 func (s *servers) order() []*server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +146,7 @@ func (s *servers) order() []*server {
 	list := slices.Concat(s.list[from:], s.list[:from])
 	now := time.Now()
 	slices.SortStableFunc(list, func(a, b *server) int {
-		return cmp.Compare(max(a.rests.Sub(now), 0), max(b.rests.Sub(now), 0))
+		return cmp.Or(cmp.Compare(max(a.rests.Sub(now), 0), max(b.rests.Sub(now), 0)), cmp.Compare(a.failures, b.failures))
 	})
 	return list
 }

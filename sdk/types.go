@@ -10,6 +10,7 @@ type (
 	Schedule   = apiv1.Schedule
 	Daily      = apiv1.Daily
 	Retry      = apiv1.Retry
+	Limits     = apiv1.Limits
 	Misfire    = apiv1.Misfire
 	Overlap    = apiv1.Overlap
 	Rate       = apiv1.Rate

@@ -336,7 +336,7 @@ const file_v1_app_proto_rawDesc = "" +
 	"\bListApps\x12\x1d.wheelwork.v1.ListAppsRequest\x1a\x1e.wheelwork.v1.ListAppsResponse\"!\xaa\xbb\x18\tjobs.read\x82\xd3\xe4\x93\x02\x0e\x12\f/api/v1/apps\x12b\n" +
 	"\x06GetApp\x12\x1b.wheelwork.v1.GetAppRequest\x1a\x11.wheelwork.v1.App\"(\xaa\xbb\x18\tjobs.read\x82\xd3\xe4\x93\x02\x15\x12\x13/api/v1/apps/{name}\x12l\n" +
 	"\x06PutApp\x12\x1b.wheelwork.v1.PutAppRequest\x1a\x11.wheelwork.v1.App\"2\xaa\xbb\x18\n" +
-	"jobs.write\x82\xd3\xe4\x93\x02\x1e:\x03app\x1a\x17/api/v1/apps/{app.name}B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"apps.write\x82\xd3\xe4\x93\x02\x1e:\x03app\x1a\x17/api/v1/apps/{app.name}B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_app_proto_rawDescOnce sync.Once

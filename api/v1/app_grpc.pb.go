@@ -32,7 +32,7 @@ const (
 type AppsClient interface {
 	ListApps(ctx context.Context, in *ListAppsRequest, opts ...grpc.CallOption) (*ListAppsResponse, error)
 	GetApp(ctx context.Context, in *GetAppRequest, opts ...grpc.CallOption) (*App, error)
-	// PutApp replaces what bounds an app.
+	// PutApp replaces what bounds an app. Who may do that decides whom it trusts, so it is not for everybody who defines jobs.
 	PutApp(ctx context.Context, in *PutAppRequest, opts ...grpc.CallOption) (*App, error)
 }
 
@@ -82,7 +82,7 @@ func (c *appsClient) PutApp(ctx context.Context, in *PutAppRequest, opts ...grpc
 type AppsServer interface {
 	ListApps(context.Context, *ListAppsRequest) (*ListAppsResponse, error)
 	GetApp(context.Context, *GetAppRequest) (*App, error)
-	// PutApp replaces what bounds an app.
+	// PutApp replaces what bounds an app. Who may do that decides whom it trusts, so it is not for everybody who defines jobs.
 	PutApp(context.Context, *PutAppRequest) (*App, error)
 	mustEmbedUnimplementedAppsServer()
 }

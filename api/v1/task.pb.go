@@ -23,7 +23,8 @@ const (
 )
 
 // HTTPCall is the request that a run of builtin:http sends. In url, headers and body ${input} is the input of the run,
-// ${input.order.id} a field of it, ${json(input.name)} a field written as JSON, and $${ stands for ${.
+// ${input.order.id} a field of it, ${json(input.name)} a field written as JSON, and $${ stands for ${. In headers and body
+// ${secret.NAME} is a secret that the app's owner granted to builtin:http.
 type HTTPCall struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Method        string                 `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`                                                                             // default POST if there is a body or an input, else GET

@@ -94,9 +94,10 @@ type WorkUp struct {
 	Results       []*TaskResult          `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`
 	Progress      []*TaskProgress        `protobuf:"bytes,5,rep,name=progress,proto3" json:"progress,omitempty"`
 	Logs          []*TaskLog             `protobuf:"bytes,6,rep,name=logs,proto3" json:"logs,omitempty"`
-	Load          *HostLoad              `protobuf:"bytes,7,opt,name=load,proto3" json:"load,omitempty"`          // also the heartbeat
-	Draining      bool                   `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"` // the host is ending: send nothing more, its credits are void
-	Modules       []*ModuleState         `protobuf:"bytes,40,rep,name=modules,proto3" json:"modules,omitempty"`   // what became of modules since the last message; on a new stream, of all that it holds
+	Load          *HostLoad              `protobuf:"bytes,7,opt,name=load,proto3" json:"load,omitempty"`            // also the heartbeat
+	Draining      bool                   `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"`   // the host is ending: send nothing more, its credits are void
+	Modules       []*ModuleState         `protobuf:"bytes,40,rep,name=modules,proto3" json:"modules,omitempty"`     // what became of modules since the last message; on a new stream, of all that it holds
+	Abilities     *Abilities             `protobuf:"bytes,41,opt,name=abilities,proto3" json:"abilities,omitempty"` // what it runs has changed since the hello
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -194,6 +195,58 @@ func (x *WorkUp) GetModules() []*ModuleState {
 	return nil
 }
 
+func (x *WorkUp) GetAbilities() *Abilities {
+	if x != nil {
+		return x.Abilities
+	}
+	return nil
+}
+
+// Abilities are what a host runs from now on, instead of Hello.abi.
+type Abilities struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Abi           []string               `protobuf:"bytes,1,rep,name=abi,proto3" json:"abi,omitempty"` // as Hello.abi, except that empty is nothing
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Abilities) Reset() {
+	*x = Abilities{}
+	mi := &file_v1_work_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Abilities) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Abilities) ProtoMessage() {}
+
+func (x *Abilities) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_work_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Abilities.ProtoReflect.Descriptor instead.
+func (*Abilities) Descriptor() ([]byte, []int) {
+	return file_v1_work_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Abilities) GetAbi() []string {
+	if x != nil {
+		return x.Abi
+	}
+	return nil
+}
+
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`       // the host's id: stable over restarts of one data directory
@@ -211,7 +264,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_v1_work_proto_msgTypes[1]
+	mi := &file_v1_work_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -223,7 +276,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[1]
+	mi := &file_v1_work_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -236,7 +289,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{1}
+	return file_v1_work_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Hello) GetHost() string {
@@ -314,7 +367,7 @@ type Running struct {
 
 func (x *Running) Reset() {
 	*x = Running{}
-	mi := &file_v1_work_proto_msgTypes[2]
+	mi := &file_v1_work_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -326,7 +379,7 @@ func (x *Running) String() string {
 func (*Running) ProtoMessage() {}
 
 func (x *Running) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[2]
+	mi := &file_v1_work_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -339,7 +392,7 @@ func (x *Running) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Running.ProtoReflect.Descriptor instead.
 func (*Running) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{2}
+	return file_v1_work_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Running) GetRun() []byte {
@@ -382,7 +435,7 @@ type HostLoad struct {
 
 func (x *HostLoad) Reset() {
 	*x = HostLoad{}
-	mi := &file_v1_work_proto_msgTypes[3]
+	mi := &file_v1_work_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -394,7 +447,7 @@ func (x *HostLoad) String() string {
 func (*HostLoad) ProtoMessage() {}
 
 func (x *HostLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[3]
+	mi := &file_v1_work_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -407,7 +460,7 @@ func (x *HostLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostLoad.ProtoReflect.Descriptor instead.
 func (*HostLoad) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{3}
+	return file_v1_work_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *HostLoad) GetRunning() uint32 {
@@ -459,7 +512,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_v1_work_proto_msgTypes[4]
+	mi := &file_v1_work_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +524,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[4]
+	mi := &file_v1_work_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +537,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{4}
+	return file_v1_work_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TaskResult) GetRun() []byte {
@@ -592,7 +645,7 @@ type TaskProgress struct {
 
 func (x *TaskProgress) Reset() {
 	*x = TaskProgress{}
-	mi := &file_v1_work_proto_msgTypes[5]
+	mi := &file_v1_work_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +657,7 @@ func (x *TaskProgress) String() string {
 func (*TaskProgress) ProtoMessage() {}
 
 func (x *TaskProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[5]
+	mi := &file_v1_work_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +670,7 @@ func (x *TaskProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskProgress.ProtoReflect.Descriptor instead.
 func (*TaskProgress) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{5}
+	return file_v1_work_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TaskProgress) GetRun() []byte {
@@ -674,7 +727,7 @@ type TaskLog struct {
 
 func (x *TaskLog) Reset() {
 	*x = TaskLog{}
-	mi := &file_v1_work_proto_msgTypes[6]
+	mi := &file_v1_work_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +739,7 @@ func (x *TaskLog) String() string {
 func (*TaskLog) ProtoMessage() {}
 
 func (x *TaskLog) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[6]
+	mi := &file_v1_work_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +752,7 @@ func (x *TaskLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskLog.ProtoReflect.Descriptor instead.
 func (*TaskLog) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{6}
+	return file_v1_work_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TaskLog) GetRun() []byte {
@@ -741,7 +794,7 @@ type TaskLogLine struct {
 
 func (x *TaskLogLine) Reset() {
 	*x = TaskLogLine{}
-	mi := &file_v1_work_proto_msgTypes[7]
+	mi := &file_v1_work_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +806,7 @@ func (x *TaskLogLine) String() string {
 func (*TaskLogLine) ProtoMessage() {}
 
 func (x *TaskLogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[7]
+	mi := &file_v1_work_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +819,7 @@ func (x *TaskLogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskLogLine.ProtoReflect.Descriptor instead.
 func (*TaskLogLine) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{7}
+	return file_v1_work_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TaskLogLine) GetTimeMs() int64 {
@@ -798,13 +851,14 @@ type WorkDown struct {
 	Acked         uint64                 `protobuf:"varint,3,opt,name=acked,proto3" json:"acked,omitempty"` // every batch up to this one is durable: forget its results
 	Cancels       []*TaskCancel          `protobuf:"bytes,4,rep,name=cancels,proto3" json:"cancels,omitempty"`
 	Prefetch      []*Prefetch            `protobuf:"bytes,40,rep,name=prefetch,proto3" json:"prefetch,omitempty"` // modules to load ahead of the first task
+	Unload        []string               `protobuf:"bytes,41,rep,name=unload,proto3" json:"unload,omitempty"`     // digests of modules that nothing refers to any more: a host forgets them, tasks that run go on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkDown) Reset() {
 	*x = WorkDown{}
-	mi := &file_v1_work_proto_msgTypes[8]
+	mi := &file_v1_work_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +870,7 @@ func (x *WorkDown) String() string {
 func (*WorkDown) ProtoMessage() {}
 
 func (x *WorkDown) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[8]
+	mi := &file_v1_work_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +883,7 @@ func (x *WorkDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkDown.ProtoReflect.Descriptor instead.
 func (*WorkDown) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{8}
+	return file_v1_work_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WorkDown) GetWelcome() *Welcome {
@@ -867,6 +921,13 @@ func (x *WorkDown) GetPrefetch() []*Prefetch {
 	return nil
 }
 
+func (x *WorkDown) GetUnload() []string {
+	if x != nil {
+		return x.Unload
+	}
+	return nil
+}
+
 // ModuleState is how far a host is with a module.
 type ModuleState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -880,7 +941,7 @@ type ModuleState struct {
 
 func (x *ModuleState) Reset() {
 	*x = ModuleState{}
-	mi := &file_v1_work_proto_msgTypes[9]
+	mi := &file_v1_work_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +953,7 @@ func (x *ModuleState) String() string {
 func (*ModuleState) ProtoMessage() {}
 
 func (x *ModuleState) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[9]
+	mi := &file_v1_work_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +966,7 @@ func (x *ModuleState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModuleState.ProtoReflect.Descriptor instead.
 func (*ModuleState) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{9}
+	return file_v1_work_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ModuleState) GetDigest() string {
@@ -948,7 +1009,7 @@ type Prefetch struct {
 
 func (x *Prefetch) Reset() {
 	*x = Prefetch{}
-	mi := &file_v1_work_proto_msgTypes[10]
+	mi := &file_v1_work_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1021,7 @@ func (x *Prefetch) String() string {
 func (*Prefetch) ProtoMessage() {}
 
 func (x *Prefetch) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[10]
+	mi := &file_v1_work_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1034,7 @@ func (x *Prefetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefetch.ProtoReflect.Descriptor instead.
 func (*Prefetch) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{10}
+	return file_v1_work_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Prefetch) GetApp() string {
@@ -1007,7 +1068,7 @@ type GetModuleProofRequest struct {
 
 func (x *GetModuleProofRequest) Reset() {
 	*x = GetModuleProofRequest{}
-	mi := &file_v1_work_proto_msgTypes[11]
+	mi := &file_v1_work_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1080,7 @@ func (x *GetModuleProofRequest) String() string {
 func (*GetModuleProofRequest) ProtoMessage() {}
 
 func (x *GetModuleProofRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[11]
+	mi := &file_v1_work_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1093,7 @@ func (x *GetModuleProofRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModuleProofRequest.ProtoReflect.Descriptor instead.
 func (*GetModuleProofRequest) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{11}
+	return file_v1_work_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetModuleProofRequest) GetApp() string {
@@ -1060,7 +1121,7 @@ type ModuleProof struct {
 
 func (x *ModuleProof) Reset() {
 	*x = ModuleProof{}
-	mi := &file_v1_work_proto_msgTypes[12]
+	mi := &file_v1_work_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1133,7 @@ func (x *ModuleProof) String() string {
 func (*ModuleProof) ProtoMessage() {}
 
 func (x *ModuleProof) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[12]
+	mi := &file_v1_work_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1146,7 @@ func (x *ModuleProof) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModuleProof.ProtoReflect.Descriptor instead.
 func (*ModuleProof) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{12}
+	return file_v1_work_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ModuleProof) GetRequired() bool {
@@ -1119,7 +1180,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_v1_work_proto_msgTypes[13]
+	mi := &file_v1_work_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1192,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[13]
+	mi := &file_v1_work_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1205,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{13}
+	return file_v1_work_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Welcome) GetServer() string {
@@ -1178,21 +1239,23 @@ type Task struct {
 	Env           map[string]string      `protobuf:"bytes,13,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	TimeoutMs     int64                  `protobuf:"varint,14,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // counted from the start of the handler
 	TraceParent   string                 `protobuf:"bytes,15,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
-	Part          int32                  `protobuf:"varint,16,opt,name=part,proto3" json:"part,omitempty"`      // of a fan-out: its number, from 0
-	Parts         int32                  `protobuf:"varint,17,opt,name=parts,proto3" json:"parts,omitempty"`    // how many there are; 0: no fan-out
-	Covers        int64                  `protobuf:"varint,18,opt,name=covers,proto3" json:"covers,omitempty"`  // planned times that the run stands for beside its own
-	Http          *HTTPCall              `protobuf:"bytes,40,opt,name=http,proto3" json:"http,omitempty"`       // of builtin:http
-	Command       string                 `protobuf:"bytes,41,opt,name=command,proto3" json:"command,omitempty"` // of builtin:exec
-	Grants        []byte                 `protobuf:"bytes,50,opt,name=grants,proto3" json:"grants,omitempty"`   // an encoded Grants: what the module may use; empty: nothing. Tasks of one module have the same
-	Role          string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`       // of a part of a run that maps: "root", "part" or "reduce"
-	Trust         string                 `protobuf:"bytes,60,opt,name=trust,proto3" json:"trust,omitempty"`     // "": the app does not ask for signatures. Else it changes with the keys that the app trusts: a host that has not checked the module under this one asks for its proof
+	Part          int32                  `protobuf:"varint,16,opt,name=part,proto3" json:"part,omitempty"`                                  // of a fan-out: its number, from 0
+	Parts         int32                  `protobuf:"varint,17,opt,name=parts,proto3" json:"parts,omitempty"`                                // how many there are; 0: no fan-out
+	Covers        int64                  `protobuf:"varint,18,opt,name=covers,proto3" json:"covers,omitempty"`                              // planned times that the run stands for beside its own
+	Http          *HTTPCall              `protobuf:"bytes,40,opt,name=http,proto3" json:"http,omitempty"`                                   // of builtin:http
+	Command       string                 `protobuf:"bytes,41,opt,name=command,proto3" json:"command,omitempty"`                             // of builtin:exec
+	Grants        []byte                 `protobuf:"bytes,50,opt,name=grants,proto3" json:"grants,omitempty"`                               // an encoded Grants: what the module may use; empty: nothing. Tasks of one module have the same
+	Role          string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`                                   // of a part of a run that maps: "root", "part" or "reduce"
+	MemoryBytes   int64                  `protobuf:"varint,70,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // the job's own limits of a module's handler, 0: none. A host takes the smaller one of these and of the module's manifest
+	Fuel          int64                  `protobuf:"varint,71,opt,name=fuel,proto3" json:"fuel,omitempty"`
+	Trust         string                 `protobuf:"bytes,60,opt,name=trust,proto3" json:"trust,omitempty"` // "": the app does not ask for signatures. Else it changes with the keys that the app trusts: a host that has not checked the module under this one asks for its proof
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_v1_work_proto_msgTypes[14]
+	mi := &file_v1_work_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1267,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[14]
+	mi := &file_v1_work_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1280,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{14}
+	return file_v1_work_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Task) GetRun() []byte {
@@ -1374,6 +1437,20 @@ func (x *Task) GetRole() string {
 	return ""
 }
 
+func (x *Task) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *Task) GetFuel() int64 {
+	if x != nil {
+		return x.Fuel
+	}
+	return 0
+}
+
 func (x *Task) GetTrust() string {
 	if x != nil {
 		return x.Trust
@@ -1391,7 +1468,7 @@ type TaskCancel struct {
 
 func (x *TaskCancel) Reset() {
 	*x = TaskCancel{}
-	mi := &file_v1_work_proto_msgTypes[15]
+	mi := &file_v1_work_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1480,7 @@ func (x *TaskCancel) String() string {
 func (*TaskCancel) ProtoMessage() {}
 
 func (x *TaskCancel) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[15]
+	mi := &file_v1_work_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1493,7 @@ func (x *TaskCancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCancel.ProtoReflect.Descriptor instead.
 func (*TaskCancel) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{15}
+	return file_v1_work_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TaskCancel) GetRun() []byte {
@@ -1442,7 +1519,7 @@ type FetchModuleRequest struct {
 
 func (x *FetchModuleRequest) Reset() {
 	*x = FetchModuleRequest{}
-	mi := &file_v1_work_proto_msgTypes[16]
+	mi := &file_v1_work_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1531,7 @@ func (x *FetchModuleRequest) String() string {
 func (*FetchModuleRequest) ProtoMessage() {}
 
 func (x *FetchModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[16]
+	mi := &file_v1_work_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1544,7 @@ func (x *FetchModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchModuleRequest.ProtoReflect.Descriptor instead.
 func (*FetchModuleRequest) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{16}
+	return file_v1_work_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FetchModuleRequest) GetDigest() string {
@@ -1486,7 +1563,7 @@ type ModuleChunk struct {
 
 func (x *ModuleChunk) Reset() {
 	*x = ModuleChunk{}
-	mi := &file_v1_work_proto_msgTypes[17]
+	mi := &file_v1_work_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1575,7 @@ func (x *ModuleChunk) String() string {
 func (*ModuleChunk) ProtoMessage() {}
 
 func (x *ModuleChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[17]
+	mi := &file_v1_work_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1588,7 @@ func (x *ModuleChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModuleChunk.ProtoReflect.Descriptor instead.
 func (*ModuleChunk) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{17}
+	return file_v1_work_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ModuleChunk) GetData() []byte {
@@ -1525,7 +1602,7 @@ var File_v1_work_proto protoreflect.FileDescriptor
 
 const file_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/work.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xf7\x02\n" +
+	"\rv1/work.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xae\x03\n" +
 	"\x06WorkUp\x12)\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.wheelwork.v1.HelloR\x05hello\x12\x18\n" +
 	"\acredits\x18\x02 \x01(\rR\acredits\x12\x14\n" +
@@ -1535,7 +1612,10 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x04logs\x18\x06 \x03(\v2\x15.wheelwork.v1.TaskLogR\x04logs\x12*\n" +
 	"\x04load\x18\a \x01(\v2\x16.wheelwork.v1.HostLoadR\x04load\x12\x1a\n" +
 	"\bdraining\x18\b \x01(\bR\bdraining\x123\n" +
-	"\amodules\x18( \x03(\v2\x19.wheelwork.v1.ModuleStateR\amodules\"\xc4\x02\n" +
+	"\amodules\x18( \x03(\v2\x19.wheelwork.v1.ModuleStateR\amodules\x125\n" +
+	"\tabilities\x18) \x01(\v2\x17.wheelwork.v1.AbilitiesR\tabilities\"\x1d\n" +
+	"\tAbilities\x12\x10\n" +
+	"\x03abi\x18\x01 \x03(\tR\x03abi\"\xc4\x02\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1592,13 +1672,14 @@ const file_v1_work_proto_rawDesc = "" +
 	"\vTaskLogLine\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\x05R\x05level\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\fR\x04text\"\xe3\x01\n" +
+	"\x04text\x18\x03 \x01(\fR\x04text\"\xfb\x01\n" +
 	"\bWorkDown\x12/\n" +
 	"\awelcome\x18\x01 \x01(\v2\x15.wheelwork.v1.WelcomeR\awelcome\x12(\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x12.wheelwork.v1.TaskR\x05tasks\x12\x14\n" +
 	"\x05acked\x18\x03 \x01(\x04R\x05acked\x122\n" +
 	"\acancels\x18\x04 \x03(\v2\x18.wheelwork.v1.TaskCancelR\acancels\x122\n" +
-	"\bprefetch\x18( \x03(\v2\x16.wheelwork.v1.PrefetchR\bprefetch\"j\n" +
+	"\bprefetch\x18( \x03(\v2\x16.wheelwork.v1.PrefetchR\bprefetch\x12\x16\n" +
+	"\x06unload\x18) \x03(\tR\x06unload\"j\n" +
 	"\vModuleState\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
@@ -1619,7 +1700,7 @@ const file_v1_work_proto_rawDesc = "" +
 	"signatures\"7\n" +
 	"\aWelcome\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x95\x05\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xcc\x05\n" +
 	"\x04Task\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -1645,7 +1726,9 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x04http\x18( \x01(\v2\x16.wheelwork.v1.HTTPCallR\x04http\x12\x18\n" +
 	"\acommand\x18) \x01(\tR\acommand\x12\x16\n" +
 	"\x06grants\x182 \x01(\fR\x06grants\x12\x12\n" +
-	"\x04role\x183 \x01(\tR\x04role\x12\x14\n" +
+	"\x04role\x183 \x01(\tR\x04role\x12!\n" +
+	"\fmemory_bytes\x18F \x01(\x03R\vmemoryBytes\x12\x12\n" +
+	"\x04fuel\x18G \x01(\x03R\x04fuel\x12\x14\n" +
 	"\x05trust\x18< \x01(\tR\x05trust\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1666,11 +1749,11 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x11OUTCOME_TIMED_OUT\x10\x04\x12\x13\n" +
 	"\x0fOUTCOME_STOPPED\x10\x05\x12\x16\n" +
 	"\x12OUTCOME_HOST_ERROR\x10\x06\x12\x10\n" +
-	"\fOUTCOME_LOST\x10\a2\x80\x02\n" +
+	"\fOUTCOME_LOST\x10\a2\x86\x02\n" +
 	"\x06Worker\x12B\n" +
-	"\x04Work\x12\x14.wheelwork.v1.WorkUp\x1a\x16.wheelwork.v1.WorkDown\"\b\xaa\xbb\x18\x04work(\x010\x01\x12V\n" +
-	"\vFetchModule\x12 .wheelwork.v1.FetchModuleRequest\x1a\x19.wheelwork.v1.ModuleChunk\"\b\xaa\xbb\x18\x04work0\x01\x12Z\n" +
-	"\x0eGetModuleProof\x12#.wheelwork.v1.GetModuleProofRequest\x1a\x19.wheelwork.v1.ModuleProof\"\b\xaa\xbb\x18\x04workB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\x04Work\x12\x14.wheelwork.v1.WorkUp\x1a\x16.wheelwork.v1.WorkDown\"\b\xaa\xbb\x18\x04work(\x010\x01\x12Y\n" +
+	"\vFetchModule\x12 .wheelwork.v1.FetchModuleRequest\x1a\x19.wheelwork.v1.ModuleChunk\"\v\xaa\xbb\x18\aexecute0\x01\x12]\n" +
+	"\x0eGetModuleProof\x12#.wheelwork.v1.GetModuleProofRequest\x1a\x19.wheelwork.v1.ModuleProof\"\v\xaa\xbb\x18\aexecuteB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_work_proto_rawDescOnce sync.Once
@@ -1685,61 +1768,63 @@ func file_v1_work_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_work_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_v1_work_proto_goTypes = []any{
 	(Outcome)(0),                  // 0: wheelwork.v1.Outcome
 	(*WorkUp)(nil),                // 1: wheelwork.v1.WorkUp
-	(*Hello)(nil),                 // 2: wheelwork.v1.Hello
-	(*Running)(nil),               // 3: wheelwork.v1.Running
-	(*HostLoad)(nil),              // 4: wheelwork.v1.HostLoad
-	(*TaskResult)(nil),            // 5: wheelwork.v1.TaskResult
-	(*TaskProgress)(nil),          // 6: wheelwork.v1.TaskProgress
-	(*TaskLog)(nil),               // 7: wheelwork.v1.TaskLog
-	(*TaskLogLine)(nil),           // 8: wheelwork.v1.TaskLogLine
-	(*WorkDown)(nil),              // 9: wheelwork.v1.WorkDown
-	(*ModuleState)(nil),           // 10: wheelwork.v1.ModuleState
-	(*Prefetch)(nil),              // 11: wheelwork.v1.Prefetch
-	(*GetModuleProofRequest)(nil), // 12: wheelwork.v1.GetModuleProofRequest
-	(*ModuleProof)(nil),           // 13: wheelwork.v1.ModuleProof
-	(*Welcome)(nil),               // 14: wheelwork.v1.Welcome
-	(*Task)(nil),                  // 15: wheelwork.v1.Task
-	(*TaskCancel)(nil),            // 16: wheelwork.v1.TaskCancel
-	(*FetchModuleRequest)(nil),    // 17: wheelwork.v1.FetchModuleRequest
-	(*ModuleChunk)(nil),           // 18: wheelwork.v1.ModuleChunk
-	nil,                           // 19: wheelwork.v1.Hello.LabelsEntry
-	nil,                           // 20: wheelwork.v1.Task.EnvEntry
-	(*Signature)(nil),             // 21: wheelwork.v1.Signature
-	(*HTTPCall)(nil),              // 22: wheelwork.v1.HTTPCall
+	(*Abilities)(nil),             // 2: wheelwork.v1.Abilities
+	(*Hello)(nil),                 // 3: wheelwork.v1.Hello
+	(*Running)(nil),               // 4: wheelwork.v1.Running
+	(*HostLoad)(nil),              // 5: wheelwork.v1.HostLoad
+	(*TaskResult)(nil),            // 6: wheelwork.v1.TaskResult
+	(*TaskProgress)(nil),          // 7: wheelwork.v1.TaskProgress
+	(*TaskLog)(nil),               // 8: wheelwork.v1.TaskLog
+	(*TaskLogLine)(nil),           // 9: wheelwork.v1.TaskLogLine
+	(*WorkDown)(nil),              // 10: wheelwork.v1.WorkDown
+	(*ModuleState)(nil),           // 11: wheelwork.v1.ModuleState
+	(*Prefetch)(nil),              // 12: wheelwork.v1.Prefetch
+	(*GetModuleProofRequest)(nil), // 13: wheelwork.v1.GetModuleProofRequest
+	(*ModuleProof)(nil),           // 14: wheelwork.v1.ModuleProof
+	(*Welcome)(nil),               // 15: wheelwork.v1.Welcome
+	(*Task)(nil),                  // 16: wheelwork.v1.Task
+	(*TaskCancel)(nil),            // 17: wheelwork.v1.TaskCancel
+	(*FetchModuleRequest)(nil),    // 18: wheelwork.v1.FetchModuleRequest
+	(*ModuleChunk)(nil),           // 19: wheelwork.v1.ModuleChunk
+	nil,                           // 20: wheelwork.v1.Hello.LabelsEntry
+	nil,                           // 21: wheelwork.v1.Task.EnvEntry
+	(*Signature)(nil),             // 22: wheelwork.v1.Signature
+	(*HTTPCall)(nil),              // 23: wheelwork.v1.HTTPCall
 }
 var file_v1_work_proto_depIdxs = []int32{
-	2,  // 0: wheelwork.v1.WorkUp.hello:type_name -> wheelwork.v1.Hello
-	5,  // 1: wheelwork.v1.WorkUp.results:type_name -> wheelwork.v1.TaskResult
-	6,  // 2: wheelwork.v1.WorkUp.progress:type_name -> wheelwork.v1.TaskProgress
-	7,  // 3: wheelwork.v1.WorkUp.logs:type_name -> wheelwork.v1.TaskLog
-	4,  // 4: wheelwork.v1.WorkUp.load:type_name -> wheelwork.v1.HostLoad
-	10, // 5: wheelwork.v1.WorkUp.modules:type_name -> wheelwork.v1.ModuleState
-	19, // 6: wheelwork.v1.Hello.labels:type_name -> wheelwork.v1.Hello.LabelsEntry
-	3,  // 7: wheelwork.v1.Hello.running:type_name -> wheelwork.v1.Running
-	0,  // 8: wheelwork.v1.TaskResult.outcome:type_name -> wheelwork.v1.Outcome
-	8,  // 9: wheelwork.v1.TaskLog.lines:type_name -> wheelwork.v1.TaskLogLine
-	14, // 10: wheelwork.v1.WorkDown.welcome:type_name -> wheelwork.v1.Welcome
-	15, // 11: wheelwork.v1.WorkDown.tasks:type_name -> wheelwork.v1.Task
-	16, // 12: wheelwork.v1.WorkDown.cancels:type_name -> wheelwork.v1.TaskCancel
-	11, // 13: wheelwork.v1.WorkDown.prefetch:type_name -> wheelwork.v1.Prefetch
-	21, // 14: wheelwork.v1.ModuleProof.signatures:type_name -> wheelwork.v1.Signature
-	20, // 15: wheelwork.v1.Task.env:type_name -> wheelwork.v1.Task.EnvEntry
-	22, // 16: wheelwork.v1.Task.http:type_name -> wheelwork.v1.HTTPCall
-	1,  // 17: wheelwork.v1.Worker.Work:input_type -> wheelwork.v1.WorkUp
-	17, // 18: wheelwork.v1.Worker.FetchModule:input_type -> wheelwork.v1.FetchModuleRequest
-	12, // 19: wheelwork.v1.Worker.GetModuleProof:input_type -> wheelwork.v1.GetModuleProofRequest
-	9,  // 20: wheelwork.v1.Worker.Work:output_type -> wheelwork.v1.WorkDown
-	18, // 21: wheelwork.v1.Worker.FetchModule:output_type -> wheelwork.v1.ModuleChunk
-	13, // 22: wheelwork.v1.Worker.GetModuleProof:output_type -> wheelwork.v1.ModuleProof
-	20, // [20:23] is the sub-list for method output_type
-	17, // [17:20] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	3,  // 0: wheelwork.v1.WorkUp.hello:type_name -> wheelwork.v1.Hello
+	6,  // 1: wheelwork.v1.WorkUp.results:type_name -> wheelwork.v1.TaskResult
+	7,  // 2: wheelwork.v1.WorkUp.progress:type_name -> wheelwork.v1.TaskProgress
+	8,  // 3: wheelwork.v1.WorkUp.logs:type_name -> wheelwork.v1.TaskLog
+	5,  // 4: wheelwork.v1.WorkUp.load:type_name -> wheelwork.v1.HostLoad
+	11, // 5: wheelwork.v1.WorkUp.modules:type_name -> wheelwork.v1.ModuleState
+	2,  // 6: wheelwork.v1.WorkUp.abilities:type_name -> wheelwork.v1.Abilities
+	20, // 7: wheelwork.v1.Hello.labels:type_name -> wheelwork.v1.Hello.LabelsEntry
+	4,  // 8: wheelwork.v1.Hello.running:type_name -> wheelwork.v1.Running
+	0,  // 9: wheelwork.v1.TaskResult.outcome:type_name -> wheelwork.v1.Outcome
+	9,  // 10: wheelwork.v1.TaskLog.lines:type_name -> wheelwork.v1.TaskLogLine
+	15, // 11: wheelwork.v1.WorkDown.welcome:type_name -> wheelwork.v1.Welcome
+	16, // 12: wheelwork.v1.WorkDown.tasks:type_name -> wheelwork.v1.Task
+	17, // 13: wheelwork.v1.WorkDown.cancels:type_name -> wheelwork.v1.TaskCancel
+	12, // 14: wheelwork.v1.WorkDown.prefetch:type_name -> wheelwork.v1.Prefetch
+	22, // 15: wheelwork.v1.ModuleProof.signatures:type_name -> wheelwork.v1.Signature
+	21, // 16: wheelwork.v1.Task.env:type_name -> wheelwork.v1.Task.EnvEntry
+	23, // 17: wheelwork.v1.Task.http:type_name -> wheelwork.v1.HTTPCall
+	1,  // 18: wheelwork.v1.Worker.Work:input_type -> wheelwork.v1.WorkUp
+	18, // 19: wheelwork.v1.Worker.FetchModule:input_type -> wheelwork.v1.FetchModuleRequest
+	13, // 20: wheelwork.v1.Worker.GetModuleProof:input_type -> wheelwork.v1.GetModuleProofRequest
+	10, // 21: wheelwork.v1.Worker.Work:output_type -> wheelwork.v1.WorkDown
+	19, // 22: wheelwork.v1.Worker.FetchModule:output_type -> wheelwork.v1.ModuleChunk
+	14, // 23: wheelwork.v1.Worker.GetModuleProof:output_type -> wheelwork.v1.ModuleProof
+	21, // [21:24] is the sub-list for method output_type
+	18, // [18:21] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_v1_work_proto_init() }
@@ -1755,7 +1840,7 @@ func file_v1_work_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_work_proto_rawDesc), len(file_v1_work_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

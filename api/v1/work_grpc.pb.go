@@ -31,7 +31,9 @@ const (
 // Worker is the door for hosts. A host dials out and listens on nothing.
 type WorkerClient interface {
 	// Work is one host's session with one server. The host says hello, grants
-	// credits and sends results; the server sends tasks up to the credits.
+	// credits and sends results; the server sends tasks up to the credits. A host
+	// that says that it runs more than functions of its own (native:NAME) needs the
+	// permission "execute" as well.
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkUp, WorkDown], error)
 	// FetchModule sends the bytes of a module by digest.
 	FetchModule(ctx context.Context, in *FetchModuleRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ModuleChunk], error)
@@ -96,7 +98,9 @@ func (c *workerClient) GetModuleProof(ctx context.Context, in *GetModuleProofReq
 // Worker is the door for hosts. A host dials out and listens on nothing.
 type WorkerServer interface {
 	// Work is one host's session with one server. The host says hello, grants
-	// credits and sends results; the server sends tasks up to the credits.
+	// credits and sends results; the server sends tasks up to the credits. A host
+	// that says that it runs more than functions of its own (native:NAME) needs the
+	// permission "execute" as well.
 	Work(grpc.BidiStreamingServer[WorkUp, WorkDown]) error
 	// FetchModule sends the bytes of a module by digest.
 	FetchModule(*FetchModuleRequest, grpc.ServerStreamingServer[ModuleChunk]) error

@@ -47,6 +47,7 @@ type sizes struct {
 	singles int           // runs, one at a time
 	stored  int           // jobs of the server that runs from end to end
 	runs    int           // of e2e/batch100
+	ended   int           // runs that are in the history when it is read, at least
 	waiting int           // runs of e2e/waiting1024
 	peers   int           // runs of each load on each peer
 }
@@ -55,12 +56,12 @@ var (
 	full = sizes{
 		timers: 1_000_000, costs: 3, rounds: 21, window: 300 * time.Millisecond, fires: 10_000_000,
 		jobs: 1_000_000, settle: 10 * time.Second, herd: 100_000, singles: 1000,
-		stored: 1_000_000, runs: 2_000_000, waiting: 1_000_000, peers: 50_000,
+		stored: 1_000_000, runs: 2_000_000, ended: 10_000_000, waiting: 1_000_000, peers: 50_000,
 	}
 	short = sizes{
 		timers: 1_000_000, costs: 1, rounds: 3, window: 300 * time.Millisecond, fires: 300_000,
 		jobs: 50_000, settle: time.Second, herd: 20_000, singles: 150,
-		stored: 100_000, runs: 100_000, waiting: 50_000, peers: 4_000,
+		stored: 100_000, runs: 100_000, ended: 200_000, waiting: 50_000, peers: 4_000,
 	}
 )
 
@@ -144,7 +145,7 @@ var parts = []part{
 	{slices.Concat([]string{
 		"e2e/batch100", "e2e/batch100/cpu", "e2e/batch100/vs-river", "e2e/batch100/vs-asynq",
 		"e2e/waiting1024", "e2e/waiting1024/cpu", "e2e/waiting1024/vs-river", "e2e/waiting1024/vs-asynq",
-	}, history), (*bench).endToEnd},
+	}, where(), history), (*bench).endToEnd},
 }
 
 // measure runs the parts in a directory of its own below parent. With an error

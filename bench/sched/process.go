@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,6 +57,7 @@ type dev struct {
 	cmd       *exec.Cmd
 	says      bytes.Buffer // its standard error; complete when the process has ended
 	url       string
+	pprof     string // HOST:PORT
 	hostToken string
 	took      time.Duration // from its execution until it was ready
 	ended     bool
@@ -66,8 +68,12 @@ func (b *bench) start(ctx context.Context, data string) (*dev, error) {
 	if err := b.build(ctx); err != nil {
 		return nil, err
 	}
-	d := &dev{cmd: exec.CommandContext(ctx, b.binary, "dev", "--data", filepath.Join(b.dir, data),
-		"--listen", "127.0.0.1:0", "--sample=false", "-o", "json")}
+	profiles, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	d := &dev{pprof: profiles, cmd: exec.CommandContext(ctx, b.binary, "dev", "--data", filepath.Join(b.dir, data),
+		"--listen", "127.0.0.1:0", "--pprof", profiles, "--sample=false", "-o", "json")}
 	d.cmd.Stderr = &d.says
 	d.cmd.Cancel = func() error { return d.cmd.Process.Signal(syscall.SIGTERM) }
 	d.cmd.WaitDelay = time.Minute
@@ -92,6 +98,15 @@ func (b *bench) start(ctx context.Context, data string) (*dev, error) {
 		return nil, fmt.Errorf("wheelwork dev did not become ready: %w", errors.Join(err, d.end(syscall.SIGTERM)))
 	}
 	return d, nil
+}
+
+// freeAddress returns an address of this machine that nobody listens on now.
+func freeAddress() (string, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return ln.Addr().String(), ln.Close()
 }
 
 // end ends the process, in order or not, and waits for it. An end by SIGKILL is

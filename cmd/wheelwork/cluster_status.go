@@ -146,7 +146,7 @@ func (c *cli) showCluster(s *sdk.Cluster) error {
 	columns := []string{"server", "address", "state", "units", "schedules/s", "version", "last seen at"}
 	err := c.printAll(columns, func(yield func(record, error) bool) {
 		for _, m := range s.GetServers() {
-			if !yield(message(m, func() []cell { return memberRow(m, s.GetBalancer()) }), nil) {
+			if !yield(message(m, func() []cell { return clusterMemberRow(m, s.GetBalancer()) }), nil) {
 				return
 			}
 		}
@@ -165,7 +165,7 @@ func (c *cli) showCluster(s *sdk.Cluster) error {
 	})
 }
 
-func memberRow(m *sdk.Member, balancer string) []cell {
+func clusterMemberRow(m *sdk.Member, balancer string) []cell {
 	name := m.GetId()
 	if name == balancer {
 		name += " *" // it decides

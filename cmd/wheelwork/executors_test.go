@@ -30,7 +30,7 @@ func shown(t *testing.T, page string) [][]byte {
 	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
 		documents = append(documents, m[1])
 	}
-	if len(documents) != 3 {
+	if len(documents) != 4 {
 		t.Fatalf("%s shows %d documents", page, len(documents))
 	}
 	return documents
@@ -81,7 +81,7 @@ func TestExecutors(t *testing.T) {
 			http.Error(w, "out of order", http.StatusNotImplemented)
 			return
 		}
-		fmt.Fprintf(w, "%s %s %s", r.Method, r.URL, body)
+		fmt.Fprintf(w, "%s %s %s%s", r.Method, r.URL, body, r.Header.Get("Authorization"))
 	}))
 	t.Cleanup(server.Close)
 	ready := startDev(t, dir,
@@ -96,6 +96,7 @@ func TestExecutors(t *testing.T) {
 			e.Setenv("WHEELWORK_URL", ready.URL)
 			e.Setenv("WHEELWORK_TOKEN", ready.Token)
 			e.Setenv("SERVER", server.URL)
+			e.Setenv("HOST", strings.TrimPrefix(server.URL, "http://"))
 			return os.WriteFile(filepath.Join(e.WorkDir, "docs.yaml"), bytes.Join(shown(t, "../../docs/executors.md"), []byte("---\n")), 0o600)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"logs": followLog, "field": readField},

@@ -22,7 +22,7 @@ func (c *cli) hostList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			columns := []string{"name", "state", "running", "slots", "apps", "labels", "version", "last seen at", "id"}
+			columns := []string{"name", "state", "running", "slots", "apps", "labels", "version", "last seen at", "runs", "id"}
 			return c.printAll(columns, func(yield func(record, error) bool) {
 				for _, h := range hosts {
 					if !yield(message(h, func() []cell { return hostRow(h) }), nil) {
@@ -52,6 +52,24 @@ func hostRow(h *sdk.Host) []cell {
 		{strings.Join(labels, ","), none},
 		{h.GetVersion(), none},
 		{moment(h.GetLastSeenAt()), none},
+		{runsText(h.GetAbi()), none},
 		{h.GetId(), none},
 	}
+}
+
+// runsText says what a host runs now: a plugin that is down is not among it.
+func runsText(abi []string) string {
+	var runs []string
+	modules := len(abi) == 0
+	for _, s := range abi {
+		if strings.Contains(s, ":") {
+			runs = append(runs, s)
+			continue
+		}
+		modules = true
+	}
+	if modules {
+		runs = append([]string{"modules"}, runs...)
+	}
+	return strings.Join(runs, ",")
 }

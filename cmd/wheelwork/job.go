@@ -202,7 +202,7 @@ func (c *cli) printJob(job *sdk.Job) error {
 	columns := []string{
 		"name", "app", "description", "module", "handler", "args", "workflow", "schedule", "next at", "paused",
 		"depends on", "misfire", "overlap", "deadline", "priority", "rate", "routing", "fan-out",
-		"timeout", "retries", "input", "live runs", "succeeded", "failed", "last run", "revision", "updated at", "digest",
+		"timeout", "limits", "retries", "input", "live runs", "succeeded", "failed", "last run", "revision", "updated at", "digest",
 	}
 	stats := job.GetStats()
 	return c.printOne(columns, jobRecord(job, func() []cell {
@@ -226,6 +226,7 @@ func (c *cli) printJob(job *sdk.Job) error {
 			{routingText(job.GetRouting()), none},
 			{fanoutText(job.GetFanout()), none},
 			{job.GetTimeout(), none},
+			{limitsText(job.GetLimits()), none},
 			{retryText(job.GetRetry()), none},
 			{inputText(job.GetInput(), job.GetInputBytes()), none},
 			{fmt.Sprint(stats.GetLive()), none},

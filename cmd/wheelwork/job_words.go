@@ -39,6 +39,15 @@ func number[T int32 | int64 | uint64 | float64](n T) string {
 	return fmt.Sprint(n)
 }
 
+// limitsText is what a job lets its handler use at most.
+func limitsText(l *sdk.Limits) string {
+	memory := ""
+	if l.GetMemoryBytes() > 0 {
+		memory = bytesText(l.GetMemoryBytes()) + " of memory"
+	}
+	return list(", ", memory, with("%s units of fuel", number(l.GetFuel())))
+}
+
 func scheduleText(job *sdk.Job) string {
 	s := job.GetSchedule()
 	var kind string

@@ -28,11 +28,15 @@ func (c *cli) moduleGrant() *cobra.Command {
 		Long: `Allow the handlers of a module to use values, secrets, other jobs, the network
 and files of their app. They get what was both asked for in the manifest of
 their version and granted here; "wheelwork module grants" shows both. What is
-named here comes on top of what was granted before; --only replaces it.`,
+named here comes on top of what was granted before; --only replaces it.
+
+NAME may be builtin:http: its requests may then be filled with the secrets, and
+be sent with them to the servers, that are named here.`,
 		Example: `  wheelwork module grant totals --requested 1
   wheelwork module grant totals --kv state --kv rates:read --secret api-token --enqueue settle
   wheelwork module grant totals --http api.example.com --http 'hooks.example.com methods=POST paths=/in/'
   wheelwork module grant totals --file '/tmp write bytes=1048576'
+  wheelwork module grant builtin:http --secret api-token --http 'api.example.com methods=POST paths=/in/'
   wheelwork module grant totals --none`,
 		Args: arguments("NAME"),
 	}

@@ -40,14 +40,14 @@ Requests over HTTP that are granted really are sent.`,
 	cmd.Flags().StringVar(&input, "input", "", "input: a text, @FILE, or @- for standard input")
 	cmd.Flags().StringArrayVar(&args, "arg", nil, "argument of a WASI command; may be repeated")
 	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` in the environment of a WASI command; may be repeated")
-	cmd.Flags().Int64Var(&memory, "memory", 256, "linear memory that the handler may use, in MiB")
+	cmd.Flags().Int64Var(&memory, "memory", 0, "linear memory that the handler may use, in MiB; of this and the manifest's the smaller (default the manifest's, or 256)")
 	cmd.RunE = func(cmd *cobra.Command, positional []string) error {
 		task := runtime.Task{
 			RunID: "local", App: c.app, Job: "local", Attempt: 1, MaxAttempt: 1, PlannedAt: time.Now(),
 			Module:  strings.TrimSuffix(filepath.Base(positional[0]), ".wasm"),
 			Handler: handler, Args: args, Limits: runtime.Limits{MemoryBytes: memory << 20},
 		}
-		if memory < 1 || memory > 4096 {
+		if cmd.Flags().Changed("memory") && (memory < 1 || memory > 4096) {
 			return usage(cmd, "--memory %d: want 1 to 4096 MiB", memory)
 		}
 		var err error

@@ -205,7 +205,7 @@ func (c *cli) pushInterpreter(ctx context.Context, client *sdk.Client, upload sd
 		return err
 	}
 	for _, m := range have {
-		if m.GetDigest() == s.Interpreter {
+		if m.GetDigest() == s.Interpreter && m.GetCollectedAt() == nil {
 			return nil
 		}
 	}

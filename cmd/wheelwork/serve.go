@@ -32,6 +32,7 @@ sample job running. Jobs and runs are kept in the data directory.`,
 	flags.BoolVar(&conf.Sample, "sample", true, "begin with a sample job where there is none")
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	executors := addExecutors(cmd, &conf.Executors)
+	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes)
 	log := c.addLogFlags(cmd, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
@@ -39,6 +40,9 @@ sample job running. Jobs and runs are kept in the data directory.`,
 			return err
 		}
 		if err := executors(cmd); err != nil {
+			return err
+		}
+		if err := caches(cmd); err != nil {
 			return err
 		}
 		if err := disk(cmd); err != nil {
@@ -92,11 +96,12 @@ func (c *cli) serverCommand() *cobra.Command {
 	flags.StringVar(&conf.SecretKey, "secret-key-file", "", "`file` with the key that seals secrets; servers that share a journal share it (default secret.key in --data, made when missing)")
 	flags.StringSliceVar(&conf.Etcd.Endpoints, "etcd-endpoints", nil, "`URLs` of an etcd that keeps the journal (default the journal is in the data directory)")
 	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the cluster: of the servers that share their journals in etcd")
-	flags.IntVar(&conf.Etcd.Units, "units", 0, "in how many units a new cluster holds its apps, each owned by one server; afterwards it stays (default 6)")
+	flags.IntVar(&conf.Etcd.Units, "units", 0, "in how many units a new cluster holds its apps, each owned by one server; afterwards it stays (default 1: one server works, the others stand by)")
 	flags.StringVar(&conf.Etcd.Cert, "etcd-cert", "", "`file` with the certificate that the server shows to etcd")
 	flags.StringVar(&conf.Etcd.Key, "etcd-key", "", "`file` with its key")
 	flags.StringVar(&conf.Etcd.CA, "etcd-ca", "", "`file` with the authority that etcd is checked by")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
+	member := addMember(cmd, &conf.Cluster)
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	log := c.addLogFlags(cmd, "info")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -104,7 +109,7 @@ func (c *cli) serverCommand() *cobra.Command {
 		if conf.Logger, err = log(cmd); err != nil {
 			return err
 		}
-		if err := disk(cmd); err != nil {
+		if err := errors.Join(disk(cmd), member(cmd, &conf)); err != nil {
 			return err
 		}
 		conf.CACert, conf.Gate = c.ca, gate()
@@ -162,6 +167,7 @@ func (c *cli) hostCommand() *cobra.Command {
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks to run at once (default the processors, at least 4)")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	executors := addExecutors(cmd, &conf.Executors)
+	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes)
 	log := c.addLogFlags(cmd, "info")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -179,6 +185,9 @@ func (c *cli) hostCommand() *cobra.Command {
 			return err
 		}
 		if err := executors(cmd); err != nil {
+			return err
+		}
+		if err := caches(cmd); err != nil {
 			return err
 		}
 		if conf.TokenFile == "" {

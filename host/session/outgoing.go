@@ -34,6 +34,7 @@ type outgoing struct {
 	drainSaid bool // the server knows that the host is ending
 	latest    map[key]*apiv1.TaskProgress
 	modules   map[string]*apiv1.ModuleState // by digest
+	abi       *apiv1.Abilities              // nil: they did not change
 	logs      []*apiv1.TaskLog
 	logBytes  int
 	dropped   map[key]int // lines that found no room
@@ -62,7 +63,7 @@ func (o *outgoing) signal(ch chan struct{}) {
 func (o *outgoing) restart() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.results, o.unacked, o.batch, o.drainSaid = nil, nil, 0, false
+	o.results, o.unacked, o.batch, o.drainSaid, o.abi = nil, nil, 0, false, nil
 }
 
 func (o *outgoing) result(t *task) {
@@ -108,7 +109,7 @@ func (o *outgoing) lineLocked(k key, line *apiv1.TaskLogLine) {
 func (o *outgoing) pending() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.results) > 0 || len(o.logs) > 0 || len(o.latest)+len(o.modules) > 0
+	return len(o.results) > 0 || len(o.logs) > 0 || len(o.latest)+len(o.modules) > 0 || o.abi != nil
 }
 
 // next builds a message; nil when there is nothing to say. more says that not
@@ -116,11 +117,11 @@ func (o *outgoing) pending() bool {
 func (o *outgoing) next(credits uint32, draining bool) (m *apiv1.WorkUp, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if credits == 0 && draining == o.drainSaid && len(o.results) == 0 && len(o.logs) == 0 && len(o.latest)+len(o.modules) == 0 {
+	if credits == 0 && draining == o.drainSaid && len(o.results) == 0 && len(o.logs) == 0 && len(o.latest)+len(o.modules) == 0 && o.abi == nil {
 		return nil, false
 	}
-	m = &apiv1.WorkUp{Credits: credits, Draining: draining}
-	o.drainSaid = draining
+	m = &apiv1.WorkUp{Credits: credits, Draining: draining, Abilities: o.abi}
+	o.drainSaid, o.abi = draining, nil
 	o.takeLogsLocked(m)
 	for _, p := range o.latest {
 		m.Progress = append(m.Progress, p)
@@ -197,6 +198,13 @@ func (w *Worker) Module(m *apiv1.ModuleState) {
 func (o *outgoing) module(m *apiv1.ModuleState) {
 	o.mu.Lock()
 	o.modules[m.Digest] = m
+	o.mu.Unlock()
+	o.signal(o.kick)
+}
+
+func (o *outgoing) abilities(abi []string) {
+	o.mu.Lock()
+	o.abi = &apiv1.Abilities{Abi: abi}
 	o.mu.Unlock()
 	o.signal(o.kick)
 }

@@ -27,7 +27,7 @@ type Config struct {
 	Version string
 	Labels  map[string]string
 	Apps    []string // which it serves; default: all
-	ABI     []string // what it runs, see Hello.abi
+	ABI     []string // what it runs at first, see Hello.abi and [Worker.Abilities]
 
 	Slots   int // tasks that run at once; default: GOMAXPROCS, at least 4
 	Credits int // tasks that it holds at most, queued ones included; default 8192, at least Slots
@@ -57,6 +57,8 @@ type Config struct {
 	// runs none.
 	Prefetch func([]*apiv1.Prefetch)
 	Modules  func() []*apiv1.ModuleState
+	// Unload takes the digests of modules that nothing refers to any more. Default: nothing is done.
+	Unload func(digests []string)
 
 	// RunBatch, when set, is Run for attempts that Together has said may go in one
 	// call: it returns when each has ended, and has set the result of each.
@@ -107,6 +109,7 @@ type Worker struct {
 	homes  map[string]*link  // by app: over which its last task came
 	links  []*link           // the first is there from the beginning; it only grows
 	joined bool              // there was a session
+	abi    []string          // what it runs now: see Abilities
 	mean   time.Duration     // decaying, of the handlers' run time
 }
 
@@ -121,6 +124,7 @@ type link struct {
 	// Guarded by Worker.mu.
 	granted int                      // credits that the server has and did not use
 	conn    grpc.ClientConnInterface // of the current session; nil: none
+	saidABI []string                 // what the hello of this session said of what the worker runs
 }
 
 // key names an attempt.
@@ -167,7 +171,7 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		cfg: cfg, session: rand.Text(), acked: make(chan struct{}, 1), left: make(chan struct{}),
-		homes: map[string]*link{}, held: map[key]*task{}, epochs: map[string]uint64{},
+		homes: map[string]*link{}, held: map[key]*task{}, epochs: map[string]uint64{}, abi: cfg.ABI,
 	}
 	w.links = []*link{{w: w, out: newOutgoing()}}
 	w.ready = sync.NewCond(&w.mu)

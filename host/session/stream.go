@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/metrics"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -64,7 +65,7 @@ func (l *link) hello() *apiv1.WorkUp {
 	l.granted = 0
 	m := &apiv1.Hello{
 		Host: w.cfg.ID, Name: w.cfg.Name, Session: w.session, Labels: w.cfg.Labels, Apps: w.cfg.Apps,
-		Abi: w.cfg.ABI, Version: w.cfg.Version, Slots: uint32(w.cfg.Slots),
+		Abi: w.abi, Version: w.cfg.Version, Slots: uint32(w.cfg.Slots),
 	}
 	for k, t := range w.held {
 		if t.link != l {
@@ -76,7 +77,19 @@ func (l *link) hello() *apiv1.WorkUp {
 		}
 		m.Running = append(m.Running, r)
 	}
+	l.saidABI = w.abi
 	return &apiv1.WorkUp{Hello: m}
+}
+
+// Abilities says what the worker runs from now on, in the words of Hello.abi. It
+// keeps abi.
+func (w *Worker) Abilities(abi []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.abi = abi
+	for _, l := range w.links {
+		l.out.abilities(abi)
+	}
 }
 
 // begin makes everything that is finished go out on the new stream.
@@ -86,6 +99,9 @@ func (l *link) begin(conn grpc.ClientConnInterface, server string) {
 	defer w.mu.Unlock()
 	l.conn, w.joined = conn, true
 	l.out.restart()
+	if !slices.Equal(w.abi, l.saidABI) { // it changed on the way
+		l.out.abilities(w.abi)
+	}
 	holding := 0
 	for _, t := range w.held {
 		if t.link != l {
@@ -122,6 +138,9 @@ func (l *link) receive(stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.WorkD
 		}
 		for _, c := range m.Cancels {
 			w.stop(c)
+		}
+		if len(m.Unload) > 0 && w.cfg.Unload != nil {
+			w.cfg.Unload(m.Unload)
 		}
 		if len(m.Prefetch) > 0 && w.cfg.Prefetch != nil {
 			w.cfg.Prefetch(m.Prefetch)

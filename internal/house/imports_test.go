@@ -36,6 +36,7 @@ var rooms = []room{
 	{"journal/etcd", []string{"journal"}, "it is the door from the journal to etcd and does not know what a record means"},
 	{"journal/conform", []string{"journal"}, "it is what every journal has to keep, and knows none of them"},
 	{"store", nil, "it remembers rows and does not decide: scheduling asks it, never the other way round"},
+	{"backup", nil, "it is a format: whoever holds one can check it without what it is of"},
 	{"modules", nil, "it keeps bytes by digest: running them is the runtime's"},
 	{"modules/oci", []string{"modules"}, "it carries bytes in and out: what they are for is for those who push them"},
 	{"sched", []string{"api/v1", "internal/version", "job", "journal", "modules", "sched/cron", "sched/wheel", "sched/wheel/alarm", "store"}, "servers and hosts meet in api/v1 alone: a server must not know how a task is executed"},
@@ -79,6 +80,7 @@ var rooms = []room{
 	{"internal/toolchain", nil, "it starts the compilers of handlers and knows nothing else"},
 	{"internal/house", nil, "it holds tests only"},
 	{"internal/crash", nil, "it holds tests only"},
+	{"internal/history", nil, "it judges what others have recorded: a test of any process can use it"},
 }
 
 // supply is a package of others, with the packages below it that have no row of
@@ -110,6 +112,7 @@ var supplies = []supply{
 	{"github.com/hashicorp/go-plugin", []string{"bench/runtime", "runtime/plugin"}, "a plugin is one more engine behind the runtime's interface"},
 	{"github.com/hashicorp/go-hclog", []string{"bench/runtime", "runtime/plugin"}, "go-plugin wants a logger of this kind, and gets one that says nothing"},
 	{"google.golang.org/grpc", []string{"api/plugin/v1", "api/v1", "bench/runtime", "cmd/wheelwork", "console", "host", "host/services", "host/session", "ingress", "internal/wire/codec", "journal/etcd", "nameserver", "node", "runtime/plugin", "sched", "sdk", "sdk/plugin", "sdk/sdktest", "sdk/worker"}, "only rooms with a door to other processes speak gRPC: the rest is tested without a network"},
+	{"github.com/google/pprof", []string{"bench"}, "it reads what the profiler of a server has seen"},
 	{"github.com/extism/go-sdk", []string{"bench/runtime"}, "it is there to be compared with"},
 	{"github.com/grpc-ecosystem/grpc-gateway/v2", []string{"api/v1", "console"}, "HTTP/JSON is the console's door alone"},
 	{"google.golang.org/protobuf", []string{"api/plugin/v1", "api/v1", "bench/runtime", "cmd/wheelwork", "console", "host", "ingress", "internal/wire", "internal/wire/codec", "job", "nameserver", "node", "sched", "sdk", "sdk/plugin", "sdk/sdktest", "sdk/worker", "tools"}, "logs, stores and engines carry bytes: what they mean is for those who speak of jobs"},

@@ -157,7 +157,14 @@ type hop struct {
 	header http.Header
 	secret []string // names of headers that hold a secret
 	body   []byte
+
+	secretBody bool            // the body holds a secret
+	confined   bool            // what secrets it holds leave only to whom "to" allows
+	to         *runtime.Grants // see runtime.Request.SecretTo
 }
+
+// holdsSecret says whether a secret would leave with it.
+func (h *hop) holdsSecret() bool { return len(h.secret) > 0 || h.secretBody }
 
 func (c *Client) begin(ctx context.Context, g *runtime.Grants, secrets Secrets, r runtime.Request) (*hop, error) {
 	u, err := url.Parse(r.URL)
@@ -165,7 +172,10 @@ func (c *Client) begin(ctx context.Context, g *runtime.Grants, secrets Secrets, 
 		return nil, fmt.Errorf("%w: the address is malformed", runtime.ErrInvalid)
 	}
 	u.Fragment, u.RawFragment = "", ""
-	h := &hop{method: cmp.Or(r.Method, http.MethodGet), url: u, header: http.Header{}, body: r.Body}
+	h := &hop{
+		method: cmp.Or(r.Method, http.MethodGet), url: u, header: http.Header{}, body: r.Body,
+		secretBody: r.SecretBody, confined: r.SecretBody || len(r.Secret) > 0, to: r.SecretTo,
+	}
 	if g.Request(h.method, u) == nil { // before anything is looked up for it
 		return nil, notGranted(h.method, u)
 	}
@@ -180,10 +190,13 @@ func (c *Client) begin(ctx context.Context, g *runtime.Grants, secrets Secrets, 
 		}
 		key := http.CanonicalHeaderKey(name)
 		h.header.Del(key)
+		known := slices.ContainsFunc(r.Secret, func(s string) bool { return http.CanonicalHeaderKey(s) == key })
 		for _, value := range r.Header[name] {
-			filled, secret, err := fill(ctx, g, secrets, value)
-			if err != nil {
-				return nil, err
+			filled, secret := value, known
+			if !known { // one that is filled already may hold anything
+				if filled, secret, err = fill(ctx, g, secrets, value); err != nil {
+					return nil, err
+				}
 			}
 			if secret {
 				h.secret = append(h.secret, key)
@@ -243,8 +256,11 @@ func (c *Client) hop(ctx context.Context, g *runtime.Grants, h *hop) (*http.Resp
 		return nil, notGranted(h.method, h.url)
 	}
 	reach := reachOf(grant, h.url)
-	if len(h.secret) > 0 && h.url.Scheme != "https" && reach == public {
+	if h.holdsSecret() && h.url.Scheme != "https" && reach == public {
 		return nil, fmt.Errorf("%w: a secret leaves over https only", runtime.ErrNotGranted)
+	}
+	if h.holdsSecret() && h.confined && h.to.Request(h.method, h.url) == nil {
+		return nil, fmt.Errorf("%w: no secret was granted for %.20s %.200s", runtime.ErrNotGranted, h.method, h.url.Scheme+"://"+h.url.Host+h.url.EscapedPath())
 	}
 	req, err := http.NewRequestWithContext(ctx, h.method, h.url.String(), bytes.NewReader(h.body))
 	if err != nil {
@@ -298,9 +314,9 @@ func (h *hop) follow(status int, location string) (*hop, error) {
 		return nil, fmt.Errorf("follow a redirect: the address it leads to is malformed")
 	}
 	to.Fragment, to.RawFragment = "", ""
-	next := &hop{method: h.method, url: to, header: h.header.Clone(), secret: h.secret, body: h.body}
+	next := &hop{method: h.method, url: to, header: h.header.Clone(), secret: h.secret, body: h.body, secretBody: h.secretBody, confined: h.confined, to: h.to}
 	if status != http.StatusTemporaryRedirect && status != http.StatusPermanentRedirect && h.method != http.MethodHead {
-		next.method, next.body = http.MethodGet, nil
+		next.method, next.body, next.secretBody = http.MethodGet, nil, false
 		next.header.Del("Content-Type")
 	}
 	if to.Scheme != h.url.Scheme || to.Host != h.url.Host {
@@ -308,6 +324,9 @@ func (h *hop) follow(status int, location string) (*hop, error) {
 			next.header.Del(name)
 		}
 		next.secret = nil
+		if next.secretBody {
+			return nil, fmt.Errorf("%w: a redirect to another server would take a secret there", runtime.ErrNotGranted)
+		}
 	}
 	return next, nil
 }

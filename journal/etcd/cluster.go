@@ -20,6 +20,7 @@ import (
 type Config struct {
 	Endpoints []string      // of etcd, as URLs; at least one
 	Prefix    string        // of all keys; default "wheelwork/"
+	Grows     bool          // the members of etcd may change: the endpoints follow them
 	Server    string        // the server's id: required, and no two servers may share one
 	Address   string        // where others reach the server: told to those who ask for an owner
 	Lease     time.Duration // how long the journals of a dead server stay its own; default 3 s, whole seconds
@@ -29,6 +30,8 @@ type Config struct {
 	Keep   time.Duration
 	TLS    *tls.Config  // nil: none
 	Logger *slog.Logger // default: discard
+
+	oldest, newest int // forms that it understands, see form.go; tests of other versions say others
 }
 
 func (c *Config) defaults() error {
@@ -43,6 +46,7 @@ func (c *Config) defaults() error {
 		return fmt.Errorf("etcd: a lease of %v: whole seconds are possible, at least one", c.Lease)
 	}
 	c.Quota = cmp.Or(c.Quota, 2<<30)
+	c.oldest, c.newest = cmp.Or(c.oldest, oldestForm), cmp.Or(c.newest, newestForm)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -60,6 +64,8 @@ const (
 	// maxJournals bounds the journals in a transaction: etcd's own limit is 128
 	// operations, and each has up to four of a kind.
 	maxJournals = 24
+
+	syncEvery = 10 * time.Second // of the endpoints with the members
 
 	minPause = 10 * time.Millisecond // after a transaction without an answer; doubled each time
 	maxPause = 500 * time.Millisecond
@@ -102,8 +108,12 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
+	var sync time.Duration
+	if cfg.Grows {
+		sync = syncEvery
+	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: cfg.Endpoints, TLS: cfg.TLS, Logger: bridge(cfg.Logger),
+		Endpoints: cfg.Endpoints, TLS: cfg.TLS, Logger: bridge(cfg.Logger), AutoSyncInterval: sync,
 		DialTimeout: 5 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		BackoffWaitBetween: minPause, MaxUnaryRetries: 3,
 	})
@@ -114,6 +124,10 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := c.measure(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("etcd at %s does not answer: %w", strings.Join(cfg.Endpoints, ", "), err), c.client.Close())
+	}
+	if err := c.checkForm(ctx); err != nil {
+		c.cancel()
+		return nil, errors.Join(err, c.client.Close())
 	}
 	c.wg.Go(c.commit)
 	c.wg.Go(c.upkeep)

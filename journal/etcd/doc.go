@@ -13,6 +13,7 @@
 //	f/NAME/SERVER    how far a standby's own disk is, under its lease: Trim waits for it
 //	m/TABLE/KEY      what all servers know, some of it under a lease: see table.go
 //	b/WORK           the server that does a work for all, under its lease
+//	form             which form all of this has; a program that does not understand it keeps away
 //	keeper           the server that compacts and defragments, under its lease
 //
 // A flush is one transaction for all journals of a server. It compares, for

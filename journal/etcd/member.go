@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -20,6 +21,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
 )
 
 // MemberConfig is for an etcd inside this process.
@@ -54,6 +56,7 @@ type MemberConfig struct {
 type Member struct {
 	etcd   *embed.Etcd
 	client string
+	quiet  *atomic.Bool // its log
 }
 
 // addresses of a member.
@@ -132,8 +135,8 @@ func ClientTLS(cert, key, ca string) (*tls.Config, error) {
 	return conf, nil
 }
 
-// Start starts a member and waits until it serves: until a majority of the
-// members is there, or ctx ends.
+// Start starts a member and waits until it serves and counts: until a majority of
+// the members is there and it has caught up with them, or ctx ends.
 func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	at, err := cfg.check()
 	if err != nil {
@@ -142,6 +145,7 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	quiet := &atomic.Bool{}
 	e := embed.NewConfig()
 	e.Name, e.Dir = cfg.Name, filepath.Clean(cfg.Dir)
 	e.ListenClientUrls, e.AdvertiseClientUrls = []url.URL{*at.listenClient}, []url.URL{*at.client}
@@ -164,7 +168,7 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	e.AutoCompactionRetention = "0"
 	e.EnableGRPCGateway = false
 	e.LogLevel = "error"
-	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(cfg.Logger))
+	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(&core{cfg.Logger, quiet}))
 	if len(cfg.Join) > 0 && !cfg.begun() {
 		if e.InitialCluster, err = cfg.join(ctx); err != nil {
 			return nil, err
@@ -177,7 +181,9 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	}
 	select {
 	case <-started.Server.ReadyNotify():
-		return &Member{started, cfg.Client}, nil
+		if err = cfg.promote(ctx, started); err == nil {
+			return &Member{started, cfg.Client, quiet}, nil
+		}
 	case err = <-started.Err():
 	case <-started.Server.StopNotify():
 		err = errors.New("it stopped by itself: see its log")
@@ -205,10 +211,10 @@ func (c *MemberConfig) begun() bool {
 	return err == nil
 }
 
-// join adds the member to the cluster and returns the list of all members. If
-// it was added before, by a start that did not come to its end, that holds. If
-// it was one that ran, its files are lost, and with them all that it promised
-// to the others: it is taken out first.
+// join adds the member to the cluster, as a learner, and returns the list of all
+// members. If it was added before, by a start that did not come to its end,
+// that holds. If it was one that ran, its files are lost, and with them all that
+// it promised to the others: it is taken out first.
 func (c *MemberConfig) join(ctx context.Context) (string, error) {
 	at := strings.Join(c.Join, ", ")
 	secure, err := c.tlsConfig()
@@ -220,33 +226,13 @@ func (c *MemberConfig) join(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("join the cluster at %s: %w", at, err)
 	}
 	defer client.Close() //nolint:errcheck // nothing is under way
-	list, err := client.MemberList(ctx)
+	var members []*pb.Member
+	err = patiently(ctx, func(ctx context.Context) (err error) {
+		members, err = c.enter(ctx, client)
+		return err
+	})
 	if err != nil {
-		return "", fmt.Errorf("ask the cluster at %s for its members: %w", at, err)
-	}
-	members := list.Members
-	self := slices.IndexFunc(members, func(m *pb.Member) bool { return slices.Contains(m.PeerURLs, c.Peer) })
-	if self >= 0 && members[self].Name != "" {
-		err := patiently(ctx, func() error {
-			_, err := client.MemberRemove(ctx, members[self].ID)
-			return err
-		})
-		if err != nil {
-			return "", fmt.Errorf("take this member, whose files are lost, out of the cluster at %s: %w", at, err)
-		}
-		self = -1
-	}
-	if self < 0 {
-		err := patiently(ctx, func() error {
-			added, err := client.MemberAdd(ctx, []string{c.Peer})
-			if err == nil {
-				members = added.Members
-			}
-			return err
-		})
-		if err != nil {
-			return "", fmt.Errorf("join the cluster at %s: %w", at, err)
-		}
+		return "", fmt.Errorf("join the cluster at %s: %w", at, err)
 	}
 	all := map[string]string{}
 	for _, m := range members {
@@ -262,30 +248,155 @@ func (c *MemberConfig) join(ctx context.Context) (string, error) {
 	return memberList(all), nil
 }
 
-// patiently repeats a change of the members while etcd says that they have not
-// been in touch for long enough to bear it.
-func patiently(ctx context.Context, change func() error) error {
+// enter does the next step towards a list of members with this one in it. It
+// looks anew each time: of an attempt without an answer nothing is known.
+func (c *MemberConfig) enter(ctx context.Context, client *clientv3.Client) ([]*pb.Member, error) {
+	list, err := client.MemberList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	self := slices.IndexFunc(list.Members, func(m *pb.Member) bool { return slices.Contains(m.PeerURLs, c.Peer) })
+	if self >= 0 && list.Members[self].Name == "" {
+		return list.Members, nil
+	}
+	if self >= 0 {
+		lost := list.Members[self]
+		if _, err := client.MemberRemove(ctx, lost.ID); err != nil {
+			return nil, err
+		}
+		c.Logger.Info("a member of etcd whose files are lost was taken out, and joins anew", "name", lost.Name, "peer", c.Peer)
+	}
+	added, err := client.MemberAddAsLearner(ctx, []string{c.Peer})
+	if err != nil {
+		return nil, err
+	}
+	return added.Members, nil
+}
+
+// promote makes a learner a voter, when it has what the others have. A member
+// joins as a learner, which counts for no majority: one that never comes up, or
+// takes long to copy the others' state, stops nobody. Whoever was left as a
+// learner by a start that did not come to its end is promoted by the next one.
+func (c *MemberConfig) promote(ctx context.Context, e *embed.Etcd) error {
+	if !e.Server.IsLearner() {
+		return nil
+	}
+	var others []string
+	for _, m := range e.Server.Cluster().Members() {
+		if !m.IsLearner {
+			others = append(others, m.ClientURLs...)
+		}
+	}
+	secure, err := c.tlsConfig()
+	if err != nil {
+		return err
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: others, TLS: secure, DialTimeout: 5 * time.Second, Logger: bridge(c.Logger)})
+	if err != nil {
+		return err
+	}
+	defer client.Close() //nolint:errcheck // nothing is under way
+	err = patiently(ctx, func(ctx context.Context) error {
+		_, err := client.MemberPromote(ctx, uint64(e.Server.MemberID()))
+		if errors.Is(err, rpctypes.ErrMemberNotLearner) { // the answer to an attempt was lost
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("make the member a voter with the help of %s: %w", strings.Join(others, ", "), err)
+	}
+	// Until it has heard of that itself, it refuses most calls.
+	for e.Server.IsLearner() {
+		if err := pause(ctx, joinPause); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	joinPause    = 200 * time.Millisecond // between two attempts to change the members
+	joinPatience = 5 * time.Second        // of one attempt
+)
+
+// patiently repeats a change of the members while etcd does not answer, or says
+// that it does not bear it now: they have not been in touch for long enough,
+// another one joins, or the one that joins has not caught up yet.
+func patiently(ctx context.Context, change func(context.Context) error) error {
 	for {
-		err := change()
-		if !errors.Is(err, rpctypes.ErrUnhealthy) {
+		attempt, cancel := context.WithTimeout(ctx, joinPatience)
+		err := change(attempt)
+		cancel()
+		switch {
+		case err == nil, ctx.Err() != nil:
+			return err
+		case errors.Is(err, rpctypes.ErrUnhealthy), errors.Is(err, rpctypes.ErrTooManyLearners), errors.Is(err, rpctypes.ErrMemberLearnerNotReady):
+		case passing(err), errors.Is(err, rpctypes.ErrPeerURLExist), errors.Is(err, rpctypes.ErrMemberExist):
+		default:
 			return err
 		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
+		if pause(ctx, joinPause) != nil {
 			return err
 		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
 // Client returns the URL at which the member serves.
 func (m *Member) Client() string { return m.client }
 
+// Endpoints returns the URLs at which the members serve, this one's first: the
+// next ones are for when it does not.
+func (m *Member) Endpoints() []string {
+	all := []string{m.client}
+	for _, other := range m.etcd.Server.Cluster().Members() {
+		for _, at := range other.ClientURLs {
+			if !other.IsLearner && !slices.Contains(all, at) {
+				all = append(all, at)
+			}
+		}
+	}
+	return all
+}
+
 // Failed tells the error that ended the member.
 func (m *Member) Failed() <-chan error { return m.etcd.Err() }
 
-// Close stops the member.
+// resignPatience is how long a member that ends looks for one that leads after
+// it. Without, the others find one by themselves, after an election's time; and
+// where all end at once there is none.
+const resignPatience = 500 * time.Millisecond
+
+// resign gives the lead to another member, if this one has it.
+func (m *Member) resign() {
+	s := m.etcd.Server
+	ctx, cancel := context.WithTimeout(context.Background(), resignPatience)
+	defer cancel()
+	for _, other := range s.Cluster().Members() {
+		if s.Leader() != s.MemberID() || ctx.Err() != nil {
+			return
+		}
+		if other.ID != s.MemberID() && !other.IsLearner {
+			_ = s.MoveLeader(ctx, uint64(s.MemberID()), uint64(other.ID)) // the next one, or none
+		}
+	}
+}
+
+// Close stops the member. Its core goes first, which ends the streams of its
+// clients: otherwise they would be waited for.
 func (m *Member) Close() error {
+	m.quiet.Store(true)
+	m.resign()
+	m.etcd.Server.HardStop()
 	m.etcd.Close()
 	return nil
 }

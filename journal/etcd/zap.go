@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -12,9 +13,12 @@ import (
 
 // bridge lets etcd, which logs with zap, log where everything else does. What
 // etcd calls information is detail to the operator of a scheduler.
-func bridge(log *slog.Logger) *zap.Logger { return zap.New(&core{log}) }
+func bridge(log *slog.Logger) *zap.Logger { return zap.New(&core{log: log}) }
 
-type core struct{ log *slog.Logger }
+type core struct {
+	log   *slog.Logger
+	quiet *atomic.Bool // what is said of a member that is being closed is of no use; nil: it is not one
+}
 
 func level(l zapcore.Level) slog.Level {
 	switch {
@@ -30,7 +34,7 @@ func level(l zapcore.Level) slog.Level {
 func (c *core) Enabled(l zapcore.Level) bool { return c.log.Enabled(context.Background(), level(l)) }
 
 func (c *core) With(fields []zapcore.Field) zapcore.Core {
-	return &core{c.log.With(attributes(fields)...)}
+	return &core{c.log.With(attributes(fields)...), c.quiet}
 }
 
 func (c *core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
@@ -40,7 +44,18 @@ func (c *core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Checked
 	return ce
 }
 
+// usual are warnings that say nothing to an operator: of settings that are
+// meant, and of attempts after which there is another one.
+var usual = []string{
+	"retrying of unary invoker failed",
+	"Running http and grpc server on single port. This is not recommended for production.",
+	"simple token is not cryptographically signed",
+}
+
 func (c *core) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	if c.quiet != nil && c.quiet.Load() || slices.Contains(usual, e.Message) {
+		return nil
+	}
 	c.log.Log(context.Background(), level(e.Level), "etcd: "+e.Message, attributes(fields)...)
 	return nil
 }

@@ -84,34 +84,47 @@ func (q *Queue) checkDisk() {
 // retain removes segments that are not needed or not wanted, one after the other.
 func (q *Queue) retain() error {
 	for {
-		target, losses, err := q.aim(time.Now())
-		if err != nil || target == 0 {
+		more, err := q.retainSome()
+		if err != nil || !more {
 			return err
 		}
-		if len(losses) > 0 {
-			if _, err := q.write(losses...); err != nil {
-				return err
-			}
-			q.reportLosses(losses)
-		}
-		if err := q.moveOut(target); err != nil {
-			return err
-		}
-		applied, err := q.checkpoint()
-		if err != nil {
-			return err
-		}
-		before := q.log.First()
-		if err := q.log.Trim(min(target, applied)); err != nil {
-			return err
-		}
-		if q.trimmed() == before {
-			q.patience++ // the segment is larger than the present ones
-			q.restUntil = time.Now().Add(rest)
-			return nil
-		}
-		q.patience = 0
 	}
+}
+
+// retainSome reports whether there may be more to remove.
+func (q *Queue) retainSome() (bool, error) {
+	if !q.trimming.TryLock() {
+		return false, nil // somebody copies the log: the next time
+	}
+	defer q.trimming.Unlock()
+	target, losses, err := q.aim(time.Now())
+	if err != nil || target == 0 {
+		return false, err
+	}
+	if len(losses) > 0 {
+		if _, err := q.write(losses...); err != nil {
+			return false, err
+		}
+		q.reportLosses(losses)
+	}
+	if err := q.moveOut(target); err != nil {
+		return false, err
+	}
+	applied, err := q.checkpoint()
+	if err != nil {
+		return false, err
+	}
+	before := q.log.First()
+	if err := q.log.Trim(min(target, applied)); err != nil {
+		return false, err
+	}
+	if q.trimmed() == before {
+		q.patience++ // the segment is larger than the present ones
+		q.restUntil = time.Now().Add(rest)
+		return false, nil
+	}
+	q.patience = 0
+	return true, nil
 }
 
 // aim returns the sequence below which the log may go, 0 if nothing may, and what is lost thereby.

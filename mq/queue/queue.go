@@ -192,6 +192,9 @@ type Queue struct {
 	buried   chan struct{} // capacity 1: there may be a dead letter without its alarm
 	stopping chan struct{}
 	workers  sync.WaitGroup
+	// trimming is held by who trims the log, and shared by those who copy it: nothing is trimmed, nor copied
+	// forward, while somebody does.
+	trimming sync.RWMutex
 	// reading is held shared by those who read the log, and exclusively by Close.
 	reading  sync.RWMutex
 	closing  sync.Once

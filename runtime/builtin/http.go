@@ -38,6 +38,7 @@ const (
 	codeDeadline    = "deadline"
 	codeOutputLimit = "output_limit"
 	codeNotAllowed  = "http_not_allowed"
+	codeNotGranted  = "not_granted"
 	codeUnreachable = "http_unreachable"
 	codeTimeout     = "http_timeout"
 	codeHTTPFailed  = "http_failed"
@@ -85,19 +86,26 @@ func (h *HTTP) run(ctx context.Context, t *runtime.Task, sink runtime.Sink) runt
 	start := time.Now()
 	res, err := h.Sender.Send(ctx, h.grants(c.Request.Method, u), request(t))
 	if err != nil {
-		return h.notSent(ctx, where, c.Timeout, err)
+		return h.notSent(ctx, t, where, err)
 	}
 	limit := cmp.Or(t.Limits.OutputBytes, defaultOutputBytes)
 	body, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
 	err = errors.Join(err, res.Body.Close())
-	sink.Log(runtime.LevelInfo, fmt.Appendf(nil, "%s: status %d, %d bytes, %s", where, res.Status, min(int64(len(body)), limit), time.Since(start).Round(time.Millisecond)))
+	size := int64(len(body))
+	if c.Redact != nil {
+		if size > limit { // the cut may go through a secret
+			body = nil
+		}
+		body = c.Redact(body)
+	}
+	sink.Log(runtime.LevelInfo, fmt.Appendf(nil, "%s: status %d, %d bytes, %s", where, res.Status, min(size, limit), time.Since(start).Round(time.Millisecond)))
 	switch {
 	case !expected(c.Expect, res.Status):
 		return refused(where, res, body[:min(int64(len(body)), limit)])
-	case int64(len(body)) > limit, errors.Is(err, runtime.ErrTooLarge):
+	case size > limit, errors.Is(err, runtime.ErrTooLarge):
 		return failed(runtime.Permanent, codeOutputLimit, "%s: the answer has more than %d bytes: ask for less or raise the limit", where, limit)
 	case err != nil:
-		return h.notSent(ctx, where, c.Timeout, err)
+		return h.notSent(ctx, t, where, err)
 	}
 	return runtime.Result{Outcome: runtime.Succeeded, Output: body}
 }
@@ -129,6 +137,7 @@ func request(t *runtime.Task) runtime.Request {
 	if len(r.Body) > 0 {
 		own["Content-Type"] = "application/json"
 	}
+	r.SecretTo = t.Grants
 	header := map[string][]string{}
 	for name, values := range r.Header {
 		header[name] = values
@@ -146,16 +155,18 @@ func request(t *runtime.Task) runtime.Request {
 }
 
 // notSent is the result when there is no whole answer.
-func (h *HTTP) notSent(ctx context.Context, where string, timeout time.Duration, err error) runtime.Result {
+func (h *HTTP) notSent(ctx context.Context, t *runtime.Task, where string, err error) runtime.Result {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errDeadline):
 		return failed(runtime.TimedOut, codeDeadline, "%s: %v", where, cause)
 	case errors.Is(cause, errSlow):
-		return failed(runtime.Retryable, codeTimeout, "%s: no whole answer within %s", where, timeout)
+		return failed(runtime.Retryable, codeTimeout, "%s: no whole answer within %s", where, t.HTTP.Timeout)
 	case cause != nil:
 		return failed(runtime.Stopped, codeStopped, "%s: cancelled", where)
 	}
 	switch {
+	case errors.Is(err, runtime.ErrNotGranted) && t.HTTP.Confidential():
+		return failed(runtime.Permanent, codeNotGranted, "%s: a secret is sent only where the operator of the host and the owner of the app allow it (`wheelwork module grant builtin:http`): %v", where, err)
 	case errors.Is(err, runtime.ErrNotGranted):
 		// Not by this host: another one may be allowed to.
 		return failed(runtime.HostError, codeNotAllowed, "%s: the operator of this host does not allow it: %v", where, err)

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
@@ -51,6 +52,7 @@ type Config struct {
 // plugin's name, its Handler the handler's.
 type Executor struct {
 	plugins map[string]*plugin
+	changed atomic.Pointer[func()] // called when a plugin is up or down; nil: nobody is
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 }
@@ -112,6 +114,7 @@ func Open(cfg Config) (*Executor, error) {
 		e.plugins[s.Name] = &plugin{
 			spec: s, dir: cfg.Dir, keeper: cfg.Keeper, version: cfg.Version,
 			log: cfg.Logger.With("plugin", s.Name), changed: make(chan struct{}), hopeful: s.Processes,
+			turned: e.turned,
 		}
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
@@ -135,6 +138,28 @@ func (e *Executor) Close() error {
 	e.cancel()
 	e.wg.Wait()
 	return nil
+}
+
+// Up says whether the plugin of a name runs, or ended so lately that it is
+// expected back. One that has never come up, and one that waits long for its
+// next start, is not up.
+func (e *Executor) Up(name string) bool {
+	p := e.plugins[name]
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.up
+}
+
+// Watch has f called when a plugin is up or down, instead of who was before.
+func (e *Executor) Watch(f func()) { e.changed.Store(&f) }
+
+func (e *Executor) turned() {
+	if f := e.changed.Load(); f != nil {
+		(*f)()
+	}
 }
 
 // Codes of results that the host gives. A handler's own code stands instead when
@@ -212,8 +237,10 @@ type plugin struct {
 	ready   []*instance
 	changed chan struct{} // closed when an instance is ready or has room, if somebody waits
 	waiting int
-	hopeful int   // supervisors whose process runs, starts, or is soon started
-	down    error // why there is no instance
+	hopeful int    // supervisors whose process runs, starts, or is soon started
+	down    error  // why there is no instance
+	up      bool   // see Executor.Up
+	turned  func() // called without mu when up has changed
 }
 
 // take returns an instance with room for one more task, the one with the most.

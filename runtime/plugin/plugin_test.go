@@ -637,7 +637,53 @@ func TestNotStarting(t *testing.T) {
 			if r := e.Run(t.Context(), late, &heard{}); r.Outcome != runtime.HostError || r.Code != codeDown || !strings.Contains(r.Error, want) {
 				t.Errorf("got %+v", r)
 			}
+			if e.Up("self") {
+				t.Error("a plugin that never ran is up")
+			}
 		})
+	}
+}
+
+// TestUp wants a plugin to be up once it runs, through a short break, and not
+// while it waits long for its next start, and every change to be told.
+func TestUp(t *testing.T) {
+	e, _ := open(t, "sdk")
+	changes := make(chan bool, 100)
+	watch := func() { changes <- e.Up("self") }
+	e.Watch(watch)
+	watch() // it may have come up before
+	await := func(up bool) {
+		t.Helper()
+		for late := time.After(20 * time.Second); ; {
+			select {
+			case got := <-changes:
+				if got == up {
+					return
+				}
+			case <-late:
+				t.Fatalf("the plugin was not told to be up: %v", up)
+			}
+		}
+	}
+	await(true)
+	if e.Up("other") {
+		t.Error("a plugin that is not there is up")
+	}
+	for _, wait := range []time.Duration{100, 200, 400} {
+		if r, _ := run(t, e, "exit", ""); r.Code != codeCrash {
+			t.Fatalf("got %+v", r)
+		}
+		if !e.Up("self") {
+			t.Errorf("it is down in a break of %d ms", wait)
+		}
+	}
+	if r, _ := run(t, e, "exit", ""); r.Code != codeCrash { // the next break is 800 ms
+		t.Fatalf("got %+v", r)
+	}
+	await(false)
+	await(true)
+	if r, _ := run(t, e, "echo", "back"); string(r.Output) != "back" {
+		t.Errorf("got %+v", r)
 	}
 }
 

@@ -71,17 +71,27 @@ func (p *plugin) pause(ctx context.Context, wait time.Duration) {
 
 func (p *plugin) hope(n int) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.hopeful += n
 	p.changedLocked()
+	p.turn(p.up && (p.hopeful > 0 || len(p.ready) > 0))
+}
+
+// turn sets whether the plugin is up and gives mu, which the caller holds, back.
+func (p *plugin) turn(up bool) {
+	turned := p.up != up
+	p.up = up
+	p.mu.Unlock()
+	if turned {
+		p.turned()
+	}
 }
 
 // join lets tasks go to an instance.
 func (p *plugin) join(i *instance) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.ready = append(p.ready, i)
 	p.changedLocked()
+	p.turn(true)
 }
 
 // leave lets no more tasks go to an instance, which may not have come to be.

@@ -29,6 +29,7 @@ const engineVersion = "wazero-v1.12.0"
 // Defaults of Config and of runtime.Limits.
 const (
 	defaultPoolBytes   = 256 << 20
+	defaultCacheBytes  = 2 << 30
 	defaultMaxMemory   = 1 << 30
 	defaultStackBytes  = 16 << 20
 	maxStackBytes      = 50 << 20 // where the engine ends a call by itself
@@ -49,6 +50,9 @@ type Config struct {
 	// of engine and rewriter. It holds machine code that will be executed: nobody else may be
 	// able to write there. Default "": compiled code is kept in memory only.
 	CacheDir string
+	// CacheBytes bounds that directory, with what other versions left in it: what
+	// was not used for the longest time goes first, what is loaded stays. Default 2 GiB.
+	CacheBytes int64
 	// MaxPoolBytes bounds the memory of idle instances, of all modules together;
 	// the one idle longest goes first. Default 256 MiB.
 	MaxPoolBytes int64
@@ -70,6 +74,9 @@ func (c Config) withDefaults() Config {
 	if c.MaxPoolBytes == 0 {
 		c.MaxPoolBytes = defaultPoolBytes
 	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = defaultCacheBytes
+	}
 	if c.Slots == 0 {
 		c.Slots = 4 * goruntime.GOMAXPROCS(0)
 	}
@@ -83,7 +90,7 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	if c.MaxPoolBytes < 0 || c.Slots < 0 || c.MaxMemoryBytes < 0 || c.StackBytes < 0 {
+	if c.MaxPoolBytes < 0 || c.CacheBytes < 0 || c.Slots < 0 || c.MaxMemoryBytes < 0 || c.StackBytes < 0 {
 		return errors.New("wasm: a limit in the configuration is negative")
 	}
 	if c.StackBytes > maxStackBytes {
@@ -101,6 +108,7 @@ type Engine struct {
 	rt    wazero.Runtime
 	cache wazero.CompilationCache
 	shelf shelf.Shelf
+	kept  *shelf.Keeper // bounds the files of cache and shelf; nil: there are none
 	slots chan struct{} // holds a token for each guest that runs
 	pool  *pool
 	loads singleflight.Group
@@ -150,7 +158,10 @@ func (e *Engine) openCache() (err error) {
 	if e.cache, err = wazero.NewCompilationCacheWithDir(dir); err != nil {
 		return fmt.Errorf("wasm: open compile cache %s: %w", dir, err)
 	}
-	if e.shelf, err = shelf.Open(filepath.Join(dir, "rewritten")); err != nil {
+	if e.shelf, err = shelf.Open(filepath.Join(dir, shelf.RewrittenFolder)); err != nil {
+		return fmt.Errorf("wasm: open compile cache %s: %w", dir, err)
+	}
+	if e.kept, err = shelf.OpenKeeper(e.cfg.CacheDir, dir, e.cfg.CacheBytes); err != nil {
 		return fmt.Errorf("wasm: open compile cache %s: %w", dir, err)
 	}
 	return nil
@@ -158,7 +169,7 @@ func (e *Engine) openCache() (err error) {
 
 // cacheVersion names the directory of what this version of engine and rewriter
 // made. The engine tells processors apart by itself.
-func cacheVersion() string { return fmt.Sprintf("%s-meter-%d", engineVersion, meter.Version) }
+func cacheVersion() string { return fmt.Sprintf("%s-meter-%d-kept", engineVersion, meter.Version) }
 
 // Close frees all instances and compiled code. No Run may be going on; a load
 // that nobody waits for any more is waited for, as long as ctx allows.
@@ -211,6 +222,7 @@ func (e *Engine) Unload(ctx context.Context, digest string) error {
 	if m == nil {
 		return nil
 	}
+	e.kept.Release(m.files)
 	err := e.pool.drop(ctx, m)
 	if m.script != nil { // the code is its interpreter's
 		return err
@@ -257,12 +269,16 @@ func (e *Engine) load(digest string, code []byte) error {
 	if err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
-	compiled, err := compile(e.rt, p.Code)
+	m := &module{info: p.Info, globals: p.Globals, marks: (*marks)(p.Marks), resettable: p.Reset}
+	m.files, err = e.kept.Use(p.Sum, []string{e.shelf.Path(rewrittenName(digest, e.meterOptions()))}, func() (err error) {
+		m.compiled, err = compile(e.rt, p.Code)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
-	m := &module{info: p.Info, compiled: compiled, globals: p.Globals, marks: (*marks)(p.Marks), resettable: p.Reset}
 	if m.stubs, err = stubModule(context.Background(), e.rt, p.Info.Stubs); err != nil {
+		e.kept.Release(m.files)
 		return fmt.Errorf("load module: %w", err)
 	}
 	e.mu.Lock()

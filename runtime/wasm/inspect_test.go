@@ -172,7 +172,7 @@ func TestCompileCacheIsKeyedByTheEngine(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	for _, cfg := range []Config{{Slots: -1}, {MaxPoolBytes: -1}, {MaxMemoryBytes: 1<<32 + 1}} {
+	for _, cfg := range []Config{{Slots: -1}, {MaxPoolBytes: -1}, {CacheBytes: -1}, {MaxMemoryBytes: 1<<32 + 1}} {
 		if _, err := New(context.Background(), cfg); err == nil {
 			t.Errorf("%+v accepted", cfg)
 		}

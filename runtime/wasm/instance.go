@@ -24,6 +24,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/shelf"
 )
 
 // A module is a compiled module.
@@ -38,6 +39,7 @@ type module struct {
 	grants     atomic.Pointer[granted]
 	script     *scripts.Script       // what an interpreter runs; nil: the module is no script
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
+	files      shelf.Held            // of the compile cache, which stay as long as it is loaded
 	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
 }
 

@@ -106,8 +106,21 @@ func TestLimitsOfTheManifest(t *testing.T) {
 	if r := run(fuel, runtime.Limits{}); r.Outcome != runtime.Permanent || r.Code != "fuel" || !strings.Contains(r.Error, "1000") {
 		t.Errorf("with the fuel of the manifest: %+v", r)
 	}
-	if r := run(fuel, runtime.Limits{Fuel: 100_000_000}); r.Outcome != runtime.Succeeded {
-		t.Errorf("with fuel of its own: %+v", r)
+	if r := run(fuel, runtime.Limits{Fuel: 100_000_000}); r.Outcome != runtime.Permanent || r.Code != "fuel" || !strings.Contains(r.Error, "1000") {
+		t.Errorf("a task that asks for more fuel than the manifest: %+v", r)
+	}
+	if r := run(with(`"fuel":100000000`), runtime.Limits{}); r.Outcome != runtime.Succeeded {
+		t.Errorf("with enough fuel: %+v", r)
+	}
+	if r := run(with(`"fuel":100000000`), runtime.Limits{Fuel: 900}); r.Code != "fuel" || !strings.Contains(r.Error, " 900 ") {
+		t.Errorf("a task that allows less fuel than the manifest: %+v", r)
+	}
+	large := load(t, e, AppendManifest(fixture(t, "memory"), `{"handlers":[{"name":"main","memory_mib":512}]}`))
+	for limit, want := range map[int64]int64{0: 512 << 20, 8 << 20: 8 << 20, 2 << 30: 512 << 20} {
+		task := runtime.Task{Digest: large, Limits: runtime.Limits{MemoryBytes: limit}}
+		if p, refused := e.prepare(&task); refused != nil || p.limit != want {
+			t.Errorf("a task that asks for %d bytes may have %d of the manifest's 512 MiB, want %d", limit, p.limit, want)
+		}
 	}
 	if r := e.Run(context.Background(), runtime.Task{Digest: fuel, Handler: "main"}, &recorder{}); r.Code == "fuel" {
 		t.Errorf("the other handler: %+v", r)

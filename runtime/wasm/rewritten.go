@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
@@ -18,6 +19,7 @@ type rewritten struct {
 	Globals []string
 	Marks   *meter.Marks
 	Reset   bool   // memory and globals are all the state that a call changes
+	Sum     string // names what the code is compiled to: modules that differ in their manifest alone share it
 	Code    []byte `json:"-"`
 }
 
@@ -31,7 +33,7 @@ func rewrite(code []byte, opts meter.Options) (rewritten, error) {
 	metered := meter.Rewrite(parsed, opts)
 	return rewritten{
 		Info: info, Globals: metered.Globals, Marks: metered.Marks,
-		Reset: metered.NotResettable == "", Code: metered.Code,
+		Reset: metered.NotResettable == "", Sum: strings.TrimPrefix(digestOf(metered.Code), "sha256:"), Code: metered.Code,
 	}, nil
 }
 
@@ -49,11 +51,17 @@ func decodeRewritten(data []byte) (p rewritten, ok bool) {
 		return rewritten{}, false
 	}
 	n := uint64(binary.LittleEndian.Uint32(data))
-	if data = data[4:]; n > uint64(len(data)) || json.Unmarshal(data[:n], &p) != nil {
+	if data = data[4:]; n > uint64(len(data)) || json.Unmarshal(data[:n], &p) != nil || !isSum(p.Sum) {
 		return rewritten{}, false
 	}
 	p.Code = data[n:]
 	return p, true
+}
+
+// isSum says whether a text is the hex of a sha256, and so the name of a file.
+func isSum(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) == sha256.Size
 }
 
 func encodeRewritten(p rewritten) ([]byte, error) {

@@ -111,17 +111,21 @@ func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) 
 // where the task has none, or larger ones, of its own.
 func (m *module) bound(t *runtime.Task, index int) {
 	h := m.limits(index)
-	if t.Limits.MemoryBytes == 0 {
-		t.Limits.MemoryBytes = h.MemoryMiB << 20
-	}
-	if t.Limits.Fuel == 0 {
-		t.Limits.Fuel = h.Fuel
-	}
+	t.Limits.MemoryBytes = smaller(t.Limits.MemoryBytes, h.MemoryMiB<<20)
+	t.Limits.Fuel = smaller(t.Limits.Fuel, h.Fuel)
 	if h.TimeoutMs > 0 {
 		if latest := time.Now().Add(h.timeout()); t.Deadline.IsZero() || t.Deadline.After(latest) {
 			t.Deadline = latest
 		}
 	}
+}
+
+// smaller is the smaller one of two limits of which 0 is none.
+func smaller(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // handlerLimits are what a manifest says of a handler.

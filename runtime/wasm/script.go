@@ -77,6 +77,15 @@ func (e *Engine) loadScript(digest string, code []byte) error {
 	return nil
 }
 
+// InterpreterOf is the digest of the module that runs a loaded script; "": it is
+// none.
+func (e *Engine) InterpreterOf(digest string) string {
+	if m := e.module(digest); m != nil && m.script != nil {
+		return m.script.Interpreter
+	}
+	return ""
+}
+
 // scriptsOf are the digests of the loaded scripts that an interpreter runs.
 func (e *Engine) scriptsOf(interpreter string) (digests []string) {
 	e.mu.RLock()

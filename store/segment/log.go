@@ -47,6 +47,7 @@ type Log struct {
 	write    sync.Mutex // held by whoever changes what follows
 	buf      []byte     // of the last Append, for the next one
 	unsynced []*os.File // sealed since the last Sync
+	held     int        // copies under way: nothing is unlinked
 	broken   error      // a failed fsync: what is on the disk is unknown from then on
 
 	// files holds the segments, oldest first; the last one is active, the others
@@ -332,6 +333,9 @@ func syncDir(dir string) error {
 func (l *Log) Retain(before int64) (freed int64, err error) {
 	l.write.Lock()
 	defer l.write.Unlock()
+	if l.held > 0 {
+		return 0, nil // the next time
+	}
 	if a := l.active(); a.size > headerSize && a.min < before {
 		if err := l.roll(); err != nil {
 			return 0, fmt.Errorf("segment: retain: %w", err)

@@ -8,7 +8,7 @@ import (
 // The messages of hosts.
 
 func appendUp(b []byte, m *apiv1.WorkUp) ([]byte, bool) {
-	if m.Hello != nil || len(m.Progress)+len(m.Logs)+len(m.Modules) > 0 || m.Load != nil {
+	if m.Hello != nil || len(m.Progress)+len(m.Logs)+len(m.Modules) > 0 || m.Load != nil || m.Abilities != nil {
 		return b, false
 	}
 	b = wire.Int(b, 2, int64(m.Credits))
@@ -95,7 +95,7 @@ func readResult(r *wire.Reader, t *apiv1.TaskResult) bool {
 }
 
 func appendDown(b []byte, m *apiv1.WorkDown) ([]byte, bool) {
-	if m.Welcome != nil || len(m.Cancels)+len(m.Prefetch) > 0 {
+	if m.Welcome != nil || len(m.Cancels)+len(m.Prefetch)+len(m.Unload) > 0 {
 		return b, false
 	}
 	for _, t := range m.Tasks {
@@ -132,7 +132,9 @@ func appendTask(b []byte, t *apiv1.Task) []byte {
 	b = wire.Text(b, 41, t.Command)
 	b = wire.Bytes(b, 50, t.Grants)
 	b = wire.Text(b, 51, t.Role)
-	return wire.Text(b, 60, t.Trust)
+	b = wire.Text(b, 60, t.Trust)
+	b = wire.Int(b, 70, t.MemoryBytes)
+	return wire.Int(b, 71, t.Fuel)
 }
 
 func readDown(r *wire.Reader, m *apiv1.WorkDown) bool {
@@ -201,6 +203,10 @@ func readTask(r *wire.Reader, t, last *apiv1.Task) bool {
 			t.Role = r.Text()
 		case 60:
 			t.Trust = again(r.Text(), last.Trust)
+		case 70:
+			t.MemoryBytes = r.Int()
+		case 71:
+			t.Fuel = r.Int()
 		default:
 			r.Fail()
 		}

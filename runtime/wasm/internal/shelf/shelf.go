@@ -41,6 +41,9 @@ func (s Shelf) Get(name string) (data []byte, ok bool) {
 	return decode(file)
 }
 
+// Path is the file of a name.
+func (s Shelf) Path(name string) string { return filepath.Join(s.dir, name) }
+
 func decode(file []byte) (data []byte, ok bool) {
 	body, ok := bytes.CutPrefix(file, []byte(magic))
 	if !ok || len(body) < 4 || crc32.Checksum(body[4:], castagnoli) != binary.LittleEndian.Uint32(body) {

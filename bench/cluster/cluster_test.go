@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// The test's binary is a member of etcd when it is asked to be one.
+func TestMain(m *testing.M) {
+	if conf := os.Getenv(memberEnv); conf != "" {
+		if err := memberOfTest(conf); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func memberOfTest(conf string) error {
+	ctx, stop := untilTold(context.Background())
+	defer stop()
+	return member(ctx, conf)
+}
+
+// TestMeasure runs the whole benchmark over next to nothing: its own checks hold,
+// and every row is there.
+func TestMeasure(t *testing.T) {
+	r, err := measure(t.Context(), sizes{singles: 5, runs: 2_000, warmUp: 100}, t.TempDir(), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, row := range r.Rows {
+		names = append(names, row.Name)
+		if row.Value <= 0 {
+			t.Errorf("row %s is %v, want more than nothing", row.Name, row.Value)
+		}
+	}
+	want := []string{
+		"append/p50", "append/p50/vs-one", "append/p99", "append/p99/vs-one",
+		"throughput/64", "throughput/64/vs-one", "throughput/batch100", "throughput/batch100/vs-one",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("rows %q, want %q", names, want)
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	var all []time.Duration
+	for i := range 100 {
+		all = append(all, time.Duration(100-i))
+	}
+	for q, want := range map[float64]time.Duration{0: 1, 0.5: 50, 0.99: 99, 1: 100} {
+		if got := quantile(all, q); got != want {
+			t.Errorf("quantile %v of 1 to 100 = %d, want %d", q, got, want)
+		}
+	}
+}
+
+func TestFixturesMatchTheirSources(t *testing.T) {
+	tool, err := exec.LookPath("wat2wasm")
+	if err != nil {
+		if os.Getenv("WHEELWORK_REQUIRE") == "all" {
+			t.Fatal("wat2wasm is missing and WHEELWORK_REQUIRE=all")
+		}
+		t.Skip("needs wat2wasm (Debian package wabt), which is not installed")
+	}
+	out := filepath.Join(t.TempDir(), "out.wasm")
+	if msg, err := exec.Command(tool, filepath.Join("testdata", "trivial.wat"), "-o", out).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, msg)
+	}
+	want, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(trivialModule, want) {
+		t.Error("testdata/trivial.wasm is not what its source makes: build it again")
+	}
+}

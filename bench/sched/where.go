@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/pprof/profile"
+)
+
+// A stage is a share of what the server's process does for a run.
+type stage struct {
+	row  string
+	what []string // parts of the names of functions; the first stage that has one of a sample's gets it
+}
+
+// stages are in the order in which a sample is judged: first what belongs to no
+// other, then what the loop decides, then what serves it. Memory that is made is
+// counted where it is made, what it takes to collect it on its own.
+var stages = []stage{
+	{"collect", []string{"runtime.gcBgMarkWorker", "runtime.gcAssistAlloc", "runtime.bgsweep", "runtime.bgscavenge"}},
+	{"journal", []string{"wheelwork/journal", "wheelwork/mq"}},
+	{"view", []string{"wheelwork/store", "dgraph-io/badger", "wheelwork/sched.(*loop).capture", "wheelwork/sched.(*loop).writeCheckpoints"}},
+	{"accept", []string{"wheelwork/sched.(*loop).produce"}},
+	{"end", []string{"wheelwork/sched.(*loop).hear", "wheelwork/sched.(*loop).handOn"}},
+	{"start", []string{"wheelwork/sched.(*loop).dispatch", "wheelwork/sched.(*loop).release"}},
+	{"loop", []string{"wheelwork/sched.(*loop).run"}},
+	{"guest", []string{"wheelwork/runtime/wasm"}},
+	{"host", []string{"wheelwork/host"}},
+	{"streams", []string{"google.golang.org/grpc", "golang.org/x/net/http2", "wheelwork/sched.(*producerAPI)", "wheelwork/sched.(*workerAPI)", "bufconn"}},
+}
+
+const (
+	others = "others" // the stage of what is in none
+	asleep = "sleep"  // of looking for something to do, and waiting for it
+)
+
+// stageOf judges a sample by its functions, the innermost first.
+func stageOf(functions []string) string {
+	for _, s := range stages {
+		for _, f := range functions {
+			for _, part := range s.what {
+				if strings.Contains(f, part) {
+					return s.row
+				}
+			}
+		}
+	}
+	for _, f := range functions {
+		if f == "runtime.mcall" || f == "runtime.mstart" {
+			return asleep
+		}
+	}
+	return others
+}
+
+// where are the rows that say where the microseconds of a run go.
+func where() (rows []string) {
+	for _, s := range stages {
+		rows = append(rows, whereRow(s.row))
+	}
+	return append(rows, whereRow(asleep), whereRow(others))
+}
+
+func whereRow(stage string) string { return "e2e/batch100/cpu/" + stage }
+
+// profiled runs a load once more with the profiler of the server on, and shares
+// its processor time between the stages.
+func (b *bench) profiled(ctx context.Context, d *dev, l load) error {
+	l.row = "where the time goes"
+	taken := make(chan error, 1)
+	var p *profile.Profile
+	before, err := d.cpu()
+	if err != nil {
+		return err
+	}
+	seconds := max(int(float64(l.runs)/200_000), 1) // less than the load takes
+	go func() {
+		var err error
+		p, err = d.profile(ctx, seconds)
+		taken <- err
+	}()
+	if _, err := b.run(ctx, d, l); err != nil {
+		return err
+	}
+	after, err := d.cpu()
+	if err != nil {
+		return err
+	}
+	if err := <-taken; err != nil {
+		return fmt.Errorf("profile of the server: %w", err)
+	}
+	shares, total := map[string]int64{}, int64(0)
+	for _, s := range p.Sample {
+		var functions []string
+		for _, at := range s.Location {
+			for _, line := range at.Line {
+				functions = append(functions, line.Function.Name)
+			}
+		}
+		n := s.Value[len(s.Value)-1] // ns
+		shares[stageOf(functions)] += n
+		total += n
+	}
+	each := float64((after - before).Microseconds()) / float64(l.runs)
+	for _, row := range append(stages, stage{row: asleep}, stage{row: others}) {
+		b.report.Add(whereRow(row.row), each*float64(shares[row.row])/float64(total), "core-µs/run", nil)
+	}
+	b.report.Note(fmt.Sprintf("of %.1f; %d samples in %d s", each, len(p.Sample), seconds))
+	return nil
+}
+
+// profile takes a profile of what the process does for some seconds.
+func (d *dev) profile(ctx context.Context, seconds int) (*profile.Profile, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", d.pprof, seconds), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // says why
+		return nil, fmt.Errorf("%s: %s", resp.Status, text)
+	}
+	return profile.Parse(resp.Body)
+}

@@ -1,0 +1,27 @@
+package main
+
+import "testing"
+
+func TestStageOf(t *testing.T) {
+	const room = "github.com/wheelworkhq/wheelwork/"
+	for _, c := range []struct {
+		want      string
+		functions []string // the innermost first
+	}{
+		{"accept", []string{"runtime.mallocgc", room + "job.(*Slot).accept", room + "sched.(*loop).accept", room + "sched.(*loop).produce", room + "sched.(*loop).run"}},
+		{"collect", []string{"runtime.scanobject", "runtime.gcAssistAlloc", "runtime.mallocgc", room + "sched.(*loop).produce", room + "sched.(*loop).run"}},
+		{"end", []string{room + "sched.(*ends).add", room + "sched.(*loop).hear", room + "sched.(*loop).listen", room + "sched.(*loop).run"}},
+		{"journal", []string{room + "mq.(*Log).Append", room + "sched.(*loop).submit", room + "sched.(*loop).dispatch", room + "sched.(*loop).run"}},
+		{"loop", []string{"runtime.lock2", room + "sched.(*loop).listen", room + "sched.(*loop).run"}},
+		{"guest", []string{room + "runtime/wasm.(*Engine).Run", room + "host.(*Host).runTask", room + "host/session.(*Worker).execute"}},
+		{"host", []string{room + "host/session.(*Worker).next"}},
+		{"streams", []string{"internal/runtime/syscall/linux.Syscall6", "google.golang.org/grpc/internal/transport.(*loopyWriter).run"}},
+		{"view", []string{"github.com/dgraph-io/badger/v4.(*DB).doWrites.func1"}},
+		{asleep, []string{"runtime.futex", "runtime.findRunnable", "runtime.schedule", "runtime.mcall"}},
+		{others, []string{"net/http.(*conn).serve"}},
+	} {
+		if got := stageOf(c.functions); got != c.want {
+			t.Errorf("%v is of %q, want %q", c.functions, got, c.want)
+		}
+	}
+}

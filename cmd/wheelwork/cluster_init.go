@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/node"
+)
+
+func (c *cli) clusterInit() *cobra.Command {
+	var conf node.GrowConfig
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Make the data directory of a stopped server that of the first server of a cluster",
+		Long: `Make the data directory of a stopped server that of the first server of a cluster.
+Everything stays: jobs, runs and their history, modules and aliases, secrets,
+calendars, and commands that wait in the ingress. The cluster's journal begins
+where the machine's own ends. What was interrupted is run again.
+
+The journal is in etcd, which runs inside the servers (the same --cluster-listen
+and --cluster-peer are given to the server afterwards), or beside them with
+--etcd-endpoints. The other servers join with empty directories and get the state
+from the first.`,
+		Example: `  wheelwork cluster init --data /var/lib/wheelwork
+  wheelwork server --data /var/lib/wheelwork --cluster --listen 127.0.0.1:7700 --nameserver 127.0.0.1:7600 --token-file token`,
+		Args: arguments(),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&conf.Data, "data", "wheelwork-data", "data `directory` of the server")
+	flags.StringVar(&conf.Cluster.Listen, "cluster-listen", "127.0.0.1:2379", "HOST:PORT at which servers will reach this server's member of etcd")
+	flags.StringVar(&conf.Cluster.Peer, "cluster-peer", "127.0.0.1:2380", "HOST:PORT at which the other members will reach it")
+	flags.StringSliceVar(&conf.Etcd.Endpoints, "etcd-endpoints", nil, "`URLs` of an etcd beside the servers (default it is inside them)")
+	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the servers that share the journal")
+	flags.StringVar(&conf.Etcd.Cert, "etcd-cert", "", "`file` with the certificate that the server shows to etcd")
+	flags.StringVar(&conf.Etcd.Key, "etcd-key", "", "`file` with its key")
+	flags.StringVar(&conf.Etcd.CA, "etcd-ca", "", "`file` with the authority that etcd is checked by")
+	log := c.addLogFlags(cmd, "warn")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if len(conf.Etcd.Endpoints) > 0 && (cmd.Flags().Changed("cluster-listen") || cmd.Flags().Changed("cluster-peer")) {
+			return usage(cmd, "--cluster-listen and --cluster-peer are for an etcd inside the servers, --etcd-endpoints for one beside them")
+		}
+		if conf.Logger, err = log(cmd); err != nil {
+			return err
+		}
+		g, err := node.Grow(cmd.Context(), conf)
+		if err != nil {
+			return err
+		}
+		if g.Again {
+			c.note("%s is of a cluster already", g.Data)
+		}
+		columns := []string{"data", "group", "server", "records before the cluster", "waiting in the ingress", "key of the secrets", "old journal"}
+		return c.printOne(columns, object(g, func() []cell {
+			return []cell{
+				{g.Data, none},
+				{g.Group, none},
+				{g.Server, none},
+				{fmt.Sprint(g.Applied), none},
+				{fmt.Sprint(g.Waiting), none},
+				{g.SecretKey + ": give it to all servers with --secret-key-file", none},
+				{g.OldJournal + ": remove it when the cluster works", none},
+			}
+		}))
+	}
+	return cmd
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/node"
+)
+
+func (c *cli) clusterUp() *cobra.Command {
+	var conf node.LocalConfig
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run a cluster on this machine, to try things out: servers and hosts as processes",
+		Long: `Run a nameserver, servers with etcd in them and hosts as processes of this machine,
+reachable from it only. It prints the address of the console and where the token
+is. A process that ends, because you killed it, is started again after a second.
+Ctrl-C ends all of them, and so does the end of this process, whatever its cause.
+A second start on the same directory goes on with what is in it.`,
+		Example: `  wheelwork cluster up --servers 3 --hosts 4 --data ~/wheelwork-cluster`,
+		Args:    arguments(),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&conf.Data, "data", "wheelwork-cluster", "`directory` that keeps everything")
+	flags.IntVar(&conf.Servers, "servers", 3, "servers: 1, 3 or 5")
+	flags.IntVar(&conf.Hosts, "hosts", 4, "hosts")
+	flags.IntVar(&conf.Slots, "slots", 0, "tasks that a host runs at once (default the processors, at least 4)")
+	flags.IntVar(&conf.Port, "port", 7700, "`port` of the first server; the others get the next ones that are free, and keep them")
+	log := c.addLogFlags(cmd, "info")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		switch {
+		case conf.Servers != 1 && conf.Servers != 3 && conf.Servers != 5:
+			return usage(cmd, "--servers %d: want 1, 3 or 5", conf.Servers)
+		case conf.Hosts < 0 || conf.Hosts > 100:
+			return usage(cmd, "--hosts %d: want 0 to 100", conf.Hosts)
+		case conf.Slots < 0:
+			return usage(cmd, "--slots %d: want a positive number", conf.Slots)
+		case conf.Port < 1024 || conf.Port > 60_000:
+			return usage(cmd, "--port %d: want 1024 to 60000", conf.Port)
+		}
+		if conf.Logger, err = log(cmd); err != nil {
+			return err
+		}
+		if conf.Program, err = os.Executable(); err != nil {
+			return err
+		}
+		conf.Output = c.err
+		conf.Ready = c.sayCluster
+		return node.LocalCluster(cmd.Context(), conf)
+	}
+	return cmd
+}
+
+func (c *cli) sayCluster(r node.LocalReady) {
+	if c.format != formatTable {
+		_ = c.printOne(nil, object(r, nil)) // nothing can be done about a reader that is gone; the cluster goes on
+		return
+	}
+	fmt.Fprintf(c.out, `The cluster is ready. Ctrl-C ends it.
+
+  console     %s
+  data        %s
+  token file  %s
+  nameserver  %s
+  etcd        %v
+
+The command line, in another terminal:
+
+  export WHEELWORK_URL=%s
+  export WHEELWORK_TOKEN=$(cat %s)
+  wheelwork host list
+`, c.paint(c.out, cyan, r.URLs[0]+"/login?token="+url.QueryEscape(r.Token)), r.Data, r.TokenFile, r.Nameserver, r.EtcdEndpoints, r.URL, r.TokenFile)
+}

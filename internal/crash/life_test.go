@@ -1,0 +1,372 @@
+package crash
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// upCluster is `wheelwork cluster up`.
+type upCluster struct {
+	node.LocalReady
+	cmd  *exec.Cmd
+	says output
+	done chan struct{}
+	err  error
+}
+
+func (p program) up(t *testing.T, args ...string) *upCluster {
+	t.Helper()
+	u := &upCluster{done: make(chan struct{})}
+	u.cmd = exec.Command(p.binary, append([]string{"cluster", "up", "-o", "json"}, args...)...)
+	u.cmd.Stderr = &u.says
+	out, err := u.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan bool, 1)
+	go func() {
+		told <- json.NewDecoder(out).Decode(&u.LocalReady) == nil
+		u.err = u.cmd.Wait()
+		close(u.done)
+	}()
+	t.Cleanup(func() {
+		u.cmd.Process.Kill() //nolint:errcheck // it may have ended
+		<-u.done
+		if t.Failed() {
+			t.Logf("the cluster said:\n%s", tail(u.says.Bytes()))
+		}
+	})
+	select {
+	case ok := <-told:
+		if !ok {
+			<-u.done
+			t.Fatalf("the cluster ended: %v\n%s", u.err, tail(u.says.Bytes()))
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the cluster was not ready within a minute")
+	}
+	return u
+}
+
+// pidIn returns the process that has locked a data directory, 0 for none.
+func pidIn(dir string) int {
+	var pid int
+	raw, err := os.ReadFile(filepath.Join(dir, "lock"))
+	if err != nil {
+		return 0
+	}
+	if _, err := fmt.Sscan(string(raw), &pid); err != nil {
+		return 0
+	}
+	return pid
+}
+
+// lives reports whether a process does, and is not one that nobody has waited for.
+func lives(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return err == nil || !os.IsNotExist(err)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(rest, "Z")
+}
+
+// TestClusterUp runs a cluster of processes: it bears the loss of the server that
+// works, and of a server's disk, which comes back by itself; it ends with the
+// process that began it, also when that is killed; and goes on at the next start.
+func TestClusterUp(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(seedOf(t), 0))
+	p := buildProgram(t, "")
+	dir := filepath.Join(t.TempDir(), "c")
+	port := fmt.Sprint(10_000 + rnd.IntN(10_000))
+	args := []string{"--data", dir, "--servers", "3", "--hosts", "2", "--port", port}
+	u := p.up(t, args...)
+	if len(u.URLs) != 3 || len(u.EtcdEndpoints) != 3 || u.PID != u.cmd.Process.Pid || u.Token == "" {
+		t.Fatalf("%+v", u.LocalReady)
+	}
+	c := dial(t, u.URL, sdk.Options{Token: u.Token, RetryFor: time.Minute})
+	if _, _, err := c.PushModule(t.Context(), sdk.Upload{Name: "sleep", Version: "1", Code: sleepModule}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(t.Context(), &sdk.Job{Name: "j", Handler: &sdk.Handler{Module: "sleep@1"}}); err != nil {
+		t.Fatal(err)
+	}
+	var runs []string
+	run := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		r, err := c.Trigger(ctx, sdk.Trigger{Job: "j", Input: []byte{0}, Key: fmt.Sprint("k", len(runs))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, r.RunID)
+		if end, err := c.Wait(ctx, "", r.RunID); err != nil || end.State != "succeeded" {
+			t.Fatalf("%v, %v", end, err)
+		}
+	}
+	run()
+	server := func(i int) string { return filepath.Join(dir, fmt.Sprint("server-", i+1)) }
+	hasCode := func(i int) bool {
+		s, err := modules.Open(filepath.Join(server(i), "modules"))
+		return err == nil && s.Has(modules.Digest(sleepModule))
+	}
+	until(t, "every server to have the module", func() bool { return hasCode(0) && hasCode(1) && hasCode(2) })
+	works := func() int {
+		for i := range 3 {
+			if _, err := os.Stat(server(i) + ".ready"); err == nil {
+				return i
+			}
+		}
+		return -1
+	}
+	kill := func(i int) {
+		t.Helper()
+		if err := syscall.Kill(pidIn(server(i)), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The disk of one that does not work is lost.
+	lost := (works() + 1) % 3
+	kill(lost)
+	if err := os.RemoveAll(server(lost)); err != nil {
+		t.Fatal(err)
+	}
+	run()
+	at := etcd.Access{Endpoints: u.EtcdEndpoints}
+	until(t, "the lost server to be back", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		list, err := etcd.Members(ctx, at)
+		voters := 0
+		for _, m := range list {
+			if m.State == "leader" || m.State == "follower" {
+				voters++
+			}
+		}
+		return err == nil && voters == 3 && hasCode(lost)
+	})
+	// The one that works is lost: of the two that are left, one had no disk.
+	first := works()
+	kill(first)
+	run()
+	if _, err := c.Job(t.Context(), "", "j"); err != nil {
+		t.Fatal(err)
+	}
+
+	// The process that began it is killed, and nothing of it stays.
+	var pids []int
+	for _, name := range []string{"server-1", "server-2", "server-3", "host-1", "host-2"} {
+		if pid := pidIn(filepath.Join(dir, name)); pid > 0 && lives(pid) {
+			pids = append(pids, pid)
+		}
+	}
+	if len(pids) < 4 { // the one that was killed may not be back
+		t.Fatalf("only the processes %v live", pids)
+	}
+	if err := u.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-u.done
+	until(t, "every process to end with the cluster", func() bool {
+		for _, pid := range pids {
+			if lives(pid) {
+				return false
+			}
+		}
+		conn, err := net.Dial("tcp", u.Nameserver)
+		if err == nil {
+			conn.Close() //nolint:errcheck // a test's
+		}
+		return err != nil
+	})
+
+	u2 := p.up(t, args...)
+	if u2.URL != u.URL || u2.Token != u.Token {
+		t.Errorf("it goes on as %+v, and was %+v", u2.LocalReady, u.LocalReady)
+	}
+	for _, id := range runs {
+		if r, err := c.Wait(t.Context(), "", id); err != nil || r.State != "succeeded" {
+			t.Errorf("%v, %v", r, err)
+		}
+	}
+	run()
+	if err := u2.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	<-u2.done
+	t.Logf("it ended %v after it was asked to", time.Since(begin).Round(time.Millisecond))
+	if u2.err != nil {
+		t.Errorf("it ended with %v", u2.err)
+	}
+	if bytes.Contains(u2.says.Bytes(), []byte("level=ERROR")) {
+		t.Errorf("it said: %s", u2.says.Bytes())
+	}
+	other := exec.Command(p.binary, "cluster", "up", "--data", dir, "--servers", "5")
+	if out, err := other.CombinedOutput(); err == nil || !strings.Contains(string(out), "--servers 3") {
+		t.Errorf("with another number of servers: %v, %s", err, out)
+	}
+}
+
+// padded is a module with some bytes more, which are of no use.
+func padded(code []byte, n int, rnd *rand.Rand) []byte {
+	section := append([]byte{1, 'x'}, make([]byte, n)...)
+	for i := 2; i < len(section); i++ {
+		section[i] = byte(rnd.Uint32())
+	}
+	b := append(bytes.Clone(code), 0)
+	b = binary.AppendUvarint(b, uint64(len(section)))
+	return append(b, section...)
+}
+
+// TestKilledBackup kills backups and restores at random moments: a file that has
+// the name of a backup is one, and no server starts on half a restore, which
+// the next one takes up.
+func TestKilledBackup(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(seedOf(t), 0))
+	p := buildProgram(t, freeAddress(t, rnd))
+	s := p.start(t)
+	says := s.await(t, p)
+	c := dial(t, says.URL, sdk.Options{Token: says.Token})
+	for i := range 16 {
+		if _, _, err := c.PushModule(t.Context(), sdk.Upload{Name: "sleep", Version: fmt.Sprint(i), Code: padded(sleepModule, 1<<20, rnd)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Apply(t.Context(), &sdk.Job{Name: "j", Handler: &sdk.Handler{Module: "sleep@7"}}); err != nil {
+		t.Fatal(err)
+	}
+	var runs []string
+	trigger := func() {
+		t.Helper()
+		for range 20 {
+			a, err := c.Trigger(t.Context(), sdk.Trigger{Job: "j", Input: []byte{0}, Key: fmt.Sprint("k", len(runs))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs = append(runs, a.RunID)
+		}
+	}
+	trigger()
+	dir := t.TempDir()
+	command := func(args ...string) *exec.Cmd {
+		cmd := exec.Command(p.binary, args...)
+		cmd.Env = append(os.Environ(), "WHEELWORK_URL="+says.URL, "WHEELWORK_TOKEN="+says.Token)
+		return cmd
+	}
+	// How long one takes that is left alone.
+	file := filepath.Join(dir, "whole.wwb")
+	begin := time.Now()
+	if out, err := command("backup", file).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	backupTakes := time.Since(begin)
+	begin = time.Now()
+	if out, err := command("restore", file, "--data", filepath.Join(dir, "first")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	restoreTakes := time.Since(begin)
+	t.Logf("a backup takes %v, a restore %v", backupTakes.Round(time.Millisecond), restoreTakes.Round(time.Millisecond))
+	// killed starts a command and kills it; it reports whether it had come to its end.
+	killed := func(cmd *exec.Cmd, takes time.Duration) bool {
+		t.Helper()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		wait(time.Duration(rnd.Int64N(int64(takes))))
+		cmd.Process.Kill() //nolint:errcheck // it may have ended
+		return cmd.Wait() == nil
+	}
+	broken := 0
+	for i := range 6 {
+		file := filepath.Join(dir, fmt.Sprint(i, ".wwb"))
+		trigger()
+		ended := killed(command("backup", file), backupTakes)
+		f, err := os.Open(file)
+		switch {
+		case err != nil && ended:
+			t.Errorf("backup %d ended and is not there: %v", i, err)
+		case err != nil:
+			broken++
+		default:
+			if _, err := node.Check(t.Context(), f, nil); err != nil {
+				t.Errorf("backup %d bears its name and is none: %v", i, err)
+			}
+			f.Close() //nolint:errcheck // only read
+		}
+	}
+	file = filepath.Join(dir, "last.wwb")
+	if out, err := command("backup", file).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	to := filepath.Join(dir, "to")
+	half := 0
+	for i := range 6 {
+		if killed(command("restore", file, "--data", to), restoreTakes) {
+			if err := os.RemoveAll(to); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(to, "restoring")); err != nil {
+			continue // before it began, or at its very end
+		}
+		half++
+		out, err := command("server", "--data", to, "--listen", "127.0.0.1:0").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "restore") {
+			t.Errorf("a server on half a restore, %d: %v, %s", i, err, out)
+		}
+	}
+	t.Logf("%d backups and %d restores were broken off", broken, half)
+	if broken == 0 || half == 0 {
+		t.Error("none was broken off: the test shows nothing")
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "first")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(to, "restoring")); os.IsNotExist(err) {
+		if err := os.RemoveAll(to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := command("restore", file, "--data", to).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	s.kill(t)
+	p.data = to
+	again := p.start(t)
+	says = again.await(t, p)
+	defer again.kill(t)
+	c = dial(t, says.URL, sdk.Options{Token: says.Token})
+	for _, id := range runs {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if r, err := c.Wait(ctx, "", id); err != nil || r.State != "succeeded" {
+			t.Errorf("run %s, which was acknowledged before the backup: %v, %v", id, r, err)
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,242 @@
+package fault
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// part is a process of the cluster with its directory: it is started, killed and
+// started again. One that ends by itself is started again after a moment, as a
+// supervisor does.
+type part struct {
+	t      testing.TB
+	name   string
+	binary string
+	args   []string
+	env    []string
+	dir    string // what it keeps; "": nothing
+	keep   []string
+	ready  string // its ready file; "": it has none
+	own    bool   // the product's: what it says is looked at
+
+	mu    sync.Mutex
+	life  *life
+	want  bool // it shall run
+	again int  // how often it was started because it had ended by itself
+	why   []string
+}
+
+// life is one life of a process.
+type life struct {
+	cmd  *exec.Cmd
+	says *output
+	done chan struct{}
+	err  error // after done
+}
+
+// output is what a process has said of late.
+type output struct {
+	mu  sync.Mutex
+	buf []byte
+	bad string // the first line of a panic or of a race
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	const kept = 64 << 10
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.bad == "" {
+		for _, word := range []string{"panic:", "fatal error:", "WARNING: DATA RACE"} {
+			if i := bytes.Index(p, []byte(word)); i >= 0 {
+				o.bad, _, _ = strings.Cut(string(p[i:]), "\n")
+			}
+		}
+	}
+	if o.buf = append(o.buf, p...); len(o.buf) > 2*kept {
+		o.buf = slices.Clone(o.buf[len(o.buf)-kept:])
+	}
+	return len(p), nil
+}
+
+func (o *output) tail(n int) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(o.buf[max(0, len(o.buf)-n):])
+}
+
+func (p *part) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.want = true
+	if p.life == nil {
+		p.startLocked()
+	}
+}
+
+func (p *part) startLocked() {
+	if p.ready != "" {
+		os.Remove(p.ready) //nolint:errcheck // of an earlier life
+	}
+	l := &life{cmd: exec.Command(p.binary, p.args...), says: &output{}, done: make(chan struct{})}
+	l.cmd.Stderr = l.says
+	l.cmd.Env = append(os.Environ(), p.env...)
+	if err := l.cmd.Start(); err != nil {
+		p.t.Errorf("start %s: %v", p.name, err)
+		p.want = false
+		return
+	}
+	p.life = l
+	go func() {
+		l.err = l.cmd.Wait()
+		close(l.done)
+		p.ended(l)
+	}()
+}
+
+// ended starts a process that ended by itself again.
+func (p *part) ended(l *life) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.says.bad != "" && p.own {
+		p.t.Errorf("%s said %q\n%s", p.name, l.says.bad, l.says.tail(8000))
+	}
+	if p.life != l {
+		return
+	}
+	p.life = nil
+	if !p.want {
+		return
+	}
+	said := strings.Split(strings.TrimSpace(l.says.tail(2000)), "\n")
+	p.why = append(p.why, fmt.Sprintf("%v: %s", l.err, said[len(said)-1]))
+	p.again++
+	time.AfterFunc(300*time.Millisecond, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.want && p.life == nil {
+			p.startLocked()
+		}
+	})
+}
+
+// end ends the process with a signal, and returns when it is gone.
+func (p *part) end(s syscall.Signal) {
+	p.mu.Lock()
+	p.want = false
+	l := p.life
+	p.mu.Unlock()
+	if l == nil {
+		return
+	}
+	p.send(l, s)
+	select {
+	case <-l.done:
+	case <-time.After(30 * time.Second):
+		p.t.Errorf("%s did not end within 30 s of %v\n%s", p.name, s, l.says.tail(4000))
+		p.send(l, syscall.SIGQUIT)
+		<-l.done
+	}
+}
+
+func (p *part) send(l *life, s syscall.Signal) {
+	if err := l.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Errorf("signal %v to %s: %v", s, p.name, err)
+	}
+}
+
+// signal sends a signal to the process, if it runs.
+func (p *part) signal(s syscall.Signal) {
+	p.mu.Lock()
+	l := p.life
+	p.mu.Unlock()
+	if l != nil {
+		p.send(l, s)
+	}
+}
+
+func (p *part) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.life == nil {
+		return 0
+	}
+	return p.life.cmd.Process.Pid
+}
+
+// isReady says whether this life of the process has written its ready file.
+func (p *part) isReady() bool {
+	var says struct{ PID int }
+	raw, err := os.ReadFile(p.ready)
+	return err == nil && json.Unmarshal(raw, &says) == nil && says.PID != 0 && says.PID == p.pid()
+}
+
+// wipe loses what the process keeps, but for the files that an operator gave it.
+// The process must not run.
+func (p *part) wipe() {
+	entries, err := os.ReadDir(p.dir)
+	if err != nil {
+		p.t.Error(err)
+	}
+	for _, e := range entries {
+		if slices.Contains(p.keep, e.Name()) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(p.dir, e.Name())); err != nil {
+			p.t.Error(err)
+		}
+	}
+}
+
+// given are the ports that tests have.
+var given sync.Map
+
+// freeAddress returns a loopback address that nobody listens on. It is below the
+// ports that the kernel gives to outgoing connections, so that it stays free
+// while its process is dead.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	for port := 10_000 + os.Getpid()%10_000; port < 32_000; port++ {
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		if _, taken := given.LoadOrStore(address, true); taken {
+			continue
+		}
+		if l, err := net.Listen("tcp", address); err == nil {
+			l.Close() //nolint:errcheck // it has served
+			return address
+		}
+	}
+	t.Fatal("no free port")
+	return ""
+}
+
+// wait lets time pass: how long a fault lasts, or the pause between two questions.
+func wait(d time.Duration) { <-time.After(d) }
+
+// until waits for something that other processes do, and reports how long it
+// took. If it does not come, but says what there is instead.
+func until(t testing.TB, what string, limit time.Duration, is func() bool, but ...func() string) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	for !is() {
+		if time.Since(begin) > limit {
+			for _, b := range but {
+				what += ", but " + b()
+			}
+			t.Fatalf("waited %v for %s", limit, what)
+		}
+		wait(20 * time.Millisecond)
+	}
+	return time.Since(begin)
+}

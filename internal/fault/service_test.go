@@ -1,0 +1,172 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/history"
+)
+
+// service is what handlers call. It is outside of the cluster, so it remembers
+// every execution, whatever becomes of the cluster.
+type service struct {
+	doors []net.Listener // a host has at most 64 calls under way to one
+
+	mu    sync.Mutex
+	calls []history.Execution
+	now   map[string]int // executions under way, by job
+	done  map[string]int // that came to their end
+	gate  chan struct{}  // "/held" answers when it is closed
+	begun []time.Time    // of each call
+	jobs  []string       // of each call, with its app
+	last  time.Time      // when a short call came to its end
+	pause time.Duration  // the longest time without one, see longest
+}
+
+func newService(t testing.TB) *service {
+	t.Helper()
+	s := &service{now: map[string]int{}, done: map[string]int{}, gate: make(chan struct{}), last: time.Now()}
+	server := &http.Server{Handler: s}
+	for range 5 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.doors = append(s.doors, ln)
+		go server.Serve(ln) //nolint:errcheck // it ends with the test
+	}
+	t.Cleanup(func() { server.Close() }) //nolint:errcheck // hosts may hold connections
+	return s
+}
+
+func (s *service) addresses() (all []string) {
+	for _, d := range s.doors {
+		all = append(all, d.Addr().String())
+	}
+	return all
+}
+
+// ServeHTTP works as the path says: "/quick" at once, "/slow" for seconds,
+// "/flaky" fails the first attempts of some runs, "/held" until the gate opens.
+func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	run, job := r.Header.Get("Wheelwork-Run"), r.URL.Path
+	number, err := strconv.Atoi(r.Header.Get("Wheelwork-Attempt"))
+	if err != nil || run == "" {
+		http.Error(w, "no attempt of a run", http.StatusBadRequest)
+		return
+	}
+	io.Copy(io.Discard, r.Body) //nolint:errcheck // the server notices the caller's end only when the body was read
+	s.mu.Lock()
+	i := len(s.calls)
+	s.calls, s.begun = append(s.calls, history.Execution{Run: run, Attempt: number}), append(s.begun, time.Now())
+	s.jobs = append(s.jobs, r.URL.Query().Get("app")+job)
+	s.now[job]++
+	s.mu.Unlock()
+	done := s.work(r.Context(), job, run)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now[job]--
+	switch {
+	case !done:
+		panic(http.ErrAbortHandler) // the host has gone
+	case job == "/flaky" && number <= int(luck(run)%3):
+		http.Error(w, "not this time", http.StatusServiceUnavailable)
+	default:
+		s.done[job]++
+		if job != "/slow" && job != "/held" { // those go on whatever happens to servers
+			s.pause, s.last = max(s.pause, time.Since(s.last)), time.Now()
+		}
+		s.calls[i].Token = fmt.Sprintf("%s/%d/%d", run, number, i)
+		fmt.Fprint(w, s.calls[i].Token) //nolint:errcheck // whether the host hears it is not ours to know
+	}
+}
+
+// work reports whether the work came to its end.
+func (s *service) work(ctx context.Context, job, run string) bool {
+	d := time.Duration(luck(run)%20) * time.Millisecond
+	switch job {
+	case "/slow":
+		d = time.Duration(1000+luck(run)%4000) * time.Millisecond
+	case "/held":
+		select {
+		case <-s.gate:
+		case <-ctx.Done():
+		}
+		d = 0
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return ctx.Err() == nil
+	}
+}
+
+// luck is a number that belongs to a run.
+func luck(run string) uint32 {
+	h := fnv.New32a()
+	io.WriteString(h, run) //nolint:errcheck // it cannot fail
+	return h.Sum32()
+}
+
+func (s *service) executions() []history.Execution {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]history.Execution(nil), s.calls...)
+}
+
+func (s *service) running(job string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now[job]
+}
+
+func (s *service) ended(job string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done[job]
+}
+
+// longest returns the longest time in which no short call came to its end,
+// since it was asked last.
+func (s *service) longest() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := max(s.pause, time.Since(s.last))
+	s.pause, s.last = 0, time.Now()
+	return d
+}
+
+// told says when an attempt was executed.
+func (s *service) told(run string, attempt int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for i, e := range s.calls {
+		if e.Run == run && e.Attempt == attempt {
+			all = append(all, fmt.Sprintf("at %s with the answer %q", s.begun[i].Format("04:05.000"), e.Token))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// first returns when a call of a job, APP/JOB, began first after a moment.
+func (s *service) first(job string, after time.Time) (begun time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, at := range s.begun {
+		if s.jobs[i] == job && at.After(after) {
+			return at, true
+		}
+	}
+	return time.Time{}, false
+}

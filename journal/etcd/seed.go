@@ -1,0 +1,67 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// ErrHasRecords says that a journal cannot be begun, because it was.
+var ErrHasRecords = errors.New("the journal has records already")
+
+// Seed lets a journal that has no record begin at a sequence: what is before is
+// in the store of the server that begins it. It may be repeated, with another
+// sequence too, until there is an owner or a record.
+func (c *Cluster) Seed(ctx context.Context, name string, next uint64) error {
+	if !validName(name) || next == 0 {
+		return fmt.Errorf("the journal %q cannot begin at %d", name, next)
+	}
+	begin := head{next: next}.encode()
+	for {
+		end, mark, err := c.position(ctx, name)
+		if err != nil {
+			return err
+		}
+		if end != mark || end.bytes != 0 {
+			return fmt.Errorf("%w: %s ends before %d", ErrHasRecords, name, end.next)
+		}
+		resp, err := c.client.Get(ctx, c.key("h", name))
+		if err != nil {
+			return fmt.Errorf("ask etcd where the journal %s stands: %w", name, err)
+		}
+		was := int64(0)
+		if len(resp.Kvs) == 1 {
+			was = resp.Kvs[0].ModRevision
+		}
+		txn, err := c.client.Txn(ctx).If(
+			clientv3.Compare(clientv3.ModRevision(c.key("h", name)), "=", was),
+			clientv3.Compare(clientv3.CreateRevision(c.key("o", name)), "=", 0),
+			// Parts that an owner did not bring to an end are below no head.
+			clientv3.Compare(clientv3.CreateRevision(c.key("j", name)+"/"), "=", 0).WithPrefix(),
+		).Then(
+			clientv3.OpPut(c.key("h", name), begin), clientv3.OpPut(c.key("t", name), begin),
+		).Else(clientv3.OpGet(c.key("o", name))).Commit()
+		switch {
+		case err != nil:
+			return fmt.Errorf("begin the journal %s: %w", name, err)
+		case txn.Succeeded:
+			return nil
+		}
+		if kvs := txn.Responses[0].GetResponseRange().Kvs; len(kvs) == 1 {
+			o, err := decodeOwner(kvs[0].Value, kvs[0].CreateRevision)
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("%w: %s is owned by the server %s", ErrHasRecords, name, o.Server)
+		}
+		left, err := c.client.Get(ctx, c.key("j", name)+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			return fmt.Errorf("read the journal %s: %w", name, err)
+		}
+		if left.Count > 0 {
+			return fmt.Errorf("%w: %s has %d parts of them", ErrHasRecords, name, left.Count)
+		}
+	}
+}

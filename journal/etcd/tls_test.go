@@ -1,0 +1,126 @@
+package etcd
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// authority makes certificates that are good for this machine.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: t.TempDir()}
+	a.cert = &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	a.key = a.write("ca", a.cert, nil)
+	return a
+}
+
+func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
+
+// write signs a certificate and writes it and its key; without a signer it is its own.
+func (a *authority) write(name string, cert *x509.Certificate, signer *ecdsa.PrivateKey) *ecdsa.PrivateKey {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	by := a.cert
+	if signer == nil {
+		signer = key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, by, &key.PublicKey, signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	raw, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{name + ".pem": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "EC PRIVATE KEY", Bytes: raw}} {
+		if err := os.WriteFile(a.path(file), pem.EncodeToMemory(block), 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	return key
+}
+
+func (a *authority) issue(name string) {
+	a.write(name, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a.key)
+}
+
+// TestTLS: members with certificates take in another one, serve those who show
+// one of the same authority, and nobody else.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	good, bad := newAuthority(t), newAuthority(t)
+	good.issue("server")
+	bad.issue("server")
+	member := func(name string) MemberConfig {
+		return MemberConfig{
+			Name: name, Dir: t.TempDir(), Client: "https://" + freeAddress(t), Peer: "https://" + freeAddress(t), NoSync: true,
+			Heartbeat: 20 * time.Millisecond, Election: 200 * time.Millisecond,
+			Cert: good.path("server.pem"), Key: good.path("server.key"), CA: good.path("ca.pem"),
+		}
+	}
+	one, err := Start(within(t, 30*time.Second), member("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close() //nolint:errcheck // a test's
+	joins := member("two")
+	joins.Join = []string{one.Client()}
+	two, err := Start(within(t, 60*time.Second), joins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer two.Close() //nolint:errcheck // a test's
+	secure, err := ClientTLS(good.path("server.pem"), good.path("server.key"), good.path("ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Connect(within(t, 20*time.Second), Config{Endpoints: two.Endpoints(), Server: "a", TLS: secure, Keep: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // a test's
+	mustPut(t, own(t, c, "x"), "sealed")
+	list, err := Members(within(t, 10*time.Second), Access{Endpoints: two.Endpoints(), TLS: secure})
+	if err != nil || len(list) != 2 || list[0].State == "learner" || list[1].State == "learner" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	foreign, err := ClientTLS(bad.path("server.pem"), bad.path("server.key"), good.path("ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Connect(within(t, 2*time.Second), Config{Endpoints: []string{two.Client()}, Server: "b", TLS: foreign}); err == nil {
+		c.Close() //nolint:errcheck // a test's
+		t.Error("a certificate of another authority was let in")
+	}
+	if c, err := Connect(within(t, 2*time.Second), Config{Endpoints: []string{"http" + two.Client()[5:]}, Server: "b"}); err == nil {
+		c.Close() //nolint:errcheck // a test's
+		t.Error("somebody without TLS was let in")
+	}
+}

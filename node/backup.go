@@ -1,0 +1,622 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/backup"
+	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/journal/local"
+	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/mq"
+	"github.com/wheelworkhq/wheelwork/mq/queue"
+	"github.com/wheelworkhq/wheelwork/sched"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+// The files of a backup, by their names in it:
+//
+//	store/...          the store at one moment: see store.Copy
+//	modules/HEX        the code of a module, by its sha256
+//	ingress/SEQUENCE   the records of the ingress queue's log; the name says the first one's
+//	token, host-token  of the administrator and of workers
+//	secret.key         what seals secrets, unless the operator keeps it elsewhere
+var keptFiles = []string{"token", "host-token", secretKeyFile}
+
+const secretKeyFile = "secret.key"
+
+// state is what a backup is of.
+type state struct {
+	id, group string
+	dir       *dataDir // nil: the keys stay
+	store     *store.Store
+	modules   *modules.Store // nil: they stay
+	queue     *queue.Queue   // nil: it stays
+	// settle waits until the store has all that was acknowledged before.
+	settle func(context.Context) error
+}
+
+// write writes a backup: all that was acknowledged before the call is in it.
+// The ingress is noted before the store: what goes from the one to the other
+// meanwhile is in both, and is applied once, as after a crash between the two.
+func (s *state) write(ctx context.Context, w io.Writer) (sum backup.Summary, err error) {
+	var waiting *queue.Copy
+	if s.queue != nil {
+		waiting = s.queue.Copy()
+		defer waiting.Close()
+	}
+	if err := s.settle(ctx); err != nil {
+		return sum, err
+	}
+	var b *backup.Writer
+	begin := func(c store.Copied) (err error) {
+		b, err = backup.NewWriter(w, backup.Info{
+			MadeAt: time.Now().UTC().Truncate(time.Second), Version: version.String(),
+			Server: s.id, Group: s.group, Applied: c.Applied, Bytes: c.Bytes + s.moduleBytes(),
+		})
+		return err
+	}
+	_, err = s.store.Copy(ctx, begin, func(name string, _ int64) (io.Writer, error) { return b.Create("store/" + name) })
+	if err == nil {
+		err = s.writeModules(ctx, b)
+	}
+	if err == nil && waiting != nil {
+		err = writeIngress(b, waiting)
+	}
+	if err == nil && s.dir != nil {
+		err = s.writeKeys(b)
+	}
+	if err != nil {
+		return sum, fmt.Errorf("make a backup: %w", err)
+	}
+	return b.Close()
+}
+
+func (s *state) moduleBytes() (n int64) {
+	if s.modules == nil {
+		return 0
+	}
+	all, err := s.modules.List()
+	if err != nil {
+		return 0 // it is for a progress bar; reading them will say it
+	}
+	for _, m := range all {
+		n += m.Bytes
+	}
+	return n
+}
+
+// writeModules comes after the store: what the store names is on the disk by then.
+func (s *state) writeModules(ctx context.Context, b *backup.Writer) error {
+	if s.modules == nil {
+		return nil
+	}
+	all, err := s.modules.List()
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		if m.Digest == "" {
+			continue // of a write that was broken off
+		}
+		code, err := s.modules.Get(m.Digest)
+		switch {
+		case errors.Is(err, modules.ErrNotFound):
+			continue // collected meanwhile: nothing refers to it
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		if err := writePiece(b, "modules/"+strings.TrimPrefix(m.Digest, "sha256:"), code); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writePiece(b *backup.Writer, name string, content []byte) error {
+	w, err := b.Create(name)
+	if err == nil {
+		_, err = w.Write(content)
+	}
+	return err
+}
+
+func writeIngress(b *backup.Writer, c *queue.Copy) error {
+	w, err := b.Create(fmt.Sprintf("ingress/%020d", c.First()))
+	if err != nil {
+		return err
+	}
+	var buf []byte
+	return c.Each(func(e mq.Entry) error {
+		buf = backup.AppendRecord(buf[:0], backup.Record{Queue: e.Queue, Type: e.Type, Body: e.Body})
+		_, err := w.Write(buf)
+		return err
+	})
+}
+
+func (s *state) writeKeys(b *backup.Writer) error {
+	for _, name := range keptFiles {
+		content, err := os.ReadFile(s.dir.join(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = writePiece(b, name, content)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// backupsAPI serves copies of what a server keeps.
+type backupsAPI struct {
+	apiv1.UnimplementedBackupsServer
+	s   *state
+	log *slog.Logger
+}
+
+const backupChunk = 256 << 10
+
+// Backup streams all of it.
+func (a *backupsAPI) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupServer) error {
+	return a.send(stream.Context(), a.s, stream.Send)
+}
+
+// FetchState streams what a standby begins with.
+func (a *backupsAPI) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Backups_FetchStateServer) error {
+	if req.Group != a.s.group {
+		return status.Errorf(codes.FailedPrecondition, "this server works on the journal %q, not on %q", a.s.group, req.Group)
+	}
+	bare := *a.s
+	bare.dir, bare.modules, bare.queue = nil, nil, nil
+	return a.send(stream.Context(), &bare, stream.Send)
+}
+
+func (a *backupsAPI) send(ctx context.Context, s *state, send func(*apiv1.BackupChunk) error) error {
+	start := time.Now()
+	w := bufio.NewWriterSize(chunks(send), backupChunk)
+	sum, err := s.write(ctx, w)
+	if err = errors.Join(err, w.Flush()); err != nil {
+		if ctx.Err() != nil {
+			return status.FromContextError(ctx.Err()).Err()
+		}
+		a.log.Error("a backup was not made", "error", err)
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	a.log.Info("a backup was made", "files", sum.Files, "bytes", sum.Bytes, "in", time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+type chunks func(*apiv1.BackupChunk) error
+
+func (send chunks) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		n := min(len(rest), backupChunk)
+		if err := send(&apiv1.BackupChunk{Data: bytes.Clone(rest[:n])}); err != nil {
+			return 0, err
+		}
+		rest = rest[n:]
+	}
+	return len(p), nil
+}
+
+// Backup writes a backup of the data directory of a server that is stopped.
+func Backup(ctx context.Context, data string, log *slog.Logger, w io.Writer) (sum backup.Summary, err error) {
+	if _, err := os.Stat(filepath.Join(data, "store")); err != nil {
+		return sum, fmt.Errorf("%s is not the data directory of a server: there is no store in it", data)
+	}
+	o, err := openStopped(data, log)
+	if err != nil {
+		return sum, err
+	}
+	defer func() { err = errors.Join(err, o.Close()) }()
+	s := &state{
+		id: o.id, dir: o.data, store: o.store, modules: o.modules, queue: o.queue,
+		settle: func(context.Context) error { return o.settle() },
+	}
+	return s.write(ctx, w)
+}
+
+// stopped is what is in the data directory of a server that does not run.
+type stopped struct {
+	closers
+	data    *dataDir
+	id      string
+	journal *mq.Log
+	store   *store.Store
+	modules *modules.Store
+	queue   *queue.Queue
+	log     *slog.Logger
+}
+
+func openStopped(data string, log *slog.Logger) (_ *stopped, err error) {
+	o := &stopped{log: logger(log)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.Close())
+		}
+	}()
+	if o.data, err = openData(data); err != nil {
+		return nil, err
+	}
+	o.add(closeFunc(o.data.close))
+	if o.id, err = identity(o.data.join("server-id"), "srv-"); err != nil {
+		return nil, err
+	}
+	if o.journal, err = mq.Open(mq.Config{Dir: o.data.join("journal"), Logger: o.log}); err != nil {
+		return nil, fmt.Errorf("open the journal: %w", err)
+	}
+	o.add(o.journal)
+	if o.store, err = store.Open(store.Config{Dir: o.data.join("store"), Logger: o.log}); err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	o.add(o.store)
+	if o.modules, err = modules.Open(o.data.join("modules")); err != nil {
+		return nil, err
+	}
+	if o.queue, err = queue.Open(queue.Config{Dir: o.data.join("ingress"), Log: mq.Config{SegmentBytes: ingressSegment}, Logger: o.log}); err != nil {
+		return nil, fmt.Errorf("open the ingress: %w", err)
+	}
+	o.add(o.queue)
+	return o, nil
+}
+
+// settle brings the store up to the end of the journal that is in the directory.
+// A directory whose journal is elsewhere has none.
+func (o *stopped) settle() error {
+	if o.journal.Next() == 1 {
+		return nil
+	}
+	_, err := sched.CatchUp(sched.Config{
+		ID: o.id, Journal: local.New(o.journal), Store: o.store, Modules: o.modules, Logger: o.log,
+		Inspect: func(context.Context, []byte, string) (sched.ModuleInfo, error) {
+			return sched.ModuleInfo{}, errors.New("the server does not run")
+		},
+	})
+	return err
+}
+
+// restoring is the file that says that a directory is being restored to, and is
+// not whole. No server starts on it.
+const restoring = "restoring"
+
+var (
+	storeFile   = regexp.MustCompile(`^store/(snapshots/[0-9]{10}-[0-9]{2}\.snap|(history|logs)/[0-9]{20}\.seg)$`)
+	moduleFile  = regexp.MustCompile(`^modules/([0-9a-f]{64})$`)
+	ingressFile = regexp.MustCompile(`^ingress/([0-9]{20})$`)
+)
+
+// Restored is what was restored, or what a backup holds.
+type Restored struct {
+	backup.Info
+	Files   int64 `json:"files"`
+	Size    int64 `json:"size"` // of the files
+	Modules int   `json:"modules"`
+	Ingress int   `json:"ingress_records"`
+	Key     bool  `json:"secret_key"` // that seals secrets
+}
+
+// Restore makes a data directory from a backup. It refuses a directory that holds
+// anything, but for what a Restore left that was interrupted; and of a backup that
+// is damaged it leaves nothing. progress, which may be nil, hears of bytes.
+func Restore(ctx context.Context, r io.Reader, dir string, progress func(done, total int64)) (_ Restored, err error) {
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return Restored{}, err
+	}
+	if err := clearFor(dir); err != nil {
+		return Restored{}, err
+	}
+	x := &restore{dir: dir, progress: progress}
+	res, err := x.read(ctx, r)
+	if err != nil {
+		return res, errors.Join(fmt.Errorf("restore to %s: %w", dir, err), empty(dir))
+	}
+	if err := errors.Join(syncTree(dir), os.Remove(filepath.Join(dir, restoring)), syncPath(dir)); err != nil {
+		return res, fmt.Errorf("restore to %s: %w", dir, err)
+	}
+	return res, nil
+}
+
+// Check reads a backup to its end and says what it holds.
+func Check(ctx context.Context, r io.Reader, progress func(done, total int64)) (Restored, error) {
+	return (&restore{progress: progress}).read(ctx, r)
+}
+
+// clearFor makes an empty directory with the mark that it is being restored to.
+func clearFor(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, restoring)); err == nil {
+		if err := empty(dir); err != nil {
+			return err
+		}
+	} else if len(entries) > 0 {
+		return fmt.Errorf("the directory %s is not empty: name another one with --data, or move what is in it away", dir)
+	}
+	return errors.Join(writeFile(filepath.Join(dir, restoring), []byte("a restore to this directory was interrupted: run it again\n"), 0o600), syncPath(dir))
+}
+
+// empty removes all that a restore has made, its mark last.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != restoring {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(err, syncPath(dir), os.Remove(filepath.Join(dir, restoring)))
+}
+
+func syncPath(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// syncTree makes every directory durable; files are synced when they are written.
+func syncTree(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		return syncPath(path)
+	})
+}
+
+// restore reads a backup. Without a directory it only looks.
+type restore struct {
+	dir      string
+	bare     bool // the files of the store alone, in dir itself
+	progress func(done, total int64)
+	res      Restored
+	seen     bool // the ingress
+}
+
+func (x *restore) read(ctx context.Context, r io.Reader) (Restored, error) {
+	b, err := backup.NewReader(r)
+	if err != nil {
+		return x.res, err
+	}
+	x.res.Info = b.Info()
+	for {
+		name, err := b.Next()
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = x.file(name, &watched{ctx, b, x})
+		}
+		if err != nil {
+			return x.res, err
+		}
+	}
+	x.res.Files, x.res.Size = b.Summary().Files, b.Summary().Bytes
+	return x.res, x.finish()
+}
+
+// watched is the file that is being read.
+type watched struct {
+	ctx context.Context
+	b   *backup.Reader
+	x   *restore
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := w.b.Read(p)
+	if w.x.res.Size += int64(n); w.x.progress != nil {
+		w.x.progress(w.x.res.Size, max(w.x.res.Bytes, w.x.res.Size))
+	}
+	return n, err
+}
+
+func (x *restore) file(name string, r io.Reader) error {
+	switch {
+	case storeFile.MatchString(name):
+		return x.copy(name, r, 0o600)
+	case x.bare:
+	case moduleFile.MatchString(name):
+		return x.module(moduleFile.FindStringSubmatch(name)[1], r)
+	case ingressFile.MatchString(name):
+		return x.ingress(ingressFile.FindStringSubmatch(name)[1], r)
+	case name == "token", name == "host-token", name == secretKeyFile:
+		x.res.Key = x.res.Key || name == secretKeyFile
+		return x.copy(name, r, 0o600)
+	}
+	return fmt.Errorf("the backup has a file %s, of which this version knows nothing: use the version that made it, or a newer one", name)
+}
+
+func (x *restore) copy(name string, r io.Reader, mode fs.FileMode) error {
+	if x.dir == "" {
+		_, err := io.Copy(io.Discard, r)
+		return err
+	}
+	if x.bare {
+		name = strings.TrimPrefix(name, "store/")
+	}
+	to := filepath.Join(x.dir, filepath.FromSlash(path.Clean(name)))
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func (x *restore) module(hex string, r io.Reader) error {
+	code, err := io.ReadAll(io.LimitReader(r, modules.MaxBytes+1))
+	if err != nil {
+		return err
+	}
+	if modules.Digest(code) != "sha256:"+hex {
+		return fmt.Errorf("%w: the code of the module %.12s is not what its name says", backup.ErrDamaged, hex)
+	}
+	x.res.Modules++
+	if x.dir == "" {
+		return nil
+	}
+	to, err := modules.Open(filepath.Join(x.dir, "modules"))
+	if err == nil {
+		_, err = to.Put(code)
+	}
+	return err
+}
+
+// ingress writes the log of the ingress queue, record by record.
+func (x *restore) ingress(first string, r io.Reader) (err error) {
+	seq, err := strconv.ParseUint(first, 10, 62)
+	if err != nil || seq == 0 || x.seen {
+		return fmt.Errorf("%w: the ingress cannot begin at %s", backup.ErrDamaged, first)
+	}
+	x.seen = true
+	var l *mq.Log
+	if x.dir != "" {
+		l, err = mq.Open(mq.Config{Dir: filepath.Join(x.dir, "ingress", "log"), SegmentBytes: ingressSegment, First: seq})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, l.Close()) }()
+	}
+	var batch []mq.Record
+	size := 0
+	flush := func() error {
+		if l == nil || len(batch) == 0 {
+			return nil
+		}
+		_, err := l.Write(batch)
+		batch, size = batch[:0], 0
+		return err
+	}
+	err = backup.ReadRecords(r, func(rec backup.Record) error {
+		x.res.Ingress++
+		batch = append(batch, mq.Record{Queue: rec.Queue, Type: rec.Type, Body: bytes.Clone(rec.Body)})
+		if size += len(rec.Body); size > 1<<20 || len(batch) == 1024 || l == nil {
+			if l == nil {
+				batch, size = batch[:0], 0
+			}
+			return flush()
+		}
+		return nil
+	})
+	return errors.Join(err, flush())
+}
+
+// finish makes what belongs to the files, and proves that they open.
+func (x *restore) finish() error {
+	if x.dir == "" {
+		return nil
+	}
+	at := x.dir
+	if !x.bare {
+		at = filepath.Join(x.dir, "store")
+	}
+	st, err := store.Open(store.Config{Dir: at})
+	if err != nil {
+		return err
+	}
+	applied := st.Applied()
+	if err := st.Close(); err != nil {
+		return err
+	}
+	if applied != x.res.Applied {
+		return fmt.Errorf("%w: its store includes record %d, and it says %d", backup.ErrDamaged, applied, x.res.Applied)
+	}
+	if x.bare {
+		return nil
+	}
+	l, err := mq.Open(mq.Config{Dir: filepath.Join(x.dir, "journal"), First: applied + 1})
+	if err != nil {
+		return fmt.Errorf("begin the journal: %w", err)
+	}
+	if err := l.Close(); err != nil {
+		return err
+	}
+	if !x.seen {
+		return nil
+	}
+	q, err := queue.Open(queue.Config{Dir: filepath.Join(x.dir, "ingress"), Log: mq.Config{SegmentBytes: ingressSegment}})
+	if err != nil {
+		return fmt.Errorf("open the ingress: %w", err)
+	}
+	return q.Close()
+}
+
+// refill replaces the store of a standby by what the owner of its journal has:
+// the journal does not reach back to what is on this disk. The store is closed.
+// A crash at any point leaves the old store, none, or the new one.
+func refill(ctx context.Context, from apiv1.BackupsClient, group, dir string) (Restored, error) {
+	made := dir + ".new"
+	if err := os.RemoveAll(made); err != nil {
+		return Restored{}, err
+	}
+	if err := os.MkdirAll(made, 0o700); err != nil {
+		return Restored{}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := from.FetchState(ctx, &apiv1.FetchStateRequest{Group: group})
+	if err != nil {
+		return Restored{}, err
+	}
+	res, err := (&restore{dir: made, bare: true}).read(ctx, &received{next: stream.Recv})
+	if err != nil {
+		return res, err
+	}
+	return res, errors.Join(syncTree(made), os.RemoveAll(dir), os.Rename(made, dir), syncPath(filepath.Dir(dir)))
+}
+
+// received reads what comes in chunks.
+type received struct {
+	next func() (*apiv1.BackupChunk, error)
+	rest []byte
+}
+
+func (r *received) Read(p []byte) (int, error) {
+	for len(r.rest) == 0 {
+		c, err := r.next()
+		if err != nil {
+			return 0, err
+		}
+		r.rest = c.GetData()
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}

@@ -1,0 +1,145 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+)
+
+// GrowConfig is for the step from one machine to a cluster.
+type GrowConfig struct {
+	Data    string // of the server that is stopped
+	Cluster ClusterConfig
+	Etcd    EtcdConfig // an etcd beside the servers instead, if it has endpoints
+	Logger  *slog.Logger
+}
+
+// Grown is what became of a data directory. Programs rely on the words.
+type Grown struct {
+	Data       string `json:"data"`
+	Group      string `json:"group"`
+	Server     string `json:"server"`          // its id, as before
+	Applied    uint64 `json:"applied"`         // the journal of the cluster begins behind this record
+	Waiting    int    `json:"ingress_waiting"` // commands in the ingress, which this server applies when it works
+	OldJournal string `json:"old_journal"`     // may be removed
+	SecretKey  string `json:"secret_key_file"` // for all servers of the cluster
+	Again      bool   `json:"again"`           // it was done before
+}
+
+// alone is the suffix of a journal that was one machine's.
+const oldJournal = "journal.alone"
+
+// Grow makes the data directory of a server that is stopped that of the first
+// server of a cluster: all state stays in its store, and the cluster's journal
+// begins where the machine's own ends. The order is what makes it bear a crash at
+// any point, after which it is run again:
+//
+//	the store takes in the journal, and is made durable
+//	the cluster's journal, which has no record, begins behind it
+//	the machine's journal gets another name: from here on the directory is the cluster's
+//
+// Until the last step the server can go on alone, and the next attempt begins
+// behind what it did.
+func Grow(ctx context.Context, cfg GrowConfig) (_ Grown, err error) {
+	g := Grown{Group: cmp.Or(cfg.Etcd.Group, "main")}
+	log := logger(cfg.Logger)
+	if _, err := os.Stat(filepath.Join(cfg.Data, "store")); err != nil {
+		return g, fmt.Errorf("%s is not the data directory of a server: there is no store in it; a new cluster needs no init, start its servers with --cluster", cfg.Data)
+	}
+	o, err := openStopped(cfg.Data, log)
+	if err != nil {
+		return g, err
+	}
+	defer func() { err = errors.Join(err, o.Close()) }()
+	g.Data, g.Server, g.OldJournal, g.Waiting = o.data.path, o.id, o.data.join(oldJournal), o.waiting()
+	g.SecretKey = o.data.join(secretKeyFile)
+	if _, err := os.Stat(o.data.join(wasMember)); err == nil && o.journal.Next() == 1 {
+		g.Applied, g.Again = o.store.Applied(), true
+		return g, nil
+	}
+	if err := o.settle(); err != nil {
+		return g, err
+	}
+	if g.Applied, err = o.store.Snapshot(ctx); err != nil {
+		return g, err
+	}
+	if next := o.journal.Next(); next != g.Applied+1 {
+		return g, fmt.Errorf("the store of %s includes record %d, and its journal ends before %d: they do not belong together", o.data.path, g.Applied, next)
+	}
+	if err := seed(ctx, o.data, cfg, g, log); err != nil {
+		return g, err
+	}
+	return g, o.retire()
+}
+
+// seed has the cluster's journal begin behind the store.
+func seed(ctx context.Context, d *dataDir, cfg GrowConfig, g Grown, log *slog.Logger) (err error) {
+	s := ServerConfig{Etcd: cfg.Etcd, Cluster: cfg.Cluster}
+	if len(cfg.Etcd.Endpoints) == 0 {
+		m, err := memberConfig(&s, d.join(memberDir), log)
+		if err != nil {
+			return err
+		}
+		if len(m.Join) > 0 || len(m.Members) > 0 {
+			return errors.New("the first server of a cluster begins it alone: the others join it when it runs")
+		}
+		member, err := etcd.Start(ctx, m)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, member.Close()) }()
+		s.Etcd.Endpoints = member.Endpoints()
+	}
+	at, err := EtcdAccess(s.Etcd)
+	if err != nil {
+		return err
+	}
+	connecting, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	c, err := etcd.Connect(connecting, etcd.Config{Endpoints: at.Endpoints, TLS: at.TLS, Server: g.Server, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	err = c.Seed(ctx, g.Group, g.Applied+1)
+	if errors.Is(err, etcd.ErrHasRecords) {
+		return fmt.Errorf("a cluster works already on this etcd: choose another group with --group, or another etcd: %w", err)
+	}
+	return err
+}
+
+// retire takes the journal of one machine out of the way.
+func (o *stopped) retire() error {
+	if err := o.journal.Close(); err != nil {
+		return err
+	}
+	old := o.data.join(oldJournal)
+	if err := os.RemoveAll(old); err != nil { // of a growth before a restore, or so
+		return err
+	}
+	if err := writeFile(o.data.join(wasMember), nil, 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(o.data.join("journal"), old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return syncPath(o.data.path)
+}
+
+// waiting counts what is in the ingress.
+func (o *stopped) waiting() (n int) {
+	for _, t := range o.queue.Stats().Topics {
+		for _, g := range t.Groups {
+			n += int(g.Lag)
+		}
+	}
+	return n
+}

@@ -1,0 +1,654 @@
+package node_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/backup"
+	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/ingress"
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/mq"
+	"github.com/wheelworkhq/wheelwork/mq/queue"
+	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// life is what tests of backup and growth put into a server, and look for
+// afterwards.
+type life struct {
+	t    *testing.T
+	runs []string
+}
+
+func client(t *testing.T, p *process, token string) *sdk.Client {
+	t.Helper()
+	c, err := sdk.Dial(within(t), p.URL, sdk.Options{Token: token, RetryFor: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() }) //nolint:errcheck // a test's
+	return c
+}
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// fill puts one of each kind into a server.
+func (l *life) fill(c *sdk.Client) {
+	l.t.Helper()
+	ctx := within(l.t)
+	_, _, err := c.PushModule(ctx, sdk.Upload{Name: "greet", Version: "1", Code: greet.Module})
+	must := func(err error) {
+		if err != nil {
+			l.t.Helper()
+			l.t.Fatal(err)
+		}
+	}
+	must(err)
+	_, err = c.SetAlias(ctx, "", "greet@prod", sdk.AliasChange{Version: "1"})
+	must(err)
+	_, err = c.SetSecret(ctx, "", "key", []byte("a value that nobody reads"))
+	must(err)
+	_, err = c.PutCalendar(ctx, &sdk.Calendar{App: "default", Name: "holidays", Yearly: []string{"12-25"}})
+	must(err)
+	_, err = c.PutApp(ctx, &sdk.App{Name: "pay"})
+	must(err)
+	_, err = c.PutValue(ctx, "", "b", "k", []byte("v"), 0)
+	must(err)
+	_, err = c.Apply(ctx, &sdk.Job{Name: "hello", Handler: &sdk.Handler{Module: "greet@prod"}, Input: "test"})
+	must(err)
+	_, err = c.Apply(ctx, &sdk.Job{App: "pay", Name: "later", Handler: &sdk.Handler{Module: "greet@1"}, Schedule: &sdk.Schedule{Cron: "0 0 1 1 *"}})
+	if err != nil { // the module is of the other app
+		_, _, err = c.PushModule(ctx, sdk.Upload{App: "pay", Name: "greet", Version: "1", Code: greet.Module})
+		must(err)
+		_, err = c.Apply(ctx, &sdk.Job{App: "pay", Name: "later", Handler: &sdk.Handler{Module: "greet@1"}, Schedule: &sdk.Schedule{Cron: "0 0 1 1 *"}})
+		must(err)
+	}
+	l.trigger(c, 20)
+}
+
+// trigger has runs accepted, and waits for half of them.
+func (l *life) trigger(c *sdk.Client, n int) {
+	l.t.Helper()
+	ctx := within(l.t)
+	for i := range n {
+		a, err := c.Trigger(ctx, sdk.Trigger{Job: "hello", Key: fmt.Sprint("k", len(l.runs))})
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		l.runs = append(l.runs, a.RunID)
+		if i%2 == 0 {
+			l.ends(c, a.RunID)
+		}
+	}
+}
+
+func (l *life) ends(c *sdk.Client, id string) {
+	l.t.Helper()
+	r, err := c.Wait(within(l.t), "", id)
+	if err != nil || r.State != "succeeded" || r.Output != "Hello, test!\n" {
+		l.t.Errorf("run %s: %v, %v", id, r, err)
+	}
+}
+
+// check looks for all of it.
+func (l *life) check(c *sdk.Client) {
+	l.t.Helper()
+	ctx := within(l.t)
+	for _, id := range l.runs {
+		l.ends(c, id)
+	}
+	if a, err := c.Alias(ctx, "", "greet@prod"); err != nil || a.Version != "1" {
+		l.t.Errorf("the alias: %v, %v", a, err)
+	}
+	if s, err := c.Secrets(ctx, ""); err != nil || len(s) != 1 || s[0].Name != "key" {
+		l.t.Errorf("the secrets: %v, %v", s, err)
+	}
+	if cal, err := c.Calendar(ctx, "", "holidays"); err != nil || !slices.Equal(cal.Yearly, []string{"12-25"}) {
+		l.t.Errorf("the calendar: %v, %v", cal, err)
+	}
+	if v, err := c.Value(ctx, "", "b", "k"); err != nil || string(v.Value) != "v" {
+		l.t.Errorf("the value: %v, %v", v, err)
+	}
+	if j, err := c.Job(ctx, "pay", "later"); err != nil || j.Schedule.GetCron() != "0 0 1 1 *" {
+		l.t.Errorf("the job: %v, %v", j, err)
+	}
+	if code, err := c.DownloadModule(ctx, "", "greet@1"); err != nil || !bytes.Equal(code, greet.Module) {
+		l.t.Errorf("the module: %d bytes, %v", len(code), err)
+	}
+	again, err := c.Trigger(ctx, sdk.Trigger{Job: "hello", Key: "k0"})
+	if err != nil || again.RunID != l.runs[0] {
+		l.t.Errorf("a key that was used before is now of %s, %v", again.RunID, err)
+	}
+}
+
+func same(t *testing.T, a, b string) {
+	t.Helper()
+	x, err := os.ReadFile(a)
+	y, err2 := os.ReadFile(b)
+	if err = errors.Join(err, err2); err != nil || !bytes.Equal(x, y) || len(x) == 0 {
+		t.Errorf("%s and %s differ: %v", a, b, err)
+	}
+}
+
+// damaged are copies of a backup that are none.
+func damaged(whole []byte, rnd *rand.Rand) map[string][]byte {
+	all := map[string][]byte{
+		"empty":  nil,
+		"magic":  append([]byte("X"), whole[1:]...),
+		"longer": append(bytes.Clone(whole), 0),
+		"twice":  append(bytes.Clone(whole), whole...),
+	}
+	for range 40 {
+		at := rnd.IntN(len(whole))
+		flipped := bytes.Clone(whole)
+		flipped[at] ^= 1 << rnd.IntN(8)
+		all[fmt.Sprintf("a bit at %d", at)] = flipped
+		all[fmt.Sprintf("cut at %d", at)] = whole[:at]
+	}
+	newer := bytes.Clone(whole)
+	binary.LittleEndian.PutUint16(newer[8:], backup.Form+1)
+	all["newer"] = newer
+	return all
+}
+
+// TestRestoreRefuses: what is damaged, cut short or newer leaves nothing behind;
+// a directory that is not empty is left alone, and one that a restore left
+// unfinished is begun anew, and no server's before.
+func TestRestoreRefuses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := dev(t, node.DevConfig{Data: filepath.Join(dir, "a"), Sample: true})
+	var made bytes.Buffer
+	if err := client(t, a, a.Token).Backup(within(t), &made); err != nil {
+		t.Fatal(err)
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	to := filepath.Join(dir, "to")
+	for name, bad := range damaged(made.Bytes(), rand.New(rand.NewPCG(seed, 0))) {
+		_, err := node.Restore(within(t), bytes.NewReader(bad), to, nil)
+		newer := (*backup.NewerError)(nil)
+		if !errors.Is(err, backup.ErrDamaged) && !errors.Is(err, backup.ErrCut) && !errors.As(err, &newer) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if (name == "newer") != (newer != nil && newer.Form == backup.Form+1) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if left, err := os.ReadDir(to); err != nil || len(left) > 0 {
+			t.Errorf("%s left %v, %v", name, left, err)
+		}
+	}
+	full := filepath.Join(dir, "full")
+	if err := os.MkdirAll(full, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(full, "mine"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.Restore(within(t), bytes.NewReader(made.Bytes()), full, nil); err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("a directory with a file: %v", err)
+	}
+	if left, err := os.ReadDir(full); err != nil || len(left) != 1 {
+		t.Errorf("it holds %v, %v", left, err)
+	}
+	// As a restore leaves it that was killed.
+	if err := os.WriteFile(filepath.Join(full, "restoring"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := node.Server(within(t), node.ServerConfig{Data: full, Listen: "127.0.0.1:0", Ready: func(node.Ready) { t.Error("it started") }})
+	if err == nil || !strings.Contains(err.Error(), "restore") {
+		t.Errorf("a server on half a restore: %v", err)
+	}
+	if _, err := node.Restore(within(t), bytes.NewReader(made.Bytes()), full, nil); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(full, "mine")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what the first attempt left is there still: %v", err)
+	}
+}
+
+// TestForeignBackup: names that lead out of the directory, or to what is none of
+// a server's, are refused, though the sums are right.
+func TestForeignBackup(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"server-id", "form", "lock", "journal/0000000000000001.seg", "store/view/000001.sst", "units/x/store/history/00000000000000000000.seg", "modules/abc", "ingress/0", "restoring"} {
+		var b bytes.Buffer
+		w, err := backup.NewWriter(&b, backup.Info{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := w.Create(name)
+		if err == nil {
+			_, err = io.WriteString(f, "x")
+		}
+		if _, cerr := w.Close(); err != nil || cerr != nil {
+			t.Fatal(err, cerr)
+		}
+		if _, err := node.Restore(within(t), &b, filepath.Join(dir, "to"), nil); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestNewerDirectory: a directory that a newer version wrote is left alone.
+func TestNewerDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := dev(t, node.DevConfig{Data: dir})
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	form := filepath.Join(dir, "form")
+	if text, err := os.ReadFile(form); err != nil || string(text) != "1\n" {
+		t.Fatalf("%q, %v", text, err)
+	}
+	for text, want := range map[string]string{"2\n": "a newer one", "x": "no form", "": "no form", "0": "no form"} {
+		if err := os.WriteFile(form, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := node.Server(within(t), node.ServerConfig{Data: dir, Listen: "127.0.0.1:0", Ready: func(node.Ready) { t.Error("it started") }})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// ports returns addresses of this machine that nobody listens on, below those of
+// outgoing connections.
+func ports(t *testing.T, n int) (all []string) {
+	t.Helper()
+	for len(all) < n {
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		if ln, err := net.Listen("tcp", address); err == nil && !slices.Contains(all, address) {
+			all = append(all, address)
+			ln.Close() //nolint:errcheck // it has served
+		}
+	}
+	return all
+}
+
+// clustered is a nameserver, a host, and servers with members of etcd in them.
+type clustered struct {
+	t     *testing.T
+	dir   string
+	names *process
+	key   string   // of secrets
+	etcd  string   // beside the servers; "": it is inside them
+	at    []string // client and peer of each member
+}
+
+func newClustered(t *testing.T) *clustered {
+	t.Helper()
+	w := &clustered{t: t, dir: t.TempDir(), at: ports(t, 6)}
+	if err := os.WriteFile(filepath.Join(w.dir, "shared"), []byte("a-shared-secret-of-this-test\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.names = launch(t, func(ctx context.Context, ready func(node.Ready)) error {
+		return node.Nameserver(ctx, node.NameserverConfig{Listen: "127.0.0.1:0", TokenFile: filepath.Join(w.dir, "shared"), Ready: ready})
+	})
+	return w
+}
+
+func (w *clustered) data(i int) string { return filepath.Join(w.dir, fmt.Sprint("s", i)) }
+
+func (w *clustered) member(i int) node.ClusterConfig {
+	return node.ClusterConfig{On: true, Listen: w.at[2*i], Peer: w.at[2*i+1]}
+}
+
+// server starts one; started is closed with it, though it may stand by.
+func (w *clustered) server(i int) (ready <-chan node.Ready, stop func() error) {
+	w.t.Helper()
+	if err := os.MkdirAll(w.data(i), 0o700); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(w.data(i), "token"), []byte(adminToken+"\n"), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	cfg := node.ServerConfig{
+		Data: w.data(i), Listen: ports(w.t, 1)[0], Nameserver: w.names.GRPC, TokenFile: filepath.Join(w.dir, "shared"),
+		SecretKey: w.key,
+	}
+	if w.etcd != "" {
+		cfg.Etcd.Endpoints = []string{w.etcd}
+	} else {
+		cfg.Cluster = w.member(i)
+	}
+	works := make(chan node.Ready, 1)
+	cfg.Ready = func(r node.Ready) { works <- r }
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- node.Server(ctx, cfg) }()
+	stop = func() error { cancel(); err := <-done; done <- err; return err }
+	w.t.Cleanup(func() {
+		if err := stop(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return works, stop
+}
+
+func (w *clustered) works(ready <-chan node.Ready) *process {
+	w.t.Helper()
+	select {
+	case r := <-ready:
+		return &process{Ready: r}
+	case <-within(w.t).Done():
+		w.t.Fatal("it does not work")
+		return nil
+	}
+}
+
+func (w *clustered) host() {
+	w.t.Helper()
+	launch(w.t, func(ctx context.Context, ready func(node.Ready)) error {
+		return node.Host(ctx, node.HostConfig{Data: filepath.Join(w.dir, "host"), Nameserver: w.names.GRPC, TokenFile: filepath.Join(w.dir, "shared"), Ready: ready})
+	})
+}
+
+// TestGrow: one machine's server becomes the first of a cluster with all that it
+// had, also when the growing was interrupted and the server went on alone in
+// between.
+func TestGrow(t *testing.T) {
+	t.Parallel()
+	w := newClustered(t)
+	l := &life{t: t}
+	alone := func() *process { return dev(t, node.DevConfig{Data: w.data(0)}) }
+	p := alone()
+	l.fill(client(t, p, p.Token))
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	grow := func() node.Grown {
+		t.Helper()
+		g, err := node.Grow(within(t), w.grow(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	first := grow()
+	if first.Applied == 0 || first.Again || first.Waiting != 0 {
+		t.Fatalf("%+v", first)
+	}
+	// As a crash leaves it before the last step.
+	if err := errors.Join(os.Rename(first.OldJournal, filepath.Join(w.data(0), "journal")), os.Remove(filepath.Join(w.data(0), "clustered"))); err != nil {
+		t.Fatal(err)
+	}
+	err := node.Server(within(t), node.ServerConfig{Data: w.data(0), Listen: ports(t, 1)[0], Cluster: w.member(0), Ready: func(node.Ready) { t.Error("it started") }})
+	if err == nil || !strings.Contains(err.Error(), "cluster init") {
+		t.Errorf("a server on what is half grown: %v", err)
+	}
+	p = alone()
+	l.trigger(client(t, p, p.Token), 3)
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	accept(t, w.data(0), "accepted")
+	second := grow()
+	if second.Applied <= first.Applied || second.Again || second.Waiting != 1 || second.Server != first.Server {
+		t.Fatalf("%+v after %+v", second, first)
+	}
+	if third := grow(); !third.Again || third.Applied != second.Applied {
+		t.Fatalf("%+v after %+v", third, second)
+	}
+	w.key = second.SecretKey
+	ready, _ := w.server(0)
+	one := w.works(ready)
+	w.host()
+	c := client(t, one, adminToken)
+	l.check(c)
+	applied(t, c, "accepted")
+	l.trigger(c, 3)
+}
+
+func (w *clustered) grow(i int) node.GrowConfig {
+	if w.etcd != "" {
+		return node.GrowConfig{Data: w.data(i), Etcd: node.EtcdConfig{Endpoints: []string{w.etcd}}}
+	}
+	return node.GrowConfig{Data: w.data(i), Cluster: w.member(i)}
+}
+
+// TestStandbyBegins: a server with an empty directory begins with the state of
+// the one that works, though no journal holds it any more, and takes over.
+func TestStandbyBegins(t *testing.T) {
+	t.Parallel()
+	w := newClustered(t)
+	m, err := etcd.Start(within(t), etcd.MemberConfig{Name: "m", Dir: t.TempDir(), Client: "http://" + w.at[0], Peer: "http://" + w.at[1], NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close() //nolint:errcheck // a test's
+	w.etcd = m.Client()
+	l := &life{t: t}
+	p := dev(t, node.DevConfig{Data: w.data(0)})
+	l.fill(client(t, p, p.Token))
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	g, err := node.Grow(within(t), w.grow(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.key = g.SecretKey
+	ready, stop := w.server(0)
+	c := client(t, w.works(ready), adminToken)
+	w.host()
+	l.check(c)
+	next, _ := w.server(1)
+	has := func(pattern string) bool {
+		found, err := filepath.Glob(filepath.Join(w.data(1), pattern))
+		return err == nil && len(found) > 0
+	}
+	for ctx := within(t); !has("store/snapshots/*.snap") || !has("modules/sha256/*/*"); {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("the standby did not begin")
+		}
+	}
+	l.trigger(c, 3)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	l.check(client(t, w.works(next), adminToken))
+	// The first one's directory is as good for a backup as any.
+	var made bytes.Buffer
+	if _, err := node.Backup(within(t), w.data(0), nil, &made); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := node.Check(within(t), &made, nil); err != nil || res.Applied < g.Applied {
+		t.Errorf("%+v, %v", res, err)
+	}
+	// Who grows into a group that works already is told so.
+	q := dev(t, node.DevConfig{Data: w.data(2), Sample: true})
+	if err := q.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.Grow(within(t), w.grow(2)); err == nil || !strings.Contains(err.Error(), "--group") {
+		t.Errorf("a second growth: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(w.data(2), "journal.alone")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its journal is gone: %v", err)
+	}
+}
+
+// TestClusterMistakes are told before anything is done.
+func TestClusterMistakes(t *testing.T) {
+	t.Parallel()
+	used := t.TempDir()
+	p := dev(t, node.DevConfig{Data: used, Sample: true})
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	lost := t.TempDir()
+	if err := os.WriteFile(filepath.Join(lost, "clustered"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := ports(t, 2)
+	good := node.ClusterConfig{On: true, Listen: at[0], Peer: at[1]}
+	for _, c := range []struct {
+		name   string
+		change func(*node.ServerConfig)
+		want   string
+	}{
+		{"a journal of its own", func(c *node.ServerConfig) { c.Data = used }, "cluster init"},
+		{"a member that is gone", func(c *node.ServerConfig) { c.Data = lost }, "--join"},
+		{"two kinds of etcd", func(c *node.ServerConfig) { c.Etcd.Endpoints = []string{"http://127.0.0.1:1"} }, "one of them"},
+		{"joins and begins", func(c *node.ServerConfig) {
+			c.Cluster.Join, c.Cluster.Members = []string{"127.0.0.1:1"}, []string{at[1]}
+		}, "one of them"},
+		{"no port", func(c *node.ServerConfig) { c.Cluster.Join = []string{"127.0.0.1"} }, "HOST:PORT"},
+		{"not among them", func(c *node.ServerConfig) { c.Cluster.Members = []string{"127.0.0.1:1"} }, "does not include"},
+		{"beyond this machine", func(c *node.ServerConfig) { c.Cluster.Peer = "10.0.0.1:2380" }, "TLS is required"},
+		{"half of a certificate", func(c *node.ServerConfig) { c.Etcd.Cert = "/nowhere" }, "all three or none"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		cfg := node.ServerConfig{Data: filepath.Join(t.TempDir(), "d"), Listen: "127.0.0.1:17701", Cluster: good}
+		cfg.Ready = func(node.Ready) { t.Errorf("%s: it started", c.name); cancel() }
+		c.change(&cfg)
+		if err := node.Server(ctx, cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if _, err := os.Stat(filepath.Join(cfg.Data, "etcd")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: a member was begun: %v", c.name, err)
+		}
+		cancel()
+	}
+}
+
+// accept puts a command into the ingress of a server that is stopped, as one that
+// was acknowledged before it could be applied: it applies a job.
+func accept(t *testing.T, data, name string) {
+	t.Helper()
+	q, err := queue.Open(queue.Config{Dir: filepath.Join(data, "ingress"), Log: mq.Config{SegmentBytes: 16 << 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := ingress.New(ingress.Config{Queue: q, Apply: func(context.Context, []*apiv1.Command, []time.Time) ([]*apiv1.CommandResult, error) {
+		return nil, errors.New("it is not run")
+	}})
+	job := greetJob()
+	job.Name = name
+	done := make(chan error, 1)
+	err = in.Accept([]*apiv1.Command{{Kind: &apiv1.Command_Apply{Apply: job}}}, "test", func(_ []*apiv1.CommandResult, err error) { done <- err })
+	if err == nil {
+		err = <-done
+	}
+	if err = errors.Join(err, q.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// applied waits until a command that was in the ingress is.
+func applied(t *testing.T, c *sdk.Client, name string) {
+	t.Helper()
+	for ctx := within(t); ; {
+		_, err := c.Job(ctx, "", name)
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("what was accepted as %s is not applied: %v", name, err)
+		}
+	}
+}
+
+// TestBackup: a backup that is made while a server works has all that was
+// acknowledged before, and a server on what is restored goes on with it. So has
+// one of the directory of a server that is stopped.
+func TestBackup(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := dev(t, node.DevConfig{Data: filepath.Join(dir, "a")})
+	c := client(t, a, a.Token)
+	l := &life{t: t}
+	l.fill(c)
+	working, rest := context.WithCancel(within(t))
+	busy := make(chan int)
+	go func() { // it goes on working meanwhile
+		n := 0
+		for ; working.Err() == nil; n++ {
+			if _, err := c.Trigger(working, sdk.Trigger{Job: "hello"}); err != nil && working.Err() == nil {
+				t.Error(err)
+				break
+			}
+		}
+		busy <- n
+	}()
+	var online bytes.Buffer
+	for n := 0; n < 5; n++ {
+		l.trigger(c, 3) // acknowledged, and much is under way
+		a, err := c.Trigger(within(t), sdk.Trigger{Job: "hello", Key: fmt.Sprint("k", len(l.runs))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.runs = append(l.runs, a.RunID) // acknowledged a moment ago
+		online.Reset()
+		if err := c.Backup(within(t), &online); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rest()
+	t.Logf("%d runs meanwhile", <-busy)
+	res, err := node.Check(within(t), bytes.NewReader(online.Bytes()), nil)
+	if err != nil || res.Modules != 1 || !res.Key || res.Applied == 0 || res.Files < 5 || res.Size == 0 || res.MadeAt.IsZero() {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	accept(t, filepath.Join(dir, "a"), "accepted")
+	var offline bytes.Buffer
+	if _, err := node.Backup(within(t), filepath.Join(dir, "a"), nil, &offline); err != nil {
+		t.Fatal(err)
+	}
+	for name, made := range map[string]*bytes.Buffer{"online": &online, "offline": &offline} {
+		to := filepath.Join(dir, name)
+		var last int64
+		if _, err := node.Restore(within(t), made, to, func(done, total int64) {
+			if done < last || done > total {
+				t.Errorf("progress %d of %d after %d", done, total, last)
+			}
+			last = done
+		}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		same(t, filepath.Join(dir, "a", "secret.key"), filepath.Join(to, "secret.key"))
+		b := dev(t, node.DevConfig{Data: to})
+		if b.Token != a.Token || b.HostToken != a.HostToken {
+			t.Errorf("%s: the tokens are others", name)
+		}
+		cb := client(t, b, b.Token)
+		l.check(cb)
+		if name == "offline" {
+			applied(t, cb, "accepted")
+		}
+		more := *l
+		more.trigger(cb, 4) // it is a server like any other
+		if err := b.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/mq"
+)
+
+// ClusterConfig is for a server with a member of etcd in it: three or five of
+// them need no etcd beside them. Its certificates are those of [EtcdConfig].
+type ClusterConfig struct {
+	On     bool
+	Listen string // HOST:PORT at which servers reach the member; default 127.0.0.1:2379
+	Peer   string // HOST:PORT at which the other members reach it; default 127.0.0.1:2380
+	// Join are addresses, as Listen, of members that run: a server whose directory
+	// has no member yet joins them.
+	Join []string
+	// Members are the addresses, as Peer, of all servers that begin the cluster
+	// together, this one's among them; none: it begins alone.
+	Members []string
+}
+
+const (
+	memberDir   = "etcd" // in the data directory
+	memberWaits = 10 * time.Second
+)
+
+// memberName is made of the address, which no two members share. A member that
+// lost its files has the same one when it comes back.
+func memberName(peer string) string {
+	return strings.NewReplacer(":", "-", "[", "", "]", "").Replace(peer)
+}
+
+// memberConfig says how the server's member is started.
+func memberConfig(cfg *ServerConfig, dir string, log *slog.Logger) (etcd.MemberConfig, error) {
+	c := cfg.Cluster
+	c.Listen, c.Peer = cmp.Or(c.Listen, "127.0.0.1:2379"), cmp.Or(c.Peer, "127.0.0.1:2380")
+	m := etcd.MemberConfig{Name: memberName(c.Peer), Dir: dir, Cert: cfg.Etcd.Cert, Key: cfg.Etcd.Key, CA: cfg.Etcd.CA, Logger: log}
+	scheme := "http://"
+	if m.Cert != "" {
+		scheme = "https://"
+	}
+	m.Client, m.Peer = scheme+c.Listen, scheme+c.Peer
+	switch {
+	case len(cfg.Etcd.Endpoints) > 0:
+		return m, errors.New("--cluster is for a server with a member of etcd in it, --etcd-endpoints for an etcd beside the servers: give one of them")
+	case len(c.Join) > 0 && len(c.Members) > 0:
+		return m, errors.New("a server joins a cluster that runs (--join), or begins one with others (--cluster-members): give one of them")
+	}
+	for _, at := range c.Join {
+		if _, _, err := net.SplitHostPort(at); err != nil {
+			return m, fmt.Errorf("--join %q is not HOST:PORT, the --cluster-listen of another server: %w", at, err)
+		}
+		if at != c.Listen { // the same list may be given to all
+			m.Join = append(m.Join, scheme+at)
+		}
+	}
+	if len(c.Members) > 0 {
+		if !slices.Contains(c.Members, c.Peer) {
+			return m, fmt.Errorf("--cluster-members %s does not include this server's --cluster-peer %s", strings.Join(c.Members, ","), c.Peer)
+		}
+		m.Members = map[string]string{}
+		for _, at := range c.Members {
+			m.Members[memberName(at)] = scheme + at
+		}
+	}
+	return m, nil
+}
+
+// startMember starts the member of etcd that is in this server and points the
+// server to it. It waits until a majority of the members is there.
+func startMember(ctx context.Context, d *dataDir, cfg *ServerConfig, log *slog.Logger) (*etcd.Member, error) {
+	dir := d.join(memberDir)
+	m, err := memberConfig(cfg, dir, log)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		if err := mayBegin(d, len(m.Join) > 0, cfg); err != nil {
+			return nil, err
+		}
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for tick := time.NewTicker(memberWaits); ; {
+			select {
+			case <-tick.C:
+				log.Warn("the server waits until a majority of the cluster's members is there", "peer", m.Peer)
+			case <-done:
+				tick.Stop()
+				return
+			}
+		}
+	}()
+	member, err := etcd.Start(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Etcd.Endpoints = member.Endpoints()
+	log.Info("the server's member of etcd serves", "client", m.Client, "peer", m.Peer, "members", len(cfg.Etcd.Endpoints))
+	return member, nil
+}
+
+// mayBegin refuses to put a member into a directory where one was, or where the
+// state of a server is that would be hidden by an empty journal.
+func mayBegin(d *dataDir, joins bool, cfg *ServerConfig) error {
+	had, err := hasRecords(d, cfg)
+	switch {
+	case err != nil:
+		return err
+	case had:
+		return errOwnJournal
+	case joins:
+		return nil
+	}
+	if _, err := os.Stat(d.join(wasMember)); err == nil {
+		return fmt.Errorf("the data directory %s was a server's of a cluster, and its member of etcd is gone from it: join the others again with --join, which brings its state back", d.path)
+	}
+	return nil
+}
+
+// wasMember is the file that says that the directory had a member of etcd: a
+// cluster of its own must not begin there.
+const wasMember = "clustered"
+
+var errOwnJournal = errors.New("the data directory has a journal of its own: take what is in it along with `wheelwork cluster init`, or choose another directory with --data")
+
+// hasRecords reports whether the directory has a journal of one machine with
+// something in it.
+func hasRecords(d *dataDir, cfg *ServerConfig) (bool, error) {
+	if _, err := os.Stat(d.join("journal")); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	l, err := mq.Open(mq.Config{Dir: d.join("journal"), Writer: cfg.Writer})
+	if err != nil {
+		return false, fmt.Errorf("open the journal: %w", err)
+	}
+	return l.Next() > 1, l.Close()
+}
+
+// memberError ends a server whose member of etcd has ended.
+type memberError struct{ err error }
+
+func (e *memberError) Error() string { return fmt.Sprintf("the server's member of etcd: %v", e.err) }
+func (e *memberError) Unwrap() error { return e.err }
+
+// watchMember ends the server with its member.
+func watchMember(ctx context.Context, m *etcd.Member, fail context.CancelCauseFunc) {
+	select {
+	case err := <-m.Failed():
+		if err != nil && ctx.Err() == nil {
+			fail(&memberError{err})
+		}
+	case <-ctx.Done():
+	}
+}
+
+// EtcdAccess is how commands reach the etcd of a cluster.
+func EtcdAccess(cfg EtcdConfig) (etcd.Access, error) {
+	a := etcd.Access{Endpoints: cfg.Endpoints}
+	if cfg.Cert == "" && cfg.Key == "" && cfg.CA == "" {
+		return a, nil
+	}
+	var err error
+	a.TLS, err = etcd.ClientTLS(cfg.Cert, cfg.Key, cfg.CA)
+	return a, err
+}

@@ -1,0 +1,142 @@
+package node
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+)
+
+// speak starts a server that speaks some protocols, or is of a time before them,
+// and asks it as somebody who speaks others: once, and in a stream.
+func speak(t *testing.T, server, caller *protocol, header ...string) (chose string, once, stream error) {
+	t.Helper()
+	lis := bufconn.Listen(1 << 16)
+	var opts []grpc.ServerOption
+	if server != nil {
+		opts = append(opts, grpc.ChainUnaryInterceptor(server.unary), grpc.ChainStreamInterceptor(server.stream))
+	}
+	g := grpc.NewServer(opts...)
+	healthv1.RegisterHealthServer(g, health.NewServer())
+	go g.Serve(lis) //nolint:errcheck // ends with Stop
+	defer g.Stop()
+	var dial []grpc.DialOption
+	if caller != nil {
+		dial = caller.dialOptions()
+	}
+	conn, err := grpc.NewClient("passthrough:x", append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // a test's
+	ctx := t.Context()
+	for _, h := range header {
+		ctx = metadata.AppendToOutgoingContext(ctx, protocolHeader, h)
+	}
+	var md metadata.MD
+	_, once = healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{}, grpc.Header(&md))
+	chose = strings.Join(md.Get(protocolHeader), ",")
+	s, stream := healthv1.NewHealthClient(conn).Watch(ctx, &healthv1.HealthCheckRequest{})
+	if stream == nil {
+		_, stream = s.Recv()
+	}
+	return chose, once, stream
+}
+
+// TestProtocols: processes of neighbouring versions understand each other, in
+// whatever order they are brought up to date; others are told what to do.
+func TestProtocols(t *testing.T) {
+	p := func(oldest, newest int) *protocol { return &protocol{oldest, newest} }
+	for _, c := range []struct {
+		name           string
+		server, caller *protocol
+		chose, refused string
+	}{
+		{"the same", p(1, 1), p(1, 1), "1", ""},
+		{"a newer caller", p(1, 1), p(1, 2), "1", ""},
+		{"a newer server", p(1, 2), p(1, 1), "1", ""},
+		{"both newer", p(1, 2), p(1, 2), "2", ""},
+		{"neighbours", p(1, 2), p(2, 3), "2", ""},
+		{"neighbours, the other way round", p(2, 3), p(1, 2), "2", ""},
+		{"a caller that is too new", p(1, 1), p(2, 3), "", "bring this server's program"},
+		{"a server that is too new", p(2, 3), p(1, 1), "", "bring the caller's program"},
+		{"a caller of before", p(1, 2), nil, "", ""},
+		{"a caller of before, for whom it is too new", p(2, 3), nil, "", "bring the caller's program"},
+		{"a server of before", nil, p(1, 2), "", ""},
+		{"a server of before that is too old", nil, p(2, 3), "", "bring the server's program"},
+	} {
+		chose, once, stream := speak(t, c.server, c.caller)
+		for _, err := range []error{once, stream} {
+			if c.refused == "" && err != nil || c.refused != "" && (status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), c.refused)) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+		if chose != c.chose {
+			t.Errorf("%s: they speak %q, want %q", c.name, chose, c.chose)
+		}
+	}
+	for _, bad := range []string{"", "1", "2-1", "0-1", "a-b", "1-1-1", "-", "99999999999999999999-1"} {
+		if _, once, stream := speak(t, &spoken, nil, bad); status.Code(once) != codes.InvalidArgument || status.Code(stream) != codes.InvalidArgument {
+			t.Errorf("header %q: %v, %v", bad, once, stream)
+		}
+	}
+	if _, once, _ := speak(t, &spoken, nil, "1-1", "1-1"); status.Code(once) != codes.InvalidArgument {
+		t.Errorf("two headers: %v", once)
+	}
+	// A server that chooses what nobody offered.
+	for _, bad := range []string{"2", "x"} {
+		if err := spoken.chosen(metadata.Pairs(protocolHeader, bad)); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("an answer %q: %v", bad, err)
+		}
+	}
+}
+
+// TestDoorSpeaks: the real door and the real way to it agree, and a process of a
+// version that is too new is refused there.
+func TestDoorSpeaks(t *testing.T) {
+	tel, err := newTelemetry(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tel.Close() //nolint:errcheck // a test's
+	d := newDoor(newGuard(), tel, logger(nil))
+	ln, _, err := listen("127.0.0.1:0", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- d.serve(ln, nil) }()
+	conn, err := dialMember(ln.Addr().String(), "token", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var md metadata.MD
+	_, err = healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{}, grpc.Header(&md))
+	if err != nil || strings.Join(md.Get(protocolHeader), ",") != "1" {
+		t.Errorf("%v, they speak %v", err, md)
+	}
+	future, err := d.dial((protocol{7, 8}).dialOptions()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = healthv1.NewHealthClient(future).Check(t.Context(), &healthv1.HealthCheckRequest{})
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "protocol 7 to 8") {
+		t.Errorf("from the future: %v", err)
+	}
+	conn.Close()   //nolint:errcheck // a test's
+	future.Close() //nolint:errcheck // a test's
+	d.close(quitPatience)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,150 @@
+package wasm
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/wheelworkhq/wheelwork/runtime"
+)
+
+// cacheFiles are the bytes of each file of a compile cache.
+func cacheFiles(t *testing.T, dir string) map[string]int64 {
+	t.Helper()
+	files := map[string]int64{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		files[path] = info.Size()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func total(files map[string]int64) (n int64) {
+	for _, size := range files {
+		n += size
+	}
+	return n
+}
+
+// TestCompileCacheIsBounded loads more modules than there is room for. What is
+// loaded stays, what is not goes, and what went is compiled again.
+func TestCompileCacheIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	ctx := context.Background()
+	open := func(bytes int64) *Engine {
+		e, err := New(ctx, Config{CacheDir: dir, CacheBytes: bytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	load := func(e *Engine, name string) string {
+		t.Helper()
+		code := fixture(t, name)
+		if err := e.Load(ctx, digestOf(code), code); err != nil {
+			t.Fatal(err)
+		}
+		return digestOf(code)
+	}
+	finish := func(e *Engine) {
+		t.Helper()
+		if err := e.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := []string{"count", "loop", "host", "memory"}
+	e := open(1)
+	for _, name := range names {
+		load(e, name)
+	}
+	loaded := cacheFiles(t, dir)
+	if len(loaded) != 3*len(names) { // rewritten, compiled, and a note that the two belong together
+		t.Errorf("%d files while %d modules are loaded: %v", len(loaded), len(names), loaded)
+	}
+	load(e, "count")
+	finish(e)
+
+	// With room for all of them a restart compiles nothing.
+	e = open(total(loaded))
+	for _, name := range names {
+		load(e, name)
+	}
+	for path := range cacheFiles(t, dir) {
+		if _, ok := loaded[path]; !ok {
+			t.Errorf("%s was made anew", path)
+		}
+	}
+	digest := load(e, "count")
+	if err := e.Unload(ctx, digest); err != nil {
+		t.Fatal(err)
+	}
+	finish(e)
+
+	// With room for about two of four, two go; those that remain are whole.
+	e = open(total(loaded) / 2)
+	if got := total(cacheFiles(t, dir)); got > total(loaded)/2 || got == 0 {
+		t.Errorf("%d bytes of %d are there, want at most half", got, total(loaded))
+	}
+	for _, name := range names {
+		digest := load(e, name)
+		if name != "count" {
+			continue
+		}
+		if res := e.Run(ctx, runtime.Task{Digest: digest, Handler: "main"}, silent{}); res.Outcome == runtime.HostError {
+			t.Errorf("a module that went and came back: %+v", res)
+		}
+	}
+	if got := len(cacheFiles(t, dir)); got != len(loaded) {
+		t.Errorf("%d files while all are loaded, want %d", got, len(loaded))
+	}
+	finish(e)
+}
+
+// TestModulesThatShareCode loads two modules that differ in a custom section
+// alone: they are compiled to the same file, which both use.
+func TestModulesThatShareCode(t *testing.T) {
+	dir := t.TempDir()
+	ctx := context.Background()
+	e, err := New(ctx, Config{CacheDir: dir, CacheBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close(ctx) //nolint:errcheck // its end is not the test
+	one := fixture(t, "count")
+	two := append(append([]byte{}, one...), 0, 3, 1, 'x', 'y')
+	for _, code := range [][]byte{one, two} {
+		if err := e.Load(ctx, digestOf(code), code); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Unload(ctx, digestOf(one)); err != nil {
+		t.Fatal(err)
+	}
+	e.kept.Sweep()
+	compiled, err := filepath.Glob(filepath.Join(dir, "*", "wazero-*", "*"))
+	if err != nil || len(compiled) != 1 {
+		t.Errorf("compiled are %v, %v; want one file, which the second module uses", compiled, err)
+	}
+	if err := e.Unload(ctx, digestOf(two)); err != nil {
+		t.Fatal(err)
+	}
+	e.kept.Sweep()
+	if files := cacheFiles(t, dir); len(files) != 0 {
+		t.Errorf("nothing is loaded, and there are %v", files)
+	}
+	if _, err := os.Stat(filepath.Join(dir, cacheVersion())); err != nil {
+		t.Errorf("the folder that the engine writes to is gone: %v", err)
+	}
+	if err := e.Load(ctx, digestOf(one), one); err != nil {
+		t.Errorf("after all was removed: %v", err)
+	}
+}

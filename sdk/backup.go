@@ -1,0 +1,30 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// Backup writes a backup of the server to w, as `wheelwork restore` reads it. It
+// holds all that was acknowledged before the call, and the server's keys. What
+// was written before an error is no backup.
+func (c *Client) Backup(ctx context.Context, w io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.backups.Backup(ctx, &apiv1.BackupRequest{})
+	for err == nil {
+		var chunk *apiv1.BackupChunk
+		if chunk, err = stream.Recv(); err == nil {
+			if _, err := w.Write(chunk.GetData()); err != nil {
+				return err
+			}
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return c.callError(ctx, "back up the server", err)
+}

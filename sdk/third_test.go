@@ -1,0 +1,27 @@
+package sdk_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// TestThirdServer: one server refuses connections, another one takes them and
+// says nothing, for longer than the first one rests. The third is reached all
+// the same, by the first call that there is.
+func TestThirdServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, w := &installation{}, world{}
+		a, stopA := w.serve(in, addressA)
+		b, stopB := w.serve(in, addressB)
+		_, stopC := w.serve(in, addressC)
+		a.setRefuse(true)
+		b.mute = true
+		c := w.dial(t, bothServers+", http://"+addressC, sdk.Options{})
+		c.Close() //nolint:errcheck // nothing is under way
+		stopA()
+		stopB()
+		stopC()
+	})
+}

@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path"
+
+	"github.com/wheelworkhq/wheelwork/store/segment"
+)
+
+// Copied is what a copy of a store holds.
+type Copied struct {
+	Applied uint64 // the journal up to here
+	Bytes   int64  // about, before it is made; exactly, after
+}
+
+// Copy writes the store as it is at one moment: create is called for one file
+// after the other, with its name in the store's directory, and its size or -1.
+// begin, called before, hears what it will be. A directory with these files opens
+// as a store that includes the journal up to Applied. The store goes on working;
+// its retention waits.
+//
+// The rows are a snapshot with a chain of its own; they are read from badger, not
+// from a snapshot that is there, so nothing has to be flushed for them.
+func (s *Store) Copy(ctx context.Context, begin func(Copied) error, create func(name string, size int64) (io.Writer, error)) (Copied, error) {
+	c, err := s.copyTo(ctx, begin, create)
+	if err != nil {
+		return c, fmt.Errorf("store: copy: %w", err)
+	}
+	return c, nil
+}
+
+func (s *Store) copyTo(ctx context.Context, begin func(Copied) error, create func(string, int64) (io.Writer, error)) (c Copied, err error) {
+	s.writing.Lock() // what it sees is whole
+	txn := s.db.NewTransaction(false)
+	s.writing.Unlock()
+	defer txn.Discard()
+	m, err := readMeta(txn)
+	if err != nil {
+		return c, err
+	}
+	c.Applied = m.applied
+	history, release := s.history.Pieces(m.history)
+	defer release()
+	logs, release := s.logs.Pieces(segment.Tail)
+	defer release()
+	c.Bytes = s.tableBytes()
+	for _, p := range append(append([]segment.Piece{}, history...), logs...) {
+		c.Bytes += p.Size
+	}
+	if err := begin(c); err != nil {
+		return c, err
+	}
+	c.Bytes = 0
+	k := link{chain: 1}
+	w, err := create(path.Join(snapshotsDir, k.filename()), -1)
+	if err != nil {
+		return c, err
+	}
+	rows := newSnapWriter(w, k)
+	if err := addRows(ctx, rows, txn, 0); err != nil {
+		return c, err
+	}
+	if k, err = rows.finish(m); err != nil {
+		return c, err
+	}
+	c.Bytes += k.size
+	for _, part := range []struct {
+		dir    string
+		pieces []segment.Piece
+	}{{historyName, history}, {logsName, logs}} {
+		for _, p := range part.pieces {
+			if err := ctx.Err(); err != nil {
+				return c, err
+			}
+			w, err := create(path.Join(part.dir, p.Name), p.Size)
+			if err != nil {
+				return c, err
+			}
+			n, err := io.Copy(w, p.Open())
+			if c.Bytes += n; err == nil && n != p.Size {
+				err = fmt.Errorf("%s has %d bytes instead of %d: %w", p.Name, n, p.Size, ErrCorrupt)
+			}
+			if err != nil {
+				return c, err
+			}
+		}
+	}
+	return c, nil
+}
