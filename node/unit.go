@@ -161,19 +161,20 @@ func (u *unit) untilChange(ctx context.Context, changed <-chan struct{}, tick <-
 type standbyState struct {
 	applied uint64
 	missing []string // digests of modules that it has no code of
+	looked  bool     // which code is missing is known
 	whole   bool     // it has all records that there were when it looked
 	said    bool     // where it is, in etcd
 }
 
 func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, say bool) (standbyState, error) {
 	c := u.roster.cluster
-	is := standbyState{applied: u.store.Applied(), missing: was.missing}
+	is := standbyState{applied: u.store.Applied(), missing: was.missing, looked: was.looked}
 	end, err := c.End(ctx, u.name)
 	if err != nil {
 		u.log.Warn("etcd did not answer a standby", "error", err)
 		return is, ctx.Err()
 	}
-	if end != is.applied+1 {
+	if end != is.applied+1 || !is.looked {
 		// It is not to be trimmed away while it is read.
 		if err := c.Checkpoint(ctx, u.name, is.applied+1); err != nil {
 			u.log.Warn("a standby could not say where it is", "error", err)
@@ -192,7 +193,7 @@ func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, 
 			u.log.Warn("a standby did not catch up", "error", err)
 			return is, nil
 		}
-		is.applied, is.missing, say = at.Applied, at.Missing, true
+		is.applied, is.missing, is.looked, say = at.Applied, at.Missing, true, true
 	}
 	u.applied.Store(is.applied)
 	is.missing = u.peers.fetch(ctx, u.conf.Modules, []string{owner.Address}, is.missing)
