@@ -6,8 +6,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tetratelabs/wazero/api"
+
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
 // lingering is how long a guest may run on after the last task of a batch.
@@ -16,9 +19,14 @@ const lingering = time.Second
 // batch is the tasks of one call of wheelwork_run.
 type batch struct {
 	items []*runtime.Item
-	next  int  // how many were opened
-	open  bool // whether the last of these has not ended
-	start time.Time
+	item  *runtime.Item // the last that was opened
+	next  int           // how many were opened
+	open  bool          // whether the last of these has not ended
+	start moment
+	small []byte // where small outputs lie side by side
+
+	budget api.MutableGlobal // the guest's
+	fuel   int32             // what was left of its slice when the clock was looked at
 }
 
 var _ runtime.BatchExecutor = (*Engine)(nil)
@@ -52,7 +60,7 @@ func (e *Engine) RunBatch(items []*runtime.Item) {
 			n++
 		}
 		if n == 1 || !e.Batches(items[0].Task.Digest, items[0].Task.Handler) {
-			items[0].Begin(time.Now())
+			begin(items[0])
 			items[0].Result = e.Run(items[0].Ctx, items[0].Task, items[0].Sink)
 			items = items[1:]
 			continue
@@ -71,17 +79,22 @@ func together(a, b *runtime.Task) bool {
 // runBatch runs the first tasks of items and returns how many, at least one.
 func (e *Engine) runBatch(items []*runtime.Item) int {
 	first := items[0]
-	first.Begin(time.Now())
+	begin(first)
 	p, refused := e.prepare(&first.Task)
 	if refused != nil {
 		first.Result = *refused
 		return 1
 	}
-	for _, i := range items {
-		p.module.boundItem(i, p.index)
+	if !p.module.limits(p.index).none() {
+		for _, i := range items {
+			p.module.boundItem(i, p.index)
+		}
 	}
 	c := e.calls.Get().(*call)
-	defer e.release(c)
+	defer func() {
+		c.tasks = batch{}
+		e.release(c)
+	}()
 	c.begin(first.Ctx, &first.Task, first.Sink, e.slots)
 	c.services = e.cfg.Services
 	if err := c.start(); err != nil {
@@ -95,9 +108,12 @@ func (e *Engine) runBatch(items []*runtime.Item) int {
 		c.close()
 		return 1
 	}
-	c.batch = &batch{items: items}
+	c.tasks = batch{items: items}
+	c.batch = &c.tasks
 	c.between()
 	inst.arm(c, e.cfg.StackBytes)
+	c.tasks.budget = inst.budget
+	c.tasks.fuel, _ = meter.SplitBudget(inst.budget.Get())
 	if inst.run == nil { // it has a stack of its own, so not every instance has one
 		inst.run = inst.mod.ExportedFunction(abi.ExportRun)
 	}
@@ -116,11 +132,18 @@ func (e *Engine) runBatch(items []*runtime.Item) int {
 	}
 	if c.batch.next == 0 { // it took none: it is asked again, for one alone
 		c.releaseSlot()
-		first.Begin(time.Now())
+		begin(first)
 		first.Result = e.Run(first.Ctx, first.Task, first.Sink)
 		return 1
 	}
 	return c.batch.next
+}
+
+// begin sets the deadline of a task that begins now.
+func begin(item *runtime.Item) {
+	if item.Timeout > 0 {
+		item.Begin(time.Now())
+	}
 }
 
 // boundItem is bound for a task that begins later: its time counts from then.
@@ -136,6 +159,7 @@ func (m *module) boundItem(i *runtime.Item, index int) {
 // between two tasks has done those before, and is not asked for the others.
 func (b *batch) failed(c *call, r runtime.Result) {
 	if b.open {
+		c.look() // what is left of its budget says nothing
 		b.settle(c, r)
 	}
 }
@@ -144,13 +168,23 @@ func (b *batch) failed(c *call, r runtime.Result) {
 // guest that hangs there is ended. It can reach neither task.
 func (c *call) between() {
 	if b := c.batch; b.next < len(b.items) {
-		item := b.items[b.next]
-		item.Begin(c.look())
-		c.open(item.Ctx, &item.Task, discard{})
+		c.next(b.items[b.next])
 		return
 	}
-	c.open(context.Background(), &runtime.Task{Deadline: c.seen.Add(lingering)}, discard{})
+	c.face(context.Background(), &noTask)
+	c.deadline = c.seen + moment(lingering)
 }
+
+// next makes the task of an item the one that is next, at the time seen last.
+func (c *call) next(item *runtime.Item) {
+	if item.Timeout > 0 {
+		item.Begin(c.seen.time())
+	}
+	c.face(item.Ctx, &item.Task)
+}
+
+// noTask is what a guest faces that has done all of them. It is never changed.
+var noTask runtime.Task
 
 type discard struct{}
 
@@ -159,11 +193,46 @@ func (discard) Progress(int64, int64, string) {}
 
 // settle ends the open task.
 func (b *batch) settle(c *call, r runtime.Result) {
-	r.Duration = c.look().Sub(b.start)
+	b.item.Result = r
+	b.end(c)
+}
+
+// end ends the open task, whose result is known but for the time it took.
+func (b *batch) end(c *call) {
+	b.look(c)
+	b.item.Result.Duration = time.Duration(c.seen - b.start)
 	c.close()
-	b.items[b.next-1].Result = r
 	b.open = false
 	c.between()
+}
+
+// shortWork is the fuel that a guest uses within a few microseconds.
+const shortWork = 2000
+
+// look looks at the clock unless the guest has done very little since that was done
+// last, and has kept the host busy as little: a look costs as much as all
+// else that is done for a task. What the time so far belongs to is the next task then.
+func (b *batch) look(c *call) {
+	left, _ := meter.SplitBudget(b.budget.Get())
+	if uint32(b.fuel-left) >= shortWork || c.log.touched || c.progress.heard {
+		c.look()
+		b.fuel = left
+	}
+}
+
+// smallOutput is the most, in bytes, that an output may have to lie beside those of
+// other tasks: whoever keeps one of them keeps all.
+const smallOutput = 256
+
+// room is space for a small output. Most tasks of a batch answer alike, so there
+// is as much for each of those to come.
+func (b *batch) room(n int) []byte {
+	if cap(b.small)-len(b.small) < n {
+		b.small = make([]byte, 0, n*(len(b.items)-b.next+1))
+	}
+	at := len(b.small)
+	b.small = b.small[:at+n]
+	return b.small[at : at : at+n]
 }
 
 // jobNext opens the next task. The batch is whole when it begins, so that
@@ -176,17 +245,15 @@ func jobNext(c *call, _ memory, stack []uint64) {
 	}
 	for b.next < len(b.items) {
 		item := b.items[b.next]
-		if b.next++; c.task == &item.Task { // between opened it, all but its sink
-			c.log, c.progress = newLogWriter(item.Sink, item.Task.Limits), progress{sink: item.Sink}
-		} else {
-			item.Begin(c.look())
-			c.open(item.Ctx, &item.Task, item.Sink)
+		if b.next++; c.task != &item.Task { // one before it was overdue
+			c.next(item)
 		}
 		if err := c.overdue(); err != nil {
 			item.Result = c.ended(err)
 			continue
 		}
-		b.open, b.start = true, c.seen
+		c.take(item.Sink)
+		b.item, b.open, b.start = item, true, c.seen
 		stack[0] = result(abi.NextReady)
 		return
 	}
@@ -195,10 +262,16 @@ func jobNext(c *call, _ memory, stack []uint64) {
 }
 
 func jobDone(c *call, _ memory, stack []uint64) {
-	if c.batch == nil {
+	b := c.batch
+	if b == nil {
 		stack[0] = errno(abi.ErrnoInvalid)
 		return
 	}
-	c.batch.settle(c, c.statusResult(abi.Status(int32(stack[0]))))
+	if status := abi.Status(int32(stack[0])); status == abi.StatusOK { // in place: a result is large
+		b.item.Result = runtime.Result{Outcome: runtime.Succeeded, Output: c.output}
+		b.end(c)
+	} else {
+		b.settle(c, c.statusResult(status))
+	}
 	stack[0] = 0
 }

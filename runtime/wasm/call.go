@@ -11,6 +11,7 @@ import (
 
 	"github.com/wheelworkhq/wheelwork/runtime"
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
 )
 
 // Bounds of a slice: the units (about instructions) a guest runs between two
@@ -55,23 +56,25 @@ type call struct {
 	slots      chan struct{}
 	hasSlot    bool // whether this call holds a token of slots
 	services   runtime.Services
-	starting   bool // in _initialize, whose effects later tasks see: the task is out of reach
-	describing bool // in wheelwork_describe: there is no task, but there is output
-	batch      *batch
+	starting   bool            // in _initialize, whose effects later tasks see: the task is out of reach
+	describing bool            // in wheelwork_describe: there is no task, but there is output
+	batch      *batch          // nil: the task is alone
+	tasks      batch           // where batch lies
 	inst       *instance       // the instance that JavaScript runs in; nil: none does
 	bridge     *bridge         // the standard streams of Python; nil: there is none
 	files      wazero.FSConfig // what is mounted; nil: nothing
 
 	cause      error // why the host ended the guest; nil when it did not
 	slice      int64 // units of the slice that runs
-	sliceStart time.Time
+	sliceStart moment
 	worked     int // work of host functions since the clock was looked at
 	// seen is when the clock was looked at last. Looking costs as much as a short
 	// call, so what happens at one moment shares a look.
-	seen time.Time
+	seen moment
 
 	attempt              // the task at hand
 	own     runtime.Task // where Run keeps its task
+	lines   *lines.Table // of the module that runs
 }
 
 // An attempt is what a call keeps for one task. In a batch a call has one after
@@ -79,17 +82,16 @@ type call struct {
 type attempt struct {
 	ctx      context.Context // the caller's
 	task     *runtime.Task
-	sink     runtime.Sink
-	deadline time.Time // the earlier of the task's and the context's; zero: none
+	deadline moment // the earlier of the task's and the context's; never: none
 
 	stdin       []byte // what is left of a command's input
 	output      []byte
 	outputLimit int
 	log         logWriter
 	progress    progress
-	failure     *failure  // what the guest told by fail
-	cancelSeen  time.Time // first tick that saw the caller's context end
-	fuel        int64     // units that may still be granted
+	failure     *failure // what the guest told by fail
+	cancelSeen  moment   // first tick that saw the caller's context end; never: none has
+	fuel        int64    // units that may still be granted
 	asked       asked
 }
 
@@ -110,48 +112,58 @@ func newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan
 func (c *call) begin(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan struct{}) {
 	c.Context, c.slots, c.slice = context.Background(), slots, firstSlice
 	c.starting, c.describing, c.batch, c.files, c.cause, c.worked = false, false, nil, nil, nil, 0
-	c.seen = time.Now()
+	c.look()
 	c.open(ctx, t, sink)
 }
 
-// look looks at the clock, the steady one alone: that is half the price.
-func (c *call) look() time.Time {
-	c.seen = c.seen.Add(time.Since(c.seen))
+// look looks at the clock.
+func (c *call) look() moment {
+	c.seen = now()
 	return c.seen
 }
 
 // open makes t the task at hand, at the time seen last.
 func (c *call) open(ctx context.Context, t *runtime.Task, sink runtime.Sink) {
-	c.attempt = attempt{
-		ctx:         ctx,
-		task:        t,
-		sink:        sink,
-		deadline:    monotonic(t.Deadline, c.seen),
-		outputLimit: int(orDefault(t.Limits.OutputBytes, defaultOutputBytes)),
-		log:         newLogWriter(sink, t.Limits),
-		progress:    progress{sink: sink},
-		fuel:        orDefault(t.Limits.Fuel, unlimited),
+	c.face(ctx, t)
+	c.take(sink)
+}
+
+// face makes t the task that is next: its time runs and its fuel is used, but
+// the guest cannot reach it yet, and nobody hears what it says.
+func (c *call) face(ctx context.Context, t *runtime.Task) {
+	c.ctx, c.task = ctx, t
+	c.cancelSeen = never
+	c.fuel = orDefault(t.Limits.Fuel, unlimited)
+	c.deadline = momentOf(t.Deadline, c.seen)
+	if d, ok := ctx.Deadline(); ok {
+		c.deadline = min(c.deadline, momentOf(d, c.seen))
 	}
-	if d, ok := ctx.Deadline(); ok && (c.deadline.IsZero() || d.Before(c.deadline)) {
-		c.deadline = d
+	c.log.sink, c.progress.sink = discard{}, discard{}
+}
+
+// take gives the guest the task that it faces. What it said before is gone.
+func (c *call) take(sink runtime.Sink) {
+	c.stdin, c.output, c.failure = nil, nil, nil
+	c.outputLimit = int(orDefault(c.task.Limits.OutputBytes, defaultOutputBytes))
+	c.log.begin(sink, &c.task.Limits)
+	c.progress.begin(sink)
+	if c.asked.calls > 0 {
+		c.asked = asked{}
 	}
 }
 
 // close hands on what is still held back of the task at hand, and gives back
 // what it holds.
 func (c *call) close() {
-	c.log.Flush(runtime.LevelInfo)
-	c.progress.flush(c.seen, true)
-	c.asked.close()
-}
-
-// monotonic ties a time that came over the network to this process's steady
-// clock, so that a step of the wall clock does not end a guest.
-func monotonic(t, now time.Time) time.Time {
-	if t.IsZero() {
-		return t
+	if c.log.touched {
+		c.log.Flush(runtime.LevelInfo)
 	}
-	return now.Add(t.Sub(now))
+	if c.progress.pending {
+		c.progress.flush(c.seen, true)
+	}
+	if c.asked.calls > 0 {
+		c.asked.close()
+	}
 }
 
 func orDefault(v, def int64) int64 {
@@ -195,14 +207,38 @@ func (c *call) endf(format string, args ...any) {
 // tick is called when a slice is used up: it lets other goroutines run, ends a
 // guest whose time is over, and returns the next slice.
 func (c *call) tick() int64 {
-	used := time.Since(c.sliceStart)
-	goruntime.Gosched()
-	now := c.look()
-	c.check(now)
-	c.progress.flush(now, false)
+	at := now()
+	used := time.Duration(at - c.sliceStart)
+	c.seen = yield(at)
+	c.check(c.seen)
+	c.progress.flush(c.seen, false)
 	c.slice = nextSlice(c.slice, used)
-	c.sliceStart = now
+	c.sliceStart = c.seen
 	return c.slice
+}
+
+// Bounds of a yield. A turn that took no longer than nobody says that nobody else
+// wants to run.
+const (
+	nobody   = moment(500 * time.Nanosecond)
+	maxTurns = 32
+)
+
+// yield lets other goroutines run, for as long as a slice lasts if they want to, and
+// returns what time it is then. One turn is not enough: the garbage collector
+// sweeps in hundreds of small turns, and with a whole slice between any two of them
+// a collection would take many times as long.
+func yield(begin moment) moment {
+	at := begin
+	for range maxTurns {
+		goruntime.Gosched()
+		next := now()
+		if next-at < nobody || next-begin >= moment(sliceTime) {
+			return next
+		}
+		at = next
+	}
+	return at
 }
 
 // workBetweenLooks is how much host functions do for a guest between two looks
@@ -233,8 +269,8 @@ func nextSlice(slice int64, used time.Duration) int64 {
 
 // check ends the guest when its deadline has passed, or a while after the
 // caller cancelled it.
-func (c *call) check(now time.Time) {
-	if !c.deadline.IsZero() && !now.Before(c.deadline) {
+func (c *call) check(now moment) {
+	if now >= c.deadline {
 		c.end(errDeadline)
 	}
 	err := c.ctx.Err()
@@ -242,22 +278,25 @@ func (c *call) check(now time.Time) {
 	case err == nil:
 	case errors.Is(err, context.DeadlineExceeded):
 		c.end(errDeadline)
-	case c.cancelSeen.IsZero():
+	case c.cancelSeen == never:
 		c.cancelSeen = now
-	case now.Sub(c.cancelSeen) > cancelGrace:
+	case time.Duration(now-c.cancelSeen) > cancelGrace:
 		c.end(errStopped)
 	}
 }
 
 // overdue says why a guest should not even start, at the time seen last.
 func (c *call) overdue() error {
-	switch err := c.ctx.Err(); {
-	case errors.Is(err, context.DeadlineExceeded), !c.deadline.IsZero() && !c.seen.Before(c.deadline):
+	err := c.ctx.Err()
+	switch {
+	case c.seen >= c.deadline:
 		return errDeadline
-	case err != nil:
-		return errStopped
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return errDeadline
 	}
-	return nil
+	return errStopped
 }
 
 // cancelled is what the guest learns when it asks whether to stop.
@@ -265,10 +304,18 @@ func (c *call) cancelled() abi.Cancel {
 	switch {
 	case c.ctx.Err() != nil:
 		return abi.CancelRequested
-	case !c.deadline.IsZero() && time.Until(c.deadline) < deadlineNear:
+	case c.left() < deadlineNear:
 		return abi.CancelDeadlineNear
 	}
 	return abi.CancelNone
+}
+
+// left is the time until the deadline.
+func (c *call) left() time.Duration {
+	if c.deadline == never {
+		return time.Duration(never)
+	}
+	return time.Duration(c.deadline - now())
 }
 
 // sleep waits for d and gives the slot to another guest meanwhile. A guest that
@@ -278,10 +325,8 @@ func (c *call) sleep(d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	c.progress.flush(time.Now(), d >= progressEvery)
-	if !c.deadline.IsZero() {
-		d = min(d, time.Until(c.deadline))
-	}
+	c.progress.flush(c.look(), d >= progressEvery)
+	d = min(d, c.left())
 	c.releaseSlot()
 	timer := time.NewTimer(d)
 	select {
@@ -315,8 +360,8 @@ func (c *call) acquireSlot() error {
 	default:
 	}
 	var expired <-chan time.Time
-	if !c.deadline.IsZero() {
-		timer := time.NewTimer(time.Until(c.deadline))
+	if c.deadline != never {
+		timer := time.NewTimer(c.left())
 		defer timer.Stop()
 		expired = timer.C
 	}
@@ -344,6 +389,9 @@ func (c *call) releaseSlot() {
 func (c *call) writeOutput(b []byte) {
 	if len(b) > c.outputLimit-len(c.output) {
 		c.end(errOutputLimit)
+	}
+	if c.batch != nil && c.output == nil && len(b) <= smallOutput {
+		c.output = c.batch.room(len(b))
 	}
 	c.output = append(c.output, b...)
 }

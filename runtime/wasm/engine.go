@@ -18,6 +18,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/shelf"
 )
@@ -269,7 +270,7 @@ func (e *Engine) load(digest string, code []byte) error {
 	if err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
-	m := &module{info: p.Info, globals: p.Globals, marks: (*marks)(p.Marks), resettable: p.Reset}
+	m := &module{info: p.Info, globals: p.Globals, marks: (*marks)(p.Marks), resettable: p.Reset, lines: lines.Open(p.Lines)}
 	m.files, err = e.kept.Use(p.Sum, []string{e.shelf.Path(rewrittenName(digest, e.meterOptions()))}, func() (err error) {
 		m.compiled, err = compile(e.rt, p.Code)
 		return err

@@ -26,7 +26,9 @@ func (c *call) refill(budget uint64) uint64 {
 	if c.fuel == 0 {
 		c.end(errFuel)
 	}
-	return meter.Budget(c.grant(slice, int64(-fuel)), stack)
+	fuel = c.grant(slice, int64(-fuel))
+	c.tasks.fuel = fuel // the clock was looked at
+	return meter.Budget(fuel, stack)
 }
 
 // grant takes a slice from the task's fuel and returns what is left of it when

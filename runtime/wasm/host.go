@@ -122,7 +122,11 @@ func stubModule(ctx context.Context, rt wazero.Runtime, stubs []Stub) (api.Modul
 func wheelwork(rt wazero.Runtime) wazero.HostModuleBuilder {
 	b := rt.NewHostModuleBuilder(abi.ImportModule)
 	for _, f := range hostFunctions() {
-		b.NewFunctionBuilder().WithGoModuleFunction(f.goFunc(), f.params, f.results).Export(f.name)
+		if f.name == "job_next" || f.name == "job_done" { // asked for each task of a batch
+			b.NewFunctionBuilder().WithGoFunction(&plainFunction{f}, f.params, f.results).Export(f.name)
+		} else {
+			b.NewFunctionBuilder().WithGoModuleFunction(&f, f.params, f.results).Export(f.name)
+		}
 	}
 	return b
 }
@@ -137,24 +141,40 @@ func instantiateWheelwork(ctx context.Context, rt wazero.Runtime) error {
 	return err
 }
 
-func (f hostFunction) goFunc() api.GoModuleFunc {
-	return func(ctx context.Context, mod api.Module, stack []uint64) {
-		c := callFrom(ctx)
-		if f.task {
-			c.needTask(f.name)
-		}
-		f.fn(c, memory{c, f.name, mod.Memory()}, stack)
+// Call implements api.GoModuleFunction.
+func (f *hostFunction) Call(ctx context.Context, mod api.Module, stack []uint64) {
+	c := callFrom(ctx)
+	if f.task && !c.hasTask() {
+		c.endWithoutTask(f.name)
 	}
+	f.fn(c, memory{c, f.name, mod.Memory()}, stack)
 }
 
-// needTask ends a guest that asks for its task where it has none.
-func (c *call) needTask(name string) {
+// A plainFunction is a function that needs no memory, which takes less to call.
+type plainFunction struct{ of hostFunction }
+
+// Call implements api.GoFunction.
+func (f *plainFunction) Call(ctx context.Context, stack []uint64) {
+	c := callFrom(ctx)
+	if f.of.task && !c.hasTask() {
+		c.endWithoutTask(f.of.name)
+	}
+	f.of.fn(c, memory{c: c, fn: f.of.name}, stack)
+}
+
+// hasTask says whether the guest can reach a task.
+func (c *call) hasTask() bool {
+	return !c.starting && !c.describing && (c.batch == nil || c.batch.open)
+}
+
+// endWithoutTask ends a guest that asks for its task where it has none.
+func (c *call) endWithoutTask(name string) {
 	switch {
 	case c.starting:
 		c.endf("%s was called in %s, where there is no task yet", name, abi.ExportInit)
 	case c.describing:
 		c.endf("%s was called in %s, where there is no task", name, abi.ExportDescribe)
-	case c.batch != nil && !c.batch.open:
+	default:
 		c.endf("%s was called between two tasks: call job_next first", name)
 	}
 }
@@ -247,7 +267,7 @@ func (c *call) param(key string) (string, bool) {
 	case "role":
 		return t.Role, true
 	case "deadline_ms":
-		return unixMs(c.deadline), true
+		return unixMs(c.deadline.time()), true
 	case "module":
 		return t.Module, true
 	case "digest":
@@ -270,8 +290,8 @@ func unixMs(t time.Time) string {
 }
 
 func outputWrite(c *call, mem memory, stack []uint64) {
-	if !c.describing {
-		c.needTask(mem.fn)
+	if !c.describing && !c.hasTask() {
+		c.endWithoutTask(mem.fn)
 	}
 	c.writeOutput(mem.read(stack[0], stack[1]))
 	stack[0] = 0
@@ -354,7 +374,7 @@ const randomPiece = 64 << 10
 func (s randomSource) Read(p []byte) (int, error) {
 	if len(p) > randomPiece {
 		p = p[:randomPiece]
-		s.c.check(time.Now())
+		s.c.check(s.c.look())
 	}
 	return rand.Read(p)
 }

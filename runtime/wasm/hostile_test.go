@@ -205,7 +205,8 @@ func TestLogFlood(t *testing.T) {
 
 func TestLongLinesAreCut(t *testing.T) {
 	sink := &recorder{}
-	l := newLogWriter(sink, runtime.Limits{})
+	var l logWriter
+	l.begin(sink, &runtime.Limits{})
 	for range 5 {
 		l.Write(runtime.LevelInfo, []byte(strings.Repeat("x", maxLine/2+1)))
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/shelf"
 )
@@ -40,6 +41,7 @@ type module struct {
 	script     *scripts.Script       // what an interpreter runs; nil: the module is no script
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
 	files      shelf.Held            // of the compile cache, which stay as long as it is loaded
+	lines      *lines.Table          // what its code was compiled from; nil: nobody knows
 	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
 }
 
@@ -66,6 +68,7 @@ type instance struct {
 // it has one, but neither _initialize nor _start.
 func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error) {
 	inst := &instance{module: m, call: c, limit: limit}
+	c.lines = m.lines
 	if m.script != nil {
 		inst.quick = &quick{}
 	}
@@ -140,10 +143,8 @@ func (inst *instance) config(t *runtime.Task) wazero.ModuleConfig {
 // them time what caches and neighbours do.
 const clockStep = time.Millisecond
 
-var clockStart = time.Now()
-
 // coarse is the steady clock of guests.
-func coarse() int64 { return int64(time.Since(clockStart).Truncate(clockStep)) }
+func coarse() int64 { return int64(time.Duration(now()).Truncate(clockStep)) }
 
 // coarseWall is their wall clock.
 func coarseWall() (sec int64, nsec int32) {
@@ -191,7 +192,7 @@ func (r instanceRandom) Read(p []byte) (int, error) { return randomSource{r.inst
 
 // arm prepares the counters for a call that begins at the time seen last.
 func (inst *instance) arm(c *call, stackBytes int64) {
-	inst.call = c
+	inst.call, c.lines = c, inst.module.lines
 	inst.budget.Set(meter.Budget(c.grant(firstSlice, 0), stackBytes))
 	c.sliceStart = c.seen
 }

@@ -19,6 +19,8 @@ const (
 // limit allows. Each line costs its bytes and one for its line break.
 type logWriter struct {
 	sink    runtime.Sink
+	limits  runtime.Limits // those of the task
+	touched bool           // something was written
 	limit   int64
 	used    int64     // bytes passed on
 	lines   int64     // that may still be passed on
@@ -31,11 +33,15 @@ type logWriter struct {
 	said    lastWords
 }
 
-func newLogWriter(sink runtime.Sink, l runtime.Limits) logWriter {
-	rate := orDefault(l.LogRate, defaultLogRate)
-	return logWriter{
-		sink: sink, limit: orDefault(l.LogBytes, defaultLogBytes),
-		lines: orDefault(l.LogLines, defaultLogLines), most: orDefault(l.LogLines, defaultLogLines), rate: rate, burst: rate,
+// begin makes l the writer of a task, whatever it was before.
+func (l *logWriter) begin(sink runtime.Sink, limits *runtime.Limits) {
+	if l.sink = sink; l.limit > 0 && !l.touched && l.limits == *limits {
+		return // nothing has changed since it began
+	}
+	rate, most := orDefault(limits.LogRate, defaultLogRate), orDefault(limits.LogLines, defaultLogLines)
+	*l = logWriter{
+		sink: sink, limits: *limits, limit: orDefault(limits.LogBytes, defaultLogBytes),
+		lines: most, most: most, rate: rate, burst: rate,
 	}
 }
 
@@ -55,6 +61,7 @@ func (l *logWriter) wait() time.Duration {
 
 // Write takes a part of a stream; the last line stays until its end comes.
 func (l *logWriter) Write(level runtime.Level, p []byte) {
+	l.touched = true
 	for len(p) > 0 && !l.full {
 		end := bytes.IndexByte(p, '\n')
 		if end < 0 {
@@ -100,6 +107,7 @@ func (l *logWriter) line(level runtime.Level, p []byte) {
 }
 
 func (l *logWriter) emit(level runtime.Level, p []byte) {
+	l.touched = true
 	if l.full {
 		return
 	}
@@ -146,7 +154,15 @@ type progress struct {
 	pending     bool
 	done, total int64
 	message     string
-	sent        time.Time
+	sent        moment
+	heard       bool // something was sent
+}
+
+// begin makes p the progress of a task, whatever it was before.
+func (p *progress) begin(sink runtime.Sink) {
+	if p.sink = sink; p.heard || p.pending || p.message != "" {
+		*p = progress{sink: sink}
+	}
 }
 
 func (p *progress) set(done, total int64, message []byte) {
@@ -154,15 +170,15 @@ func (p *progress) set(done, total int64, message []byte) {
 	if p.message != string(message) {
 		p.message = string(message)
 	}
-	p.flush(time.Now(), false)
+	p.flush(now(), false)
 }
 
 // flush passes on what is pending when it is due, or when it must.
-func (p *progress) flush(now time.Time, must bool) {
-	if !p.pending || (!must && now.Sub(p.sent) < progressEvery) {
+func (p *progress) flush(now moment, must bool) {
+	if !p.pending || (!must && p.heard && time.Duration(now-p.sent) < progressEvery) {
 		return
 	}
 	p.pending = false
-	p.sent = now
+	p.sent, p.heard = now, true
 	p.sink.Progress(p.done, p.total, p.message)
 }

@@ -235,7 +235,7 @@ func (p pair) compareExports(t *testing.T) (calls int) {
 		}
 		for _, arg := range []uint64{0, 1, 5, 0xff} {
 			args := slices.Repeat([]uint64{arg}, len(def.ParamTypes()))
-			p.call.deadline = within(100 * time.Millisecond)
+			p.call.deadline = now() + moment(100*time.Millisecond)
 			before := p.memory()
 			metered := p.invoke(p.metered, name, args)
 			if !strings.HasPrefix(metered, trapped) {

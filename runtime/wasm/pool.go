@@ -22,6 +22,7 @@ const instanceOverhead = 32 << 10
 type waiting struct {
 	key   poolKey
 	stack []*instance
+	known bool // invariant: it is among the pool's places; guarded by the pool's lock
 }
 
 // pool keeps idle instances, up to a number of bytes over all keys. The instance
@@ -54,7 +55,7 @@ func (p *pool) place(key poolKey) *waiting {
 		if len(p.places) >= maxPlaces {
 			p.sweep()
 		}
-		at = &waiting{key: key}
+		at = &waiting{key: key, known: true}
 		p.places[key] = at
 	}
 	key.module.last.Store(at)
@@ -67,7 +68,10 @@ const maxPlaces = 1024
 // sweep forgets the places where nothing waits; an instance that runs brings
 // its own back. The caller holds mu.
 func (p *pool) sweep() {
-	maps.DeleteFunc(p.places, func(_ poolKey, at *waiting) bool { return len(at.stack) == 0 })
+	maps.DeleteFunc(p.places, func(_ poolKey, at *waiting) bool {
+		at.known = len(at.stack) > 0
+		return !at.known
+	})
 }
 
 // get takes the youngest instance of a place.
@@ -109,7 +113,8 @@ func (p *pool) remove(inst *instance, i int) {
 func (p *pool) evict() *instance {
 	inst := p.oldest
 	p.remove(inst, 0)
-	if at := inst.idle; len(at.stack) == 0 && p.places[at.key] == at {
+	if at := inst.idle; len(at.stack) == 0 && at.known {
+		at.known = false
 		delete(p.places, at.key)
 	}
 	return inst
@@ -129,9 +134,9 @@ func (p *pool) add(inst *instance) (evicted []*instance) {
 	if inst.module.gone || cost(inst) > p.max {
 		return []*instance{inst}
 	}
-	if len(at.stack) == 0 { // it may have been forgotten while the instance ran
+	if !at.known { // it was forgotten while the instance ran
 		if known := p.places[at.key]; known == nil {
-			p.places[at.key] = at
+			p.places[at.key], at.known = at, true
 		} else {
 			inst.idle, at = known, known
 			inst.module.last.Store(known)
@@ -175,6 +180,7 @@ func (p *pool) drop(ctx context.Context, m *module) error {
 			p.remove(inst, 0)
 			closing = append(closing, inst)
 		}
+		at.known = false
 		delete(p.places, key)
 	}
 	m.last.Store(nil)

@@ -67,7 +67,7 @@ func quickFunctions() []hostFunction {
 func instantiateQuick(ctx context.Context, rt wazero.Runtime) error {
 	b := rt.NewHostModuleBuilder(quickModule)
 	for _, f := range quickFunctions() {
-		b.NewFunctionBuilder().WithGoModuleFunction(f.goFunc(), f.params, f.results).Export(f.name)
+		b.NewFunctionBuilder().WithGoModuleFunction(&f, f.params, f.results).Export(f.name)
 	}
 	_, err := b.Instantiate(ctx)
 	return err

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/wheelworkhq/wheelwork/runtime/manifest"
+	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -20,6 +23,7 @@ type rewritten struct {
 	Marks   *meter.Marks
 	Reset   bool   // memory and globals are all the state that a call changes
 	Sum     string // names what the code is compiled to: modules that differ in their manifest alone share it
+	Lines   []byte // what its code was compiled from: see lines.Open
 	Code    []byte `json:"-"`
 }
 
@@ -29,12 +33,28 @@ func rewrite(code []byte, opts meter.Options) (rewritten, error) {
 	if err != nil {
 		return rewritten{}, err
 	}
-	opts.Marks = info.Kind == Reactor
+	opts.Marks = info.Kind == Reactor && info.Manifest.Reuse != manifest.ReuseFresh && info.Manifest.Reuse != manifest.ReuseShared
+	program := lines.Parse(lines.Sections{
+		Line: custom(parsed, ".debug_line"), Str: custom(parsed, ".debug_str"), LineStr: custom(parsed, ".debug_line_str"),
+		Info: custom(parsed, ".debug_info"), Abbrev: custom(parsed, ".debug_abbrev"), Ranges: custom(parsed, ".debug_ranges"),
+		RngLists: custom(parsed, ".debug_rnglists"), Addr: custom(parsed, ".debug_addr"),
+	})
+	opts.Moves = len(program.Rows) > 0
 	metered := meter.Rewrite(parsed, opts)
-	return rewritten{
+	p := rewritten{
 		Info: info, Globals: metered.Globals, Marks: metered.Marks,
 		Reset: metered.NotResettable == "", Sum: strings.TrimPrefix(digestOf(metered.Code), "sha256:"), Code: metered.Code,
-	}, nil
+	}
+	if opts.Moves {
+		program.Move(metered.Moves.To)
+		p.Lines = program.Append(nil)
+	}
+	return p, nil
+}
+
+func custom(m *wasmbinary.Module, name string) []byte {
+	body, _ := m.Custom(name)
+	return body
 }
 
 // rewrittenName is the name on the shelf of a rewritten module: everything that

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/files"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
 // maxTrace bounds the stack of a trap in a result, in bytes.
@@ -111,6 +114,9 @@ func (e *Engine) prepare(t *runtime.Task) (p prepared, refused *runtime.Result) 
 // where the task has none, or larger ones, of its own.
 func (m *module) bound(t *runtime.Task, index int) {
 	h := m.limits(index)
+	if h.none() {
+		return
+	}
 	t.Limits.MemoryBytes = smaller(t.Limits.MemoryBytes, h.MemoryMiB<<20)
 	t.Limits.Fuel = smaller(t.Limits.Fuel, h.Fuel)
 	if h.TimeoutMs > 0 {
@@ -129,16 +135,18 @@ func smaller(a, b int64) int64 {
 }
 
 // handlerLimits are what a manifest says of a handler.
-type handlerLimits struct{ manifest.Handler }
+type handlerLimits struct{ *manifest.Handler }
+
+func (h handlerLimits) none() bool { return h.MemoryMiB == 0 && h.Fuel == 0 && h.TimeoutMs == 0 }
 
 func (h handlerLimits) timeout() time.Duration { return time.Duration(h.TimeoutMs) * time.Millisecond }
 
 // limits returns what the manifest says of a handler; nothing, if it names none.
 func (m *module) limits(index int) handlerLimits {
 	if h := m.info.Manifest.Handlers; index < len(h) {
-		return handlerLimits{h[index]}
+		return handlerLimits{&h[index]}
 	}
-	return handlerLimits{}
+	return handlerLimits{&manifest.Handler{}}
 }
 
 // release lets a call serve another task. One that asked for services does not:
@@ -164,6 +172,9 @@ func checkStrings(t *runtime.Task) error {
 			return fmt.Errorf("the argument %.40q has a zero byte, which no program can be given", arg)
 		}
 	}
+	if len(t.Env) == 0 { // as of most tasks; to range over none takes longer than to look
+		return nil
+	}
 	for key, value := range t.Env {
 		if key == "" || strings.ContainsAny(key, "=\x00") || strings.Contains(value, "\x00") {
 			return fmt.Errorf("the environment variable %.40q is empty, or has a zero byte or an equals sign in its name", key)
@@ -185,7 +196,7 @@ func failed(o runtime.Outcome, code, format string, args ...any) runtime.Result 
 
 // runCommand runs a WASI command in an instance of its own.
 func (e *Engine) runCommand(c *call, m *module, limit int64) runtime.Result {
-	start := time.Now()
+	start := c.look()
 	unmount, err := e.mount(c)
 	if err != nil {
 		return failed(runtime.HostError, codeFiles, "%v", err)
@@ -199,7 +210,7 @@ func (e *Engine) runCommand(c *call, m *module, limit int64) runtime.Result {
 	inst.arm(c, e.cfg.StackBytes)
 	_, err = inst.mod.ExportedFunction(abi.ExportStart).Call(c)
 	r := c.commandResult(err)
-	r.Duration = c.look().Sub(start)
+	r.Duration = time.Duration(c.look() - start)
 	return r
 }
 
@@ -229,7 +240,7 @@ func (e *Engine) runMounted(c *call, m *module, limit int64, index int) runtime.
 	} else {
 		r = c.statusResult(abi.Status(int32(inst.params[0])))
 	}
-	r.Duration = c.look().Sub(start)
+	r.Duration = time.Duration(c.look() - start)
 	return r
 }
 
@@ -284,7 +295,7 @@ func (e *Engine) runReactor(c *call, m *module, limit int64, index int) runtime.
 	inst.params[0] = uint64(index)
 	err = inst.handle.CallWithStack(c, inst.params[:])
 	status := abi.Status(int32(inst.params[0]))
-	took := c.look().Sub(start)
+	took := time.Duration(c.look() - start)
 	var r runtime.Result
 	if err != nil {
 		_ = inst.close(c) // its state is unknown
@@ -375,7 +386,7 @@ func (c *call) errorResult(err error) runtime.Result {
 	case c.cause != nil:
 		r := c.ended(c.cause)
 		if r.Code == codeMisuse || r.Code == codeCallDepth {
-			r.Trace = trace(err)
+			r.Trace = c.trace(err)
 		}
 		return r
 	case errors.As(err, &exit):
@@ -386,7 +397,7 @@ func (c *call) errorResult(err error) runtime.Result {
 	return runtime.Result{
 		Outcome: runtime.Retryable, Code: codeTrap, Output: c.output,
 		Error: "trap: " + strings.TrimPrefix(oneLine(err.Error()), "wasm error: "),
-		Trace: trace(err),
+		Trace: c.trace(err),
 	}
 }
 
@@ -442,8 +453,29 @@ func oneLineOrEmpty(s string) string {
 	return strings.ToValidUTF8(oneLine(s), "\uFFFD")
 }
 
-// trace is what follows the first line of an engine's error.
-func trace(err error) string {
+// trace is what follows the first line of an engine's error, with lines of
+// source code in the place of places in the module's code.
+func (c *call) trace(err error) string {
 	_, rest, _ := strings.Cut(err.Error(), "\n")
+	if c.lines != nil {
+		rest = placeLine.ReplaceAllStringFunc(rest, func(line string) string {
+			at, err := strconv.ParseUint(placeLine.FindStringSubmatch(line)[1], 16, 32)
+			if err != nil {
+				return ""
+			}
+			var text strings.Builder
+			positions := c.lines.At(uint32(at))
+			for i, p := range positions {
+				text.WriteString("\n\t\t" + p.String())
+				if i < len(positions)-1 {
+					text.WriteString(" (inlined)")
+				}
+			}
+			return text.String()
+		})
+	}
 	return strings.ToValidUTF8(rest[:min(len(rest), maxTrace)], "")
 }
+
+// placeLine is what the engine says in a trace of a place in the code.
+var placeLine = regexp.MustCompile(`\n\t\t0x([0-9a-f]+): ` + meter.PlaceName + `\b`)

@@ -122,7 +122,7 @@ func (e *Engine) runQuick(c *call, m *module, limit int64) runtime.Result {
 	inst.arm(c, e.cfg.StackBytes)
 	start := c.sliceStart
 	status, err := inst.quick.run(c, inst, handlerName(c.task))
-	took := time.Since(start)
+	took := time.Duration(now() - start)
 	var r runtime.Result
 	if err != nil {
 		_ = inst.close(c) // its state is unknown

@@ -64,10 +64,10 @@ func (a *asked) close() {
 // after the call that asked for them.
 func (c *call) context() context.Context {
 	if c.asked.ctx == nil {
-		if c.deadline.IsZero() {
+		if c.deadline == never {
 			c.asked.ctx, c.asked.cancel = context.WithCancel(c.ctx)
 		} else {
-			c.asked.ctx, c.asked.cancel = context.WithDeadline(c.ctx, c.deadline)
+			c.asked.ctx, c.asked.cancel = context.WithDeadline(c.ctx, c.deadline.time())
 		}
 	}
 	return c.asked.ctx

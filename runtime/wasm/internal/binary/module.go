@@ -196,6 +196,7 @@ func (d Data) At() (address uint32, ok bool) {
 
 // A Body is one function's code.
 type Body struct {
+	At         int    // bytes from the start of the code section's contents to RawLocals, which Code follows
 	RawLocals  []byte // the declarations as encoded, with their count before them
 	LocalCount int    // without parameters
 	Code       []byte // instructions up to and with the last end

@@ -360,6 +360,7 @@ func (p *parser) code(r *reader) {
 	p.m.Bodies = make([]Body, 0, n)
 	for i := range n {
 		size := r.count("bytes of one function body", p.limits.BodyBytes)
+		at := r.off
 		b, err := p.body(r.bytes(uint32(size)), p.params(i))
 		if r.err == nil && err != nil {
 			r.fail(fmt.Errorf("function %d: %w", p.m.ImportedFuncs+i, err))
@@ -367,6 +368,7 @@ func (p *parser) code(r *reader) {
 		if r.err != nil {
 			return
 		}
+		b.At = at
 		p.m.Bodies = append(p.m.Bodies, b)
 	}
 }

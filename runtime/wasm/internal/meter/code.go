@@ -59,20 +59,27 @@ func (w *rewriter) codeSection() []byte {
 		size += len(body.Code)
 	}
 	bodies := make([]byte, 0, size+size/4)
-	n := uint32(0)
-	add := func(b []byte) {
+	bodies = binary.AppendU32(bodies, uint32(len(w.m.Bodies)+len(w.helpers)))
+	w.oldEnd = len(binary.AppendU32(nil, uint32(len(w.m.Bodies))))
+	add := func(b []byte) (at, size int) {
+		at = len(bodies)
 		bodies = binary.AppendU32(bodies, uint32(len(b)))
+		size = len(bodies) - at
 		bodies = append(bodies, b...)
-		n++
+		return at, size
 	}
 	f := &function{w: w}
 	for i, body := range w.m.Bodies {
-		add(f.rewrite(i, body))
+		at, size := add(f.rewrite(i, body))
+		w.moved(body, f, at, size)
+	}
+	if w.opts.Moves {
+		w.moves.add(w.oldEnd, len(bodies))
 	}
 	for _, h := range w.helpers {
 		add(h.body)
 	}
-	return append(binary.AppendU32(make([]byte, 0, len(bodies)+5), n), bodies...)
+	return bodies
 }
 
 // noLocal says that a function has no local for something.
@@ -83,7 +90,8 @@ const noLocal = ^uint32(0)
 //
 // A function without loops takes its price from the budget's global once. One
 // with loops holds the budget in a local, because a global is memory: it takes
-// it when it begins, hands it over around calls and puts it back when it ends.
+// it when it begins, hands it over around calls and puts it back when it ends. If its
+// loops call more than they count, that would cost more than it saves.
 type function struct {
 	w      *rewriter
 	body   binary.Body
@@ -92,11 +100,13 @@ type function struct {
 	params int
 	added  []byte // types of the locals added, by their places behind the function's own
 
-	budget uint32 // local that holds the budget; noLocal: it stays in its global
-	frame  int64  // bytes of stack taken while it runs; 0: it cannot be part of a recursion
-	marks  marker
-	wraps  bool // its code is in a block with the function's own label, behind which the frame is given back
-	open   int  // blocks around the next instruction, the function and the wrapping one not counted
+	budget  uint32 // local that holds the budget; noLocal: it stays in its global
+	scratch uint32 // local for a budget that is looked at; noLocal until needed
+	frame   int64  // bytes of stack taken while it runs; 0: it cannot be part of a recursion
+	marks   marker
+	wraps   bool  // its code is in a block with the function's own label, behind which the frame is given back
+	moves   Moves // of its instructions, by places in its old and new code
+	open    int   // blocks around the next instruction, the function and the wrapping one not counted
 }
 
 // local adds a local and returns its index.
@@ -111,7 +121,8 @@ func (f *function) rewrite(i int, body binary.Body) []byte {
 	w, s := f.w, f.w.shapes[i]
 	t := w.m.Types[w.m.Funcs[i]]
 	f.body, f.params, f.added, f.code, f.open = body, len(t.Params), f.added[:0], f.code[:0], 0
-	points, loopEnds, calm := w.points(body)
+	f.moves = f.moves[:0]
+	points, loopEnds, handed := w.points(body)
 	if s.leaf {
 		points = points[:0]
 	}
@@ -120,10 +131,11 @@ func (f *function) rewrite(i int, body binary.Body) []byte {
 		f.frame = frameBytes + 8*int64(f.params+body.LocalCount)
 	}
 	f.budget = noLocal
-	if s.loops && calm && len(points) > 0 {
+	f.scratch = noLocal
+	if s.loops && handed <= len(loopEnds) && len(points) > 0 {
 		f.budget = f.local(binary.I64)
 	}
-	f.marks.begin(f, loopEnds, calm)
+	f.marks.begin(f, loopEnds, handed == 0)
 	f.wraps = f.frame > 0 || f.budget != noLocal || f.marks.local != noLocal
 	if len(points) > 0 {
 		f.enter(points[0].cost)
@@ -161,14 +173,22 @@ func (f *function) enter(cost int64) {
 	f.code = append(f.code, opI64Const)
 	f.code = binary.AppendS64(f.code, price)
 	f.code = append(f.code, opI64Sub)
-	f.setBudget()
-	f.check(f.frame > 0)
+	f.setBudgetAndCheck(f.frame > 0)
 }
 
-// check lets the host grant the next slice when the fuel is used up, or, if it
-// matters here, end the guest when the stack is.
-func (f *function) check(stack bool) {
-	f.getBudget()
+// setBudgetAndCheck pops the budget, and lets the host grant the next slice when the
+// fuel is used up, or, if it matters here, end the guest when the stack is.
+func (f *function) setBudgetAndCheck(stack bool) {
+	get := f.budget
+	if get == noLocal { // what was just written to a global need not be read again
+		if f.scratch == noLocal {
+			f.scratch = f.local(binary.I64)
+		}
+		get = f.scratch
+		f.code = appendIndexed(f.code, opLocalTee, get)
+	}
+	f.setBudget()
+	f.code = appendIndexed(f.code, opLocalGet, get)
 	if stack {
 		f.code = append(f.code, opI64Const)
 		f.code = binary.AppendS64(f.code, spent)
@@ -177,7 +197,7 @@ func (f *function) check(stack bool) {
 		f.code = append(f.code, opI32Wrap, opI32Const, 0, opI32LtS)
 	}
 	f.code = append(f.code, opIf, blockTypeVoid)
-	f.getBudget()
+	f.code = appendIndexed(f.code, opLocalGet, get)
 	f.code = appendIndexed(f.code, opCall, f.w.tick)
 	f.setBudget()
 	f.code = append(f.code, opEnd)
@@ -206,9 +226,10 @@ func (f *function) charge(p point) {
 	f.code = append(f.code, opI64Const)
 	f.code = binary.AppendS64(f.code, p.cost)
 	f.code = append(f.code, opI64Sub)
-	f.setBudget()
 	if p.check {
-		f.check(false)
+		f.setBudgetAndCheck(false)
+	} else {
+		f.setBudget()
 	}
 }
 
@@ -251,6 +272,9 @@ func (f *function) instructions(points []point) {
 		copied = upTo
 	}
 	for in := range f.body.Instructions {
+		if w.opts.Moves {
+			f.moves.add(in.Start, len(f.code)+in.Start-copied)
+		}
 		switch in.Op {
 		case binary.OpBlock, binary.OpLoop, binary.OpIf:
 			f.open++
@@ -259,7 +283,7 @@ func (f *function) instructions(points []point) {
 		case binary.OpCall:
 			flush(in.Start)
 			takes := w.takes(in.Index)
-			if takes {
+			if takes || in.Index < w.tick { // the host may want to know what is left
 				f.handOver()
 			}
 			f.code = appendIndexed(f.code, opCall, w.shift(in.Index))

@@ -16,7 +16,8 @@
 //     and functions that call an import and mark what it wrote.
 //
 // Data segments with small gaps between them become one. Custom sections other
-// than function names are dropped: code offsets in them would be wrong.
+// than function names are dropped: code offsets in them would be wrong. Moves
+// tell a host that wants to read them itself where code went.
 //
 // # Cost
 //

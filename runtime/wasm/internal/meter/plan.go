@@ -134,9 +134,8 @@ const foldBelow = 48
 
 // points finds where a body is charged, and where its loops end.
 //
-// calm says that no loop hands the budget to a callee: then a local may hold it.
-func (w *rewriter) points(body binary.Body) (points []point, loopEnds []int, calm bool) {
-	calm = true
+// handed is how often loops hand the budget to a callee, each place once.
+func (w *rewriter) points(body binary.Body) (points []point, loopEnds []int, handed int) {
 	inLoops := 0
 	points = append(w.pointBuf[:0], point{cost: 1})
 	open := append(w.openBuf[:0], 0) // for each open block: the point of the segment being read
@@ -153,7 +152,7 @@ func (w *rewriter) points(body binary.Body) (points []point, loopEnds []int, cal
 			add(point{at: in.End, cost: c, check: true})
 		}
 		if inLoops > 0 && w.handsOver(in) {
-			calm = false
+			handed++
 		}
 		switch in.Op {
 		case binary.OpBlock, binary.OpIf:
@@ -178,7 +177,7 @@ func (w *rewriter) points(body binary.Body) (points []point, loopEnds []int, cal
 		}
 	}
 	w.pointBuf, w.openBuf = points, open
-	return fold(points), loopEnds, calm
+	return fold(points), loopEnds, handed
 }
 
 // fold moves small charges to their dominators, last point first, so that what

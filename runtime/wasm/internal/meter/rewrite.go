@@ -10,7 +10,7 @@ import (
 )
 
 // Version changes when the rewritten code of an unchanged module may change.
-const Version = 2
+const Version = 3
 
 // Names that the rewritten module uses.
 const (
@@ -32,6 +32,8 @@ type Options struct {
 	// Writes tells where an imported function writes to memory; ok is false
 	// when it may write anywhere. Nil: all may.
 	Writes func(module, name string) (writes []Write, ok bool)
+	// Moves asks where code went.
+	Moves bool
 }
 
 // A Result is a rewritten module and what its host must know.
@@ -42,6 +44,7 @@ type Result struct {
 	// NotResettable says why memory and globals are not all of an instance's
 	// state, so that it can only run once; "" when they are.
 	NotResettable string
+	Moves         Moves // nil: nobody asked
 }
 
 // Rewrite returns the metered form of a parsed module.
@@ -86,6 +89,9 @@ type rewriter struct {
 	usesBulk      bool
 	namesData     bool // its code names data segments by their places
 	notResettable string
+
+	moves  Moves
+	oldEnd int // where the function ends in the old code section that was rewritten last
 
 	pointBuf []point // of points
 	openBuf  []int
@@ -214,7 +220,10 @@ func (w *rewriter) module() Result {
 		out = binary.AppendSection(out, binary.SectionData, data)
 	}
 	out = w.appendNames(out)
-	return Result{Code: out, Globals: globals, Marks: w.marks, NotResettable: w.notResettable}
+	if w.opts.Moves {
+		out = appendPlaces(out)
+	}
+	return Result{Code: out, Globals: globals, Marks: w.marks, NotResettable: w.notResettable, Moves: w.moves}
 }
 
 // extend adds items to the vector of a raw section.
