@@ -172,7 +172,7 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 		s.wants[unit] = to // as a person asked for
 		return s, unit, to
 	}
-	s, unit, to := begin()
+	s, unit, _ := begin()
 	owner := s.owners[unit].Server
 	for range int(stewardPatience / time.Second) {
 		if to, ok := s.decide()[unit]; ok {
@@ -186,7 +186,7 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 		t.Errorf("after %v: %v, want it to stay with %s", stewardPatience, d, owner)
 	}
 
-	s, unit, to = begin()
+	s, unit, to := begin()
 	owner = s.owners[unit].Server
 	s.decide()
 	s.lose(to)
@@ -202,7 +202,7 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 		t.Errorf("its taker is drained: %v", d)
 	}
 
-	s, unit, to = begin()
+	s, unit, _ = begin()
 	owner = s.owners[unit].Server
 	s.rate("u1", 1000)     // the other unit is the taker's
 	delete(s.owners, unit) // its owner gave it up, and the taker does not come

@@ -411,11 +411,13 @@ func (l *lane) run() {
 		}
 		switch {
 		case l.p.ctx.Err() != nil || l.idle(): // an idle stream ended; the next command opens another
-		case !broken(err):
+		case !broken(err) && !moving(err):
 			l.fail(l.p.explain(status.Convert(err)))
 			down, pause = time.Time{}, minPause
 		default:
-			l.p.servers.heard(at, err)
+			if !moving(err) {
+				l.p.servers.heard(at, err)
+			}
 			if down.IsZero() {
 				down = time.Now()
 			}

@@ -144,7 +144,7 @@ func follow[T any](
 			if down.IsZero() {
 				down = time.Now()
 			}
-			if !broken(err) || ctx.Err() != nil || time.Since(down) >= c.retryFor {
+			if !broken(err) && !moving(err) || ctx.Err() != nil || time.Since(down) >= c.retryFor {
 				yield(nil, c.callError(ctx, op, err))
 				return
 			}
