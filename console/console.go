@@ -44,6 +44,7 @@ type console struct {
 	modules apiv1.ModulesClient
 	cluster apiv1.ClusterClient
 	queues  apiv1.QueuesClient
+	members apiv1.MembershipClient
 	health  grpc_health_v1.HealthClient
 
 	sessions *sessions
@@ -92,6 +93,7 @@ func newConsole(cfg Config) (*console, error) {
 		modules:  apiv1.NewModulesClient(cfg.Conn),
 		cluster:  apiv1.NewClusterClient(cfg.Conn),
 		queues:   apiv1.NewQueuesClient(cfg.Conn),
+		members:  apiv1.NewMembershipClient(cfg.Conn),
 		health:   grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions: newSessions(),
 		views:    views,
@@ -131,6 +133,7 @@ func (c *console) routes() []route {
 		{pattern: "GET /runs/{id}", page: c.toApp("runs", "id")},
 		{pattern: "GET /modules", page: c.toApp("modules")},
 		{pattern: "GET /hosts", page: c.hostsPage},
+		{pattern: "GET /cluster", page: c.clusterPage},
 
 		{pattern: "GET /dead-letters", page: c.deadPage},
 		{pattern: "POST /dead-letters/replay", page: c.replayDead},

@@ -47,6 +47,7 @@ type fakeAPI struct {
 	apiv1.UnimplementedModulesServer
 	apiv1.UnimplementedClusterServer
 	apiv1.UnimplementedQueuesServer
+	apiv1.UnimplementedMembershipServer
 
 	mu      sync.Mutex
 	jobs    []*apiv1.Job
@@ -55,6 +56,7 @@ type fakeAPI struct {
 	modules []*apiv1.Module
 	aliases []*apiv1.Alias
 	hosts   []*apiv1.Host
+	members *apiv1.ClusterStatus
 	letters []*apiv1.DeadLetter
 	asked   []proto.Message // every unary request, for what a page asked
 	changed chan struct{}   // closed and replaced at each change
@@ -136,6 +138,18 @@ func (f *fakeAPI) populate() *fakeAPI {
 		{Id: "host-a", Name: "node-1 " + evil, State: "up", Labels: map[string]string{"zone": "eu-1"}, Version: "v0.1.0", Slots: 16, Running: 5, Credits: 1019, Cpu: 0.37, MemoryBytes: 91 << 20, LastSeenAt: ts(time.Second)},
 		{Id: "host-b", Name: "node-2", State: "lost", Version: "v0.1.0", Slots: 8, LastSeenAt: ts(40 * time.Second)},
 	}
+	f.members = &apiv1.ClusterStatus{
+		Name: "main", Server: "srv-a", Balancer: "srv-b", Trouble: "etcd has not answered <for> 1s",
+		Servers: []*apiv1.Member{
+			{Id: "srv-a", Address: "10.0.0.1:7700", State: "draining", Units: 1, ScheduleRate: 12.5, Version: "v0.1.0", LastSeenAt: ts(time.Second)},
+			{Id: "srv-b", Address: "10.0.0.2:7700", State: "up", Version: "v0.1.0", LastSeenAt: ts(time.Second)},
+		},
+		Units: []*apiv1.Unit{
+			{Name: "main", State: "owned", Owner: "srv-a", Address: "10.0.0.1:7700", Epoch: 7, Apps: 3, Hosts: 2, Standbys: []string{"srv-b"}},
+			{Name: "main.1", State: "moving", Owner: "srv-b", Address: "10.0.0.2:7700", To: "srv-a"},
+			{Name: "main.2", State: "free"},
+		},
+	}
 	f.letters = deadLetters(ts)
 	return f
 }
@@ -182,6 +196,7 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 	apiv1.RegisterModulesServer(srv, f)
 	apiv1.RegisterClusterServer(srv, f)
 	apiv1.RegisterQueuesServer(srv, f)
+	apiv1.RegisterMembershipServer(srv, f)
 	grpc_health_v1.RegisterHealthServer(srv, health.NewServer())
 	go func() { _ = srv.Serve(lis) }()
 	t.Cleanup(srv.Stop)
@@ -504,6 +519,13 @@ func (f *fakeAPI) ListAliases(context.Context, *apiv1.ListAliasesRequest) (*apiv
 
 func (f *fakeAPI) ListHosts(context.Context, *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {
 	return &apiv1.ListHostsResponse{Hosts: f.hosts}, nil
+}
+
+func (f *fakeAPI) GetCluster(context.Context, *apiv1.GetClusterRequest) (*apiv1.ClusterStatus, error) {
+	if f.members == nil {
+		return &apiv1.ClusterStatus{Server: "srv-a", Servers: []*apiv1.Member{{Id: "srv-a", Address: "127.0.0.1:7700", State: "up"}}}, nil
+	}
+	return f.members, nil
 }
 
 func (f *fakeAPI) GetVersion(context.Context, *apiv1.GetVersionRequest) (*apiv1.Version, error) {

@@ -45,6 +45,7 @@ func newGateway(conn *grpc.ClientConn) (http.Handler, error) {
 			return apiv1.RegisterModuleAccessHandlerClient(ctx, mux, apiv1.NewModuleAccessClient(conn))
 		},
 		func() error { return apiv1.RegisterClusterHandlerClient(ctx, mux, apiv1.NewClusterClient(conn)) },
+		func() error { return apiv1.RegisterMembershipHandlerClient(ctx, mux, apiv1.NewMembershipClient(conn)) },
 		func() error { return apiv1.RegisterNameserverHandlerClient(ctx, mux, apiv1.NewNameserverClient(conn)) },
 	} {
 		if err := register(); err != nil {

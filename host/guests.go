@@ -29,8 +29,8 @@ func (h *Host) Caller(app string, run [16]byte, attempt int32) (*apiv1.Caller, b
 	return h.worker.Caller(app, run, attempt)
 }
 
-// Conn is the connection to the server of the current session; nil: there is none.
-func (h *Host) Conn() grpc.ClientConnInterface { return h.worker.Conn() }
+// Conn is the connection to the server that an app's tasks come from; nil: there is none.
+func (h *Host) Conn(app string) grpc.ClientConnInterface { return h.worker.Conn(app) }
 
 // maxGrants bounds the grants that are kept decoded.
 const maxGrants = 1024

@@ -46,6 +46,11 @@ type Config struct {
 	// called before every session and may block until there is one.
 	Connect func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
 
+	// Units returns the units of a cluster: the host has a session with the owner of
+	// each, and ConnectUnit connects to it. None, or no Units: there is one session.
+	Units       func(ctx context.Context) ([]string, error)
+	ConnectUnit func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error)
+
 	Engine Engine
 	// Others run handlers that are in no module, each those that need its key, as
 	// job.Executor says it: "plugin:NAME", "builtin:http". The host tells the
@@ -109,7 +114,7 @@ func New(cfg Config) (*Host, error) {
 	var err error
 	h.worker, err = session.New(session.Config{
 		ID: cfg.ID, Name: cfg.Name, Version: cfg.Version, Labels: cfg.Labels, Apps: cfg.Apps, ABI: cfg.ABI,
-		Slots: cfg.Slots, Credits: cfg.Credits, Connect: cfg.Connect, Run: h.execute, Together: h.together, RunBatch: runBatch,
+		Slots: cfg.Slots, Credits: cfg.Credits, Connect: cfg.Connect, Units: cfg.Units, ConnectUnit: cfg.ConnectUnit, Run: h.execute, Together: h.together, RunBatch: runBatch,
 		Prefetch: h.prefetch, Unload: h.unload, Modules: h.shelf.all,
 		Spool: newSpool(cfg.Spool, cfg.Logger), DrainTimeout: cfg.DrainTimeout, Logger: cfg.Logger,
 	})
@@ -133,9 +138,9 @@ func (h *Host) Run(ctx context.Context) error {
 	return h.worker.Run(ctx)
 }
 
-// client returns the door of the server of the current session, or nil.
-func (h *Host) client() apiv1.WorkerClient {
-	conn := h.worker.Conn()
+// client returns the door of the server that an app's tasks come from, or nil.
+func (h *Host) client(app string) apiv1.WorkerClient {
+	conn := h.worker.Conn(app)
 	if conn == nil {
 		return nil
 	}

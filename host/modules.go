@@ -149,7 +149,7 @@ func (h *Host) load(ctx context.Context, w want) error {
 		}
 		return errors.New("the handler is in no module, and this host runs modules alone")
 	}
-	if err := h.checkSigned(ctx, h.client, w); err != nil {
+	if err := h.checkSigned(ctx, func() apiv1.WorkerClient { return h.client(w.app) }, w); err != nil {
 		return err
 	}
 	h.uses.mark(w.digest)
@@ -159,7 +159,7 @@ func (h *Host) load(ctx context.Context, w want) error {
 	return h.fetch.do(ctx, w.digest, func(ctx context.Context) error {
 		start := time.Now()
 		h.report(&apiv1.ModuleState{Digest: w.digest, State: "compiling"})
-		err := h.fetchAndLoad(ctx, w.digest)
+		err := h.fetchAndLoad(ctx, w)
 		m := &apiv1.ModuleState{Digest: w.digest, State: "ready", TookMs: time.Since(start).Milliseconds()}
 		if err != nil {
 			m.State, m.Error = "failed", err.Error()
@@ -169,7 +169,8 @@ func (h *Host) load(ctx context.Context, w want) error {
 	})
 }
 
-func (h *Host) fetchAndLoad(ctx context.Context, digest string) error {
+func (h *Host) fetchAndLoad(ctx context.Context, w want) error {
+	digest := w.digest
 	code, err := h.cfg.Modules.Get(digest)
 	switch {
 	case err == nil:
@@ -181,7 +182,7 @@ func (h *Host) fetchAndLoad(ctx context.Context, digest string) error {
 		}
 		fallthrough
 	default:
-		if code, err = h.download(ctx, digest); err != nil {
+		if code, err = h.download(ctx, w.app, digest); err != nil {
 			return err
 		}
 		if err := h.keep(digest, code); err != nil {
@@ -200,7 +201,7 @@ func (h *Host) fetchAndLoad(ctx context.Context, digest string) error {
 		if h.cfg.Engine.Loaded(needs.Digest) {
 			return nil
 		}
-		return h.fetchAndLoad(ctx, needs.Digest)
+		return h.fetchAndLoad(ctx, want{app: w.app, digest: needs.Digest})
 	})
 	if err != nil {
 		return fmt.Errorf("its interpreter: %w", err)
@@ -266,8 +267,8 @@ func (h *Host) checkSigned(ctx context.Context, server func() apiv1.WorkerClient
 	return nil
 }
 
-func (h *Host) download(ctx context.Context, digest string) ([]byte, error) {
-	client := h.client()
+func (h *Host) download(ctx context.Context, app, digest string) ([]byte, error) {
+	client := h.client(app)
 	if client == nil {
 		return nil, errors.New("no server is connected to fetch it from")
 	}

@@ -45,6 +45,7 @@ type Nameserver struct {
 	mu      sync.Mutex
 	servers map[string]*server
 	owner   map[string]string // app -> server; sticky while the server is not lost
+	units   units             // of the cluster, if the servers are one
 	epoch   uint64
 	changed chan struct{} // closed and replaced at every change of who is where
 }
@@ -65,7 +66,7 @@ func New(cfg Config) *Nameserver {
 	}
 	n := &Nameserver{
 		cfg: cfg, settled: time.Now().Add(cfg.Settle),
-		servers: map[string]*server{}, owner: map[string]string{}, changed: make(chan struct{}),
+		servers: map[string]*server{}, owner: map[string]string{}, units: newUnits(), changed: make(chan struct{}),
 	}
 	if cfg.Settle > 0 {
 		time.AfterFunc(cfg.Settle, func() {
@@ -126,7 +127,7 @@ func (n *Nameserver) Join(stream apiv1.Nameserver_JoinServer) error {
 		n.mu.Lock()
 		report.Server = first.Server
 		s.report, s.seenAt = report, time.Now()
-		n.adoptLocked(s)
+		n.hearLocked(s)
 		n.mu.Unlock()
 	}
 }
@@ -137,11 +138,26 @@ func (n *Nameserver) join(r *apiv1.ServerReport) *server {
 	n.epoch++
 	s := &server{report: r, epoch: n.epoch, joinedAt: time.Now(), seenAt: time.Now(), up: true}
 	n.servers[r.Server] = s
-	for _, app := range r.Apps { // what it holds on its disk is its own
-		n.owner[app] = r.Server
+	if len(r.AllUnits) > 0 {
+		n.units.hear(r)
+	} else {
+		for _, app := range r.Apps { // what it holds on its disk is its own
+			n.owner[app] = r.Server
+		}
 	}
 	n.notifyLocked()
 	return s
+}
+
+// hearLocked takes in what a server reports; n.mu must be held.
+func (n *Nameserver) hearLocked(s *server) {
+	if len(s.report.AllUnits) == 0 {
+		n.adoptLocked(s)
+		return
+	}
+	if n.servers[s.report.Server] == s && n.units.hear(s.report) {
+		n.notifyLocked()
+	}
 }
 
 // adoptLocked notes apps that a server holds and that have no owner yet, as
@@ -188,7 +204,10 @@ func (n *Nameserver) aliveLocked(s *server, now time.Time) bool {
 
 // assignLocked returns the server of an app. A lost server's apps are on its
 // disk: they wait for it. n.mu must be held.
-func (n *Nameserver) assignLocked(app string, now time.Time) *apiv1.Assignment {
+func (n *Nameserver) assignLocked(app, unit string, now time.Time) *apiv1.Assignment {
+	if len(n.units.all) > 0 {
+		return n.ofUnitLocked(app, unit, now)
+	}
 	if id, ok := n.owner[app]; ok {
 		if s := n.servers[id]; n.aliveLocked(s, now) {
 			return &apiv1.Assignment{Server: id, Address: s.report.Address, Epoch: s.epoch}
@@ -216,12 +235,23 @@ func (n *Nameserver) assignLocked(app string, now time.Time) *apiv1.Assignment {
 	return &apiv1.Assignment{Server: id, Address: n.servers[id].report.Address, Epoch: n.servers[id].epoch}
 }
 
-// assign returns the assignment of an app and a channel that is closed when it
+// ofUnitLocked returns the owner of a unit, or of an app's when unit is "". n.mu
+// must be held.
+func (n *Nameserver) ofUnitLocked(app, unit string, now time.Time) *apiv1.Assignment {
+	a := &apiv1.Assignment{Unit: cmp.Or(unit, n.units.of(app)), Units: n.units.all}
+	o := n.units.owner[a.Unit]
+	if s := n.servers[o.server]; n.aliveLocked(s, now) {
+		a.Server, a.Address, a.Epoch = o.server, s.report.Address, o.epoch
+	}
+	return a
+}
+
+// assign returns the assignment of an app, or of a unit, and a channel that is closed when it
 // may have changed.
-func (n *Nameserver) assign(app string) (*apiv1.Assignment, <-chan struct{}) {
+func (n *Nameserver) assign(app, unit string) (*apiv1.Assignment, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.assignLocked(app, time.Now()), n.changed
+	return n.assignLocked(app, unit, time.Now()), n.changed
 }
 
 // defaultApp is asked for by hosts that serve every app.
@@ -235,7 +265,7 @@ func (n *Nameserver) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_Watc
 	}
 	var last *apiv1.Assignment
 	for {
-		a, changed := n.assign(app)
+		a, changed := n.assign(app, req.Unit)
 		if last == nil || !proto.Equal(a, last) {
 			if err := stream.Send(a); err != nil {
 				return err
@@ -252,9 +282,12 @@ func (n *Nameserver) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_Watc
 
 // Route answers where an app's commands go.
 func (n *Nameserver) Route(_ context.Context, req *apiv1.RouteRequest) (*apiv1.Assignment, error) {
-	a, _ := n.assign(cmp.Or(req.App, defaultApp))
+	a, _ := n.assign(cmp.Or(req.App, defaultApp), "")
 	if a.Server == "" && time.Now().Before(n.settled) {
 		return nil, status.Error(codes.Unavailable, "the nameserver has just started and waits for the servers to come back: try again in a moment")
+	}
+	if a.Server == "" && a.Unit != "" {
+		return nil, status.Errorf(codes.Unavailable, "the unit %s, where the app is, has no owner now: try again in a moment", a.Unit)
 	}
 	if a.Server == "" {
 		return nil, status.Error(codes.Unavailable, "no server is alive: start one with `wheelwork server --nameserver ADDRESS`")

@@ -36,7 +36,7 @@ type role struct {
 var (
 	// admin may do what people and their programs do. It may not pose as a host
 	// or as a server.
-	admin = role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "cluster.backup", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write", "apps.write"}}
+	admin = role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "cluster.operate", "cluster.backup", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write", "apps.write"}}
 	// member is what the processes of one installation are to each other.
 	member = role{"member", []string{"work", "execute", "serve", "jobs.read", "cluster.read"}}
 	// worker is what programs are that execute runs themselves, with functions of
@@ -86,6 +86,12 @@ func (g *guard) allow(token string, r role) {
 	if token != "" {
 		g.tokens[sha256.Sum256([]byte(token))] = r
 	}
+}
+
+// writes reports whether a method may change what an app holds.
+func (g *guard) writes(method string) bool {
+	need := g.methods[method]
+	return need != public && need != "work" && !strings.HasSuffix(need, ".read")
 }
 
 func (g *guard) check(ctx context.Context, method string) error {

@@ -3,7 +3,6 @@ package node
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -620,12 +619,4 @@ func (r *received) Read(p []byte) (int, error) {
 	n := copy(p, r.rest)
 	r.rest = r.rest[n:]
 	return n, nil
-}
-
-// groupOf is the journal that a server with this configuration works on; "": its own.
-func groupOf(cfg ServerConfig) string {
-	if len(cfg.Etcd.Endpoints) == 0 {
-		return ""
-	}
-	return cmp.Or(cfg.Etcd.Group, "main")
 }

@@ -39,7 +39,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	toSelf := func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 		return s.self, closeFunc(func() error { return nil }), nil
 	}
-	h, err := openHost(ctx, dir, HostConfig{Name: "dev", Executors: cfg.Executors, ModuleBytes: cfg.ModuleBytes, CompiledBytes: cfg.CompiledBytes}, toSelf, s.tel, s.log)
+	h, err := openHost(ctx, dir, HostConfig{Name: "dev", Executors: cfg.Executors, ModuleBytes: cfg.ModuleBytes, CompiledBytes: cfg.CompiledBytes}, connect{server: toSelf}, s.tel, s.log)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/internal/version"
 	"github.com/wheelworkhq/wheelwork/nameserver"
 )
 
@@ -59,28 +58,48 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	return r.until(cfg.ReadyFile, cfg.Ready, Ready{GRPC: ln.Addr().String(), PID: os.Getpid()})
 }
 
-// assigned asks the nameserver for a server and waits until there is one.
-func assigned(ctx context.Context, names grpc.ClientConnInterface, name string, apps []string) (string, error) {
+// assigned asks the nameserver for a server and waits until there is one: the
+// owner of a unit, or of the first app when unit is "".
+func assigned(ctx context.Context, names grpc.ClientConnInterface, name string, apps []string, unit string) (*apiv1.Assignment, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := apiv1.NewNameserverClient(names).Watch(ctx, &apiv1.WatchRequest{Host: name, Apps: apps})
+	stream, err := apiv1.NewNameserverClient(names).Watch(ctx, &apiv1.WatchRequest{Host: name, Apps: apps, Unit: unit})
 	if err != nil {
-		return "", fmt.Errorf("ask the nameserver: %w", err)
+		return nil, fmt.Errorf("ask the nameserver: %w", err)
 	}
 	for {
 		a, err := stream.Recv()
 		if err != nil {
-			return "", fmt.Errorf("ask the nameserver: %w", err)
+			return nil, fmt.Errorf("ask the nameserver: %w", err)
 		}
 		if a.Address != "" {
-			return a.Address, nil
+			return a, nil
 		}
 	}
 }
 
+// unitsOf asks the nameserver for the units of its cluster, until it answers;
+// there are none where servers do not share their journals.
+func unitsOf(ctx context.Context, names grpc.ClientConnInterface, name string, apps []string, log *slog.Logger) ([]string, error) {
+	for {
+		a, err := assigned(ctx, names, name, apps, "")
+		if err == nil {
+			return a.Units, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		log.Warn("the nameserver is out of reach", "error", err)
+		pause(ctx, namesAgain)
+	}
+}
+
+// namesAgain is the pause before the nameserver is asked once more.
+const namesAgain = 500 * time.Millisecond
+
 // announce keeps the server known to the nameserver.
 func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverParts, address string, log *slog.Logger) error {
-	const every, again = time.Second, 500 * time.Millisecond
+	const every = time.Second
 	client := apiv1.NewNameserverClient(names)
 	session := func() error {
 		stream, err := client.Join(ctx)
@@ -90,15 +109,11 @@ func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverPa
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
-			load, err := srv.sched.Load(ctx)
+			report, err := srv.report(ctx, address)
 			if err != nil {
 				return err
 			}
-			err = stream.Send(&apiv1.ServerReport{
-				Server: srv.id, Address: address, Version: version.String(),
-				ScheduleRate: load.ScheduleRate, Hosts: int32(load.Hosts), Apps: load.Apps,
-			})
-			if err != nil {
+			if err := stream.Send(report); err != nil {
 				_, err := stream.Recv() // says why
 				return err
 			}
@@ -115,7 +130,7 @@ func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverPa
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(again):
+		case <-time.After(namesAgain):
 		}
 	}
 	return nil
@@ -137,11 +152,12 @@ func dialMember(address, token, caCert string) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read --ca-cert: %w", err)
 	}
-	if err := checkPeer(address, caCert); err != nil {
+	target, more, err := peerTarget(address, caCert)
+	if err != nil {
 		return nil, err
 	}
-	opts := append(append(dialOptions(), spoken.dialOptions()...), grpc.WithTransportCredentials(creds), grpc.WithPerRPCCredentials(bearer{token, caCert != ""}))
-	return grpc.NewClient(address, opts...)
+	opts := append(append(append(dialOptions(), spoken.dialOptions()...), more...), grpc.WithTransportCredentials(creds), grpc.WithPerRPCCredentials(bearer{token, caCert != ""}))
+	return grpc.NewClient(target, opts...)
 }
 
 func requireToken(path string) (string, error) {

@@ -20,7 +20,6 @@ import (
 	"github.com/wheelworkhq/wheelwork/ingress"
 	"github.com/wheelworkhq/wheelwork/internal/outbound"
 	"github.com/wheelworkhq/wheelwork/internal/version"
-	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/journal/local"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
@@ -55,9 +54,33 @@ func (f closeFunc) Close() error { return f() }
 type serverParts struct {
 	closers
 	id      string
-	sched   *sched.Server
+	sched   *sched.Server // nil in a cluster
+	member  *memberParts  // nil without one
 	ingress *ingress.Ingress
-	state   *state // what a backup is of
+	state   *state // what a backup is of; nil in a cluster
+}
+
+// run works until ctx ends.
+func (p *serverParts) run(ctx context.Context) error {
+	if p.member != nil {
+		return p.member.run(ctx)
+	}
+	return p.sched.Run(ctx)
+}
+
+// report is what a nameserver is told of the server.
+func (p *serverParts) report(ctx context.Context, address string) (*apiv1.ServerReport, error) {
+	if p.member != nil {
+		return p.member.load(ctx), nil
+	}
+	load, err := p.sched.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.ServerReport{
+		Server: p.id, Address: address, Version: version.String(),
+		ScheduleRate: load.ScheduleRate, Hosts: int32(load.Hosts), Apps: load.Apps,
+	}, nil
 }
 
 func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
@@ -75,16 +98,6 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
 	p.add(local.New(l))
-	st, err := store.Open(store.Config{Dir: d.join("store"), Logger: log})
-	if err != nil {
-		return nil, fmt.Errorf("open the store: %w", err)
-	}
-	kept := &keptStore{st} // a standby may replace it
-	p.add(kept)
-	mods, err := modules.Open(d.join("modules"))
-	if err != nil {
-		return nil, err
-	}
 	alarm, err := deadLetters(tel.meter, log)
 	if err != nil {
 		return nil, err
@@ -104,6 +117,9 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	p.ingress = ingress.New(ingress.Config{
 		Queue: q, Journal: l, Logger: log,
 		Apply: func(ctx context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+			if p.member != nil {
+				return p.member.router.apply(ctx, commands, at)
+			}
 			return p.sched.Apply(ctx, commands, at)
 		},
 	})
@@ -112,19 +128,29 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 		return nil, err
 	}
 	conf := sched.Config{
-		ID: p.id, Journal: local.New(l), Store: st, Modules: mods, Inspect: newGateway(cfg.Gate).inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
+		ID: p.id, Inspect: newGateway(cfg.Gate).inspect, Ingress: p.ingress, Sync: cfg.Sync.String(),
 		SecretKey: key, Meter: tel.meter, Logger: log,
 	}
 	if len(cfg.Etcd.Endpoints) > 0 {
 		if l.Next() > 1 {
 			return nil, errOwnJournal
 		}
-		j, err := p.takeOver(ctx, cfg, conf, shared, kept, d.join("store"))
-		if err != nil {
+		conf.Sync = mq.Always.String() // etcd syncs
+		if p.member, err = openMember(ctx, d, cfg, conf, shared, tel, log); err != nil {
 			return nil, err
 		}
-		conf.Journal, conf.Epoch, conf.Store = j, j.Epoch(), kept.Store
+		p.add(p.member)
+		p.member.data, p.member.queue = d, q
+		return p, nil
 	}
+	if conf.Store, err = store.Open(store.Config{Dir: d.join("store"), Logger: log}); err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	p.add(conf.Store)
+	if conf.Modules, err = modules.Open(d.join("modules")); err != nil {
+		return nil, err
+	}
+	conf.Journal = local.New(l)
 	// Nothing of what is loaded now is garbage: collecting it again and again would
 	// take a third of the start. What it costs in memory is given back later.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
@@ -132,29 +158,22 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 		return nil, err
 	}
 	p.state = &state{
-		id: p.id, group: groupOf(cfg), dir: d, store: conf.Store, modules: mods, queue: q,
+		id: p.id, dir: d, store: conf.Store, modules: conf.Modules, queue: q,
 		settle: func(ctx context.Context) error { return p.sched.CaughtUp(ctx) },
 	}
 	return p, nil
-}
-
-// takeOver waits for the journal that the server shares with others.
-func (p *serverParts) takeOver(ctx context.Context, cfg ServerConfig, conf sched.Config, shared string, kept *keptStore, dir string) (*etcd.Journal, error) {
-	c, err := joinGroup(ctx, cfg, p.id, conf.Logger)
-	if err != nil {
-		return nil, err
-	}
-	p.add(c) // closes the journal
-	s := &standby{cluster: c, group: cmp.Or(cfg.Etcd.Group, "main"), cfg: conf, kept: kept, dir: dir, token: shared, caCert: cfg.CACert, log: conf.Logger}
-	return s.wait(ctx)
 }
 
 // ingressSegment is smaller than a segment of the journal: most servers have
 // little in their ingress.
 const ingressSegment = 16 << 20
 
-// connect finds the server that serves a host.
-type connect func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
+// connect finds the servers that serve a host.
+type connect struct {
+	server func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
+	units  func(ctx context.Context) ([]string, error) // of the cluster; nil: there is one server
+	unit   func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error)
+}
 
 // hostParts are the rooms of a host, open.
 type hostParts struct {
@@ -209,7 +228,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
 		ABI: append(abi.Served(), script.Served()...), Slots: cfg.Slots,
-		Connect: c, Engine: engine, Others: others, Guests: guests, Modules: mods, TrustedKeys: cfg.TrustedKeys, ModuleBytes: cfg.ModuleBytes, Spool: spool, Tracer: tel.tracer, Logger: log,
+		Connect: c.server, Units: c.units, ConnectUnit: c.unit, Engine: engine, Others: others, Guests: guests, Modules: mods, TrustedKeys: cfg.TrustedKeys, ModuleBytes: cfg.ModuleBytes, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 
 	"google.golang.org/grpc"
 
@@ -23,7 +24,7 @@ type ServerConfig struct {
 	Data       string // default "wheelwork-data"
 	Listen     string // default 127.0.0.1:7700
 	Advertise  string // host:port at which others reach it; default: the address it listens on
-	Nameserver string // host:port; default: the server is its own nameserver
+	Nameserver string // host:port, several with commas in a cluster; default: the server is its own nameserver
 	TokenFile  string // the token that the processes of the installation share
 	TLSCert    string
 	TLSKey     string
@@ -82,8 +83,9 @@ type serving struct {
 	handler   http.Handler
 	// self is a connection of this process to its own door, as a member.
 	self *grpc.ClientConn
-	// names is a connection to the nameserver, which may be self.
-	names grpc.ClientConnInterface
+	// names are connections to the nameservers that are told of this server; one
+	// may be self.
+	names []grpc.ClientConnInterface
 }
 
 // openServing opens what every process with a server has. kind names the kind of
@@ -131,44 +133,59 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		}
 		go watchMember(ctx, m, cfg.fail)
 	}
-	if len(cfg.Etcd.Endpoints) > 0 { // it listens when it works, and not while it stands by
-		cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7700")
-		if err := s.openParts(ctx, cfg, shared); err != nil {
-			return nil, err
-		}
-	}
-	if s.ln, s.secure, err = listen(cmp.Or(cfg.Listen, "127.0.0.1:7700"), cfg.TLSCert, cfg.TLSKey); err != nil {
+	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7700")
+	if s.ln, s.secure, err = listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey); err != nil {
 		return nil, err
 	}
 	s.add(closeFunc(func() error {
 		s.ln.Close() //nolint:errcheck // closed by the door in the usual case
 		return nil
 	}))
-	if s.parts == nil {
-		if err := s.openParts(ctx, cfg, shared); err != nil {
-			return nil, err
-		}
+	if err := s.openParts(ctx, cfg, shared); err != nil {
+		return nil, err
 	}
-	var owned []grpc.ServerOption
+	if err := s.openDoor(g, cfg, shared, inner); err != nil {
+		return nil, err
+	}
+	return s, s.openConsole(g, kind, cfg.CACert)
+}
+
+// openDoor puts the services behind the door.
+func (s *serving) openDoor(g *guard, cfg ServerConfig, shared, inner string) (err error) {
 	if cfg.Nameserver != "" { // there may be other servers
 		if err := s.findNames(cfg, shared); err != nil {
-			return nil, err
+			return err
 		}
-		o := newOwner(s.parts.id, s.names, s.parts.sched.Holds)
+	}
+	m := s.parts.member
+	var owned []grpc.ServerOption
+	if m == nil && len(s.names) > 0 {
+		o := newOwner(s.parts.id, s.names[0], s.parts.sched.Holds)
 		owned = append(owned, grpc.ChainUnaryInterceptor(o.unary), grpc.ChainStreamInterceptor(o.stream))
 	}
 	s.door = newDoor(g, s.tel, s.log, owned...)
-	s.parts.sched.Register(s.door.grpc)
 	s.parts.ingress.Register(s.door.grpc)
-	apiv1.RegisterBackupsServer(s.door.grpc, &backupsAPI{s: s.parts.state, log: s.log})
-	if s.self, err = s.dial(inner); err != nil {
-		return nil, err
+	kept := apiv1.BackupsServer(&backupsAPI{s: s.parts.state, log: s.log})
+	if m != nil {
+		kept = &unitBackups{m: m, log: s.log}
 	}
-	if cfg.Nameserver == "" {
-		s.names = s.self
+	apiv1.RegisterBackupsServer(s.door.grpc, kept)
+	if s.self, err = s.dial(inner); err != nil {
+		return err
+	}
+	if m != nil {
+		m.router.writes = g.writes
+		apiv1.RegisterNameserverServer(s.door.grpc, &clusterNames{m: m})
+		apiv1.RegisterMembershipServer(s.door.grpc, &membership{m: m})
+		return m.router.register(s.door.grpc)
+	}
+	s.parts.sched.Register(s.door.grpc)
+	if len(s.names) == 0 {
+		s.names = append(s.names, s.self)
 		nameserver.New(nameserver.Config{Logger: s.log}).Register(s.door.grpc)
 	}
-	return s, s.openConsole(g, kind)
+	apiv1.RegisterMembershipServer(s.door.grpc, &alone{names: apiv1.NewNameserverClient(s.names[0]), id: s.parts.id})
+	return nil
 }
 
 func (s *serving) openParts(ctx context.Context, cfg ServerConfig, shared string) (err error) {
@@ -181,8 +198,7 @@ func (s *serving) openParts(ctx context.Context, cfg ServerConfig, shared string
 
 // dial returns a connection to the process's own door with a token; "" for
 // none: who uses it brings one with each call.
-func (s *serving) dial(token string) (*grpc.ClientConn, error) {
-	var opts []grpc.DialOption
+func (s *serving) dial(token string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if token != "" {
 		opts = append(opts, grpc.WithPerRPCCredentials(bearer{token: token}))
 	}
@@ -194,18 +210,32 @@ func (s *serving) dial(token string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
+// findNames connects to the nameservers. Several of them would give the apps of
+// servers without a cluster away without knowing of each other.
 func (s *serving) findNames(cfg ServerConfig, token string) error {
-	conn, err := dialMember(cfg.Nameserver, token, cfg.CACert)
-	if err != nil {
-		return err
+	addresses := strings.Split(cfg.Nameserver, ",")
+	if len(addresses) > 1 && len(cfg.Etcd.Endpoints) == 0 {
+		return errors.New("--nameserver names several, and each would give apps to servers without asking the others: servers that share their journals in etcd (--etcd-endpoints) may have several, others have one")
 	}
-	s.add(conn)
-	s.names = conn
+	for _, address := range addresses {
+		conn, err := dialMember(strings.TrimSpace(address), token, cfg.CACert)
+		if err != nil {
+			return err
+		}
+		s.add(conn)
+		s.names = append(s.names, conn)
+	}
 	return nil
 }
 
-func (s *serving) openConsole(g *guard, kind string) error {
-	conn, err := s.dial("")
+func (s *serving) openConsole(g *guard, kind, caCert string) error {
+	var opts []grpc.DialOption
+	if s.parts.member != nil || s.names[0] != grpc.ClientConnInterface(s.self) { // there are other servers
+		f := newRedirector(caCert)
+		s.add(f)
+		opts = f.options()
+	}
+	conn, err := s.dial("", opts...)
 	if err != nil {
 		return err
 	}
@@ -230,10 +260,12 @@ func (s *serving) start(ctx context.Context) *roles {
 	r := newRoles(ctx)
 	r.run("memory", giveBack)
 	r.serve(s.door, s.ln, s.handler)
-	r.run("server", s.parts.sched.Run)
+	r.run("server", s.parts.run)
 	r.run("ingress", s.parts.ingress.Run)
-	r.run("registration", func(ctx context.Context) error {
-		return announce(ctx, s.names, s.parts, cmp.Or(s.advertise, s.ln.Addr().String()), s.log)
-	})
+	for _, names := range s.names {
+		r.run("registration", func(ctx context.Context) error {
+			return announce(ctx, names, s.parts, cmp.Or(s.advertise, s.ln.Addr().String()), s.log)
+		})
+	}
 	return r
 }

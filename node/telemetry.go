@@ -70,6 +70,41 @@ func newTelemetry(ctx context.Context, role string) (*telemetry, error) {
 	return t, nil
 }
 
+// unitMeter returns a meter for what belongs to one unit of a cluster: its
+// metrics have the unit as a label. They are gone after unregister.
+func (t *telemetry) unitMeter(unit string) (_ metric.Meter, unregister func(), err error) {
+	labelled := &revocable{Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"unit": unit}, t.registry)}
+	reader, err := promexport.New(promexport.WithRegisterer(labelled), promexport.WithoutScopeInfo(), promexport.WithoutTargetInfo())
+	if err != nil {
+		return nil, nil, fmt.Errorf("set up the metrics of the unit %s: %w", unit, err)
+	}
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	return meters.Meter("github.com/wheelworkhq/wheelwork"), func() {
+		labelled.revoke()
+		_ = meters.Shutdown(context.Background()) // a reader that is asked has nothing to send
+	}, nil
+}
+
+// revocable remembers what was registered, to take it back.
+type revocable struct {
+	prometheus.Registerer
+	taken []prometheus.Collector
+}
+
+func (r *revocable) Register(c prometheus.Collector) error {
+	err := r.Registerer.Register(c)
+	if err == nil {
+		r.taken = append(r.taken, c)
+	}
+	return err
+}
+
+func (r *revocable) revoke() {
+	for _, c := range r.taken {
+		r.Unregister(c)
+	}
+}
+
 // Close sends what has not been sent.
 func (t *telemetry) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), quitPatience)

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/runtime"
@@ -19,7 +20,7 @@ import (
 // HostConfig is for a process that is a host.
 type HostConfig struct {
 	Data       string // default "wheelwork-host"
-	Nameserver string // host:port; this or Server
+	Nameserver string // host:port, or several with commas; this or Server
 	Server     string // host:port, without a nameserver
 	TokenFile  string // the token that the processes of the installation share; this or Token
 	Token      string
@@ -92,30 +93,19 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 		return err
 	}
 	open.add(tel)
-	find := func(context.Context) (string, error) { return cfg.Server, nil }
-	keep := func(_ string, conn io.Closer) io.Closer { return conn }
+	c := connect{server: func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) {
+		conn, err := dialMember(cfg.Server, token, cfg.CACert)
+		return conn, conn, err
+	}}
 	if cfg.Nameserver != "" {
 		names, err := dialMember(cfg.Nameserver, token, cfg.CACert)
 		if err != nil {
 			return err
 		}
 		open.add(names)
-		find = func(ctx context.Context) (string, error) { return assigned(ctx, names, cfg.Name, cfg.Apps) }
-		keep = func(address string, conn io.Closer) io.Closer {
-			return follow(names, &apiv1.WatchRequest{Host: cfg.Name, Apps: cfg.Apps}, address, conn)
-		}
+		c = viaNames(names, cfg, token, log)
 	}
-	h, err := openHost(ctx, d.join, cfg, func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) {
-		address, err := find(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		conn, err := dialMember(address, token, cfg.CACert)
-		if err != nil {
-			return nil, nil, err
-		}
-		return conn, keep(address, conn), nil
-	}, tel, log)
+	h, err := openHost(ctx, d.join, cfg, c, tel, log)
 	if err != nil {
 		return err
 	}
@@ -124,4 +114,44 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	r.run("memory", giveBack)
 	r.run("host", h.host.Run)
 	return r.until(cfg.ReadyFile, cfg.Ready, Ready{PID: os.Getpid()})
+}
+
+// viaNames connects to the servers that a nameserver names.
+func viaNames(names grpc.ClientConnInterface, cfg HostConfig, token string, log *slog.Logger) connect {
+	owner := func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error) {
+		a, err := assigned(ctx, names, cfg.Name, cfg.Apps, unit)
+		if err != nil {
+			return nil, nil, err
+		}
+		conn, err := dialMember(a.Address, token, cfg.CACert)
+		if err != nil {
+			return nil, nil, err
+		}
+		kept := follow(names, &apiv1.WatchRequest{Host: cfg.Name, Apps: cfg.Apps, Unit: unit}, a.Address, conn)
+		if unit == "" {
+			return conn, kept, nil
+		}
+		return ofUnit{conn, unit}, kept, nil
+	}
+	return connect{
+		server: func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) { return owner(ctx, "") },
+		units:  func(ctx context.Context) ([]string, error) { return unitsOf(ctx, names, cfg.Name, cfg.Apps, log) },
+		unit:   owner,
+	}
+}
+
+// ofUnit is a connection on which everything is about one unit.
+type ofUnit struct {
+	grpc.ClientConnInterface
+	unit string
+}
+
+// Invoke implements [grpc.ClientConnInterface].
+func (c ofUnit) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return c.ClientConnInterface.Invoke(metadata.AppendToOutgoingContext(ctx, unitHeader, c.unit), method, args, reply, opts...)
+}
+
+// NewStream implements [grpc.ClientConnInterface].
+func (c ofUnit) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return c.ClientConnInterface.NewStream(metadata.AppendToOutgoingContext(ctx, unitHeader, c.unit), desc, method, opts...)
 }

@@ -162,6 +162,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// Epoch is the number of the ownership that the server works under.
+func (s *Server) Epoch() uint64 { return s.cfg.Epoch }
+
 // CaughtUp waits until the store includes everything that was decided before the
 // call, or until the disk has no room for it.
 func (s *Server) CaughtUp(ctx context.Context) error { return s.loop.caughtUp(ctx) }

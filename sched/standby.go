@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"context"
 	"fmt"
 	"slices"
 )
@@ -32,16 +33,24 @@ func CatchUp(cfg Config) (CaughtUp, error) {
 			return CaughtUp{}, fmt.Errorf("write the store: %w", err)
 		}
 	}
-	at := CaughtUp{Applied: cfg.Store.Applied()}
+	return CaughtUp{Applied: cfg.Store.Applied(), Missing: l.missing()}, nil
+}
+
+// Missing returns the digests of modules whose code is not on this server's disk.
+func (s *Server) Missing(ctx context.Context) ([]string, error) {
+	return ask(ctx, s.loop, func(l *loop) ([]string, error) { return l.missing(), nil })
+}
+
+func (l *loop) missing() (digests []string) {
 	for _, a := range l.apps {
 		for _, s := range a.slots {
 			for _, m := range s.Modules {
-				if !cfg.Modules.Has(m.Digest) && !slices.Contains(at.Missing, m.Digest) {
-					at.Missing = append(at.Missing, m.Digest)
+				if m.CollectedAt == nil && !l.cfg.Modules.Has(m.Digest) && !slices.Contains(digests, m.Digest) {
+					digests = append(digests, m.Digest)
 				}
 			}
 		}
 	}
-	slices.Sort(at.Missing)
-	return at, nil
+	slices.Sort(digests)
+	return digests
 }

@@ -77,6 +77,7 @@ type Client struct {
 	secrets   apiv1.SecretsClient
 	access    apiv1.ModuleAccessClient
 	cluster   apiv1.ClusterClient
+	members   apiv1.MembershipClient
 	backups   apiv1.BackupsClient
 }
 
@@ -108,6 +109,7 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 		apps:      apiv1.NewAppsClient(servers),
 		modules:   apiv1.NewModulesClient(servers),
 		cluster:   apiv1.NewClusterClient(servers),
+		members:   apiv1.NewMembershipClient(servers),
 		backups:   apiv1.NewBackupsClient(servers),
 	}
 	c.version, err = c.cluster.GetVersion(ctx, &apiv1.GetVersionRequest{})

@@ -391,14 +391,16 @@ type message struct {
 func (l *lane) run() {
 	var down time.Time // since when nobody answers; zero while somebody does
 	pause := minPause
-	hops := 0 // servers that named another one since the last answer
+	hops := 0 // servers that named another one since the last answer or failure
+	astray := false
 	for !l.ended() {
 		l.p.servers.learn(l.p.ctx)
 		at := l.p.servers.pick(l.p.ctx, l.app)
-		if !down.IsZero() && l.p.servers.resting(at) {
+		if !down.IsZero() && (astray || l.p.servers.resting(at)) {
 			_ = sleep(l.p.ctx, jitter(pause)) // the loop asks the context itself
 			pause = min(2*pause, maxPause)
 		}
+		astray = false
 		answered, err := l.session(at)
 		if answered {
 			down, pause, hops = time.Time{}, minPause, 0
@@ -409,11 +411,13 @@ func (l *lane) run() {
 		}
 		switch {
 		case l.p.ctx.Err() != nil || l.idle(): // an idle stream ended; the next command opens another
-		case !broken(err):
+		case !broken(err) && !moving(err):
 			l.fail(l.p.explain(status.Convert(err)))
 			down, pause = time.Time{}, minPause
 		default:
-			l.p.servers.heard(at, err)
+			if !moving(err) {
+				l.p.servers.heard(at, err)
+			}
 			if down.IsZero() {
 				down = time.Now()
 			}
@@ -421,6 +425,9 @@ func (l *lane) run() {
 				l.fail(l.p.explain(unavailable(err)))
 				down, pause = time.Time{}, minPause
 			}
+			// A server that was named is lost, and the others go on to name it until its
+			// lease has ended: they are not to be asked all the time.
+			hops, astray = 0, hops > 0
 		}
 	}
 }

@@ -144,7 +144,7 @@ func follow[T any](
 			if down.IsZero() {
 				down = time.Now()
 			}
-			if !broken(err) || ctx.Err() != nil || time.Since(down) >= c.retryFor {
+			if !broken(err) && !moving(err) || ctx.Err() != nil || time.Since(down) >= c.retryFor {
 				yield(nil, c.callError(ctx, op, err))
 				return
 			}
@@ -152,7 +152,7 @@ func follow[T any](
 				yield(nil, c.callError(ctx, op, status.FromContextError(ctx.Err()).Err()))
 				return
 			}
-			pause = min(2*pause, maxPause)
+			pause, hops = min(2*pause, maxPause), 0 // who is named is lost, and will not be for ever
 		}
 	}
 }

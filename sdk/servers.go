@@ -250,6 +250,10 @@ func hint(err error) *apiv1.Assignment {
 	return nil
 }
 
+// moving reports whether a server of a cluster named another one: when each names
+// the other, a unit is on its way between them, and they will agree.
+func moving(err error) bool { return hint(err).GetUnit() != "" }
+
 // follow returns the server that another one named as the owner of an app, and
 // remembers it; nil if it named none.
 func (s *servers) follow(at *server, app string, err error) *server {
@@ -263,6 +267,7 @@ func (s *servers) follow(at *server, app string, err error) *server {
 	if err != nil || to == at {
 		return nil
 	}
+	to.rests = time.Time{} // it is the only one that can help, and may be there again
 	s.rememberLocked(app, to)
 	return to
 }

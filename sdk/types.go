@@ -36,6 +36,9 @@ type (
 	Host       = apiv1.Host
 	Overview   = apiv1.Overview
 	Version    = apiv1.Version
+	Cluster    = apiv1.ClusterStatus
+	Member     = apiv1.Member
+	Unit       = apiv1.Unit
 
 	Value          = apiv1.Value
 	Buckets        = apiv1.ListBucketsResponse

@@ -707,6 +707,8 @@ type ServerReport struct {
 	Hosts         int32                  `protobuf:"varint,4,opt,name=hosts,proto3" json:"hosts,omitempty"`
 	Apps          []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"`
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	Units         []*UnitReport          `protobuf:"bytes,40,rep,name=units,proto3" json:"units,omitempty"`                       // that it owns, of a cluster
+	AllUnits      []string               `protobuf:"bytes,41,rep,name=all_units,json=allUnits,proto3" json:"all_units,omitempty"` // of the cluster; none: the server is in no cluster, and its apps are on its disk alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -783,6 +785,97 @@ func (x *ServerReport) GetVersion() string {
 	return ""
 }
 
+func (x *ServerReport) GetUnits() []*UnitReport {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
+func (x *ServerReport) GetAllUnits() []string {
+	if x != nil {
+		return x.AllUnits
+	}
+	return nil
+}
+
+// UnitReport is a unit as its owner tells of it.
+type UnitReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the ownership: the highest is right
+	ScheduleRate  float64                `protobuf:"fixed64,3,opt,name=schedule_rate,json=scheduleRate,proto3" json:"schedule_rate,omitempty"`
+	Hosts         int32                  `protobuf:"varint,4,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	Apps          []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnitReport) Reset() {
+	*x = UnitReport{}
+	mi := &file_v1_cluster_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnitReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnitReport) ProtoMessage() {}
+
+func (x *UnitReport) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnitReport.ProtoReflect.Descriptor instead.
+func (*UnitReport) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *UnitReport) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *UnitReport) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *UnitReport) GetScheduleRate() float64 {
+	if x != nil {
+		return x.ScheduleRate
+	}
+	return 0
+}
+
+func (x *UnitReport) GetHosts() int32 {
+	if x != nil {
+		return x.Hosts
+	}
+	return 0
+}
+
+func (x *UnitReport) GetApps() []string {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
 type ServerOrder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -792,7 +885,7 @@ type ServerOrder struct {
 
 func (x *ServerOrder) Reset() {
 	*x = ServerOrder{}
-	mi := &file_v1_cluster_proto_msgTypes[10]
+	mi := &file_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +897,7 @@ func (x *ServerOrder) String() string {
 func (*ServerOrder) ProtoMessage() {}
 
 func (x *ServerOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[10]
+	mi := &file_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +910,7 @@ func (x *ServerOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerOrder.ProtoReflect.Descriptor instead.
 func (*ServerOrder) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ServerOrder) GetEpoch() uint64 {
@@ -831,13 +924,14 @@ type WatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	Apps          []string               `protobuf:"bytes,2,rep,name=apps,proto3" json:"apps,omitempty"`
+	Unit          string                 `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"` // of a cluster: who owns it, instead of who owns the first app
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[11]
+	mi := &file_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +943,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[11]
+	mi := &file_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +956,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WatchRequest) GetHost() string {
@@ -879,6 +973,13 @@ func (x *WatchRequest) GetApps() []string {
 	return nil
 }
 
+func (x *WatchRequest) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
 type RouteRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -888,7 +989,7 @@ type RouteRequest struct {
 
 func (x *RouteRequest) Reset() {
 	*x = RouteRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[12]
+	mi := &file_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +1001,7 @@ func (x *RouteRequest) String() string {
 func (*RouteRequest) ProtoMessage() {}
 
 func (x *RouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[12]
+	mi := &file_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +1014,7 @@ func (x *RouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRequest.ProtoReflect.Descriptor instead.
 func (*RouteRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RouteRequest) GetApp() string {
@@ -929,13 +1030,15 @@ type Assignment struct {
 	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Unit          string                 `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"`   // of a cluster: where the app is
+	Units         []string               `protobuf:"bytes,41,rep,name=units,proto3" json:"units,omitempty"` // all of the cluster: a host has a session with the owner of each
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_v1_cluster_proto_msgTypes[13]
+	mi := &file_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1050,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[13]
+	mi := &file_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1063,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Assignment) GetServer() string {
@@ -984,6 +1087,20 @@ func (x *Assignment) GetEpoch() uint64 {
 	return 0
 }
 
+func (x *Assignment) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *Assignment) GetUnits() []string {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
 type ListServersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -992,7 +1109,7 @@ type ListServersRequest struct {
 
 func (x *ListServersRequest) Reset() {
 	*x = ListServersRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[14]
+	mi := &file_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1121,7 @@ func (x *ListServersRequest) String() string {
 func (*ListServersRequest) ProtoMessage() {}
 
 func (x *ListServersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[14]
+	mi := &file_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1134,7 @@ func (x *ListServersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListServersRequest.ProtoReflect.Descriptor instead.
 func (*ListServersRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 type ListServersResponse struct {
@@ -1029,7 +1146,7 @@ type ListServersResponse struct {
 
 func (x *ListServersResponse) Reset() {
 	*x = ListServersResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[15]
+	mi := &file_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1158,7 @@ func (x *ListServersResponse) String() string {
 func (*ListServersResponse) ProtoMessage() {}
 
 func (x *ListServersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[15]
+	mi := &file_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1171,7 @@ func (x *ListServersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListServersResponse.ProtoReflect.Descriptor instead.
 func (*ListServersResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListServersResponse) GetServers() []*Server {
@@ -1081,7 +1198,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_v1_cluster_proto_msgTypes[16]
+	mi := &file_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1210,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[16]
+	mi := &file_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1223,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Server) GetId() string {
@@ -1172,11 +1289,583 @@ func (x *Server) GetLastSeenAt() *timestamppb.Timestamp {
 	return nil
 }
 
+type ForwardRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Commands      []*Command             `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`             // at most 256
+	AtMs          []int64                `protobuf:"varint,2,rep,packed,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"` // when each was accepted, Unix
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardRequest) Reset() {
+	*x = ForwardRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardRequest) ProtoMessage() {}
+
+func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
+func (*ForwardRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ForwardRequest) GetCommands() []*Command {
+	if x != nil {
+		return x.Commands
+	}
+	return nil
+}
+
+func (x *ForwardRequest) GetAtMs() []int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return nil
+}
+
+type ForwardResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Results       []*CommandResult       `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // one for each command, in order
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardResponse) Reset() {
+	*x = ForwardResponse{}
+	mi := &file_v1_cluster_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardResponse) ProtoMessage() {}
+
+func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
+func (*ForwardResponse) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ForwardResponse) GetResults() []*CommandResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+type GetClusterRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetClusterRequest) Reset() {
+	*x = GetClusterRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetClusterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetClusterRequest) ProtoMessage() {}
+
+func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetClusterRequest.ProtoReflect.Descriptor instead.
+func (*GetClusterRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{20}
+}
+
+type DrainServerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"` // its id, or its address
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainServerRequest) Reset() {
+	*x = DrainServerRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainServerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainServerRequest) ProtoMessage() {}
+
+func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
+func (*DrainServerRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *DrainServerRequest) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+type UndrainServerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UndrainServerRequest) Reset() {
+	*x = UndrainServerRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UndrainServerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UndrainServerRequest) ProtoMessage() {}
+
+func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
+func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *UndrainServerRequest) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+type MoveUnitRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Server        string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"` // its id, or its address
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveUnitRequest) Reset() {
+	*x = MoveUnitRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveUnitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveUnitRequest) ProtoMessage() {}
+
+func (x *MoveUnitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveUnitRequest.ProtoReflect.Descriptor instead.
+func (*MoveUnitRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *MoveUnitRequest) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *MoveUnitRequest) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+type ClusterStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`         // of the group; empty: the server is in no cluster
+	Server        string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`     // the one that answers
+	Balancer      string                 `protobuf:"bytes,3,opt,name=balancer,proto3" json:"balancer,omitempty"` // the server that decides who owns what; empty: nobody does now
+	Servers       []*Member              `protobuf:"bytes,4,rep,name=servers,proto3" json:"servers,omitempty"`   // by id
+	Units         []*Unit                `protobuf:"bytes,5,rep,name=units,proto3" json:"units,omitempty"`       // by name
+	Apps          int32                  `protobuf:"varint,6,opt,name=apps,proto3" json:"apps,omitempty"`        // that have a unit
+	Trouble       string                 `protobuf:"bytes,7,opt,name=trouble,proto3" json:"trouble,omitempty"`   // why nothing new is accepted; empty: it is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterStatus) Reset() {
+	*x = ClusterStatus{}
+	mi := &file_v1_cluster_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterStatus) ProtoMessage() {}
+
+func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
+func (*ClusterStatus) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ClusterStatus) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClusterStatus) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *ClusterStatus) GetBalancer() string {
+	if x != nil {
+		return x.Balancer
+	}
+	return ""
+}
+
+func (x *ClusterStatus) GetServers() []*Member {
+	if x != nil {
+		return x.Servers
+	}
+	return nil
+}
+
+func (x *ClusterStatus) GetUnits() []*Unit {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
+func (x *ClusterStatus) GetApps() int32 {
+	if x != nil {
+		return x.Apps
+	}
+	return 0
+}
+
+func (x *ClusterStatus) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+type Member struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // up draining drained lost
+	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	ScheduleRate  float64                `protobuf:"fixed64,5,opt,name=schedule_rate,json=scheduleRate,proto3" json:"schedule_rate,omitempty"`
+	Units         int32                  `protobuf:"varint,6,opt,name=units,proto3" json:"units,omitempty"` // that it owns
+	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_v1_cluster_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Member) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Member) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Member) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Member) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Member) GetScheduleRate() float64 {
+	if x != nil {
+		return x.ScheduleRate
+	}
+	return 0
+}
+
+func (x *Member) GetUnits() int32 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *Member) GetLastSeenAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastSeenAt
+	}
+	return nil
+}
+
+type Unit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // owned moving free
+	Owner         string                 `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"` // a server's id
+	Address       string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	To            string                 `protobuf:"bytes,6,opt,name=to,proto3" json:"to,omitempty"` // the server that it is to go to; empty: it stays
+	ScheduleRate  float64                `protobuf:"fixed64,7,opt,name=schedule_rate,json=scheduleRate,proto3" json:"schedule_rate,omitempty"`
+	Hosts         int32                  `protobuf:"varint,8,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	Apps          int32                  `protobuf:"varint,9,opt,name=apps,proto3" json:"apps,omitempty"`
+	Standbys      []string               `protobuf:"bytes,10,rep,name=standbys,proto3" json:"standbys,omitempty"` // servers that follow its journal
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unit) Reset() {
+	*x = Unit{}
+	mi := &file_v1_cluster_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unit) ProtoMessage() {}
+
+func (x *Unit) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unit.ProtoReflect.Descriptor instead.
+func (*Unit) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Unit) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Unit) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Unit) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *Unit) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Unit) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Unit) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *Unit) GetScheduleRate() float64 {
+	if x != nil {
+		return x.ScheduleRate
+	}
+	return 0
+}
+
+func (x *Unit) GetHosts() int32 {
+	if x != nil {
+		return x.Hosts
+	}
+	return 0
+}
+
+func (x *Unit) GetApps() int32 {
+	if x != nil {
+		return x.Apps
+	}
+	return 0
+}
+
+func (x *Unit) GetStandbys() []string {
+	if x != nil {
+		return x.Standbys
+	}
+	return nil
+}
+
 var File_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/cluster.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\"\x12\n" +
+	"\x10v1/cluster.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x10v1/produce.proto\"\x12\n" +
 	"\x10ListHostsRequest\"=\n" +
 	"\x11ListHostsResponse\x12(\n" +
 	"\x05hosts\x18\x01 \x03(\v2\x12.wheelwork.v1.HostR\x05hosts\"\x87\x04\n" +
@@ -1239,26 +1928,38 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\aVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x0e\n" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x16\n" +
-	"\x06commit\x18\x03 \x01(\tR\x06commit\"\xa9\x01\n" +
+	"\x06commit\x18\x03 \x01(\tR\x06commit\"\xf6\x01\n" +
 	"\fServerReport\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12#\n" +
 	"\rschedule_rate\x18\x03 \x01(\x01R\fscheduleRate\x12\x14\n" +
 	"\x05hosts\x18\x04 \x01(\x05R\x05hosts\x12\x12\n" +
 	"\x04apps\x18\x05 \x03(\tR\x04apps\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"#\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x12.\n" +
+	"\x05units\x18( \x03(\v2\x18.wheelwork.v1.UnitReportR\x05units\x12\x1b\n" +
+	"\tall_units\x18) \x03(\tR\ballUnits\"\x85\x01\n" +
+	"\n" +
+	"UnitReport\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12#\n" +
+	"\rschedule_rate\x18\x03 \x01(\x01R\fscheduleRate\x12\x14\n" +
+	"\x05hosts\x18\x04 \x01(\x05R\x05hosts\x12\x12\n" +
+	"\x04apps\x18\x05 \x03(\tR\x04apps\"#\n" +
 	"\vServerOrder\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"6\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"J\n" +
 	"\fWatchRequest\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
-	"\x04apps\x18\x02 \x03(\tR\x04apps\" \n" +
+	"\x04apps\x18\x02 \x03(\tR\x04apps\x12\x12\n" +
+	"\x04unit\x18( \x01(\tR\x04unit\" \n" +
 	"\fRouteRequest\x12\x10\n" +
-	"\x03app\x18\x01 \x01(\tR\x03app\"T\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\"~\n" +
 	"\n" +
 	"Assignment\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04unit\x18( \x01(\tR\x04unit\x12\x14\n" +
+	"\x05units\x18) \x03(\tR\x05units\"\x14\n" +
 	"\x12ListServersRequest\"E\n" +
 	"\x13ListServersResponse\x12.\n" +
 	"\aservers\x18\x01 \x03(\v2\x14.wheelwork.v1.ServerR\aservers\"\xa8\x02\n" +
@@ -1272,7 +1973,49 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\aversion\x18\a \x01(\tR\aversion\x127\n" +
 	"\tjoined_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bjoinedAt\x12<\n" +
 	"\flast_seen_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeenAt2\xe2\x02\n" +
+	"lastSeenAt\"X\n" +
+	"\x0eForwardRequest\x121\n" +
+	"\bcommands\x18\x01 \x03(\v2\x15.wheelwork.v1.CommandR\bcommands\x12\x13\n" +
+	"\x05at_ms\x18\x02 \x03(\x03R\x04atMs\"H\n" +
+	"\x0fForwardResponse\x125\n" +
+	"\aresults\x18\x01 \x03(\v2\x1b.wheelwork.v1.CommandResultR\aresults\"\x13\n" +
+	"\x11GetClusterRequest\",\n" +
+	"\x12DrainServerRequest\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\tR\x06server\".\n" +
+	"\x14UndrainServerRequest\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\tR\x06server\"=\n" +
+	"\x0fMoveUnitRequest\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x16\n" +
+	"\x06server\x18\x02 \x01(\tR\x06server\"\xdf\x01\n" +
+	"\rClusterStatus\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06server\x18\x02 \x01(\tR\x06server\x12\x1a\n" +
+	"\bbalancer\x18\x03 \x01(\tR\bbalancer\x12.\n" +
+	"\aservers\x18\x04 \x03(\v2\x14.wheelwork.v1.MemberR\aservers\x12(\n" +
+	"\x05units\x18\x05 \x03(\v2\x12.wheelwork.v1.UnitR\x05units\x12\x12\n" +
+	"\x04apps\x18\x06 \x01(\x05R\x04apps\x12\x18\n" +
+	"\atrouble\x18\a \x01(\tR\atrouble\"\xdb\x01\n" +
+	"\x06Member\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12#\n" +
+	"\rschedule_rate\x18\x05 \x01(\x01R\fscheduleRate\x12\x14\n" +
+	"\x05units\x18\x06 \x01(\x05R\x05units\x12<\n" +
+	"\flast_seen_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"lastSeenAt\"\xf1\x01\n" +
+	"\x04Unit\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x18\n" +
+	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x0e\n" +
+	"\x02to\x18\x06 \x01(\tR\x02to\x12#\n" +
+	"\rschedule_rate\x18\a \x01(\x01R\fscheduleRate\x12\x14\n" +
+	"\x05hosts\x18\b \x01(\x05R\x05hosts\x12\x12\n" +
+	"\x04apps\x18\t \x01(\x05R\x04apps\x12\x1a\n" +
+	"\bstandbys\x18\n" +
+	" \x03(\tR\bstandbys2\xe2\x02\n" +
 	"\aCluster\x12s\n" +
 	"\tListHosts\x12\x1e.wheelwork.v1.ListHostsRequest\x1a\x1f.wheelwork.v1.ListHostsResponse\"%\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x0f\x12\r/api/v1/hosts\x12y\n" +
 	"\vGetOverview\x12 .wheelwork.v1.GetOverviewRequest\x1a\x16.wheelwork.v1.Overview\"0\xaa\xbb\x18\tjobs.read\x82\xd3\xe4\x93\x02\x1d\x12\x1b/api/v1/apps/{app}/overview\x12g\n" +
@@ -1283,7 +2026,15 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x04Join\x12\x1a.wheelwork.v1.ServerReport\x1a\x19.wheelwork.v1.ServerOrder\"\t\xaa\xbb\x18\x05serve(\x010\x01\x12I\n" +
 	"\x05Watch\x12\x1a.wheelwork.v1.WatchRequest\x1a\x18.wheelwork.v1.Assignment\"\b\xaa\xbb\x18\x04work0\x01\x12L\n" +
 	"\x05Route\x12\x1a.wheelwork.v1.RouteRequest\x1a\x18.wheelwork.v1.Assignment\"\r\xaa\xbb\x18\tjobs.read\x12{\n" +
-	"\vListServers\x12 .wheelwork.v1.ListServersRequest\x1a!.wheelwork.v1.ListServersResponse\"'\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/serversB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\vListServers\x12 .wheelwork.v1.ListServersRequest\x1a!.wheelwork.v1.ListServersResponse\"'\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/servers2\x8e\x05\n" +
+	"\n" +
+	"Membership\x12s\n" +
+	"\n" +
+	"GetCluster\x12\x1f.wheelwork.v1.GetClusterRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"'\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/cluster\x12\x92\x01\n" +
+	"\vDrainServer\x12 .wheelwork.v1.DrainServerRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"D\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/cluster/servers/{server}/drain\x12\x98\x01\n" +
+	"\rUndrainServer\x12\".wheelwork.v1.UndrainServerRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"F\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02-:\x01*\"(/api/v1/cluster/servers/{server}/undrain\x12\x87\x01\n" +
+	"\bMoveUnit\x12\x1d.wheelwork.v1.MoveUnitRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"?\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02&:\x01*\"!/api/v1/cluster/units/{unit}/move\x12Q\n" +
+	"\aForward\x12\x1c.wheelwork.v1.ForwardRequest\x1a\x1d.wheelwork.v1.ForwardResponse\"\t\xaa\xbb\x18\x05serveB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_cluster_proto_rawDescOnce sync.Once
@@ -1297,7 +2048,7 @@ func file_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_v1_cluster_proto_rawDescData
 }
 
-var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_v1_cluster_proto_goTypes = []any{
 	(*ListHostsRequest)(nil),      // 0: wheelwork.v1.ListHostsRequest
 	(*ListHostsResponse)(nil),     // 1: wheelwork.v1.ListHostsResponse
@@ -1309,47 +2060,75 @@ var file_v1_cluster_proto_goTypes = []any{
 	(*GetVersionRequest)(nil),     // 7: wheelwork.v1.GetVersionRequest
 	(*Version)(nil),               // 8: wheelwork.v1.Version
 	(*ServerReport)(nil),          // 9: wheelwork.v1.ServerReport
-	(*ServerOrder)(nil),           // 10: wheelwork.v1.ServerOrder
-	(*WatchRequest)(nil),          // 11: wheelwork.v1.WatchRequest
-	(*RouteRequest)(nil),          // 12: wheelwork.v1.RouteRequest
-	(*Assignment)(nil),            // 13: wheelwork.v1.Assignment
-	(*ListServersRequest)(nil),    // 14: wheelwork.v1.ListServersRequest
-	(*ListServersResponse)(nil),   // 15: wheelwork.v1.ListServersResponse
-	(*Server)(nil),                // 16: wheelwork.v1.Server
-	nil,                           // 17: wheelwork.v1.Host.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*UnitReport)(nil),            // 10: wheelwork.v1.UnitReport
+	(*ServerOrder)(nil),           // 11: wheelwork.v1.ServerOrder
+	(*WatchRequest)(nil),          // 12: wheelwork.v1.WatchRequest
+	(*RouteRequest)(nil),          // 13: wheelwork.v1.RouteRequest
+	(*Assignment)(nil),            // 14: wheelwork.v1.Assignment
+	(*ListServersRequest)(nil),    // 15: wheelwork.v1.ListServersRequest
+	(*ListServersResponse)(nil),   // 16: wheelwork.v1.ListServersResponse
+	(*Server)(nil),                // 17: wheelwork.v1.Server
+	(*ForwardRequest)(nil),        // 18: wheelwork.v1.ForwardRequest
+	(*ForwardResponse)(nil),       // 19: wheelwork.v1.ForwardResponse
+	(*GetClusterRequest)(nil),     // 20: wheelwork.v1.GetClusterRequest
+	(*DrainServerRequest)(nil),    // 21: wheelwork.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),  // 22: wheelwork.v1.UndrainServerRequest
+	(*MoveUnitRequest)(nil),       // 23: wheelwork.v1.MoveUnitRequest
+	(*ClusterStatus)(nil),         // 24: wheelwork.v1.ClusterStatus
+	(*Member)(nil),                // 25: wheelwork.v1.Member
+	(*Unit)(nil),                  // 26: wheelwork.v1.Unit
+	nil,                           // 27: wheelwork.v1.Host.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*Command)(nil),               // 29: wheelwork.v1.Command
+	(*CommandResult)(nil),         // 30: wheelwork.v1.CommandResult
 }
 var file_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.ListHostsResponse.hosts:type_name -> wheelwork.v1.Host
-	17, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
-	18, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
-	18, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
+	27, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
+	28, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
+	28, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
 	5,  // 4: wheelwork.v1.Overview.minutes:type_name -> wheelwork.v1.Minute
 	6,  // 5: wheelwork.v1.Overview.disk:type_name -> wheelwork.v1.Disk
-	18, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
-	18, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
-	16, // 8: wheelwork.v1.ListServersResponse.servers:type_name -> wheelwork.v1.Server
-	18, // 9: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
-	18, // 10: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
-	0,  // 11: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
-	3,  // 12: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
-	7,  // 13: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
-	9,  // 14: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
-	11, // 15: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
-	12, // 16: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
-	14, // 17: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
-	1,  // 18: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
-	4,  // 19: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
-	8,  // 20: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
-	10, // 21: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
-	13, // 22: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
-	13, // 23: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
-	15, // 24: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
-	18, // [18:25] is the sub-list for method output_type
-	11, // [11:18] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	28, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
+	28, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
+	10, // 8: wheelwork.v1.ServerReport.units:type_name -> wheelwork.v1.UnitReport
+	17, // 9: wheelwork.v1.ListServersResponse.servers:type_name -> wheelwork.v1.Server
+	28, // 10: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
+	28, // 11: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
+	29, // 12: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
+	30, // 13: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
+	25, // 14: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
+	26, // 15: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
+	28, // 16: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
+	0,  // 17: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
+	3,  // 18: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
+	7,  // 19: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
+	9,  // 20: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
+	12, // 21: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
+	13, // 22: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
+	15, // 23: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
+	20, // 24: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
+	21, // 25: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
+	22, // 26: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
+	23, // 27: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
+	18, // 28: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
+	1,  // 29: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
+	4,  // 30: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
+	8,  // 31: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
+	11, // 32: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
+	14, // 33: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
+	14, // 34: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
+	16, // 35: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
+	24, // 36: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
+	24, // 37: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
+	24, // 38: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
+	24, // 39: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
+	19, // 40: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
+	29, // [29:41] is the sub-list for method output_type
+	17, // [17:29] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_v1_cluster_proto_init() }
@@ -1358,15 +2137,16 @@ func file_v1_cluster_proto_init() {
 		return
 	}
 	file_v1_options_proto_init()
+	file_v1_produce_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_cluster_proto_rawDesc), len(file_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   28,
 			NumExtensions: 0,
-			NumServices:   2,
+			NumServices:   3,
 		},
 		GoTypes:           file_v1_cluster_proto_goTypes,
 		DependencyIndexes: file_v1_cluster_proto_depIdxs,

@@ -425,3 +425,267 @@ var Nameserver_ServiceDesc = grpc.ServiceDesc{
 	},
 	Metadata: "v1/cluster.proto",
 }
+
+const (
+	Membership_GetCluster_FullMethodName    = "/wheelwork.v1.Membership/GetCluster"
+	Membership_DrainServer_FullMethodName   = "/wheelwork.v1.Membership/DrainServer"
+	Membership_UndrainServer_FullMethodName = "/wheelwork.v1.Membership/UndrainServer"
+	Membership_MoveUnit_FullMethodName      = "/wheelwork.v1.Membership/MoveUnit"
+	Membership_Forward_FullMethodName       = "/wheelwork.v1.Membership/Forward"
+)
+
+// MembershipClient is the client API for Membership service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Membership shows and moves who owns what in a cluster. A unit is a group of apps that have one owner and one journal.
+type MembershipClient interface {
+	GetCluster(ctx context.Context, in *GetClusterRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
+	// DrainServer has a server give away what it owns; it gets nothing until UndrainServer.
+	DrainServer(ctx context.Context, in *DrainServerRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
+	UndrainServer(ctx context.Context, in *UndrainServerRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
+	// MoveUnit has a unit go to a server. The balancer may move it on when the load asks for it.
+	MoveUnit(ctx context.Context, in *MoveUnitRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
+	// Forward brings commands that one server accepted to the owner of their unit.
+	Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardResponse, error)
+}
+
+type membershipClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewMembershipClient(cc grpc.ClientConnInterface) MembershipClient {
+	return &membershipClient{cc}
+}
+
+func (c *membershipClient) GetCluster(ctx context.Context, in *GetClusterRequest, opts ...grpc.CallOption) (*ClusterStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClusterStatus)
+	err := c.cc.Invoke(ctx, Membership_GetCluster_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *membershipClient) DrainServer(ctx context.Context, in *DrainServerRequest, opts ...grpc.CallOption) (*ClusterStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClusterStatus)
+	err := c.cc.Invoke(ctx, Membership_DrainServer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *membershipClient) UndrainServer(ctx context.Context, in *UndrainServerRequest, opts ...grpc.CallOption) (*ClusterStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClusterStatus)
+	err := c.cc.Invoke(ctx, Membership_UndrainServer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *membershipClient) MoveUnit(ctx context.Context, in *MoveUnitRequest, opts ...grpc.CallOption) (*ClusterStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClusterStatus)
+	err := c.cc.Invoke(ctx, Membership_MoveUnit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *membershipClient) Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForwardResponse)
+	err := c.cc.Invoke(ctx, Membership_Forward_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// MembershipServer is the server API for Membership service.
+// All implementations must embed UnimplementedMembershipServer
+// for forward compatibility.
+//
+// Membership shows and moves who owns what in a cluster. A unit is a group of apps that have one owner and one journal.
+type MembershipServer interface {
+	GetCluster(context.Context, *GetClusterRequest) (*ClusterStatus, error)
+	// DrainServer has a server give away what it owns; it gets nothing until UndrainServer.
+	DrainServer(context.Context, *DrainServerRequest) (*ClusterStatus, error)
+	UndrainServer(context.Context, *UndrainServerRequest) (*ClusterStatus, error)
+	// MoveUnit has a unit go to a server. The balancer may move it on when the load asks for it.
+	MoveUnit(context.Context, *MoveUnitRequest) (*ClusterStatus, error)
+	// Forward brings commands that one server accepted to the owner of their unit.
+	Forward(context.Context, *ForwardRequest) (*ForwardResponse, error)
+	mustEmbedUnimplementedMembershipServer()
+}
+
+// UnimplementedMembershipServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedMembershipServer struct{}
+
+func (UnimplementedMembershipServer) GetCluster(context.Context, *GetClusterRequest) (*ClusterStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetCluster not implemented")
+}
+func (UnimplementedMembershipServer) DrainServer(context.Context, *DrainServerRequest) (*ClusterStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainServer not implemented")
+}
+func (UnimplementedMembershipServer) UndrainServer(context.Context, *UndrainServerRequest) (*ClusterStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method UndrainServer not implemented")
+}
+func (UnimplementedMembershipServer) MoveUnit(context.Context, *MoveUnitRequest) (*ClusterStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method MoveUnit not implemented")
+}
+func (UnimplementedMembershipServer) Forward(context.Context, *ForwardRequest) (*ForwardResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Forward not implemented")
+}
+func (UnimplementedMembershipServer) mustEmbedUnimplementedMembershipServer() {}
+func (UnimplementedMembershipServer) testEmbeddedByValue()                    {}
+
+// UnsafeMembershipServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to MembershipServer will
+// result in compilation errors.
+type UnsafeMembershipServer interface {
+	mustEmbedUnimplementedMembershipServer()
+}
+
+func RegisterMembershipServer(s grpc.ServiceRegistrar, srv MembershipServer) {
+	// If the following call panics, it indicates UnimplementedMembershipServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Membership_ServiceDesc, srv)
+}
+
+func _Membership_GetCluster_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetClusterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).GetCluster(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_GetCluster_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).GetCluster(ctx, req.(*GetClusterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Membership_DrainServer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainServerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).DrainServer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_DrainServer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).DrainServer(ctx, req.(*DrainServerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Membership_UndrainServer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UndrainServerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).UndrainServer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_UndrainServer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).UndrainServer(ctx, req.(*UndrainServerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Membership_MoveUnit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MoveUnitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).MoveUnit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_MoveUnit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).MoveUnit(ctx, req.(*MoveUnitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Membership_Forward_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForwardRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).Forward(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_Forward_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).Forward(ctx, req.(*ForwardRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Membership_ServiceDesc is the grpc.ServiceDesc for Membership service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Membership_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "wheelwork.v1.Membership",
+	HandlerType: (*MembershipServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetCluster",
+			Handler:    _Membership_GetCluster_Handler,
+		},
+		{
+			MethodName: "DrainServer",
+			Handler:    _Membership_DrainServer_Handler,
+		},
+		{
+			MethodName: "UndrainServer",
+			Handler:    _Membership_UndrainServer_Handler,
+		},
+		{
+			MethodName: "MoveUnit",
+			Handler:    _Membership_MoveUnit_Handler,
+		},
+		{
+			MethodName: "Forward",
+			Handler:    _Membership_Forward_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "v1/cluster.proto",
+}

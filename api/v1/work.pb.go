@@ -505,6 +505,7 @@ type TaskResult struct {
 	StartedMs     int64                  `protobuf:"varint,10,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"` // the host's clock, Unix
 	DurationUs    int64                  `protobuf:"varint,11,opt,name=duration_us,json=durationUs,proto3" json:"duration_us,omitempty"`
 	RetryAfterMs  int64                  `protobuf:"varint,12,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // the handler's wish; 0: none
+	Unit          string                 `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"`                                        // of the cluster whose owner sent the task; the host keeps it with a result that it spools
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -621,6 +622,13 @@ func (x *TaskResult) GetRetryAfterMs() int64 {
 		return x.RetryAfterMs
 	}
 	return 0
+}
+
+func (x *TaskResult) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
 }
 
 type TaskProgress struct {
@@ -1630,7 +1638,7 @@ const file_v1_work_proto_rawDesc = "" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x16\n" +
 	"\x06queued\x18\x02 \x01(\rR\x06queued\x12\x10\n" +
 	"\x03cpu\x18\x03 \x01(\x01R\x03cpu\x12!\n" +
-	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"\xcf\x02\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"\xe3\x02\n" +
 	"\n" +
 	"TaskResult\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
@@ -1647,7 +1655,8 @@ const file_v1_work_proto_rawDesc = "" +
 	" \x01(\x03R\tstartedMs\x12\x1f\n" +
 	"\vduration_us\x18\v \x01(\x03R\n" +
 	"durationUs\x12$\n" +
-	"\x0eretry_after_ms\x18\f \x01(\x03R\fretryAfterMs\"\x90\x01\n" +
+	"\x0eretry_after_ms\x18\f \x01(\x03R\fretryAfterMs\x12\x12\n" +
+	"\x04unit\x18( \x01(\tR\x04unit\"\x90\x01\n" +
 	"\fTaskProgress\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x18\n" +

@@ -2,6 +2,9 @@ package main
 
 import "github.com/spf13/cobra"
 
+// clusterCommand holds the commands about several servers.
 func (c *cli) clusterCommand() *cobra.Command {
-	return group("cluster", "Begin, grow and look after a cluster of servers", c.clusterUp(), c.clusterInit(), c.clusterMembers(), c.clusterRemove())
+	return group("cluster", "Begin, grow and look after a cluster of servers",
+		c.clusterUp(), c.clusterInit(), c.clusterMembers(), c.clusterRemove(),
+		c.clusterStatus(), c.clusterDrain(), c.clusterUndrain(), c.clusterMove())
 }

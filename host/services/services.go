@@ -37,8 +37,8 @@ import (
 type Link interface {
 	// Caller names an attempt that the host runs now. It reports false for any other.
 	Caller(app string, run [16]byte, attempt int32) (*apiv1.Caller, bool)
-	// Conn is the connection to the server of the current session; nil: there is none.
-	Conn() grpc.ClientConnInterface
+	// Conn is the connection to the server that an app's tasks come from; nil: there is none.
+	Conn(app string) grpc.ClientConnInterface
 }
 
 // Config is what services are made of. A zero value means the default named
@@ -133,7 +133,7 @@ func (s *Services) try(ctx context.Context, t *runtime.Task, id job.RunID, again
 	if !ok {
 		return false, status.Error(codes.FailedPrecondition, "the host does not run the attempt any more")
 	}
-	conn := (*link).Conn()
+	conn := (*link).Conn(t.App)
 	if conn == nil {
 		return false, errNoServer
 	}

@@ -25,8 +25,7 @@ const levelWarn = 2
 // outgoing collects what goes up. Anyone may put in; the session's sender takes
 // out.
 type outgoing struct {
-	kick  chan struct{} // capacity 1: there is something
-	acked chan struct{} // capacity 1: something was acknowledged
+	kick chan struct{} // capacity 1: there is something
 
 	mu        sync.Mutex
 	results   []*task // to be sent
@@ -48,7 +47,7 @@ type batch struct {
 
 func newOutgoing() *outgoing {
 	return &outgoing{
-		kick: make(chan struct{}, 1), acked: make(chan struct{}, 1),
+		kick:   make(chan struct{}, 1),
 		latest: map[key]*apiv1.TaskProgress{}, modules: map[string]*apiv1.ModuleState{}, dropped: map[key]int{},
 	}
 }
@@ -182,13 +181,19 @@ func (o *outgoing) take(upTo uint64) []*task {
 		done = append(done, o.unacked[0].tasks...)
 		o.unacked = o.unacked[1:]
 	}
-	o.signal(o.acked)
 	return done
 }
 
 // Module tells the server what became of a module. It is told anew on each
 // stream by Config.Modules.
-func (w *Worker) Module(m *apiv1.ModuleState) { w.out.module(m) }
+func (w *Worker) Module(m *apiv1.ModuleState) {
+	w.mu.Lock()
+	links := w.links
+	w.mu.Unlock()
+	for _, l := range links {
+		l.out.module(m)
+	}
+}
 
 func (o *outgoing) module(m *apiv1.ModuleState) {
 	o.mu.Lock()

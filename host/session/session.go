@@ -36,6 +36,12 @@ type Config struct {
 	// called before every session and may block until there is one.
 	Connect func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
 
+	// Units returns the units of a cluster: the worker has a session with the owner
+	// of each, and ConnectUnit connects to it. It is called once, and may block until
+	// it is known. None, or no Units: there is one session, and Connect connects it.
+	Units       func(ctx context.Context) ([]string, error)
+	ConnectUnit func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error)
+
 	// Final says of an error of Connect or of a session that another try cannot
 	// help: Run ends with it. Default: none is.
 	Final func(error) bool
@@ -87,25 +93,38 @@ var (
 type Worker struct {
 	cfg     Config
 	session string
+	acked   chan struct{} // capacity 1: something was acknowledged
 	left    chan struct{} // closed when the worker ends and every task has its result
 
 	keeping sync.Mutex // held while the spool is called; locked before mu
 
-	mu      sync.Mutex
-	held    map[key]*task
-	queue   []*task    // Invariant: each is in state queued
-	ready   *sync.Cond // the queue, closed or busy changed
-	closed  bool
-	epochs  map[string]uint64 // the highest seen by app; a lower one is refused
-	busy    int               // held tasks that are not finished
-	stuck   int               // slots whose task has a result and whose handler goes on
-	granted int               // credits that the server has and did not use
-	out     *outgoing
+	mu     sync.Mutex
+	held   map[key]*task
+	queue  []*task    // Invariant: each is in state queued
+	ready  *sync.Cond // the queue, closed or busy changed
+	closed bool
+	epochs map[string]uint64 // the highest seen by app; a lower one is refused
+	busy   int               // held tasks that are not finished
+	stuck  int               // slots whose task has a result and whose handler goes on
+	homes  map[string]*link  // by app: over which its last task came
+	links  []*link           // the first is there from the beginning; it only grows
+	joined bool              // there was a session
+	abi    []string          // what it runs now: see Abilities
+	mean   time.Duration     // decaying, of the handlers' run time
+}
+
+// link is what goes to and fro between the worker and one server at a time: the
+// owner of a unit, or the one server that there is. Slots and queue are all
+// links' together.
+type link struct {
+	w    *Worker
+	unit string // "": there is but one link
+	out  *outgoing
+
+	// Guarded by Worker.mu.
+	granted int                      // credits that the server has and did not use
 	conn    grpc.ClientConnInterface // of the current session; nil: none
-	joined  bool                     // there was a session
-	abi     []string                 // what it runs now: see Abilities
-	saidABI []string                 // what the hello of this session said of it
-	mean    time.Duration            // decaying, of the handlers' run time
+	saidABI []string                 // what the hello of this session said of what the worker runs
 }
 
 // key names an attempt.
@@ -126,6 +145,7 @@ const (
 // task is an attempt that the worker holds.
 type task struct {
 	key    key
+	link   *link       // over which it came, and over which its result goes
 	msg    *apiv1.Task // nil when finished
 	state  state
 	cancel context.CancelCauseFunc // nil until its handler begins
@@ -150,9 +170,10 @@ func New(cfg Config) (*Worker, error) {
 		cfg.Final = func(error) bool { return false }
 	}
 	w := &Worker{
-		cfg: cfg, session: rand.Text(), left: make(chan struct{}),
-		held: map[key]*task{}, epochs: map[string]uint64{}, out: newOutgoing(), abi: cfg.ABI,
+		cfg: cfg, session: rand.Text(), acked: make(chan struct{}, 1), left: make(chan struct{}),
+		homes: map[string]*link{}, held: map[key]*task{}, epochs: map[string]uint64{}, abi: cfg.ABI,
 	}
+	w.links = []*link{{w: w, out: newOutgoing()}}
 	w.ready = sync.NewCond(&w.mu)
 	if cfg.Spool != nil {
 		kept, err := cfg.Spool.Kept()
@@ -161,7 +182,7 @@ func New(cfg Config) (*Worker, error) {
 		}
 		for _, r := range kept {
 			k := key{r.App, [16]byte(r.Run), r.Attempt}
-			w.held[k] = &task{key: k, state: finished, result: r, kept: true}
+			w.held[k] = &task{key: k, link: w.links[0], state: finished, result: r, kept: true}
 		}
 	}
 	return w, nil
@@ -185,7 +206,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var err error
 	keepers.Go(func() { w.keepSpool(sessions) })
 	keepers.Go(func() {
-		if err = w.connect(sessions); err != nil {
+		if err = w.connectAll(sessions); err != nil {
 			end()
 		}
 	})
@@ -201,31 +222,86 @@ func (w *Worker) Run(ctx context.Context) error {
 	return errors.Join(err, w.spoolAll())
 }
 
-// Conn returns the connection of the session that there is now, or nil. It may
-// break at any moment.
-func (w *Worker) Conn() grpc.ClientConnInterface {
+// Conn returns a connection to a server that knows an app: that of the session
+// over which its tasks came, or of any that there is when none came yet; nil: there
+// is none now. It may break at any moment.
+func (w *Worker) Conn(app string) grpc.ClientConnInterface {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.conn
+	if l := w.homes[app]; l != nil {
+		return l.conn
+	}
+	for _, l := range w.links {
+		if l.conn != nil {
+			return l.conn
+		}
+	}
+	return nil
+}
+
+// connectAll keeps a session going with the owner of each unit. It returns an
+// error that is final.
+func (w *Worker) connectAll(ctx context.Context) error {
+	if w.cfg.Units == nil {
+		return w.links[0].connect(ctx)
+	}
+	units, err := w.cfg.Units(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	if len(units) == 0 {
+		return w.links[0].connect(ctx)
+	}
+	w.mu.Lock()
+	w.links[0].unit = units[0]
+	for _, unit := range units[1:] {
+		w.links = append(w.links, &link{w: w, unit: unit, out: newOutgoing()})
+	}
+	links := slices.Clone(w.links)
+	// Results of an earlier process. Those of the time before the cluster had units
+	// are the first one's: it has what was there then.
+	for _, t := range w.held {
+		if i := slices.IndexFunc(links, func(l *link) bool { return l.unit == t.result.GetUnit() }); i > 0 {
+			t.link = links[i]
+		}
+	}
+	w.mu.Unlock()
+	var each sync.WaitGroup
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	errs := make([]error, len(links))
+	for i, l := range links {
+		each.Go(func() {
+			if errs[i] = l.connect(ctx); errs[i] != nil {
+				end()
+			}
+		})
+	}
+	each.Wait()
+	return errors.Join(errs...)
 }
 
 // connect keeps a session going. It returns an error that is final.
-func (w *Worker) connect(ctx context.Context) error {
+func (l *link) connect(ctx context.Context) error {
+	w := l.w
 	const first, longest = 50 * time.Millisecond, 2 * time.Second
 	wait := first
 	for ctx.Err() == nil {
 		start := time.Now()
-		err := w.runSession(ctx)
+		err := l.runSession(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if !w.joined && w.cfg.Final(err) {
+		if !w.hasJoined() && w.cfg.Final(err) {
 			return err
 		}
 		if time.Since(start) > longest {
 			wait = first
 		}
-		w.cfg.Logger.Warn("no server", "error", err, "again_in", wait)
+		w.cfg.Logger.Warn("no server", "unit", l.unit, "error", err, "again_in", wait)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -233,6 +309,19 @@ func (w *Worker) connect(ctx context.Context) error {
 		wait = min(2*wait, longest)
 	}
 	return nil
+}
+
+func (w *Worker) hasJoined() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.joined
+}
+
+// signalLocked has every link look what there is to say; w.mu must be held.
+func (w *Worker) signalLocked() {
+	for _, l := range w.links {
+		l.out.signal(l.out.kick)
+	}
 }
 
 // drain gives back what has not begun, and ends what runs too long, unless stop
@@ -243,7 +332,7 @@ func (w *Worker) drain() (stop func() bool) {
 	w.closed = true
 	w.giveBackLocked(ErrDrained.Error(), "drained")
 	w.ready.Broadcast()
-	w.out.signal(w.out.kick) // the server must know before it has the results
+	w.signalLocked() // the servers must know before they have the results
 	return time.AfterFunc(w.cfg.DrainTimeout, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -277,34 +366,40 @@ func (w *Worker) flush() {
 	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
 		w.mu.Lock()
-		open, connected := len(w.held), w.conn != nil
+		open := 0 // results that a server is there for
+		for _, t := range w.held {
+			if t.link != nil && t.link.conn != nil {
+				open++
+			}
+		}
 		w.mu.Unlock()
-		if open == 0 || !connected {
+		if open == 0 {
 			return
 		}
 		select {
-		case <-w.out.acked:
+		case <-w.acked:
 		case <-time.After(time.Until(deadline)):
 		}
 	}
 }
 
 // accept takes tasks from the server.
-func (w *Worker) accept(tasks []*apiv1.Task) {
+func (l *link) accept(tasks []*apiv1.Task) {
+	w := l.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, m := range tasks {
-		w.granted--
+		l.granted--
 		if len(m.Run) != 16 || m.Epoch < w.epochs[m.App] {
 			w.cfg.Logger.Warn("a task of a server that does not own it any more is refused", "app", m.App, "job", m.Job, "epoch", m.Epoch)
 			continue
 		}
-		w.epochs[m.App] = m.Epoch
+		w.epochs[m.App], w.homes[m.App] = m.Epoch, l
 		k := key{m.App, [16]byte(m.Run), m.Attempt}
 		if w.held[k] != nil {
 			continue // sent twice: its result is on the way
 		}
-		t := &task{key: k, msg: m}
+		t := &task{key: k, link: l, msg: m}
 		w.held[k] = t
 		w.busy++
 		w.queue = append(w.queue, t)
@@ -355,14 +450,18 @@ func (w *Worker) settleLocked(t *task, r *apiv1.TaskResult) {
 	if w.busy--; w.busy == 0 && w.closed {
 		w.ready.Broadcast()
 	}
-	w.out.result(t)
+	t.link.out.result(t)
+	if len(w.links) > 1 { // there is room again, for the others too
+		w.signalLocked()
+	}
 }
 
 // ack forgets the results of a batch and of all before it.
-func (w *Worker) ack(batch uint64) {
+func (l *link) ack(batch uint64) {
+	w := l.w
 	var kept []*apiv1.TaskResult
 	w.mu.Lock()
-	for _, t := range w.out.take(batch) {
+	for _, t := range l.out.take(batch) {
 		delete(w.held, t.key)
 		if t.kept {
 			kept = append(kept, t.result)
@@ -370,14 +469,21 @@ func (w *Worker) ack(batch uint64) {
 	}
 	w.mu.Unlock()
 	w.forget(kept)
+	select {
+	case w.acked <- struct{}{}:
+	default:
+	}
 }
 
-// spareLocked returns the credits to grant now; w.mu must be held.
-func (w *Worker) spareLocked() int {
-	if w.closed {
+// spareLocked returns the credits to grant now; w.mu must be held. Each link may
+// have as many as the worker wants in all: who has work must not wait for those
+// who have none. So a worker holds more than it wants when several fill it at
+// once, up to what it wants for each.
+func (l *link) spareLocked() int {
+	if l.w.closed {
 		return 0
 	}
-	return max(w.wantedLocked()-w.busy-w.granted, 0)
+	return max(l.w.wantedLocked()-l.w.busy-l.granted, 0)
 }
 
 const (

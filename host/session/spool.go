@@ -54,7 +54,7 @@ func (w *Worker) spool(before time.Time) {
 		if t.state == finished && !t.kept && !t.doneAt.After(before) {
 			t.kept = true // whoever is told that it is acknowledged waits for keeping
 			tasks = append(tasks, t)
-			results = append(results, t.result)
+			results = append(results, t.withUnit())
 		}
 	}
 	w.mu.Unlock()
@@ -72,6 +72,19 @@ func (w *Worker) spool(before time.Time) {
 	defer w.mu.Unlock()
 	for _, t := range tasks {
 		t.kept = false
+	}
+}
+
+// withUnit returns a task's result as it is written down: with its unit, by which
+// the next process finds the owner. What is on its way to that is not touched.
+func (t *task) withUnit() *apiv1.TaskResult {
+	if t.link.unit == "" {
+		return t.result
+	}
+	r := t.result
+	return &apiv1.TaskResult{
+		Run: r.Run, App: r.App, Attempt: r.Attempt, Epoch: r.Epoch, Outcome: r.Outcome, Output: r.Output, Error: r.Error, Code: r.Code,
+		Trace: r.Trace, StartedMs: r.StartedMs, DurationUs: r.DurationUs, RetryAfterMs: r.RetryAfterMs, Unit: t.link.unit,
 	}
 }
 

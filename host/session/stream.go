@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/metrics"
 	"slices"
 	"time"
@@ -16,8 +17,14 @@ import (
 const heartbeat = 2 * time.Second
 
 // runSession is one stream, from hello to its end.
-func (w *Worker) runSession(ctx context.Context) error {
-	conn, closer, err := w.cfg.Connect(ctx)
+func (l *link) runSession(ctx context.Context) error {
+	connect := l.w.cfg.Connect
+	if l.unit != "" {
+		connect = func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) {
+			return l.w.cfg.ConnectUnit(ctx, l.unit)
+		}
+	}
+	conn, closer, err := connect(ctx)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
@@ -28,7 +35,7 @@ func (w *Worker) runSession(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the stream: %w", err)
 	}
-	if err := stream.Send(w.hello()); err != nil {
+	if err := stream.Send(l.hello()); err != nil {
 		_, recv := stream.Recv() // says why
 		return errors.Join(recv, err)
 	}
@@ -36,37 +43,41 @@ func (w *Worker) runSession(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("join: %w", err)
 	}
-	w.begin(conn, first.GetWelcome().GetServer())
-	defer w.endSession()
+	l.begin(conn, first.GetWelcome().GetServer())
+	defer l.endSession()
 	sent := make(chan error, 1)
 	go func() {
-		err := w.send(ctx, stream)
+		err := l.send(ctx, stream)
 		cancel()
 		sent <- err
 	}()
-	err = w.receive(stream)
+	err = l.receive(stream)
 	cancel()
 	return errors.Join(err, <-sent)
 }
 
 // hello tells what the host holds. Between it and begin nothing comes in: the
 // stream before it has ended.
-func (w *Worker) hello() *apiv1.WorkUp {
+func (l *link) hello() *apiv1.WorkUp {
+	w := l.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.granted = 0
+	l.granted = 0
 	m := &apiv1.Hello{
 		Host: w.cfg.ID, Name: w.cfg.Name, Session: w.session, Labels: w.cfg.Labels, Apps: w.cfg.Apps,
 		Abi: w.abi, Version: w.cfg.Version, Slots: uint32(w.cfg.Slots),
 	}
 	for k, t := range w.held {
+		if t.link != l {
+			continue
+		}
 		r := &apiv1.Running{Run: k.run[:], App: k.app, Attempt: k.attempt}
 		if r.Epoch = t.msg.GetEpoch(); t.state == finished {
 			r.Epoch = t.result.Epoch
 		}
 		m.Running = append(m.Running, r)
 	}
-	w.saidABI = w.abi
+	l.saidABI = w.abi
 	return &apiv1.WorkUp{Hello: m}
 }
 
@@ -76,45 +87,54 @@ func (w *Worker) Abilities(abi []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.abi = abi
-	w.out.abilities(abi)
+	for _, l := range w.links {
+		l.out.abilities(abi)
+	}
 }
 
 // begin makes everything that is finished go out on the new stream.
-func (w *Worker) begin(conn grpc.ClientConnInterface, server string) {
+func (l *link) begin(conn grpc.ClientConnInterface, server string) {
+	w := l.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.conn, w.joined = conn, true
-	w.out.restart()
-	if !slices.Equal(w.abi, w.saidABI) { // it changed on the way
-		w.out.abilities(w.abi)
+	l.conn, w.joined = conn, true
+	l.out.restart()
+	if !slices.Equal(w.abi, l.saidABI) { // it changed on the way
+		l.out.abilities(w.abi)
 	}
+	holding := 0
 	for _, t := range w.held {
+		if t.link != l {
+			continue
+		}
+		holding++
 		if t.state == finished {
-			w.out.result(t)
+			l.out.result(t)
 		}
 	}
 	if w.cfg.Modules != nil {
 		for _, m := range w.cfg.Modules() {
-			w.out.module(m)
+			l.out.module(m)
 		}
 	}
-	w.cfg.Logger.Info("joined", "server", server, "holding", len(w.held))
+	w.cfg.Logger.Info("joined", "server", server, "unit", l.unit, "holding", holding)
 }
 
-func (w *Worker) endSession() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.conn = nil
+func (l *link) endSession() {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.conn = nil
 }
 
-func (w *Worker) receive(stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.WorkDown]) error {
+func (l *link) receive(stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.WorkDown]) error {
+	w := l.w
 	for {
 		m, err := stream.Recv()
 		if err != nil {
 			return err
 		}
 		if len(m.Tasks) > 0 {
-			w.accept(m.Tasks)
+			l.accept(m.Tasks)
 		}
 		for _, c := range m.Cancels {
 			w.stop(c)
@@ -126,25 +146,26 @@ func (w *Worker) receive(stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.Wor
 			w.cfg.Prefetch(m.Prefetch)
 		}
 		if m.Acked > 0 {
-			w.ack(m.Acked)
+			l.ack(m.Acked)
 		}
 	}
 }
 
 // send writes whatever there is to say, and a heartbeat when there is nothing.
-func (w *Worker) send(ctx context.Context, stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.WorkDown]) error {
+func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.WorkDown]) error {
+	w := l.w
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	meter := newCPUMeter(time.Now())
 	for {
 		w.mu.Lock()
-		credits := w.spareLocked()
+		credits := l.spareLocked()
 		// Grant in lumps: a message for each finished task would double the traffic.
-		if w.granted > 0 && credits < w.wantedLocked()/8 && !w.out.pending() {
+		if l.granted > 0 && credits < w.wantedLocked()/8 && !l.out.pending() {
 			credits = 0
 		}
-		w.granted += credits
-		m, more := w.out.next(uint32(credits), w.closed)
+		l.granted += credits
+		m, more := l.out.next(uint32(credits), w.closed)
 		w.mu.Unlock()
 		if m != nil {
 			if err := stream.Send(m); err != nil {
@@ -155,7 +176,7 @@ func (w *Worker) send(ctx context.Context, stream grpc.BidiStreamingClient[apiv1
 			continue
 		}
 		select {
-		case <-w.out.kick:
+		case <-l.out.kick:
 		case now := <-beat.C:
 			load := w.loadNow()
 			load.Cpu = meter.share(now)

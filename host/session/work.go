@@ -27,11 +27,11 @@ type Attempt struct {
 // Log sends a line of the run's log: level 0 is debug, 1 info, 2 warn, 3 error.
 // It never blocks: lines that come faster than the server takes them are
 // dropped and counted.
-func (a *Attempt) Log(level int32, line []byte) { a.w.out.log(a.t.key, level, line) }
+func (a *Attempt) Log(level int32, line []byte) { a.t.link.out.log(a.t.key, level, line) }
 
 // Progress sends the latest state of the run; total is 0 when unknown.
 func (a *Attempt) Progress(done, total int64, message string) {
-	a.w.out.progress(a.t.key, done, total, strings.ToValidUTF8(message, "\uFFFD"))
+	a.t.link.out.progress(a.t.key, done, total, strings.ToValidUTF8(message, "\uFFFD"))
 }
 
 // Settle gives the attempt its result before Run returns, for a handler that
@@ -138,7 +138,7 @@ func (w *Worker) end(a *Attempt, r *apiv1.TaskResult) {
 	defer w.mu.Unlock()
 	if a.t.state != running { // it was settled before
 		w.stuck--
-		w.out.signal(w.out.kick) // there is room again
+		w.signalLocked() // there is room again
 		return
 	}
 	a.settleLocked(r)

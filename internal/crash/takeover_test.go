@@ -99,11 +99,11 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestTakeOver kills the server that works while a hundred runs are on a host.
-// The one that stands by takes over: what runs goes on and is not executed
-// again, every planned time has one run, and every acknowledged trigger ends.
-// Then the first one comes back as the one that stands by, and it is the other
-// way round.
+// TestTakeOver kills the server that owns an app's unit while a hundred runs are
+// on a host. The one that stands by takes over: what runs goes on and is not
+// executed again, every planned time has one run, and every acknowledged trigger
+// ends. Then the first one comes back as the one that stands by, and it is the
+// other way round.
 func TestTakeOver(t *testing.T) {
 	seed := seedOf(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -143,9 +143,10 @@ func TestTakeOver(t *testing.T) {
 		return err == nil && s.Has(modules.Digest(sleepModule))
 	}
 
-	a := server("a")
-	a.serves(t, readyOf("a"))
-	b := server("b")
+	servers := map[string]*process{"a": server("a"), "b": server("b")}
+	for name, s := range servers {
+		s.serves(t, readyOf(name))
+	}
 	p.role(t, readyOf("host"), "host", "--data", filepath.Join(dir, "host"), "--nameserver", names, "--token-file", shared, "--slots", "128").serves(t, readyOf("host"))
 
 	c := dial(t, "http://"+address["a"]+",http://"+address["b"], sdk.Options{Token: token, RetryFor: time.Minute})
@@ -161,7 +162,26 @@ func TestTakeOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "the other server to have the module", func() bool { return hasCode("b") })
+	until(t, "both servers to have the module", func() bool { return hasCode("a") && hasCode("b") })
+	// The only app that there is has a unit, and that has an owner.
+	owner := func() (name string) {
+		t.Helper()
+		until(t, "the app's unit to have an owner", func() bool {
+			s, err := c.Cluster(t.Context())
+			if err != nil {
+				return false
+			}
+			for _, u := range s.Units {
+				for at, address := range address {
+					if u.Apps > 0 && u.Address == address {
+						name = at
+					}
+				}
+			}
+			return name != ""
+		})
+		return name
+	}
 
 	var runs []string
 	trigger := func(n int) {
@@ -174,19 +194,18 @@ func TestTakeOver(t *testing.T) {
 			runs = append(runs, r.RunID)
 		}
 	}
-	round := func(victim *process, next *process, nextName string, n int) {
+	round := func(n int) (killed string) {
 		t.Helper()
+		victim := owner()
 		trigger(n)
 		until(t, "the runs to be on the host", func() bool {
 			o, err := c.Overview(t.Context(), "")
 			return err == nil && int(o.Running) >= n
 		})
-		killed := time.Now()
-		victim.kill(t)
-		next.serves(t, readyOf(nextName))
-		t.Logf("%s works %v after the other one was killed", nextName, time.Since(killed).Round(time.Millisecond))
-		trigger(5) // the client finds it
-		t.Logf("it took a command after %v", time.Since(killed).Round(time.Millisecond))
+		at := time.Now()
+		servers[victim].kill(t)
+		trigger(5) // the client finds the new owner
+		t.Logf("%s was killed, the other one took a command after %v", victim, time.Since(at).Round(time.Millisecond))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for _, id := range runs {
@@ -198,14 +217,15 @@ func TestTakeOver(t *testing.T) {
 				t.Errorf("run %s is %s after %d attempts: %s", id, r.State, r.Attempt, r.Error)
 			}
 		}
+		return victim
 	}
-	round(a, b, "b", 100)
+	lost := round(100)
 	if t.Failed() {
 		return
 	}
-	a = server("a")
-	until(t, "the first server to stand by", func() bool { return bytes.Contains(a.says.Bytes(), []byte("stands by")) })
-	round(b, a, "a", 30) // fewer: a job that is known to be slow gets a part of the host
+	servers[lost] = server(lost)
+	until(t, "the first server to stand by", func() bool { return bytes.Contains(servers[lost].says.Bytes(), []byte("stands by")) })
+	round(30) // fewer: a job that is known to be slow gets a part of the host
 
 	if _, err := c.Pause(t.Context(), "", "every"); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@
 //	h/NAME           the head: the sequence that the next record will have
 //	t/NAME           the mark of Trim: what is below it is gone, even where a key is left
 //	f/NAME/SERVER    how far a standby's own disk is, under its lease: Trim waits for it
+//	m/TABLE/KEY      what all servers know, some of it under a lease: see table.go
+//	b/WORK           the server that does a work for all, under its lease
 //	form             which form all of this has; a program that does not understand it keeps away
 //	keeper           the server that compacts and defragments, under its lease
 //

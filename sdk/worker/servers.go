@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -20,15 +22,19 @@ import (
 // patience is how long a server may take to answer before the next is tried.
 const patience = 5 * time.Second
 
-// servers finds the server that serves the worker. Its connect is called for
-// one session after the other.
+// servers finds the servers that serve the worker.
 type servers struct {
 	opt  sdk.Options
 	apps []string
 	id   string
 	urls []string
-	at   int // of the one that is tried first
+
+	mu sync.Mutex
+	at int // of the one that is tried first
 }
+
+// unitHeader names the unit that a session is for, as servers of a cluster read it.
+const unitHeader = "wheelwork-unit"
 
 func newServers(opt Options) (*servers, error) {
 	s := &servers{opt: opt.sdk(), apps: opt.Apps}
@@ -49,28 +55,100 @@ func newServers(opt Options) (*servers, error) {
 // connect asks the servers in turn who serves the worker, and returns a
 // connection to that one.
 func (s *servers) connect(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) {
+	conn, err := s.connectTo(ctx, "")
+	return conn, conn, err
+}
+
+// connectUnit is connect for the owner of a unit.
+func (s *servers) connectUnit(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error) {
+	conn, err := s.connectTo(ctx, unit)
+	return ofUnit{conn, unit}, conn, err
+}
+
+func (s *servers) connectTo(ctx context.Context, unit string) (conn *grpc.ClientConn, err error) {
+	err = s.each(func(url string) (err error) {
+		conn, err = s.follow(ctx, url, unit)
+		return err
+	})
+	return conn, err
+}
+
+// each tries the servers in turn, beginning with the one that answered last.
+func (s *servers) each(try func(url string) error) error {
 	var errs []error
-	for range s.urls {
-		conn, err := s.follow(ctx, s.urls[s.at])
+	s.mu.Lock()
+	first := s.at
+	s.mu.Unlock()
+	for i := range s.urls {
+		at := (first + i) % len(s.urls)
+		err := try(s.urls[at])
 		if err == nil {
-			return conn, conn, nil
+			s.mu.Lock()
+			s.at = at
+			s.mu.Unlock()
+			return nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", s.urls[s.at], err))
-		s.at = (s.at + 1) % len(s.urls)
+		errs = append(errs, fmt.Errorf("%s: %w", s.urls[at], err))
 	}
-	return nil, nil, errors.Join(errs...)
+	return errors.Join(errs...)
+}
+
+// units asks the servers in turn for the units of their cluster, until one
+// answers; where there is no cluster there are none.
+func (s *servers) units(ctx context.Context) (units []string, err error) {
+	const first, longest = 50 * time.Millisecond, 2 * time.Second
+	for wait := first; ; wait = min(2*wait, longest) {
+		err := s.each(func(url string) error {
+			conn, err := s.opt.Conn(url)
+			if err != nil {
+				return err
+			}
+			defer conn.Close() //nolint:errcheck // the answer has come
+			a, err := s.assigned(ctx, conn, "")
+			if status.Code(err) == codes.Unimplemented {
+				return nil
+			}
+			units = a.GetUnits()
+			return err
+		})
+		if err == nil || refused(err) || ctx.Err() != nil {
+			return units, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// ofUnit is a connection on which everything is about one unit.
+type ofUnit struct {
+	grpc.ClientConnInterface
+	unit string
+}
+
+// Invoke implements [grpc.ClientConnInterface].
+func (c ofUnit) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return c.ClientConnInterface.Invoke(metadata.AppendToOutgoingContext(ctx, unitHeader, c.unit), method, args, reply, opts...)
+}
+
+// NewStream implements [grpc.ClientConnInterface].
+func (c ofUnit) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return c.ClientConnInterface.NewStream(metadata.AppendToOutgoingContext(ctx, unitHeader, c.unit), desc, method, opts...)
 }
 
 // follow asks at url which server serves the worker. One that does not know is
 // it itself, and so is one whose answer cannot be reached: the address that the
 // worker was given is more likely to lead somewhere than one that servers use
 // among themselves.
-func (s *servers) follow(ctx context.Context, url string) (*grpc.ClientConn, error) {
+func (s *servers) follow(ctx context.Context, url, unit string) (*grpc.ClientConn, error) {
 	conn, err := s.opt.Conn(url)
 	if err != nil {
 		return nil, err
 	}
-	address, err := s.assigned(ctx, conn)
+	a, err := s.assigned(ctx, conn, unit)
+	address := a.GetAddress()
 	if status.Code(err) == codes.Unimplemented {
 		return conn, nil
 	}
@@ -92,20 +170,20 @@ func (s *servers) follow(ctx context.Context, url string) (*grpc.ClientConn, err
 }
 
 // assigned waits until there is a server for the worker, and not for long.
-func (s *servers) assigned(ctx context.Context, conn *grpc.ClientConn) (string, error) {
+func (s *servers) assigned(ctx context.Context, conn *grpc.ClientConn, unit string) (*apiv1.Assignment, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	stream, err := apiv1.NewNameserverClient(conn).Watch(ctx, &apiv1.WatchRequest{Host: s.id, Apps: s.apps})
+	stream, err := apiv1.NewNameserverClient(conn).Watch(ctx, &apiv1.WatchRequest{Host: s.id, Apps: s.apps, Unit: unit})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	for {
 		a, err := stream.Recv()
 		switch {
 		case err != nil:
-			return "", err
+			return nil, err
 		case a.Address != "":
-			return a.Address, nil
+			return a, nil
 		}
 	}
 }

@@ -155,7 +155,7 @@ func Run(ctx context.Context, opt Options, handlers ...Handler) (err error) {
 	}
 	conf := session.Config{
 		Name: w.opt.Name, Version: w.opt.Version, Labels: w.opt.Labels, Apps: w.opt.Apps, ABI: w.names,
-		Slots: w.opt.Concurrency, Connect: servers.connect, Final: refused, Run: w.run,
+		Slots: w.opt.Concurrency, Connect: servers.connect, Units: servers.units, ConnectUnit: servers.connectUnit, Final: refused, Run: w.run,
 		DrainTimeout: w.opt.DrainTimeout, Logger: w.opt.Logger,
 	}
 	if w.opt.Dir == "" {

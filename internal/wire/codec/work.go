@@ -14,7 +14,7 @@ func appendUp(b []byte, m *apiv1.WorkUp) ([]byte, bool) {
 	b = wire.Int(b, 2, int64(m.Credits))
 	b = wire.Int(b, 3, int64(m.Batch))
 	for _, t := range m.Results {
-		if !plain(t) || !valid(t.App, t.Error, t.Code, t.Trace) {
+		if t.Unit != "" || !plain(t) || !valid(t.App, t.Error, t.Code, t.Trace) {
 			return b, false
 		}
 		var from int

@@ -1,0 +1,177 @@
+package crash
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// TestUnitsOutliveTheirOwner kills one of three servers, which own six units
+// between them, while jobs of all units run and are triggered. Its units go to
+// both others; what ran goes on and is not executed again, every acknowledged
+// trigger has one run, and no planned time is left out. Neither host nor client
+// knows of a nameserver: the servers are that.
+func TestUnitsOutliveTheirOwner(t *testing.T) {
+	seed := seedOf(t)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	p := buildProgram(t, "")
+	dir := t.TempDir()
+	member, err := etcd.Start(t.Context(), etcd.MemberConfig{
+		Name: "one", Dir: filepath.Join(dir, "etcd"), Client: "http://" + freeAddress(t, rnd), Peer: "http://" + freeAddress(t, rnd),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer member.Close() //nolint:errcheck // a test's
+
+	const token = "ww_the-administrators-token-of-this-test"
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shared := filepath.Join(dir, "shared")
+	write(shared, "a-secret-that-the-members-share\n")
+	const units = 6
+	servers := map[string]*process{} // by address
+	var all []string
+	for _, name := range []string{"a", "b", "c"} {
+		data, ready, at := filepath.Join(dir, name), filepath.Join(dir, name+".ready"), freeAddress(t, rnd)
+		write(filepath.Join(data, "token"), token+"\n")
+		servers[at] = p.role(t, ready, "server", "--data", data, "--listen", at, "--token-file", shared,
+			"--etcd-endpoints", member.Client(), "--units", fmt.Sprint(units))
+		all = append(all, at)
+	}
+	for i, name := range []string{"a", "b", "c"} {
+		servers[all[i]].serves(t, filepath.Join(dir, name+".ready"))
+	}
+	ready := filepath.Join(dir, "host.ready")
+	p.role(t, ready, "host", "--data", filepath.Join(dir, "host"), "--nameserver", strings.Join(all, ","), "--token-file", shared, "--slots", "256").serves(t, ready)
+
+	c := dial(t, "http://"+strings.Join(all, ",http://"), sdk.Options{Token: token, RetryFor: time.Minute})
+	owned := func() map[string]int {
+		n := map[string]int{}
+		if s, err := c.Cluster(t.Context()); err == nil {
+			for _, u := range s.Units {
+				if u.State == "owned" && servers[u.Address] != nil {
+					n[u.Address]++
+				}
+			}
+		}
+		return n
+	}
+	until(t, "every server to own two units", func() bool {
+		n := owned()
+		return n[all[0]] == 2 && n[all[1]] == 2 && n[all[2]] == 2
+	})
+	var apps []string
+	for i := range units {
+		app := fmt.Sprint("app", i) // one for each unit: they are given to the emptiest
+		apps = append(apps, app)
+		if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: app, Name: "sleep", Version: "1", Code: sleepModule}); err != nil {
+			t.Fatal(err)
+		}
+		for _, job := range []*sdk.Job{
+			{Name: "slow"},
+			{Name: "every", Schedule: &sdk.Schedule{Every: "1s"}, Misfire: &sdk.Misfire{Policy: "fire_all"}, Input: "\x00"},
+		} {
+			job.App, job.Handler = app, &sdk.Handler{Module: "sleep@1"}
+			if _, err := c.Apply(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	runs := map[string]string{} // the app of a run
+	trigger := func(round string) {
+		t.Helper()
+		for i, app := range apps {
+			for k := range 5 {
+				r, err := c.Trigger(t.Context(), sdk.Trigger{App: app, Job: "slow", Input: []byte{5}, Key: fmt.Sprint(round, i, ".", k)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if runs[r.RunID] != "" {
+					t.Errorf("the run %s was acknowledged twice", r.RunID)
+				}
+				runs[r.RunID] = app
+			}
+		}
+	}
+	trigger("before")
+	until(t, "the runs to be on the host", func() bool {
+		n := int64(0)
+		for _, app := range apps {
+			if o, err := c.Overview(t.Context(), app); err == nil {
+				n += o.Running
+			}
+		}
+		return n >= 5*units
+	})
+	victim := all[rnd.IntN(len(all))]
+	killed := time.Now()
+	servers[victim].kill(t)
+	delete(servers, victim)
+	trigger("after")
+	t.Logf("every app took commands %v after a server was killed", time.Since(killed).Round(time.Millisecond))
+	until(t, "its units to have owners", func() bool {
+		n, sum := owned(), 0
+		for _, k := range n {
+			sum += k
+		}
+		return sum == units
+	})
+	t.Logf("every unit had an owner after %v", time.Since(killed).Round(time.Millisecond))
+	for at, n := range owned() {
+		if n != units/2 {
+			t.Errorf("%s owns %d of %d units: those of the lost one are not spread", at, n, units)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for id, app := range runs {
+		r, err := c.Wait(ctx, app, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.State != "succeeded" || r.Attempt != 1 {
+			t.Errorf("run %s of %s is %s after %d attempts: %s", id, app, r.State, r.Attempt, r.Error)
+		}
+	}
+	for _, app := range apps {
+		if _, err := c.Pause(t.Context(), app, "every"); err != nil {
+			t.Fatal(err)
+		}
+		planned, first, last := map[int64]int{}, int64(0), int64(0)
+		for r, err := range c.Runs(t.Context(), sdk.RunQuery{App: app, Job: "every"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := r.PlannedAt.AsTime().UnixMilli() / 1000
+			planned[at]++
+			if first == 0 || at < first {
+				first = at
+			}
+			last = max(last, at)
+		}
+		if last-first < 5 {
+			t.Errorf("the schedule of %s fired from %d to %d only", app, first, last)
+		}
+		for at := first; at <= last; at++ {
+			if planned[at] != 1 {
+				t.Errorf("%s: the planned time %v has %d runs", app, time.Unix(at, 0), planned[at])
+			}
+		}
+	}
+}

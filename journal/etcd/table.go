@@ -1,0 +1,171 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// A table is a few facts that all servers of a cluster see: who is there, what
+// belongs where. It is not for records, and not for much: whoever watches it
+// keeps all of it in memory.
+
+// Fact is a row of a table. Without a value it was deleted.
+type Fact struct {
+	Key, Value string
+	Deleted    bool
+}
+
+func (c *Cluster) row(table, key string) string { return c.cfg.Prefix + "m/" + table + "/" + key }
+
+// Note sets a row. One that is leased goes with the server: see [Config].
+func (c *Cluster) Note(ctx context.Context, table, key, value string, leased bool) error {
+	var opts []clientv3.OpOption
+	if leased {
+		l, err := c.grant(ctx)
+		if err != nil {
+			return err
+		}
+		opts = append(opts, clientv3.WithLease(l.id))
+	}
+	if _, err := c.client.Put(ctx, c.row(table, key), value, opts...); err != nil {
+		return fmt.Errorf("note %s of %s in etcd: %w", key, table, err)
+	}
+	return nil
+}
+
+// First sets a row that is not there, and returns what is there then: the first
+// value stays.
+func (c *Cluster) First(ctx context.Context, table, key, value string) (string, error) {
+	at := c.row(table, key)
+	resp, err := c.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(at), "=", 0)).
+		Then(clientv3.OpPut(at, value)).
+		Else(clientv3.OpGet(at)).Commit()
+	if err != nil {
+		return "", fmt.Errorf("note %s of %s in etcd: %w", key, table, err)
+	}
+	if resp.Succeeded {
+		return value, nil
+	}
+	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) == 1 {
+		return string(kvs[0].Value), nil
+	}
+	return "", fmt.Errorf("note %s of %s in etcd: it was deleted meanwhile", key, table)
+}
+
+// Forget deletes a row.
+func (c *Cluster) Forget(ctx context.Context, table, key string) error {
+	if _, err := c.client.Delete(ctx, c.row(table, key)); err != nil {
+		return fmt.Errorf("delete %s of %s in etcd: %w", key, table, err)
+	}
+	return nil
+}
+
+// Facts calls fn with all rows of a table, whole is true then, and with the
+// changes whenever there are some, until ctx ends. An error means that nothing
+// is known from then on.
+func (c *Cluster) Facts(ctx context.Context, table string, fn func(facts []Fact, whole bool)) error {
+	prefix := c.row(table, "")
+	for {
+		resp, err := c.client.Get(ctx, prefix, clientv3.WithPrefix())
+		if err != nil {
+			return fmt.Errorf("read the table %s from etcd: %w", table, err)
+		}
+		var all []Fact
+		for _, kv := range resp.Kvs {
+			all = append(all, Fact{Key: strings.TrimPrefix(string(kv.Key), prefix), Value: string(kv.Value)})
+		}
+		fn(all, true)
+		c.changes(ctx, prefix, resp.Header.Revision+1, fn)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// changes returns when the table has to be read again.
+func (c *Cluster) changes(ctx context.Context, prefix string, from int64, fn func([]Fact, bool)) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for w := range c.client.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(from)) {
+		if w.Err() != nil {
+			return
+		}
+		facts := make([]Fact, 0, len(w.Events))
+		for _, e := range w.Events {
+			facts = append(facts, Fact{strings.TrimPrefix(string(e.Kv.Key), prefix), string(e.Kv.Value), e.Type == clientv3.EventTypeDelete})
+		}
+		if len(facts) > 0 {
+			fn(facts, false)
+		}
+	}
+}
+
+// Elect reports whether this server is the one that does a work of that name.
+// It stays so while its lease lasts.
+func (c *Cluster) Elect(ctx context.Context, work string) (bool, Owner, error) {
+	if !validName(work) {
+		return false, Owner{}, fmt.Errorf("%q is no name: 1 to 200 letters, digits and . _ - ~ are", work)
+	}
+	l, err := c.grant(ctx)
+	if err != nil {
+		return false, Owner{}, err
+	}
+	// Most of the time there is somebody, and to ask is cheaper than to try.
+	if o, ok, err := c.Elected(ctx, work); err != nil || ok && o.Server != c.cfg.Server {
+		return false, o, err
+	}
+	_, err = c.campaign(ctx, c.key("b", work), l)
+	held := (*OwnedError)(nil)
+	switch {
+	case err == nil:
+		return true, Owner{Server: c.cfg.Server, Address: c.cfg.Address}, nil
+	case errors.As(err, &held):
+		return false, held.Owner, nil
+	}
+	return false, Owner{}, err
+}
+
+// Elected returns who does a work; ok is false when nobody does.
+func (c *Cluster) Elected(ctx context.Context, work string) (o Owner, ok bool, err error) {
+	return c.owner(ctx, c.key("b", work))
+}
+
+// End returns the sequence that the next record of a journal will have, owned or not.
+func (c *Cluster) End(ctx context.Context, name string) (uint64, error) {
+	end, _, err := c.position(ctx, name)
+	return end.next, err
+}
+
+// Standbys returns who follows a journal, by id.
+func (c *Cluster) Standbys(ctx context.Context, name string) ([]string, error) {
+	prefix := c.key("f", name) + "/"
+	resp, err := c.client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, fmt.Errorf("ask etcd for the standbys of %s: %w", name, err)
+	}
+	var ids []string
+	for _, kv := range resp.Kvs {
+		ids = append(ids, strings.TrimPrefix(string(kv.Key), prefix))
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// Unfollow takes back a [Cluster.Checkpoint]: who owns a journal is no standby of it.
+func (c *Cluster) Unfollow(ctx context.Context, name string) error {
+	_, err := c.client.Delete(ctx, c.key("f", name)+"/"+c.cfg.Server)
+	if err != nil && !errors.Is(err, rpctypes.ErrNoSpace) {
+		return fmt.Errorf("take back a checkpoint of the journal %s: %w", name, err)
+	}
+	return nil
+}
+
+// Refuses says why nothing new should be begun now; nil when it may.
+func (c *Cluster) Refuses() error { return c.refuses() }

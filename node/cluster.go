@@ -1,0 +1,484 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/mq/queue"
+	"github.com/wheelworkhq/wheelwork/sched"
+)
+
+// EtcdConfig is for servers that share their journals: each unit of the cluster
+// is owned by one of them, the others stand by it and take it over.
+type EtcdConfig struct {
+	Endpoints     []string      // of etcd; none: the journal is on this server's disk
+	Group         string        // the cluster's name; default "main"
+	Units         int           // with which a new cluster begins; default 1. Afterwards it stays
+	Settle        time.Duration // how long a unit stays where it came to, unless its server is lost or drained; default 10 s
+	Cert, Key, CA string        // with which the server shows itself to etcd and checks it; "": no TLS, on this machine only
+}
+
+// defaultUnits is what a backup can be of.
+const defaultUnits = 1
+
+// maxUnits bounds them: a transaction of etcd has room for so many journals.
+const maxUnits = 24
+
+// member is a server's part in its cluster.
+type memberParts struct {
+	closers
+	data    *dataDir
+	queue   *queue.Queue // the ingress
+	id      string
+	address string
+	roster  *roster
+	units   []*unit
+	router  *router
+	steward *steward
+	log     *slog.Logger
+}
+
+// joinCluster connects to etcd.
+func joinCluster(ctx context.Context, cfg ServerConfig, id string, log *slog.Logger) (*etcd.Cluster, string, error) {
+	address := cmp.Or(cfg.Advertise, cfg.Listen)
+	if _, port, err := net.SplitHostPort(address); err != nil || port == "0" {
+		return nil, "", fmt.Errorf("servers that share a journal tell each other where they are: give --listen a port, or --advertise HOST:PORT, instead of %q", address)
+	}
+	var secure *tls.Config
+	if cfg.Etcd.Cert != "" || cfg.Etcd.Key != "" || cfg.Etcd.CA != "" {
+		var err error
+		if secure, err = etcd.ClientTLS(cfg.Etcd.Cert, cfg.Etcd.Key, cfg.Etcd.CA); err != nil {
+			return nil, "", err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	c, err := etcd.Connect(ctx, etcd.Config{Endpoints: cfg.Etcd.Endpoints, Grows: cfg.Cluster.On, Server: id, Address: address, TLS: secure, Logger: log})
+	return c, address, err
+}
+
+// openMember joins the cluster and opens what the server has of each unit. conf
+// is what the units have in common.
+func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Config, shared string, tel *telemetry, log *slog.Logger) (_ *memberParts, err error) {
+	m := &memberParts{id: conf.ID, log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Close())
+		}
+	}()
+	if cfg.Etcd.Units < 0 || cfg.Etcd.Units > maxUnits {
+		return nil, fmt.Errorf("--units %d: a cluster has 1 to %d", cfg.Etcd.Units, maxUnits)
+	}
+	c, address, err := joinCluster(ctx, cfg, conf.ID, log)
+	if err != nil {
+		return nil, err
+	}
+	m.add(c)
+	m.address = address
+	m.roster = newRoster(c, cmp.Or(cfg.Etcd.Group, "main"), conf.ID, log)
+	if err := m.roster.begin(ctx, cmp.Or(cfg.Etcd.Units, defaultUnits)); err != nil {
+		return nil, err
+	}
+	p := &peers{token: shared, caCert: cfg.CACert, log: log}
+	m.router = &router{roster: m.roster, units: map[string]*unit{}, peers: p}
+	for i, name := range m.roster.units {
+		u := &unit{name: name, roster: m.roster, conf: conf, tel: tel, peers: p, log: log, dir: d.join}
+		if i > 0 { // the first one lies where the store of a server lies that has no units
+			u.dir = func(parts ...string) string { return d.join(append([]string{"units", name}, parts...)...) }
+		}
+		if u.conf.Modules, err = modules.Open(u.dir("modules")); err != nil {
+			return nil, err
+		}
+		if err := u.openStore(); err != nil {
+			return nil, err
+		}
+		m.units = append(m.units, u)
+		m.router.units[name] = u
+	}
+	m.steward = newSteward(m.roster, cmp.Or(cfg.Etcd.Settle, unitSettles), log)
+	return m, nil
+}
+
+// run takes part in the cluster until ctx ends.
+func (m *memberParts) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	following, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the last unit is given up
+	defer stop()
+	followed := make(chan error, 1)
+	go func() { followed <- m.roster.follow(following) }()
+	m.tell(ctx) // before it can own anything
+	g.Go(func() error { return m.present(ctx) })
+	g.Go(func() error { return m.steward.run(ctx) })
+	for _, u := range m.units {
+		g.Go(func() error { return u.live(ctx) })
+	}
+	err := g.Wait()
+	stop()
+	return errors.Join(err, <-followed)
+}
+
+// present tells the cluster of this server as long as it lives.
+func (m *memberParts) present(ctx context.Context) error {
+	tick := time.NewTicker(presenceEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			m.tell(ctx)
+		case <-ctx.Done():
+			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), presenceEvery)
+			defer cancel()
+			_ = m.roster.cluster.Forget(leaving, m.roster.group, rowHere+m.id) // the end of its lease says it otherwise
+			return nil
+		}
+	}
+}
+
+func (m *memberParts) tell(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*presenceEvery)
+	defer cancel()
+	p := presence{Address: m.address, Version: version.String(), At: time.Now().UnixMilli(), Owns: map[string]unitReport{}, Follows: map[string]followState{}}
+	for _, u := range m.units {
+		if r := u.reports.Load(); r != nil {
+			p.Owns[u.name] = *r
+		} else {
+			p.Follows[u.name] = followState{u.applied.Load(), u.behind.Load()}
+		}
+	}
+	row, err := json.Marshal(p)
+	if err == nil {
+		err = m.roster.cluster.Note(ctx, m.roster.group, rowHere+m.id, string(row), true)
+	}
+	if err != nil && ctx.Err() == nil {
+		m.log.Warn("etcd was not told that this server lives", "error", err)
+	}
+}
+
+// load is what a nameserver is told of this server.
+func (m *memberParts) load(ctx context.Context) *apiv1.ServerReport {
+	r := &apiv1.ServerReport{Server: m.id, Address: m.address, Version: version.String(), AllUnits: m.roster.units}
+	for _, u := range m.units {
+		rack := u.rack.Load()
+		if rack == nil || !rack.enter() {
+			continue
+		}
+		l, err := rack.sched.Load(ctx)
+		epoch := rack.sched.Epoch()
+		rack.leave()
+		if err != nil {
+			continue
+		}
+		r.Units = append(r.Units, &apiv1.UnitReport{Unit: u.name, Epoch: epoch, ScheduleRate: l.ScheduleRate, Hosts: int32(l.Hosts), Apps: l.Apps})
+		r.ScheduleRate += l.ScheduleRate
+		r.Hosts = max(r.Hosts, int32(l.Hosts))
+		r.Apps = append(r.Apps, l.Apps...)
+	}
+	slices.Sort(r.Apps)
+	return r
+}
+
+// clusterNames is the nameserver that every server of a cluster is: it says what
+// etcd says.
+type clusterNames struct {
+	apiv1.UnimplementedNameserverServer
+	m *memberParts
+}
+
+func (n *clusterNames) unitFor(unit, app string) string {
+	if unit != "" {
+		return unit
+	}
+	if unit, ok := n.m.roster.unitOf(cmp.Or(app, "default")); ok {
+		return unit
+	}
+	return n.m.roster.fallback()
+}
+
+// Route answers where an app's commands go.
+func (n *clusterNames) Route(ctx context.Context, req *apiv1.RouteRequest) (*apiv1.Assignment, error) {
+	a := n.m.roster.assignment(n.unitFor("", req.App))
+	if a.Server == "" {
+		return nil, status.Errorf(codes.Unavailable, "the unit %s, where the app is, has no owner now: try again in a moment", a.Unit)
+	}
+	return a, nil
+}
+
+// Watch sends a host its assignment, now and at every change.
+func (n *clusterNames) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_WatchServer) error {
+	if req.Unit != "" && n.m.router.units[req.Unit] == nil {
+		return status.Errorf(codes.NotFound, "the cluster has no unit %q", req.Unit)
+	}
+	app := ""
+	if len(req.Apps) > 0 {
+		app = req.Apps[0]
+	}
+	var last *apiv1.Assignment
+	for {
+		changed := n.m.roster.change()
+		a := n.m.roster.assignment(n.unitFor(req.Unit, app))
+		if last == nil || !proto.Equal(a, last) {
+			if err := stream.Send(a); err != nil {
+				return err
+			}
+			last = a
+		}
+		select {
+		case <-changed:
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+}
+
+// Join is for nameservers that are told: this one looks into etcd.
+func (n *clusterNames) Join(apiv1.Nameserver_JoinServer) error {
+	return status.Error(codes.FailedPrecondition, "this server is of a cluster on etcd, and nameserver of that alone: start the other server with the same --etcd-endpoints")
+}
+
+// ListServers lists servers by id.
+func (n *clusterNames) ListServers(context.Context, *apiv1.ListServersRequest) (*apiv1.ListServersResponse, error) {
+	v := n.m.roster.look()
+	resp := &apiv1.ListServersResponse{}
+	for id, p := range v.servers {
+		s := &apiv1.Server{Id: id, Address: p.Address, State: "up", Version: p.Version, LastSeenAt: timestamppb.New(time.UnixMilli(p.At))}
+		if v.draining[id] {
+			s.State = "draining"
+		}
+		for _, u := range p.Owns {
+			s.ScheduleRate += u.Rate
+			s.Hosts = max(s.Hosts, int32(u.Hosts))
+		}
+		for unit, o := range v.owners {
+			if o.Server == id {
+				s.Apps = append(s.Apps, n.m.roster.appsOf(unit)...)
+			}
+		}
+		slices.Sort(s.Apps)
+		resp.Servers = append(resp.Servers, s)
+	}
+	slices.SortFunc(resp.Servers, func(a, b *apiv1.Server) int { return strings.Compare(a.Id, b.Id) })
+	return resp, nil
+}
+
+// membership shows and moves who owns what.
+type membership struct {
+	apiv1.UnimplementedMembershipServer
+	m *memberParts
+}
+
+// GetCluster shows the cluster as this server sees it.
+func (s *membership) GetCluster(ctx context.Context, _ *apiv1.GetClusterRequest) (*apiv1.ClusterStatus, error) {
+	leader, err := s.m.steward.leader(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return clusterStatus(s.m.roster.look(), s.m.roster.group, s.m.id, leader, s.m.roster.cluster.Refuses()), nil
+}
+
+// clusterStatus tells of a cluster as it was in one moment.
+func clusterStatus(v view, group, self, leader string, trouble error) *apiv1.ClusterStatus {
+	st := &apiv1.ClusterStatus{Name: group, Server: self, Balancer: leader, Apps: int32(v.apps)}
+	if trouble != nil {
+		st.Trouble = trouble.Error()
+	}
+	servers := map[string]*apiv1.Member{}
+	for id, p := range v.servers {
+		servers[id] = &apiv1.Member{Id: id, Address: p.Address, State: "up", Version: p.Version, LastSeenAt: timestamppb.New(time.UnixMilli(p.At))}
+	}
+	for id := range v.draining {
+		if servers[id] == nil {
+			servers[id] = &apiv1.Member{Id: id, State: "lost"}
+		} else {
+			servers[id].State = "draining"
+		}
+	}
+	for _, name := range v.units {
+		o := v.owners[name]
+		u := &apiv1.Unit{Name: name, State: "owned", Owner: o.Server, Address: o.Address, Epoch: o.Epoch}
+		p, alive := v.servers[o.Server]
+		report := p.Owns[name]
+		u.ScheduleRate, u.Hosts, u.Apps = report.Rate, int32(report.Hosts), int32(report.Apps)
+		if want := v.wants[name]; want != o.Server {
+			if _, ok := v.servers[want]; ok {
+				u.To, u.State = want, "moving"
+			}
+		}
+		if o.Server == "" {
+			u.State = "free"
+		}
+		for id, p := range v.servers {
+			if _, follows := p.Follows[name]; follows && id != o.Server {
+				u.Standbys = append(u.Standbys, id)
+			}
+		}
+		slices.Sort(u.Standbys)
+		if s := servers[o.Server]; s != nil {
+			s.Units++
+			s.ScheduleRate += report.Rate
+		} else if o.Server != "" && !alive {
+			servers[o.Server] = &apiv1.Member{Id: o.Server, Address: o.Address, State: "lost", Units: 1}
+		}
+		st.Units = append(st.Units, u)
+	}
+	for _, s := range servers {
+		if s.State == "draining" && s.Units == 0 {
+			s.State = "drained"
+		}
+		st.Servers = append(st.Servers, s)
+	}
+	slices.SortFunc(st.Servers, func(a, b *apiv1.Member) int { return strings.Compare(a.Id, b.Id) })
+	return st
+}
+
+// DrainServer has a server give away what it owns.
+func (s *membership) DrainServer(ctx context.Context, req *apiv1.DrainServerRequest) (*apiv1.ClusterStatus, error) {
+	v := s.m.roster.look()
+	id, err := v.find(req.Server)
+	if err != nil {
+		return nil, status.Error(codes.NotFound, err.Error())
+	}
+	others := 0
+	for other := range v.servers {
+		if other != id && !v.draining[other] {
+			others++
+		}
+	}
+	if others == 0 {
+		return nil, status.Errorf(codes.FailedPrecondition, "the server %s is the only one that may own anything: start another one, or undrain one, before it is drained", id)
+	}
+	if err := s.m.roster.cluster.Note(ctx, s.m.roster.group, rowDrain+id, "1", false); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return s.after(ctx, func(v view) bool { return v.draining[id] })
+}
+
+// UndrainServer lets a server own something again.
+func (s *membership) UndrainServer(ctx context.Context, req *apiv1.UndrainServerRequest) (*apiv1.ClusterStatus, error) {
+	v := s.m.roster.look()
+	id := req.Server
+	if !v.draining[id] { // one that is lost is known by its id alone
+		var err error
+		if id, err = v.find(req.Server); err != nil {
+			return nil, status.Error(codes.NotFound, err.Error())
+		}
+	}
+	if err := s.m.roster.cluster.Forget(ctx, s.m.roster.group, rowDrain+id); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return s.after(ctx, func(v view) bool { return !v.draining[id] })
+}
+
+// MoveUnit has a unit go to a server.
+func (s *membership) MoveUnit(ctx context.Context, req *apiv1.MoveUnitRequest) (*apiv1.ClusterStatus, error) {
+	v := s.m.roster.look()
+	if !slices.Contains(v.units, req.Unit) {
+		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q: it has %s", req.Unit, strings.Join(v.units, ", "))
+	}
+	id, err := v.find(req.Server)
+	if err != nil {
+		return nil, status.Error(codes.NotFound, err.Error())
+	}
+	if v.draining[id] {
+		return nil, status.Errorf(codes.FailedPrecondition, "the server %s is drained: `wheelwork cluster undrain %s` first", id, req.Server)
+	}
+	if err := s.m.roster.cluster.Note(ctx, s.m.roster.group, rowWant+req.Unit, id, false); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return s.after(ctx, func(v view) bool { return v.wants[req.Unit] == id })
+}
+
+// Forward does commands that another server accepted.
+func (s *membership) Forward(ctx context.Context, req *apiv1.ForwardRequest) (*apiv1.ForwardResponse, error) {
+	if len(req.Commands) > maxCommands || len(req.AtMs) != len(req.Commands) {
+		return nil, status.Errorf(codes.InvalidArgument, "%d commands with %d times: want at most %d, and a time for each", len(req.Commands), len(req.AtMs), maxCommands)
+	}
+	at := make([]time.Time, len(req.AtMs))
+	for i, ms := range req.AtMs {
+		at[i] = time.UnixMilli(ms)
+	}
+	results, err := s.m.router.apply(context.WithValue(ctx, forwarded{}, true), req.Commands, at)
+	return &apiv1.ForwardResponse{Results: results}, err
+}
+
+// after shows the cluster once this server has seen a change that was made.
+func (s *membership) after(ctx context.Context, seen func(view) bool) (*apiv1.ClusterStatus, error) {
+	waiting, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for {
+		changed := s.m.roster.change()
+		if seen(s.m.roster.look()) {
+			break
+		}
+		select {
+		case <-changed:
+			continue
+		case <-waiting.Done():
+		}
+		break
+	}
+	return s.GetCluster(ctx, &apiv1.GetClusterRequest{})
+}
+
+// alone answers for a server that is in no cluster.
+type alone struct {
+	apiv1.UnimplementedMembershipServer
+	names apiv1.NameserverClient
+	id    string
+}
+
+// GetCluster shows the servers that the nameserver knows. They own what is on their disks.
+func (s *alone) GetCluster(ctx context.Context, _ *apiv1.GetClusterRequest) (*apiv1.ClusterStatus, error) {
+	list, err := s.names.ListServers(ctx, &apiv1.ListServersRequest{})
+	if err != nil {
+		return nil, err
+	}
+	st := &apiv1.ClusterStatus{Server: s.id}
+	for _, m := range list.Servers {
+		st.Servers = append(st.Servers, &apiv1.Member{
+			Id: m.Id, Address: m.Address, State: m.State, Version: m.Version, ScheduleRate: m.ScheduleRate, LastSeenAt: m.LastSeenAt,
+		})
+		st.Apps += int32(len(m.Apps))
+	}
+	return st, nil
+}
+
+var errAlone = status.Error(codes.FailedPrecondition, "this server keeps its journal on its own disk: what it owns stays with it. Servers that share their journals in etcd (--etcd-endpoints) move what they own")
+
+// DrainServer is refused.
+func (s *alone) DrainServer(context.Context, *apiv1.DrainServerRequest) (*apiv1.ClusterStatus, error) {
+	return nil, errAlone
+}
+
+// UndrainServer is refused.
+func (s *alone) UndrainServer(context.Context, *apiv1.UndrainServerRequest) (*apiv1.ClusterStatus, error) {
+	return nil, errAlone
+}
+
+// Forward is refused.
+func (s *alone) Forward(context.Context, *apiv1.ForwardRequest) (*apiv1.ForwardResponse, error) {
+	return nil, errAlone
+}
+
+// MoveUnit is refused.
+func (s *alone) MoveUnit(context.Context, *apiv1.MoveUnitRequest) (*apiv1.ClusterStatus, error) {
+	return nil, errAlone
+}

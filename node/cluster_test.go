@@ -1,0 +1,626 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/sdk"
+	"github.com/wheelworkhq/wheelwork/sdk/worker"
+)
+
+// several are servers of one cluster in this process, on an etcd of their own.
+type several struct {
+	t     *testing.T
+	dir   string
+	token string // the file that members share
+	etcd  *etcd.Member
+	units int
+	all   map[string]*process // by name
+	at    map[string]string   // by name
+}
+
+const (
+	memberToken = "a-shared-secret-of-this-test"
+	workerToken = "wh_a-workers-token-of-this-test"
+)
+
+// freePort returns an address of this machine that nobody listens on, below the
+// ports that the kernel gives to outgoing connections.
+func freePort(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		if ln, err := net.Listen("tcp", address); err == nil {
+			ln.Close() //nolint:errcheck // it has served
+			return address
+		}
+	}
+	t.Fatal("no free port in 100 attempts")
+	return ""
+}
+
+func newSeveral(t *testing.T, units int, names ...string) *several {
+	t.Helper()
+	w := &several{t: t, dir: t.TempDir(), units: units, all: map[string]*process{}, at: map[string]string{}}
+	w.token = filepath.Join(w.dir, "token")
+	if err := os.WriteFile(w.token, []byte(memberToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	w.etcd, err = etcd.Start(t.Context(), etcd.MemberConfig{
+		Name: "one", Dir: filepath.Join(w.dir, "etcd"), Client: "http://" + freePort(t), Peer: "http://" + freePort(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.etcd.Close() }) //nolint:errcheck // a test's
+	for _, name := range names {
+		w.start(name)
+	}
+	return w
+}
+
+func (w *several) start(name string) *process {
+	w.t.Helper()
+	if w.at[name] == "" {
+		w.at[name] = freePort(w.t)
+	}
+	data := filepath.Join(w.dir, name)
+	if err := errors.Join(os.MkdirAll(data, 0o700), os.WriteFile(filepath.Join(data, "token"), []byte(adminToken+"\n"), 0o600),
+		os.WriteFile(filepath.Join(data, "host-token"), []byte(workerToken+"\n"), 0o600)); err != nil {
+		w.t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if os.Getenv("CLUSTER_LOG") != "" {
+		log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("at", name)
+	}
+	w.all[name] = launch(w.t, func(ctx context.Context, ready func(node.Ready)) error {
+		return node.Server(ctx, node.ServerConfig{
+			Data: data, Listen: w.at[name], TokenFile: w.token, Ready: ready, Logger: log,
+			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.units, Settle: time.Second},
+		})
+	})
+	return w.all[name]
+}
+
+func (w *several) host(name string, servers ...string) *process {
+	w.t.Helper()
+	var at []string
+	for _, s := range servers {
+		at = append(at, w.at[s])
+	}
+	return launch(w.t, func(ctx context.Context, ready func(node.Ready)) error {
+		return node.Host(ctx, node.HostConfig{
+			Data: filepath.Join(w.dir, "host-"+name), Name: name, Nameserver: strings.Join(at, ","), TokenFile: w.token, Slots: 8, Ready: ready,
+		})
+	})
+}
+
+func (w *several) client(servers ...string) *sdk.Client {
+	w.t.Helper()
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, "http://"+w.at[s])
+	}
+	c, err := sdk.Dial(w.t.Context(), strings.Join(urls, ","), sdk.Options{Token: adminToken, RetryFor: time.Minute})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { c.Close() }) //nolint:errcheck // a test's
+	return c
+}
+
+// until asks a server for the cluster until it is as it should be.
+func (w *several) until(c *sdk.Client, what string, is func(*sdk.Cluster) bool) *sdk.Cluster {
+	w.t.Helper()
+	var s *sdk.Cluster
+	for begin := time.Now(); time.Since(begin) < 40*time.Second; {
+		var err error
+		if s, err = c.Cluster(w.t.Context()); err == nil && is(s) {
+			w.t.Logf("%s, after %v", what, time.Since(begin).Round(time.Millisecond))
+			return s
+		}
+	}
+	w.t.Fatalf("waited 40 s for this: %s. There is %v", what, s)
+	return nil
+}
+
+// owned returns by address how many units each server owns; nil while one is on
+// its way or has no owner.
+func owned(s *sdk.Cluster) map[string]int {
+	n := map[string]int{}
+	for _, u := range s.GetUnits() {
+		if u.GetState() != "owned" {
+			return nil
+		}
+		n[u.GetAddress()]++
+	}
+	return n
+}
+
+func unitOf(s *sdk.Cluster, name string) *sdk.Unit {
+	for _, u := range s.GetUnits() {
+		if u.GetName() == name {
+			return u
+		}
+	}
+	return nil
+}
+
+// TestUnitsMove: two servers share four units; a third one gets its share; jobs
+// of all units run while units move to and fro; a server that is drained owns
+// nothing and loses nothing.
+func TestUnitsMove(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 4, "a", "b")
+	c := w.client("a", "b")
+	w.until(c, "two servers own two units each", func(s *sdk.Cluster) bool {
+		n := owned(s)
+		return n[w.at["a"]] == 2 && n[w.at["b"]] == 2
+	})
+	w.host("h", "a", "b")
+	var apps []string
+	for i := range 6 {
+		app := fmt.Sprint("app", i)
+		apps = append(apps, app)
+		if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: app, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Apply(t.Context(), &sdk.Job{App: app, Name: "hello", Handler: &sdk.Handler{Module: "greet@1"}, Input: "you"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := c.Cluster(t.Context())
+	if err != nil || s.Apps != 6 {
+		t.Fatalf("%v, %v", s, err)
+	}
+	// Triggers go on all the time, each with its key.
+	var stop atomic.Bool
+	done := make(chan map[string][]string, 1)
+	go func() {
+		runs := map[string][]string{}
+		for i := 0; i < 50 || !stop.Load(); i++ {
+			app := apps[i%len(apps)]
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			r, err := c.Trigger(ctx, sdk.Trigger{App: app, Job: "hello", Key: fmt.Sprint("k", i)})
+			cancel()
+			if err != nil {
+				t.Errorf("trigger %d of %s: %v", i, app, err)
+				break
+			}
+			runs[app] = append(runs[app], r.RunID)
+		}
+		done <- runs
+	}()
+
+	w.start("c")
+	began := time.Now()
+	w.until(c, "the third server owns a unit", func(s *sdk.Cluster) bool { return owned(s)[w.at["c"]] >= 1 })
+	t.Logf("an idle server owns its share after %v", time.Since(began).Round(time.Millisecond))
+
+	u := s.Units[1]
+	to := w.at["a"]
+	if u.Address == to {
+		to = w.at["b"]
+	}
+	began = time.Now()
+	if _, err := c.MoveUnit(t.Context(), u.Name, to); err != nil {
+		t.Fatal(err)
+	}
+	w.until(c, "the unit is where it was sent", func(s *sdk.Cluster) bool {
+		u := unitOf(s, u.Name)
+		return u.GetAddress() == to && u.GetState() == "owned"
+	})
+	t.Logf("a planned move took %v from the command", time.Since(began).Round(time.Millisecond))
+
+	if _, err := c.Drain(t.Context(), w.at["a"]); err != nil {
+		t.Fatal(err)
+	}
+	w.until(c, "the drained server owns nothing", func(s *sdk.Cluster) bool { n := owned(s); return n != nil && n[w.at["a"]] == 0 })
+	if err := w.all["a"].stop(); err != nil {
+		t.Error(err)
+	}
+	stop.Store(true)
+	runs := <-done
+	n := 0
+	for app, ids := range runs {
+		for _, id := range ids {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			r, err := c.Wait(ctx, app, id)
+			cancel()
+			if err != nil || r.State != sdk.Succeeded || r.Attempt != 1 {
+				t.Fatalf("run %s of %s: %v, %v", id, app, r, err)
+			}
+			n++
+		}
+		slices.Sort(ids)
+		if len(slices.Compact(ids)) != len(runs[app]) {
+			t.Errorf("%s: a run has two keys", app)
+		}
+	}
+	t.Logf("%d runs", n)
+	if got, err := c.Apps(t.Context()); err != nil || len(got) != len(apps) {
+		t.Errorf("%d apps, %v", len(got), err)
+	}
+}
+
+// place applies a job in so many apps that every unit has one, and returns an app
+// of each unit, by unit.
+func (w *several) place(c *sdk.Client, servers ...string) map[string]string {
+	w.t.Helper()
+	conn, ctx := dial(w.t, w.all[servers[0]], adminToken)
+	for i := range w.units {
+		app := fmt.Sprint("placed", i)
+		if _, _, err := c.PushModule(w.t.Context(), sdk.Upload{App: app, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	apps := map[string]string{}
+	for i := range w.units {
+		app := fmt.Sprint("placed", i)
+		a, err := apiv1.NewNameserverClient(conn).Route(ctx, &apiv1.RouteRequest{App: app})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if other, twice := apps[a.Unit]; twice {
+			w.t.Fatalf("%s and %s are in the unit %s, while others are empty", app, other, a.Unit)
+		}
+		apps[a.Unit] = app
+	}
+	return apps
+}
+
+// TestAnyServerWillDo: whatever server a browser, a script or a producer talks
+// to, it reaches the apps of all units, and sees all of them.
+func TestAnyServerWillDo(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 3, "a", "b")
+	c := w.client("a", "b")
+	w.until(c, "both servers own something", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] > 0 && n[w.at["b"]] > 0 })
+	apps := w.place(c, "a")
+	w.host("h", "b", "a")
+	w.until(c, "the host has a session with the owner of each unit", func(s *sdk.Cluster) bool {
+		return !slices.ContainsFunc(s.Units, func(u *sdk.Unit) bool { return u.Hosts != 1 })
+	})
+	for name := range w.all {
+		do := func(method, path, body string) (int, string) {
+			t.Helper()
+			r, err := http.NewRequestWithContext(t.Context(), method, "http://"+w.at[name]+path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer "+adminToken)
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close() //nolint:errcheck // it was read
+			b, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.StatusCode, string(b)
+		}
+		for _, app := range apps {
+			job := "by-" + name
+			if code, body := do("PUT", "/api/v1/apps/"+app+"/modules/greet/versions/by-"+name, string(greet.Module)); code != http.StatusCreated {
+				t.Errorf("upload to %s by %s: %d %s", app, name, code, body)
+			}
+			if code, body := do("PUT", "/api/v1/apps/"+app+"/jobs/"+job, `{"handler":{"module":"greet@by-`+name+`"},"input":"you"}`); code != http.StatusOK {
+				t.Errorf("apply in %s by %s: %d %s", app, name, code, body)
+			}
+			if code, body := do("GET", "/api/v1/apps/"+app+"/jobs", ""); code != http.StatusOK || !strings.Contains(body, job) {
+				t.Errorf("jobs of %s by %s: %d %s", app, name, code, body)
+			}
+			if code, body := do("GET", "/api/v1/apps/nowhere-"+app+"/jobs", ""); code != http.StatusOK || strings.Contains(body, job) {
+				t.Errorf("jobs of an app that is nowhere, by %s: %d %s", name, code, body)
+			}
+		}
+		if code, body := do("GET", "/api/v1/apps", ""); code != http.StatusOK || strings.Count(body, `"name":"placed`) != len(apps) || strings.Contains(body, "nowhere") {
+			t.Errorf("apps by %s: %d %s", name, code, body)
+		}
+		if code, body := do("GET", "/api/v1/hosts", ""); code != http.StatusOK || strings.Count(body, `"id":`) != 1 {
+			t.Errorf("hosts by %s: %d %s", name, code, body)
+		}
+		if code, body := do("GET", "/api/v1/servers", ""); code != http.StatusOK || strings.Count(body, `"id":`) != 2 {
+			t.Errorf("servers by %s: %d %s", name, code, body)
+		}
+		if code, body := do("GET", "/api/v1/cluster", ""); code != http.StatusOK || strings.Count(body, `"standbys":["srv-`) != 3 {
+			t.Errorf("cluster by %s: %d %s", name, code, body)
+		}
+		if code, body := do("GET", "/metrics", ""); code != http.StatusOK || !strings.Contains(body, `wheelwork_runs_live{unit="main`) {
+			t.Errorf("metrics of %s: %d", name, code)
+		}
+	}
+	for _, app := range apps {
+		for name := range w.all {
+			r, err := c.TriggerRun(t.Context(), sdk.Trigger{App: app, Job: "by-" + name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			got, err := c.Wait(ctx, app, r.Id)
+			cancel()
+			if err != nil || got.State != sdk.Succeeded {
+				t.Errorf("run of %s: %v, %v", app, got, err)
+			}
+		}
+	}
+	// A worker in a program of a user serves all of them as well.
+	working, quit := context.WithCancel(t.Context())
+	quitted := make(chan error, 1)
+	go func() {
+		quitted <- worker.Run(working, worker.Options{Address: "http://" + w.at["b"], Token: workerToken, Logger: slog.New(slog.DiscardHandler)},
+			worker.Handle("f", func(context.Context, *worker.Task) ([]byte, error) { return []byte("done"), nil }))
+	}()
+	for _, app := range apps {
+		if _, err := c.Apply(t.Context(), &sdk.Job{App: app, Name: "in-program", Handler: &sdk.Handler{Name: "native:f"}}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.TriggerRun(t.Context(), sdk.Trigger{App: app, Job: "in-program"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		got, err := c.Wait(ctx, app, r.Id)
+		cancel()
+		if err != nil || got.State != sdk.Succeeded {
+			t.Errorf("run of %s in a program: %v, %v", app, got, err)
+		}
+	}
+	quit()
+	if err := <-quitted; err != nil {
+		t.Error(err)
+	}
+	for _, refused := range []struct {
+		what string
+		do   func() error
+		want codes.Code
+	}{
+		{"move to nobody", func() error { _, err := c.MoveUnit(t.Context(), "main", "srv-none"); return err }, codes.NotFound},
+		{"move nothing", func() error { _, err := c.MoveUnit(t.Context(), "none", w.at["a"]); return err }, codes.NotFound},
+		{"drain nobody", func() error { _, err := c.Drain(t.Context(), "srv-none"); return err }, codes.NotFound},
+		{"undrain nobody", func() error { _, err := c.Undrain(t.Context(), "srv-none"); return err }, codes.NotFound},
+		{"drain all", func() error {
+			if _, err := c.Drain(t.Context(), w.at["a"]); err != nil {
+				return err
+			}
+			_, err := c.Drain(t.Context(), w.at["b"])
+			return err
+		}, codes.FailedPrecondition},
+		{"move to a drained one", func() error { _, err := c.MoveUnit(t.Context(), "main", w.at["a"]); return err }, codes.FailedPrecondition},
+	} {
+		var e *sdk.Error
+		if err := refused.do(); !errors.As(err, &e) || e.Code != refused.want {
+			t.Errorf("%s: %v", refused.what, err)
+		}
+	}
+	s, err := c.Undrain(t.Context(), w.at["a"])
+	if err != nil || slices.ContainsFunc(s.GetServers(), func(m *sdk.Member) bool { return m.State != "up" }) {
+		t.Errorf("undrained: %v, %v", s, err)
+	}
+}
+
+// TestRoutedCallsAreGuarded: the way to a unit leads past the guard, for every
+// method.
+func TestRoutedCallsAreGuarded(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 1, "a")
+	conn, _ := dial(t, w.all["a"], adminToken)
+	anonymous, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	n := 0
+	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {
+		for i := range f.Services().Len() {
+			for k := range f.Services().Get(i).Methods().Len() {
+				m := f.Services().Get(i).Methods().Get(k)
+				name := "/" + string(f.Services().Get(i).FullName()) + "/" + string(m.Name())
+				if err := call(anonymous, conn, m, name); status.Code(err) != codes.Unauthenticated && m.Name() != "GetVersion" {
+					t.Errorf("%s without a token: %v", name, err)
+				}
+				n++
+			}
+		}
+		return true
+	})
+	if n < 60 {
+		t.Errorf("%d methods", n)
+	}
+}
+
+// TestProduceForSeveralUnits: one stream may carry commands of apps in several
+// units, in messages of their own and mixed; each is answered in order.
+func TestProduceForSeveralUnits(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 3, "a")
+	c := w.client("a")
+	apps := slices.Sorted(maps.Values(w.place(c, "a")))
+	for _, app := range apps {
+		if _, err := c.Apply(t.Context(), &sdk.Job{App: app, Name: "j", Handler: &sdk.Handler{Module: "greet@1"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn, ctx := dial(t, w.all["a"], adminToken)
+	stream, err := apiv1.NewProducerClient(conn).Produce(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trigger := func(app string, key int) *apiv1.Command {
+		return &apiv1.Command{Kind: &apiv1.Command_Trigger{Trigger: &apiv1.TriggerJobRequest{App: app, Name: "j", IdempotencyKey: fmt.Sprint(key)}}}
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	const messages = 60
+	var want []int
+	for n := range messages {
+		m := &apiv1.ProduceRequest{Number: uint64(n + 1)}
+		app := apps[rnd.IntN(len(apps))]
+		for k := range 1 + rnd.IntN(5) {
+			if n%3 == 0 { // mixed
+				app = apps[rnd.IntN(len(apps))]
+			}
+			m.Commands = append(m.Commands, trigger(app, n*10+k))
+		}
+		want = append(want, len(m.Commands))
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	runs := map[string]bool{}
+	for n := range messages {
+		m, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Number != uint64(n+1) || len(m.Results) != want[n] {
+			t.Fatalf("answer %d has the number %d and %d results, want %d", n+1, m.Number, len(m.Results), want[n])
+		}
+		for _, r := range m.Results {
+			if r.Result != "accepted" || runs[r.RunId] {
+				t.Errorf("answer %d: %v", n+1, r)
+			}
+			runs[r.RunId] = true
+		}
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ended with %v", err)
+	}
+	kept, err := apiv1.NewProducerClient(conn).Produce(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kept.Send(&apiv1.ProduceRequest{Number: 1, Ack: "accepted", Commands: []*apiv1.Command{trigger(apps[0], 1), trigger(apps[1], 1)}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kept.Recv(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a mixed message to the ingress: %v", err)
+	}
+}
+
+// TestAcceptedCommandsFollowTheirUnit: what a server has acknowledged as accepted
+// is done by whoever owns the unit when its turn comes.
+func TestAcceptedCommandsFollowTheirUnit(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 2, "a", "b")
+	c := w.client("a", "b")
+	w.until(c, "both servers own a unit", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 1 && n[w.at["b"]] == 1 })
+	if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: "pay", Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(t.Context(), &sdk.Job{App: "pay", Name: "j", Handler: &sdk.Handler{Module: "greet@1"}}); err != nil {
+		t.Fatal(err)
+	}
+	conn, ctx := dial(t, w.all["a"], adminToken)
+	where, err := apiv1.NewNameserverClient(conn).Route(ctx, &apiv1.RouteRequest{App: "pay"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, to := "a", "b"
+	if where.Address == w.at["b"] {
+		from, to = "b", "a"
+	}
+	// One command waits in the owner's ingress, as a dead letter, until the unit is
+	// elsewhere; others go there all the time while it moves.
+	conn, ctx = dial(t, w.all[from], adminToken)
+	queues := apiv1.NewQueuesClient(conn)
+	early, err := apiv1.NewProducerClient(conn).Produce(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := early.Send(&apiv1.ProduceRequest{Number: 1, Ack: "accepted", Commands: []*apiv1.Command{
+		{Kind: &apiv1.Command_Trigger{Trigger: &apiv1.TriggerJobRequest{App: "pay", Name: "later"}}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := early.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	dead := func(want int64) {
+		t.Helper()
+		for begin := time.Now(); ; {
+			q, err := queues.GetQueues(ctx, &apiv1.GetQueuesRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if q.DeadLetters == want {
+				return
+			}
+			if time.Since(begin) > 20*time.Second {
+				t.Fatalf("%d dead letters, want %d", q.DeadLetters, want)
+			}
+		}
+	}
+	dead(1)
+	accepted := 0
+	moving := make(chan error, 1)
+	for begin := time.Now(); time.Since(begin) < 20*time.Second; {
+		s, err := apiv1.NewProducerClient(conn).Produce(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &apiv1.ProduceRequest{Number: 1, Ack: "accepted"}
+		for k := range 100 {
+			m.Commands = append(m.Commands, &apiv1.Command{Kind: &apiv1.Command_Trigger{Trigger: &apiv1.TriggerJobRequest{
+				App: "pay", Name: "j", IdempotencyKey: fmt.Sprint(accepted + k),
+			}}})
+		}
+		if err := s.Send(m); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(); err != nil {
+			break // the unit is not here any more
+		}
+		accepted += len(m.Commands)
+		if accepted == 1000 {
+			go func() { _, err := c.Drain(t.Context(), w.at[from]); moving <- err }() // so that it does not come back
+		}
+	}
+	if err := <-moving; err != nil {
+		t.Fatal(err)
+	}
+	w.until(c, "the unit is elsewhere", func(s *sdk.Cluster) bool { return unitOf(s, where.Unit).GetAddress() == w.at[to] })
+	if _, err := c.Apply(t.Context(), &sdk.Job{App: "pay", Name: "later", Handler: &sdk.Handler{Module: "greet@1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := queues.ReplayDeadLetters(ctx, &apiv1.ReplayDeadLettersRequest{All: true}); err != nil {
+		t.Fatal(err)
+	}
+	accepted++
+	begin := time.Now()
+	for {
+		o, err := c.Overview(t.Context(), "pay")
+		if err == nil && o.Queued == int64(accepted) {
+			break
+		}
+		if time.Since(begin) > 30*time.Second {
+			t.Fatalf("%d commands were accepted, and there is %v, %v", accepted, o, err)
+		}
+	}
+	t.Logf("%d commands were accepted and done", accepted)
+	dead(0)
+}

@@ -1,0 +1,60 @@
+package node
+
+import (
+	"net"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/resolver"
+)
+
+// several is the scheme of an address that stands for a few, with commas: the
+// first that answers is used, and the next when that is lost.
+const several = "several"
+
+// severalResolver gives gRPC the addresses as they stand there.
+type severalResolver struct{}
+
+func (severalResolver) Scheme() string { return several }
+
+// Build implements [resolver.Builder].
+func (severalResolver) Build(target resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
+	var state resolver.State
+	for address := range strings.SplitSeq(target.Endpoint(), ",") {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		// Each shows a certificate of its own name.
+		at := resolver.Address{Addr: address, ServerName: host}
+		state.Addresses = append(state.Addresses, at)
+		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{at}})
+	}
+	return fixed{}, cc.UpdateState(state)
+}
+
+// fixed is what was resolved once and for all.
+type fixed struct{}
+
+// ResolveNow implements [resolver.Resolver].
+func (fixed) ResolveNow(resolver.ResolveNowOptions) {}
+
+// Close implements [resolver.Resolver].
+func (fixed) Close() {}
+
+// peerTarget checks an address, or several with commas, and returns it as gRPC
+// takes it.
+func peerTarget(address, caCert string) (target string, opts []grpc.DialOption, err error) {
+	var all []string
+	for one := range strings.SplitSeq(address, ",") {
+		one = strings.TrimSpace(one)
+		if err := checkPeer(one, caCert); err != nil {
+			return "", nil, err
+		}
+		all = append(all, one)
+	}
+	if len(all) == 1 {
+		return all[0], nil, nil
+	}
+	return several + ":///" + strings.Join(all, ","), []grpc.DialOption{grpc.WithResolvers(severalResolver{})}, nil
+}

@@ -1,0 +1,372 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+)
+
+// roster is what a server knows of its cluster: it follows the cluster's table
+// and the ownerships in etcd. What it says may be late; that costs a refusal or
+// a wait. What is right is decided by etcd when something is written.
+//
+// The rows of the table, which has the name of the group:
+//
+//	units           the names of the units, as JSON; the first server writes it
+//	app/APP         the unit of an app: written once, when the app is first seen
+//	known/UNIT      an owner has written the apps that the unit holds
+//	server/ID       a [presence], under the server's lease
+//	want/UNIT       the id of the server that is to own it
+//	ready/UNIT/ID   the epoch whose owner this server is ready to follow, under its lease
+//	drain/ID        the server is to own nothing
+type roster struct {
+	cluster *etcd.Cluster
+	group   string
+	self    string // the server's id
+	log     *slog.Logger
+
+	mu       sync.Mutex
+	heard    [2]bool // of the table, of the owners
+	units    []string
+	apps     map[string]string
+	known    map[string]bool
+	servers  map[string]*presence
+	wants    map[string]string
+	ready    map[string]uint64 // by UNIT/ID
+	draining map[string]bool
+	owners   map[string]etcd.Owner
+	changed  chan struct{} // closed and replaced at every change
+}
+
+// presence is what a server tells of itself.
+type presence struct {
+	Address string                 `json:"address"`
+	Version string                 `json:"version"`
+	At      int64                  `json:"at"`   // Unix milliseconds, its clock
+	Owns    map[string]unitReport  `json:"owns"` // by unit
+	Follows map[string]followState `json:"follows"`
+}
+
+// unitReport is what the owner of a unit tells of it.
+type unitReport struct {
+	Rate  float64 `json:"rate"` // schedules a second
+	Hosts int     `json:"hosts"`
+	Apps  int     `json:"apps"`
+}
+
+// followState is how far a standby is.
+type followState struct {
+	Applied uint64 `json:"applied"`
+	Behind  bool   `json:"behind,omitempty"` // it cannot take the unit before it has got the state of a server that has it
+}
+
+const (
+	rowUnits = "units"
+	rowApp   = "app/"
+	rowKnown = "known/"
+	rowHere  = "server/"
+	rowWant  = "want/"
+	rowReady = "ready/"
+	rowDrain = "drain/"
+)
+
+func newRoster(c *etcd.Cluster, group, self string, log *slog.Logger) *roster {
+	r := &roster{cluster: c, group: group, self: self, log: log, changed: make(chan struct{}), owners: map[string]etcd.Owner{}}
+	r.reset()
+	return r
+}
+
+func (r *roster) reset() {
+	r.apps, r.known, r.servers = map[string]string{}, map[string]bool{}, map[string]*presence{}
+	r.wants, r.ready, r.draining = map[string]string{}, map[string]uint64{}, map[string]bool{}
+}
+
+// begin sets the cluster's units, unless an earlier server did, and learns what
+// there is.
+func (r *roster) begin(ctx context.Context, units int) error {
+	names := []string{r.group}
+	for i := 1; i < units; i++ {
+		names = append(names, fmt.Sprintf("%s.%d", r.group, i))
+	}
+	row, err := json.Marshal(names)
+	if err != nil {
+		return err
+	}
+	stands, err := r.cluster.First(ctx, r.group, rowUnits, string(row))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(stands), &r.units); err != nil || len(r.units) == 0 {
+		return fmt.Errorf("etcd says that %q are the units of the group %s, which names none", stands, r.group)
+	}
+	if units > 0 && len(r.units) != units {
+		r.log.Info("the number of units is that with which the cluster began", "units", len(r.units), "asked", units)
+	}
+	return nil
+}
+
+// follow keeps the roster up to date until ctx ends.
+func (r *roster) follow(ctx context.Context) error {
+	var wg sync.WaitGroup
+	again := func(what string, f func() error) {
+		for ctx.Err() == nil {
+			if err := f(); err != nil && ctx.Err() == nil {
+				r.log.Warn("etcd does not say "+what, "error", err)
+				pause(ctx, 200*time.Millisecond)
+			}
+		}
+	}
+	wg.Go(func() {
+		again("who is in the cluster", func() error { return r.cluster.Facts(ctx, r.group, r.hear) })
+	})
+	wg.Go(func() {
+		again("who owns what", func() error { return r.cluster.Owners(ctx, r.hearOwners) })
+	})
+	wg.Wait()
+	return nil
+}
+
+func (r *roster) hear(facts []etcd.Fact, whole bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if whole {
+		r.reset()
+		r.heard[0] = true
+	}
+	for _, f := range facts {
+		r.hearFact(f)
+	}
+	r.notifyLocked()
+}
+
+// hearFact takes in a row. One that makes no sense is of a newer version, and
+// says nothing to this one.
+func (r *roster) hearFact(f etcd.Fact) {
+	kind, rest, _ := strings.Cut(f.Key, "/")
+	switch kind + "/" {
+	case rowApp:
+		if app, err := url.PathUnescape(rest); err == nil {
+			set(r.apps, app, f.Value, f.Deleted)
+		}
+	case rowKnown:
+		set(r.known, rest, true, f.Deleted)
+	case rowHere:
+		p := &presence{}
+		if err := json.Unmarshal([]byte(f.Value), p); err != nil && !f.Deleted {
+			r.log.Warn("a server says of itself what this one does not understand", "server", rest, "error", err)
+			return
+		}
+		set(r.servers, rest, p, f.Deleted)
+	case rowWant:
+		set(r.wants, rest, f.Value, f.Deleted)
+	case rowReady:
+		epoch, err := strconv.ParseUint(f.Value, 10, 64)
+		set(r.ready, rest, epoch, f.Deleted || err != nil)
+	case rowDrain:
+		set(r.draining, rest, true, f.Deleted)
+	}
+}
+
+func set[V any](m map[string]V, key string, v V, deleted bool) {
+	if deleted {
+		delete(m, key)
+		return
+	}
+	m[key] = v
+}
+
+func (r *roster) hearOwners(owners map[string]etcd.Owner) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heard[1] = true
+	r.owners = owners
+	r.notifyLocked()
+}
+
+// notifyLocked wakes who waits for a change; r.mu must be held.
+func (r *roster) notifyLocked() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// change returns a channel that is closed at the next change. It is to be asked
+// for before what is waited for is looked at.
+func (r *roster) change() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
+
+// view is the roster of one moment.
+type view struct {
+	heard    bool // anything
+	units    []string
+	apps     int
+	known    map[string]bool
+	servers  map[string]presence
+	wants    map[string]string
+	ready    map[string]uint64
+	draining map[string]bool
+	owners   map[string]etcd.Owner
+}
+
+func (r *roster) look() view {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v := view{
+		heard: r.heard[0] && r.heard[1], units: r.units, apps: len(r.apps),
+		known: maps.Clone(r.known), servers: map[string]presence{}, wants: maps.Clone(r.wants),
+		ready: maps.Clone(r.ready), draining: maps.Clone(r.draining), owners: maps.Clone(r.owners),
+	}
+	for id, p := range r.servers {
+		v.servers[id] = *p
+	}
+	return v
+}
+
+// standing is what there is to know of one unit.
+type standing struct {
+	owner etcd.Owner // Server is "" when there is none
+	want  string     // of a server that lives; "": none
+	ready bool       // that server is ready to take it from this owner
+}
+
+func (r *roster) standing(unit string) standing {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := standing{owner: r.owners[unit]}
+	if want := r.wants[unit]; r.servers[want] != nil || want == r.self {
+		s.want = want
+		s.ready = s.owner.Server != "" && r.ready[unit+"/"+want] == s.owner.Epoch
+	}
+	return s
+}
+
+// unitOf returns the unit of an app; ok is false when it has none yet.
+func (r *roster) unitOf(app string) (unit string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	unit, ok = r.apps[app]
+	return unit, ok
+}
+
+// fallback is the unit that answers for apps that are nowhere: it knows nothing
+// of them, as everybody.
+func (r *roster) fallback() string { return r.units[0] }
+
+// assignment says who owns a unit; without a server when nobody does.
+func (r *roster) assignment(unit string) *apiv1.Assignment {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.owners[unit]
+	return &apiv1.Assignment{Server: o.Server, Address: o.Address, Epoch: o.Epoch, Unit: unit, Units: r.units}
+}
+
+// place gives an app that is nowhere a unit: the one with the smallest schedule
+// count. It fails while a unit has not said which apps it holds: the app may be
+// one of them.
+func (r *roster) place(ctx context.Context, app string) (string, error) {
+	unit, err := r.emptiest()
+	if err != nil {
+		return "", err
+	}
+	unit, err = r.cluster.First(ctx, r.group, rowApp+url.PathEscape(app), unit)
+	if err != nil {
+		return "", fmt.Errorf("give the app %s a place: %w", app, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.apps[app] = unit
+	return unit, nil
+}
+
+// emptiest returns the unit that a new app goes to: the smallest rate, then the
+// fewest apps, as they were told and as they were placed since.
+func (r *roster) emptiest() (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rates, apps := map[string]float64{}, map[string]int{}
+	for _, p := range r.servers {
+		for unit, u := range p.Owns {
+			rates[unit] += u.Rate
+		}
+	}
+	for _, unit := range r.apps {
+		apps[unit]++
+	}
+	best := ""
+	for _, unit := range r.units {
+		if !r.known[unit] {
+			return "", fmt.Errorf("the unit %s has had no owner yet, so nobody knows which apps it holds", unit)
+		}
+		if best == "" || rates[unit]+placeCost*float64(apps[unit]) < rates[best]+placeCost*float64(apps[best]) {
+			best = unit
+		}
+	}
+	return best, nil
+}
+
+// placeCost is what an app counts in schedules a second when it is placed: one
+// that was placed a moment ago has no rate yet.
+const placeCost = 0.2
+
+// declare writes the apps that a unit holds: by its owner, before it is used.
+func (r *roster) declare(ctx context.Context, unit string, apps []string) error {
+	for _, app := range slices.Sorted(slices.Values(apps)) {
+		if at, ok := r.unitOf(app); ok && at == unit {
+			continue
+		}
+		at, err := r.cluster.First(ctx, r.group, rowApp+url.PathEscape(app), unit)
+		if err != nil {
+			return err
+		}
+		if at != unit {
+			r.log.Error("an app is in two units: what one of them holds of it is not seen", "app", app, "unit", unit, "other", at)
+		}
+	}
+	_, err := r.cluster.First(ctx, r.group, rowKnown+unit, "1")
+	return err
+}
+
+// find returns the id of a server by id or address.
+func (v view) find(name string) (string, error) {
+	if _, ok := v.servers[name]; ok {
+		return name, nil
+	}
+	for id, p := range v.servers {
+		if p.Address == name {
+			return id, nil
+		}
+	}
+	return "", fmt.Errorf("no server that lives has the id or the address %q: `wheelwork cluster status` shows them", name)
+}
+
+// poke wakes who waits for a change, when the change is this server's own.
+func (r *roster) poke() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notifyLocked()
+}
+
+// appsOf returns the apps of a unit.
+func (r *roster) appsOf(unit string) (apps []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for app, at := range r.apps {
+		if at == unit {
+			apps = append(apps, app)
+		}
+	}
+	return apps
+}

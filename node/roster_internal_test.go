@@ -1,0 +1,180 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+)
+
+func quietRoster(units ...string) *roster {
+	r := newRoster(nil, "main", "me", slog.New(slog.DiscardHandler))
+	r.units = units
+	return r
+}
+
+func facts(rows ...string) (all []etcd.Fact) {
+	for i := 0; i < len(rows); i += 2 {
+		all = append(all, etcd.Fact{Key: rows[i], Value: rows[i+1]})
+	}
+	return all
+}
+
+func TestRosterHears(t *testing.T) {
+	r := quietRoster("main", "main.1")
+	here, err := json.Marshal(presence{Address: "h:1", Owns: map[string]unitReport{"main": {Rate: 3}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := r.change()
+	r.hear(facts("server/you", string(here), "want/main.1", "you", "want/main", "gone", "ready/main.1/you", "7", "app/a%2Fb", "main.1", "drain/me", "1", "known/main", "1"), true)
+	select {
+	case <-before:
+	default:
+		t.Error("nobody is told of the change")
+	}
+	r.hearOwners(map[string]etcd.Owner{"main": {Server: "you", Epoch: 3}, "main.1": {Server: "me", Epoch: 7}})
+	if unit, ok := r.unitOf("a/b"); unit != "main.1" || !ok {
+		t.Errorf("the app is in %q", unit)
+	}
+	if s := r.standing("main.1"); s.want != "you" || !s.ready || s.owner.Server != "me" {
+		t.Errorf("%+v", s)
+	}
+	if s := r.standing("main"); s.want != "" {
+		t.Errorf("a server that is not there is wanted: %+v", s)
+	}
+	// Ready for an ownership that has ended is not ready for this one.
+	r.hearOwners(map[string]etcd.Owner{"main.1": {Server: "me", Epoch: 8}})
+	if s := r.standing("main.1"); s.ready {
+		t.Errorf("%+v", s)
+	}
+	r.hear([]etcd.Fact{{Key: "server/you", Deleted: true}, {Key: "drain/me", Deleted: true}}, false)
+	if v := r.look(); len(v.servers) != 0 || len(v.draining) != 0 || v.apps != 1 {
+		t.Errorf("%+v", v)
+	}
+	r.hear(nil, true)
+	if v := r.look(); v.apps != 0 || len(v.wants) != 0 || len(v.known) != 0 {
+		t.Errorf("a whole table says all: %+v", v)
+	}
+}
+
+func TestRosterPlaces(t *testing.T) {
+	r := quietRoster("main", "main.1", "main.2")
+	r.hear(facts("known/main", "1", "known/main.1", "1"), true)
+	if unit, err := r.emptiest(); err == nil {
+		t.Errorf("placed in %s while nobody knows what main.2 holds", unit)
+	}
+	busy := `{"owns":{"main":{"rate":50},"main.1":{"rate":0.1}}}`
+	r.hear(facts("known/main.2", "1", "server/x", busy), false)
+	for i, want := range []string{"main.2", "main.1", "main.2", "main.1", "main.2"} {
+		unit, err := r.emptiest()
+		if unit != want || err != nil {
+			t.Errorf("app %d goes to %s, %v, want %s", i, unit, err, want)
+		}
+		r.hear(facts(fmt.Sprint("app/", i), unit), false)
+	}
+}
+
+func TestFindsServers(t *testing.T) {
+	v := view{servers: map[string]presence{"srv-a": {Address: "h:1"}, "srv-b": {Address: "h:2"}}}
+	for name, want := range map[string]string{"srv-a": "srv-a", "h:2": "srv-b"} {
+		if got, err := v.find(name); got != want || err != nil {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+	}
+	if _, err := v.find("h:3"); err == nil {
+		t.Error("found one that is not there")
+	}
+}
+
+func TestClusterStatus(t *testing.T) {
+	v := view{
+		units: []string{"main", "main.1", "main.2", "main.3"},
+		servers: map[string]presence{
+			"a": {Address: "h:1", Owns: map[string]unitReport{"main": {Rate: 2, Hosts: 3, Apps: 4}}, Follows: map[string]followState{"main.1": {}}},
+			"b": {Address: "h:2", Owns: map[string]unitReport{"main.1": {Rate: 5}}, Follows: map[string]followState{"main": {}}},
+		},
+		wants:    map[string]string{"main": "b", "main.1": "b"},
+		draining: map[string]bool{"b": true, "c": true},
+		owners:   map[string]etcd.Owner{"main": {Server: "a", Address: "h:1", Epoch: 9}, "main.1": {Server: "b", Address: "h:2"}, "main.3": {Server: "d", Address: "h:4"}},
+	}
+	st := clusterStatus(v, "main", "a", "b", nil)
+	var got []string
+	for _, m := range st.Servers {
+		got = append(got, fmt.Sprintf("%s %s %d %.0f", m.Id, m.State, m.Units, m.ScheduleRate))
+	}
+	for _, u := range st.Units {
+		got = append(got, fmt.Sprintf("%s %s %s>%s %d %d %v", u.Name, u.State, u.Owner, u.To, u.Apps, u.Hosts, u.Standbys))
+	}
+	want := []string{
+		"a up 1 2", "b draining 1 5", "c lost 0 0", "d lost 1 0",
+		"main moving a>b 4 3 [b]", "main.1 owned b> 0 0 [a]", "main.2 free > 0 0 []", "main.3 owned d> 0 0 []",
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+	v.owners["main.1"] = etcd.Owner{Server: "a"}
+	if st := clusterStatus(v, "main", "a", "b", nil); st.Servers[1].State != "drained" {
+		t.Errorf("%v", st.Servers[1])
+	}
+}
+
+// TestRouterWaitsForAnOwner: a route that waits for a unit ends as soon as
+// somebody owns it.
+func TestRouterWaitsForAnOwner(t *testing.T) {
+	r := quietRoster("main")
+	x := &router{roster: r, units: map[string]*unit{"main": {name: "main"}}, writes: func(string) bool { return false }}
+	done := make(chan error, 1)
+	go func() {
+		_, err := x.enter(t.Context(), "main", "pay")
+		done <- err
+	}()
+	r.hearOwners(map[string]etcd.Owner{"main": {Server: "me"}}) // it is about to work here
+	r.hearOwners(map[string]etcd.Owner{})
+	r.hearOwners(map[string]etcd.Owner{"main": {Server: "you", Address: "h:1"}})
+	select {
+	case err := <-done:
+		if named(err) != "h:1" {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(routePatience + 10*time.Second):
+		t.Error("it waits for ever")
+	}
+}
+
+// FuzzRoster: what is in etcd may be of another version, or of nobody.
+func FuzzRoster(f *testing.F) {
+	for _, seed := range [][2]string{
+		{"app/a", "main"},
+		{"app/%zz", "main"},
+		{"server/x", "{}"},
+		{"server/x", `{"owns":null}`},
+		{"server/x", "null"},
+		{"server/", "["},
+		{"want/main", ""},
+		{"want/", "x"},
+		{"ready/main/x", "-1"},
+		{"ready/main", "18446744073709551616"},
+		{"drain/", ""},
+		{"", ""},
+		{"/", "/"},
+		{"units", "[]"},
+	} {
+		f.Add(seed[0], seed[1], false)
+		f.Add(seed[0], seed[1], true)
+	}
+	f.Fuzz(func(t *testing.T, key, value string, deleted bool) {
+		r := quietRoster("main")
+		r.hear([]etcd.Fact{{Key: key, Value: value, Deleted: deleted}}, true)
+		v := r.look()
+		clusterStatus(v, "main", "me", "", nil)
+		newSteward(r, time.Second, r.log).decide(v, time.Unix(0, 0))
+		r.standing("main")
+		if _, err := r.emptiest(); err == nil && !v.known["main"] {
+			t.Error("placed where nobody knows what there is")
+		}
+	})
+}

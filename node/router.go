@@ -1,0 +1,724 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/version"
+)
+
+const (
+	// unitHeader names the unit that a host's stream, and what it asks on behalf of
+	// its runs, are for.
+	unitHeader = "wheelwork-unit"
+	// localHeader names the units that a server is asked for, by another one.
+	localHeader = "wheelwork-local"
+	// routePatience is how long a call waits for a unit that is on its way from one
+	// owner to another.
+	routePatience = 5 * time.Second
+)
+
+// registrar collects services instead of serving them.
+type registrar map[string]any
+
+func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) { r[d.ServiceName] = impl }
+
+// routed are the services of which every unit has its own.
+func routed() []*grpc.ServiceDesc {
+	return []*grpc.ServiceDesc{
+		&apiv1.Jobs_ServiceDesc, &apiv1.Apps_ServiceDesc, &apiv1.Calendars_ServiceDesc, &apiv1.Runs_ServiceDesc,
+		&apiv1.Modules_ServiceDesc, &apiv1.Producer_ServiceDesc, &apiv1.Worker_ServiceDesc, &apiv1.Guest_ServiceDesc,
+		&apiv1.Values_ServiceDesc, &apiv1.Secrets_ServiceDesc, &apiv1.ModuleAccess_ServiceDesc, &apiv1.Cluster_ServiceDesc,
+	}
+}
+
+// router stands where one server's services would, and hands each call to the
+// unit of its app. When another server owns that, it refuses with the owner's
+// Assignment, which clients follow; while nobody does, it waits a little.
+type router struct {
+	roster *roster
+	units  map[string]*unit
+	peers  *peers
+	// writes says of a method that it may bring an app into being.
+	writes func(method string) bool
+}
+
+// register puts the routed services on s.
+func (r *router) register(s *grpc.Server) error {
+	for _, d := range routed() {
+		own := *d
+		own.Methods, own.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)
+		for i, m := range own.Methods {
+			request, err := requestOf(d.ServiceName, m.MethodName)
+			if err != nil {
+				return err
+			}
+			own.Methods[i].Handler = r.unary(d.ServiceName, m, request)
+		}
+		for i, m := range own.Streams {
+			request, err := requestOf(d.ServiceName, m.StreamName)
+			if err != nil {
+				return err
+			}
+			own.Streams[i].Handler = r.stream(d.ServiceName, m, request)
+		}
+		s.RegisterService(&own, nil)
+	}
+	return nil
+}
+
+// requestOf returns the type of a method's request.
+func requestOf(service, method string) (protoreflect.MessageType, error) {
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	if err != nil {
+		return nil, fmt.Errorf("route %s: %w", service, err)
+	}
+	m := d.(protoreflect.ServiceDescriptor).Methods().ByName(protoreflect.Name(method))
+	if m == nil {
+		return nil, fmt.Errorf("route %s: it has no method %s", service, method)
+	}
+	return protoregistry.GlobalTypes.FindMessageByName(m.Input().FullName())
+}
+
+func (r *router) unary(service string, m grpc.MethodDesc, request protoreflect.MessageType) grpc.MethodHandler {
+	method := "/" + service + "/" + m.MethodName
+	return func(_ any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		req := request.New().Interface()
+		if err := decode(req); err != nil {
+			return nil, err
+		}
+		handle := func(ctx context.Context, req any) (any, error) {
+			return r.call(ctx, service, m, method, req.(proto.Message))
+		}
+		if interceptor == nil {
+			return handle(ctx, req)
+		}
+		return interceptor(ctx, req, &grpc.UnaryServerInfo{Server: r, FullMethod: method}, handle)
+	}
+}
+
+func (r *router) call(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
+	switch q := req.(type) {
+	case *apiv1.GetVersionRequest:
+		return version.Message(), nil
+	case *apiv1.ListAppsRequest:
+		return r.listApps(ctx, q)
+	case *apiv1.ListHostsRequest:
+		return r.listHosts(ctx, q)
+	}
+	name, app, err := r.unitFor(ctx, method, req)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		rack, err := r.enter(ctx, name, app)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := answer(ctx, rack, service, m, req)
+		rack.leave()
+		if status.Code(err) != codes.Unavailable || r.units[name].rack.Load() == rack {
+			return resp, err
+		}
+		// It went while it was asked. Who has it now answers, or is named; but what
+		// may have been done is not done again.
+		select {
+		case <-rack.gone:
+		case <-ctx.Done():
+			return nil, err
+		}
+		if !rack.clean && r.writes(method) {
+			return nil, err
+		}
+	}
+}
+
+// answer has a unit's own service answer.
+func answer(ctx context.Context, r *rack, service string, m grpc.MethodDesc, req proto.Message) (any, error) {
+	return m.Handler(r.services[service], ctx, func(to any) error {
+		proto.Merge(to.(proto.Message), req)
+		return nil
+	}, nil)
+}
+
+// unitFor returns the unit of a request, and the app that decided it.
+func (r *router) unitFor(ctx context.Context, method string, req any) (unit, app string, err error) {
+	if c, ok := req.(interface{ GetCaller() *apiv1.Caller }); ok {
+		app = c.GetCaller().GetApp()
+	} else if apps := appsOf(req); len(apps) > 0 {
+		app = apps[0]
+	} else if up, ok := req.(*apiv1.WorkUp); ok {
+		if named := metadata.ValueFromIncomingContext(ctx, unitHeader); len(named) == 1 && named[0] != "" {
+			if r.units[named[0]] == nil {
+				return "", "", status.Errorf(codes.NotFound, "the cluster has no unit %q", named[0])
+			}
+			return named[0], "", nil
+		}
+		if apps := up.GetHello().GetApps(); len(apps) > 0 {
+			app = apps[0]
+		}
+	}
+	if app == "" {
+		app = "default"
+	}
+	unit, err = r.unitOf(ctx, app, r.writes(method))
+	return unit, app, err
+}
+
+// unitOf returns the unit of an app. One that is nowhere is given a place when it
+// is to be written to.
+func (r *router) unitOf(ctx context.Context, app string, write bool) (string, error) {
+	if unit, ok := r.roster.unitOf(app); ok {
+		if r.units[unit] == nil {
+			return "", status.Errorf(codes.Internal, "the app %s is in the unit %s, which this server does not know: it is of an older version than others", app, unit)
+		}
+		return unit, nil
+	}
+	if !write {
+		return r.roster.fallback(), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, routePatience)
+	defer cancel()
+	for {
+		changed := r.roster.change()
+		unit, err := r.roster.place(ctx, app)
+		if err == nil {
+			return unit, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return "", status.Error(codes.Unavailable, err.Error())
+		}
+	}
+}
+
+// enter returns the services of a unit, once this server owns it. Who enters
+// leaves.
+func (r *router) enter(ctx context.Context, name, app string) (*rack, error) {
+	u := r.units[name]
+	ctx, cancel := context.WithTimeout(ctx, routePatience)
+	defer cancel()
+	for {
+		changed := r.roster.change()
+		if rack := u.rack.Load(); rack != nil && rack.enter() {
+			return rack, nil
+		}
+		a := r.roster.assignment(name)
+		if a.Server != "" && a.Server != r.roster.self {
+			return nil, elsewhereUnit(app, a)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, status.Errorf(codes.Unavailable, "the unit %s, where the app %s is, has no owner now: try again in a moment", name, app)
+		}
+	}
+}
+
+func elsewhereUnit(app string, a *apiv1.Assignment) error {
+	if app == "" {
+		app = "of the unit " + a.Unit
+	}
+	return elsewhere(app, a)
+}
+
+func (r *router) stream(service string, m grpc.StreamDesc, request protoreflect.MessageType) grpc.StreamHandler {
+	method := "/" + service + "/" + m.StreamName
+	return func(_ any, stream grpc.ServerStream) error {
+		first := request.New().Interface()
+		if err := stream.RecvMsg(first); err != nil {
+			if errors.Is(err, io.EOF) {
+				return status.Error(codes.InvalidArgument, "the stream ended before it said what it is about")
+			}
+			return err
+		}
+		switch q := first.(type) {
+		case *apiv1.ProduceRequest:
+			return r.produce(stream, q)
+		case *apiv1.FetchModuleRequest:
+			return r.fetchModule(q, stream)
+		}
+		name, app, err := r.unitFor(stream.Context(), method, first)
+		if err != nil {
+			return err
+		}
+		_, err = r.pass(service, m, name, app, stream, first)
+		return err
+	}
+}
+
+// pass hands a stream to a unit, until either ends. next is a message that came
+// on it and is another unit's; nil: there is none.
+func (r *router) pass(service string, m grpc.StreamDesc, name, app string, stream grpc.ServerStream, first proto.Message) (next *apiv1.ProduceRequest, err error) {
+	rack, err := r.enter(stream.Context(), name, app)
+	if err != nil {
+		return nil, err
+	}
+	p := &passed{ServerStream: stream, first: first, r: r, unit: name, app: app}
+	ended := make(chan error, 1)
+	go func() {
+		defer rack.leave()
+		ended <- m.Handler(rack.services[service], p)
+	}()
+	select {
+	case err = <-ended:
+	case <-rack.gone:
+		select {
+		case err = <-ended:
+		case <-time.After(cutAfter):
+			err = status.Errorf(codes.Unavailable, "the unit %s goes to another server: connect again", name)
+		}
+	}
+	p.cut()
+	if p.mixed != nil {
+		return p.mixed, nil
+	}
+	return nil, err
+}
+
+// cutAfter is how long a stream may take to end by itself when its unit is gone.
+const cutAfter = 50 * time.Millisecond
+
+// passed is a stream that a unit serves. Its first message was read before it
+// was known whose it is.
+type passed struct {
+	grpc.ServerStream
+	r     *router
+	first proto.Message // nil when it was told
+	unit  string
+	app   string                // of the last commands, which is in the unit
+	mixed *apiv1.ProduceRequest // came, and is another unit's; the unit was told that the stream ended
+
+	sending closing
+}
+
+// cut makes what the unit sends from now on fail: the stream is not its own any
+// more. A client that reads nothing must not hold up its unit.
+func (p *passed) cut() { p.sending.close(time.Second) }
+
+func (p *passed) SendMsg(m any) error {
+	if !p.sending.enter() {
+		return status.Error(codes.Unavailable, "the stream has ended")
+	}
+	defer p.sending.leave()
+	return p.ServerStream.SendMsg(m)
+}
+
+func (p *passed) RecvMsg(m any) error {
+	if p.first != nil {
+		proto.Merge(m.(proto.Message), p.first)
+		p.first = nil
+		return nil
+	}
+	if p.mixed != nil {
+		return io.EOF
+	}
+	if err := p.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if q, ok := m.(*apiv1.ProduceRequest); ok && !p.covers(q) {
+		p.mixed = proto.CloneOf(q)
+		return io.EOF
+	}
+	return nil
+}
+
+// covers reports whether all commands of a message are the unit's.
+func (p *passed) covers(q *apiv1.ProduceRequest) bool {
+	for _, c := range q.GetCommands() {
+		app := appOfCommand(c)
+		if app == p.app {
+			continue
+		}
+		if unit, ok := p.r.roster.unitOf(app); !ok || unit != p.unit {
+			return false
+		}
+		p.app = app
+	}
+	return true
+}
+
+func appOfCommand(c *apiv1.Command) string {
+	app := ""
+	switch k := c.GetKind().(type) {
+	case *apiv1.Command_Apply:
+		app = k.Apply.GetApp()
+	case *apiv1.Command_Delete:
+		app = k.Delete.GetApp()
+	case *apiv1.Command_Trigger:
+		app = k.Trigger.GetApp()
+	}
+	if app == "" {
+		app = "default"
+	}
+	return app
+}
+
+// produce serves a producer's stream: unit after unit, as its messages are for
+// one or the other, and what is for several by itself.
+func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) error {
+	desc := apiv1.Producer_ServiceDesc.Streams[0]
+	for m != nil {
+		units, err := r.unitsOf(stream.Context(), m)
+		if err != nil {
+			return err
+		}
+		if len(units) < 2 {
+			unit, app := r.roster.fallback(), "default"
+			if len(m.Commands) > 0 {
+				unit, app = units[0], appOfCommand(m.Commands[0])
+			}
+			if m, err = r.pass(apiv1.Producer_ServiceDesc.ServiceName, desc, unit, app, stream, m); err != nil {
+				return err
+			}
+			continue
+		}
+		resp, err := r.spread(stream.Context(), m)
+		if err != nil {
+			return err
+		}
+		if err := stream.SendMsg(resp); err != nil {
+			return err
+		}
+		m = &apiv1.ProduceRequest{}
+		switch err := stream.RecvMsg(m); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// unitsOf returns the units of a message's commands, each once.
+func (r *router) unitsOf(ctx context.Context, m *apiv1.ProduceRequest) (units []string, err error) {
+	last := ""
+	for _, c := range m.GetCommands() {
+		app := appOfCommand(c)
+		if app == last {
+			continue
+		}
+		last = app
+		unit, err := r.unitOf(ctx, app, true)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(units, unit) {
+			units = append(units, unit)
+		}
+	}
+	return units, nil
+}
+
+const maxCommands = 256 // of a message, as everywhere
+
+// spread carries out a message whose commands are of several units.
+func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest) (*apiv1.ProduceResponse, error) {
+	switch {
+	case len(m.Commands) > maxCommands:
+		return nil, status.Errorf(codes.InvalidArgument, "a message has %d commands, the limit is %d", len(m.Commands), maxCommands)
+	case m.Ack != "" && m.Ack != "applied":
+		return nil, status.Errorf(codes.InvalidArgument, "the commands of one message are of apps in several units of the cluster: with ack %q send them in one message for each app", m.Ack)
+	}
+	for _, c := range m.Commands { // nothing is done when one of them is another server's
+		unit, err := r.unitOf(ctx, appOfCommand(c), true)
+		if err != nil {
+			return nil, err
+		}
+		rack, err := r.enter(ctx, unit, appOfCommand(c))
+		if err != nil {
+			return nil, err
+		}
+		rack.leave()
+	}
+	at := make([]time.Time, len(m.Commands))
+	now := time.Now()
+	for i := range at {
+		at[i] = now
+	}
+	results, err := r.apply(ctx, m.Commands, at)
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.ProduceResponse{Number: m.Number, Results: results, Sync: "always"}, nil
+}
+
+// apply does commands of any units. What is not this server's is answered with
+// Unavailable: it may be tried again.
+func (r *router) apply(ctx context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+	results := make([]*apiv1.CommandResult, len(commands))
+	of := map[string][]int{}
+	var order []string
+	for i, c := range commands {
+		unit, err := r.unitOf(ctx, appOfCommand(c), true)
+		if err != nil {
+			results[i] = refusal(err)
+			continue
+		}
+		if of[unit] == nil {
+			order = append(order, unit)
+		}
+		of[unit] = append(of[unit], i)
+	}
+	for _, unit := range order {
+		if err := r.applyTo(ctx, unit, of[unit], commands, at, results); err != nil {
+			for _, i := range of[unit] {
+				results[i] = refusal(err)
+			}
+		}
+	}
+	return results, ctx.Err()
+}
+
+func refusal(err error) *apiv1.CommandResult {
+	s := status.Convert(err)
+	code := s.Code()
+	if code == codes.FailedPrecondition { // it is elsewhere now, and may be here again
+		code = codes.Unavailable
+	}
+	return &apiv1.CommandResult{Code: int32(code), Error: s.Message()}
+}
+
+func (r *router) applyTo(ctx context.Context, unit string, of []int, commands []*apiv1.Command, at []time.Time, results []*apiv1.CommandResult) error {
+	var mine []*apiv1.Command
+	var when []time.Time
+	for _, i := range of {
+		mine, when = append(mine, commands[i]), append(when, at[i])
+	}
+	var done []*apiv1.CommandResult
+	rack, err := r.enter(ctx, unit, appOfCommand(mine[0]))
+	address := named(err)
+	switch {
+	case err == nil:
+		done, err = rack.sched.Apply(ctx, mine, when)
+		rack.leave()
+	case address != "" && ctx.Value(forwarded{}) == nil:
+		done, err = r.forward(ctx, address, mine, when)
+	}
+	if err != nil {
+		return err
+	}
+	for k, i := range of {
+		results[i] = done[k]
+	}
+	return nil
+}
+
+// forwarded is the key of a context in which commands came from another server:
+// they are not sent on, or two that each name the other would do so for ever.
+type forwarded struct{}
+
+// forward brings commands to the server that owns their unit. What comes of it
+// may be lost on the way back: they are done once however often they are tried.
+func (r *router) forward(ctx context.Context, address string, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+	conn, err := dialMember(address, r.peers.token, r.peers.caCert)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close() //nolint:errcheck // the answer has come
+	req := &apiv1.ForwardRequest{Commands: commands}
+	for _, t := range at {
+		req.AtMs = append(req.AtMs, t.UnixMilli())
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*routePatience)
+	defer cancel()
+	resp, err := apiv1.NewMembershipClient(conn).Forward(ctx, req)
+	switch {
+	case err != nil:
+		return nil, status.Errorf(codes.Unavailable, "forward to the owner at %s: %s", address, status.Convert(err).Message())
+	case len(resp.Results) != len(commands):
+		return nil, status.Errorf(codes.Unavailable, "forward to the owner at %s: it answered %d of %d commands", address, len(resp.Results), len(commands))
+	}
+	return resp.Results, nil
+}
+
+// fetchModule sends the code of a module, whichever unit it is of, and whether
+// or not this server owns that: a digest names the same bytes everywhere.
+func (r *router) fetchModule(req *apiv1.FetchModuleRequest, stream grpc.ServerStream) error {
+	const chunk = 1 << 20
+	for _, name := range r.roster.units {
+		code, err := r.units[name].conf.Modules.Get(req.Digest)
+		if err != nil {
+			continue
+		}
+		for piece := range slices.Chunk(code, chunk) {
+			if err := stream.SendMsg(&apiv1.ModuleChunk{Data: piece}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return status.Errorf(codes.NotFound, "this server has no module %s: ask the owner of its app", req.Digest)
+}
+
+// each asks every unit: those of this server here, the others at their owners.
+// While one of them is on its way it waits a little, and begins anew: nothing is
+// to be missing from what is shown.
+func each[Q, A proto.Message](ctx context.Context, r *router, service, method string, req Q, ask func(context.Context, *grpc.ClientConn) (A, error)) ([]A, error) {
+	ctx, cancel := context.WithTimeout(ctx, routePatience)
+	defer cancel()
+	g := gathering[Q, A]{r: r, service: service, desc: descOf(service, method), req: req, ask: ask}
+	for {
+		changed := r.roster.change()
+		all, err := g.once(ctx)
+		if status.Code(err) != codes.Unavailable {
+			return all, err
+		}
+		select {
+		case <-changed:
+		case <-time.After(routePatience / 20): // a peer may know it earlier
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// gathering is one question to all units.
+type gathering[Q, A proto.Message] struct {
+	r       *router
+	service string
+	desc    grpc.MethodDesc
+	req     Q
+	ask     func(context.Context, *grpc.ClientConn) (A, error)
+}
+
+func (g *gathering[Q, A]) once(ctx context.Context) (all []A, err error) {
+	names := g.r.roster.units
+	asked := metadata.ValueFromIncomingContext(ctx, localHeader)
+	if len(asked) > 0 { // by another server, for what that thinks is owned here
+		names = asked
+	}
+	elsewhere := map[string][]string{} // units by the address of their owner
+	var addresses []string
+	for _, name := range names {
+		u := g.r.units[name]
+		if u == nil {
+			return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", name)
+		}
+		if rack := u.rack.Load(); rack != nil && rack.enter() {
+			resp, err := answer(ctx, rack, g.service, g.desc, g.req)
+			rack.leave()
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, resp.(A))
+			continue
+		}
+		a := g.r.roster.assignment(name)
+		if a.Server == "" || a.Server == g.r.roster.self || len(asked) > 0 {
+			return nil, status.Errorf(codes.Unavailable, "the unit %s has no owner now, and what is in it cannot be shown: try again in a moment", name)
+		}
+		if elsewhere[a.Address] == nil {
+			addresses = append(addresses, a.Address)
+		}
+		elsewhere[a.Address] = append(elsewhere[a.Address], name)
+	}
+	for _, address := range addresses {
+		resp, err := g.peer(ctx, address, elsewhere[address])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, resp)
+	}
+	return all, nil
+}
+
+// peer asks another server for its units. Whoever asks this one was let in.
+func (g *gathering[Q, A]) peer(ctx context.Context, address string, units []string) (resp A, err error) {
+	conn, err := dialMember(address, g.r.peers.token, g.r.peers.caCert)
+	if err != nil {
+		return resp, err
+	}
+	defer conn.Close() //nolint:errcheck // the answer has come
+	for _, name := range units {
+		ctx = metadata.AppendToOutgoingContext(ctx, localHeader, name)
+	}
+	if resp, err = g.ask(ctx, conn); err != nil {
+		return resp, status.Errorf(codes.Unavailable, "the server at %s, which owns the units %s, does not answer: %s", address, strings.Join(units, ", "), status.Convert(err).Message())
+	}
+	return resp, nil
+}
+
+func descOf(service, method string) grpc.MethodDesc {
+	for _, d := range routed() {
+		for _, m := range d.Methods {
+			if d.ServiceName == service && m.MethodName == method {
+				return m
+			}
+		}
+	}
+	panic("there is no method " + service + "/" + method) // misspelt in this file
+}
+
+func (r *router) listApps(ctx context.Context, req *apiv1.ListAppsRequest) (*apiv1.ListAppsResponse, error) {
+	parts, err := each(ctx, r, apiv1.Apps_ServiceDesc.ServiceName, "ListApps", req,
+		func(ctx context.Context, c *grpc.ClientConn) (*apiv1.ListAppsResponse, error) {
+			return apiv1.NewAppsClient(c).ListApps(ctx, req)
+		})
+	if err != nil {
+		return nil, err
+	}
+	all := &apiv1.ListAppsResponse{}
+	for _, p := range parts {
+		all.Apps = append(all.Apps, p.Apps...)
+	}
+	slices.SortFunc(all.Apps, func(a, b *apiv1.App) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// listHosts makes one host of what each unit says of it.
+func (r *router) listHosts(ctx context.Context, req *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {
+	parts, err := each(ctx, r, apiv1.Cluster_ServiceDesc.ServiceName, "ListHosts", req,
+		func(ctx context.Context, c *grpc.ClientConn) (*apiv1.ListHostsResponse, error) {
+			return apiv1.NewClusterClient(c).ListHosts(ctx, req)
+		})
+	if err != nil {
+		return nil, err
+	}
+	byID := map[string]*apiv1.Host{}
+	for _, p := range parts {
+		for _, h := range p.Hosts {
+			if have := byID[h.Id]; have != nil {
+				h = joinHosts(have, h)
+			}
+			byID[h.Id] = h
+		}
+	}
+	all := &apiv1.ListHostsResponse{Hosts: slices.Collect(maps.Values(byID))}
+	slices.SortFunc(all.Hosts, func(a, b *apiv1.Host) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Id, b.Id))
+	})
+	return all, nil
+}
+
+// joinHosts is a host as two units see it: the better state is the newer one.
+func joinHosts(a, b *apiv1.Host) *apiv1.Host {
+	if rank := []string{"lost", "draining", "up"}; slices.Index(rank, b.State) > slices.Index(rank, a.State) {
+		a, b = b, a
+	}
+	a = proto.CloneOf(a)
+	a.Running += b.Running
+	a.Credits += b.Credits
+	if !slices.Contains(strings.Split(a.Server, ", "), b.Server) {
+		a.Server += ", " + b.Server
+	}
+	return a
+}

@@ -1,0 +1,216 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/nameserver/balance"
+)
+
+const (
+	// stewardEvery is how often the steward looks.
+	stewardEvery = 500 * time.Millisecond
+	// stewardGathers is how long the steward of a cluster that begins waits for other
+	// servers before it gives the units away.
+	stewardGathers = time.Second
+	// stewardPatience is how long a unit may be on its way to a server that does not
+	// take it, orphanPatience how long when it has no owner meanwhile.
+	stewardPatience = 30 * time.Second
+	orphanPatience  = 3 * time.Second
+	// unitSettles is how long a unit stays where it came to.
+	unitSettles = 10 * time.Second
+)
+
+// steward has the units of a cluster owned evenly. Every server runs one; the
+// one that is elected decides, again and again and from what there is: which
+// server is wanted for which unit. The servers do the rest. A decision that got
+// lost is made again; two that contradict each other cost a move, never safety.
+type steward struct {
+	roster *roster
+	log    *slog.Logger
+	cfg    balance.Config
+
+	leads bool
+	since map[string]tenure  // by unit
+	moves map[string]passage // by unit: those under way
+	began time.Time          // when this server was elected
+}
+
+// tenure is since when a unit has its owner, as this steward saw it.
+type tenure struct {
+	owner string
+	at    time.Time // zero: before it looked
+}
+
+// passage is since when a unit is on its way to a server.
+type passage struct {
+	to string
+	at time.Time
+}
+
+func newSteward(r *roster, settle time.Duration, log *slog.Logger) *steward {
+	return &steward{
+		roster: r, log: log, cfg: balance.Config{Settle: settle},
+		since: map[string]tenure{}, moves: map[string]passage{},
+	}
+}
+
+func (s *steward) work() string { return s.roster.group }
+
+// run decides until ctx ends.
+func (s *steward) run(ctx context.Context) error {
+	tick := time.NewTicker(stewardEvery)
+	defer tick.Stop()
+	for {
+		changed := s.roster.change()
+		s.look(ctx)
+		// A change of what others see is looked at at once, and no sooner than a
+		// moment after the last look: reports alone are many.
+		if !pause(ctx, stewardEvery/10) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (s *steward) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	leads, _, err := s.roster.cluster.Elect(ctx, s.work())
+	if err != nil || !leads {
+		s.leads = false
+		return
+	}
+	if !s.leads {
+		s.leads, s.began = true, time.Now()
+		clear(s.since)
+		clear(s.moves)
+		s.log.Info("this server decides who owns what", "group", s.roster.group)
+	}
+	v := s.roster.look()
+	now := time.Now()
+	if !v.heard || len(v.wants) == 0 && now.Sub(s.began) < stewardGathers {
+		return
+	}
+	for unit, to := range s.decide(v, now) {
+		if err := s.roster.cluster.Note(ctx, s.roster.group, rowWant+unit, to, false); err != nil {
+			s.log.Warn("a decision could not be written", "unit", unit, "to", to, "error", err)
+			return
+		}
+	}
+}
+
+// decide returns which server is to be wanted for which unit from now on.
+func (s *steward) decide(v view, now time.Time) map[string]string {
+	wants := map[string]string{}
+	state := balance.State{Subs: s.subs(v, now, wants)}
+	for id := range v.servers {
+		state.Servers = append(state.Servers, balance.Server{ID: id, Draining: v.draining[id]})
+	}
+	d := balance.Decide(s.cfg, state, now)
+	for _, m := range d.Moves {
+		if m.From == "" {
+			m.To = fit(v, m.Sub, m.To)
+		}
+		wants[m.Sub] = m.To
+		if v.wants[m.Sub] != m.To {
+			s.log.Info("a unit is to move", "unit", m.Sub, "from", m.From, "to", m.To)
+		}
+	}
+	for unit, to := range wants {
+		if v.wants[unit] == to {
+			delete(wants, unit)
+		}
+	}
+	return wants
+}
+
+// fit returns who is to take a unit that nobody owns: the server that was chosen,
+// unless that one cannot; then the one that has most of it. When none can, it stays
+// with the first choice, until a server comes that has the state.
+func fit(v view, unit, chosen string) string {
+	if !v.servers[chosen].Follows[unit].Behind {
+		return chosen
+	}
+	best := chosen
+	for _, id := range slices.Sorted(maps.Keys(v.servers)) {
+		f, follows := v.servers[id].Follows[unit]
+		if !follows || f.Behind || v.draining[id] {
+			continue
+		}
+		if best == chosen || f.Applied > v.servers[best].Follows[unit].Applied {
+			best = id
+		}
+	}
+	return best
+}
+
+// subs are the units as the balancer sees them. It puts into wants what has to
+// be said anyhow: that an owner keeps a unit whose taker was lost, or does not come.
+func (s *steward) subs(v view, now time.Time, wants map[string]string) (subs []balance.SubApp) {
+	for _, unit := range v.units {
+		owner := v.owners[unit].Server
+		if _, here := v.servers[owner]; !here {
+			owner = "" // its lease has ended, or is about to
+		}
+		t, seen := s.since[unit]
+		if !seen || t.owner != owner {
+			t = tenure{owner: owner}
+			if seen {
+				t.at = now
+			}
+			s.since[unit] = t
+		}
+		sub := balance.SubApp{App: unit, ID: unit, Slots: 1, Owner: owner, At: now, Since: t.at}
+		sub.Rates[0] = v.servers[owner].Owns[unit].Rate
+		want := v.wants[unit]
+		_, alive := v.servers[want]
+		switch {
+		case want == owner && owner != "", owner == "" && !alive:
+			delete(s.moves, unit)
+		case !alive:
+			wants[unit] = owner
+			delete(s.moves, unit)
+		default: // on its way, or about to be taken by a server that lives
+			p := s.moves[unit]
+			if p.to != want {
+				p = passage{want, now}
+				s.moves[unit] = p
+			}
+			patience := stewardPatience
+			if owner == "" {
+				patience = orphanPatience
+			}
+			if sub.To = want; now.Sub(p.at) > patience {
+				sub.To = ""
+				if owner != "" {
+					s.log.Warn("a unit stays where it is: the server that was to take it does not", "unit", unit, "owner", owner, "to", want)
+					wants[unit] = owner
+				}
+				delete(s.moves, unit)
+			}
+			if v.draining[want] && !v.draining[owner] && owner != "" {
+				sub.To, wants[unit] = "", owner // it was on the way to a server that is to own nothing now
+			}
+		}
+		subs = append(subs, sub)
+	}
+	return subs
+}
+
+// leader returns who decides now.
+func (s *steward) leader(ctx context.Context) (string, error) {
+	o, ok, err := s.roster.cluster.Elected(ctx, s.work())
+	if err != nil || !ok {
+		return "", err
+	}
+	return o.Server, nil
+}

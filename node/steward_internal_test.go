@@ -1,0 +1,259 @@
+package node
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+)
+
+// sight is what a steward sees, made by hand.
+type sight struct {
+	view
+	now time.Time
+	s   *steward
+}
+
+func newSight(units int, servers ...string) *sight {
+	s := &sight{now: time.Unix(1_800_000_000, 0), s: newSteward(&roster{}, 10*time.Second, slog.New(slog.DiscardHandler))}
+	s.servers, s.owners, s.wants, s.draining = map[string]presence{}, map[string]etcd.Owner{}, map[string]string{}, map[string]bool{}
+	for i := range units {
+		s.units = append(s.units, fmt.Sprint("u", i))
+	}
+	for _, id := range servers {
+		s.join(id)
+	}
+	return s
+}
+
+func (s *sight) join(id string) { s.servers[id] = presence{Owns: map[string]unitReport{}} }
+
+func (s *sight) lose(id string) {
+	delete(s.servers, id)
+	for unit, o := range s.owners {
+		if o.Server == id {
+			delete(s.owners, unit)
+		}
+	}
+}
+
+func (s *sight) rate(unit string, rate float64) {
+	s.servers[s.owners[unit].Server].Owns[unit] = unitReport{Rate: rate}
+}
+
+// decide has the steward decide, and notes what it wants.
+func (s *sight) decide() map[string]string {
+	d := s.s.decide(s.view, s.now)
+	maps.Copy(s.wants, d)
+	return d
+}
+
+// obey brings every unit to where it is wanted.
+func (s *sight) obey() {
+	for unit, to := range s.wants {
+		if p, ok := s.servers[to]; ok && s.owners[unit].Server != to {
+			p.Owns[unit] = s.servers[s.owners[unit].Server].Owns[unit]
+			if from, ok := s.servers[s.owners[unit].Server]; ok {
+				delete(from.Owns, unit)
+			}
+			s.owners[unit] = etcd.Owner{Server: to, Epoch: s.owners[unit].Epoch + 1}
+		}
+	}
+}
+
+// settle decides and obeys, second after second, and returns the moves.
+func (s *sight) settle(d time.Duration) (moves int) {
+	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(time.Second) {
+		moves += len(s.decide())
+		s.obey()
+	}
+	return moves
+}
+
+func (s *sight) owned() map[string]int {
+	n := map[string]int{}
+	for _, o := range s.owners {
+		n[o.Server]++
+	}
+	return n
+}
+
+func TestStewardSpreadsUnits(t *testing.T) {
+	s := newSight(6, "a")
+	s.settle(5 * time.Second)
+	if n := s.owned(); n["a"] != 6 {
+		t.Fatalf("alone: %v", n)
+	}
+	s.join("b")
+	s.join("c")
+	s.settle(30 * time.Second)
+	if n := s.owned(); n["a"] != 2 || n["b"] != 2 || n["c"] != 2 {
+		t.Fatalf("of three: %v", n)
+	}
+	if moves := s.settle(10 * time.Minute); moves != 0 {
+		t.Errorf("%d moves though nothing happened", moves)
+	}
+	s.lose("b")
+	if d := s.decide(); len(d) != 2 { // at once: nothing of theirs is scheduled until then
+		t.Fatalf("decided %v for the units of a server that is lost", d)
+	}
+	s.obey()
+	if n := s.owned(); n["a"] != 3 || n["c"] != 3 {
+		t.Errorf("its units are not spread over the others: %v", n)
+	}
+}
+
+// TestStewardFollowsTheLoad: a hot unit is alone in the end, and noise moves nothing.
+func TestStewardFollowsTheLoad(t *testing.T) {
+	s := newSight(4, "a", "b")
+	s.settle(30 * time.Second)
+	hot := ""
+	for unit, o := range s.owners {
+		if o.Server == "a" {
+			hot = unit
+		}
+		s.rate(unit, 10)
+	}
+	s.rate(hot, 1000)
+	s.settle(time.Minute)
+	if n := s.owned(); n[s.owners[hot].Server] != 1 {
+		t.Errorf("the hot unit %s is not alone: %v", hot, s.owners)
+	}
+	for i := range 300 { // by a tenth to and fro
+		for unit := range s.owners {
+			rate := 10.0
+			if unit == hot {
+				rate = 1000
+			}
+			s.rate(unit, rate*(1+0.1*float64((i+len(unit))%3-1)))
+		}
+		if moves := s.settle(time.Second); moves != 0 {
+			t.Fatalf("noise moved %d units in second %d", moves, i)
+		}
+	}
+}
+
+func TestStewardDrains(t *testing.T) {
+	s := newSight(4, "a", "b", "c")
+	s.settle(10 * time.Second)
+	s.draining["b"] = true
+	s.settle(3 * time.Second)
+	if n := s.owned(); n["b"] != 0 {
+		t.Fatalf("the drained server owns %v", n)
+	}
+	if s.settle(time.Minute); s.owned()["b"] != 0 {
+		t.Error("the drained server was given something")
+	}
+	delete(s.draining, "b")
+	s.settle(time.Minute)
+	if n := s.owned(); n["b"] == 0 {
+		t.Errorf("undrained, it owns nothing: %v", n)
+	}
+	s.draining["a"], s.draining["b"], s.draining["c"] = true, true, true
+	if d := s.decide(); len(d) != 0 {
+		t.Errorf("nobody may own anything, and %v is decided", d)
+	}
+}
+
+// TestStewardAndServersThatDoNotTake: a unit on its way to a server that does
+// not take it stays, or goes to another one; one on its way to a server that is
+// lost or drained meanwhile stays at once.
+func TestStewardAndServersThatDoNotTake(t *testing.T) {
+	begin := func() (s *sight, unit, to string) {
+		s = newSight(2, "a", "b")
+		s.settle(30 * time.Second)
+		unit, to = "u0", "a"
+		if s.owners[unit].Server == "a" {
+			to = "b"
+		}
+		s.wants[unit] = to // as a person asked for
+		return s, unit, to
+	}
+	s, unit, _ := begin()
+	owner := s.owners[unit].Server
+	for range int(stewardPatience / time.Second) {
+		if to, ok := s.decide()[unit]; ok {
+			t.Fatalf("it is to go to %s while it is on its way", to)
+		}
+		s.wants["u1"] = s.owners["u1"].Server // what else the balancer would do is not the question
+		s.now = s.now.Add(time.Second)
+	}
+	s.now = s.now.Add(time.Second)
+	if d := s.decide(); d[unit] != owner {
+		t.Errorf("after %v: %v, want it to stay with %s", stewardPatience, d, owner)
+	}
+
+	s, unit, to := begin()
+	owner = s.owners[unit].Server
+	s.decide()
+	s.lose(to)
+	if d := s.decide(); d[unit] != owner {
+		t.Errorf("its taker is lost: %v", d)
+	}
+
+	s, unit, to = begin()
+	owner = s.owners[unit].Server
+	s.decide()
+	s.draining[to] = true
+	if d := s.decide(); d[unit] != owner {
+		t.Errorf("its taker is drained: %v", d)
+	}
+
+	s, unit, _ = begin()
+	owner = s.owners[unit].Server
+	s.rate("u1", 1000)     // the other unit is the taker's
+	delete(s.owners, unit) // its owner gave it up, and the taker does not come
+	if to, ok := s.decide()[unit]; ok {
+		t.Errorf("it is given to %s before its taker had time", to)
+	}
+	s.now = s.now.Add(orphanPatience + time.Second)
+	if d := s.decide(); d[unit] != owner {
+		t.Errorf("an orphan is given away as %v, want it to go to %s, who has time", d, owner)
+	}
+}
+
+// TestStewardPassesOverThoseBehind: a unit without an owner goes to a server that
+// has its state, and not for ever to one that cannot take it.
+func TestStewardPassesOverThoseBehind(t *testing.T) {
+	s := newSight(1, "a", "b", "c")
+	follows := func(id string, f followState) {
+		p := s.servers[id]
+		p.Follows = map[string]followState{"u0": f}
+		s.servers[id] = p
+	}
+	for id := range s.servers {
+		follows(id, followState{Behind: true})
+	}
+	s.decide()
+	first := s.wants["u0"]
+	if first == "" {
+		t.Fatal("nobody is wanted")
+	}
+	rest := map[string]bool{"a": true, "b": true, "c": true}
+	delete(rest, first)
+	n := uint64(10)
+	var most string
+	for id := range rest {
+		follows(id, followState{Applied: n})
+		most = id
+		n++
+	}
+	for range 5 { // it does not take it
+		s.now = s.now.Add(time.Second)
+		s.decide()
+	}
+	if got := s.wants["u0"]; got != most {
+		t.Errorf("the unit is to go to %s, want %s", got, most)
+	}
+	s.draining[most] = true
+	for id := range rest {
+		if id != most {
+			if got := fit(s.view, "u0", first); got != id {
+				t.Errorf("with %s draining the unit is to go to %s, want %s", most, got, id)
+			}
+		}
+	}
+}

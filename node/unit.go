@@ -1,0 +1,472 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/journal"
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/sched"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+const (
+	// catchUpEvery is how far behind a standby may be.
+	catchUpEvery = 2 * time.Second
+	// standbyAgain is the pause after an attempt that etcd did not answer.
+	standbyAgain = time.Second
+	// checkpointEvery is how often a standby says where it is though nothing has
+	// changed: what it said may have gone with a lease.
+	checkpointEvery = 10 * time.Second
+	// presenceEvery is how often a server tells of itself and of what it owns.
+	presenceEvery = time.Second
+)
+
+// unit is a group of apps with one journal and one owner at a time, as this
+// server sees it: the server owns it and works, or it stands by, with its store
+// near the journal's end and the code of modules on its disk. A unit goes to and
+// fro between the two as long as the process lives.
+//
+// A planned move: the owner sees that another server is wanted, and that this
+// one is ready, which is to say near the end of this very ownership. It hears
+// nothing new, brings what it heard to the journal, writes its store and gives
+// the ownership up. The other one takes it and replays the little that is left.
+type unit struct {
+	name   string
+	dir    func(...string) string
+	roster *roster
+	conf   sched.Config // without Journal, Epoch, Store and Meter
+	tel    *telemetry
+	peers  *peers
+	log    *slog.Logger
+
+	rack    atomic.Pointer[rack] // of the services; nil while the server does not own the unit
+	applied atomic.Uint64        // by the store of a standby
+	behind  atomic.Bool          // the journal does not reach back to what is in that store
+	store   *store.Store         // of the goroutine of live
+	reports atomic.Pointer[unitReport]
+}
+
+func (u *unit) openStore() (err error) {
+	if u.store, err = store.Open(store.Config{Dir: u.dir("store"), Logger: u.log}); err != nil {
+		return fmt.Errorf("open the store of the unit %s: %w", u.name, err)
+	}
+	u.conf.Store = u.store
+	return nil
+}
+
+// live stands by and works, in turn, until ctx ends. An error means that the
+// process should end: the disk failed, or it holds what cannot be continued.
+func (u *unit) live(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, u.store.Close()) }()
+	for ctx.Err() == nil {
+		err := u.standBy(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		j, err := u.roster.cluster.Own(ctx, u.name)
+		var held *etcd.OwnedError
+		switch {
+		case errors.As(err, &held):
+			continue
+		case err != nil:
+			u.log.Warn("a unit could not be taken", "error", err)
+			pause(ctx, standbyAgain/4)
+			continue
+		}
+		if err := u.work(ctx, j); err != nil {
+			return fmt.Errorf("unit %s: %w", u.name, err)
+		}
+	}
+	return nil
+}
+
+// standBy follows the journal until the unit is to be taken.
+func (u *unit) standBy(ctx context.Context) error {
+	tick := time.NewTicker(catchUpEvery)
+	defer tick.Stop()
+	var saidReady uint64 // the epoch for which this server has said that it is ready
+	var saidAt time.Time // when it said where it is
+	caught := standbyState{}
+	said := "" // whom it follows
+	for {
+		changed := u.roster.change()
+		s := u.roster.standing(u.name)
+		mine := s.want == u.conf.ID
+		if s.owner.Server == "" && mine && u.lacks(ctx) { // and the steward has another one take it, if there is one
+			if !u.untilChange(ctx, changed, tick.C, s) {
+				return nil
+			}
+			continue
+		}
+		if s.owner.Server == "" && mine {
+			return nil
+		}
+		if s.owner.Server == u.conf.ID && mine { // of this server's last process, or of its last ownership that has not gone yet
+			return nil
+		}
+		if s.owner.Server != said {
+			if said = s.owner.Server; said != "" {
+				u.log.Info("this server stands by", "unit", u.name, "owner", s.owner.Server, "address", s.owner.Address)
+			}
+		}
+		now, err := u.catchUp(ctx, s.owner, caught, time.Since(saidAt) >= checkpointEvery)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		if now.said {
+			saidAt = time.Now()
+		}
+		caught = now
+		if mine && caught.whole && s.owner.Server != "" && saidReady != s.owner.Epoch {
+			if err := u.roster.cluster.Note(ctx, u.roster.group, rowReady+u.name+"/"+u.conf.ID, strconv.FormatUint(s.owner.Epoch, 10), true); err != nil {
+				u.log.Warn("a standby could not say that it is ready", "error", err)
+			} else {
+				saidReady = s.owner.Epoch
+			}
+		}
+		if !mine {
+			saidReady = 0
+		}
+		if !u.untilChange(ctx, changed, tick.C, s) {
+			return nil
+		}
+	}
+}
+
+// lacks reports whether this server cannot work with what is on its disk: its
+// store does not reach to where the journal begins. What it says of where it is
+// keeps the journal from being trimmed further.
+func (u *unit) lacks(ctx context.Context) bool {
+	begins, err := u.roster.cluster.Begins(ctx, u.name)
+	if err != nil {
+		return true // nothing can be taken now either
+	}
+	lacks := u.store.Applied()+1 < begins
+	if lacks && !u.behind.Swap(lacks) {
+		u.log.Warn("the journal of a unit does not reach back to what is on this server's disk: it waits for a server with the state, and cannot take over before", "unit", u.name)
+	}
+	u.behind.Store(lacks)
+	return lacks
+}
+
+// untilChange waits until something is to be done: what happens to other units
+// is nothing to this one. It reports false when ctx has ended.
+func (u *unit) untilChange(ctx context.Context, changed <-chan struct{}, tick <-chan time.Time, was standing) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick:
+			return true
+		case <-changed:
+			changed = u.roster.change()
+			if is := u.roster.standing(u.name); is.owner != was.owner || is.want != was.want {
+				return true
+			}
+		}
+	}
+}
+
+// standbyState is how far a standby is.
+type standbyState struct {
+	applied uint64
+	missing []string // digests of modules that it has no code of
+	looked  bool     // which code is missing is known
+	whole   bool     // it has all records that there were when it looked
+	said    bool     // where it is, in etcd
+}
+
+func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, say bool) (standbyState, error) {
+	c := u.roster.cluster
+	is := standbyState{applied: u.store.Applied(), missing: was.missing, looked: was.looked}
+	end, err := c.End(ctx, u.name)
+	if err != nil {
+		u.log.Warn("etcd did not answer a standby", "error", err)
+		return is, ctx.Err()
+	}
+	if end != is.applied+1 || !is.looked {
+		// It is not to be trimmed away while it is read.
+		if err := c.Checkpoint(ctx, u.name, is.applied+1); err != nil {
+			u.log.Warn("a standby could not say where it is", "error", err)
+			return is, ctx.Err()
+		}
+		cfg := u.conf
+		cfg.Journal = c.View(ctx, u.name)
+		cfg.Logger, cfg.Meter = nil, nil // it happens all the time
+		at, err := sched.CatchUp(cfg)
+		switch {
+		case errors.Is(err, journal.ErrTrimmed):
+			return is, u.refill(ctx, owner, err)
+		case ctx.Err() != nil:
+			return is, ctx.Err()
+		case err != nil:
+			u.log.Warn("a standby did not catch up", "error", err)
+			return is, nil
+		}
+		is.applied, is.missing, is.looked, say = at.Applied, at.Missing, true, true
+	}
+	u.applied.Store(is.applied)
+	u.behind.Store(false)
+	is.missing = u.peers.fetch(ctx, u.conf.Modules, []string{owner.Address}, is.missing)
+	is.whole = true // what code is missing still is fetched by the owner that this server becomes
+	if say {
+		if err := c.Checkpoint(ctx, u.name, is.applied+1); err != nil {
+			u.log.Warn("a standby could not say where it is", "error", err)
+		} else {
+			is.said = true
+		}
+	}
+	return is, ctx.Err()
+}
+
+// refill begins with the owner's state: the disk is new, or the server was away
+// for so long that the journal does not reach back to what is on it. What this
+// server said of where it is keeps the journal from being trimmed further.
+func (u *unit) refill(ctx context.Context, owner etcd.Owner, why error) error {
+	if owner.Server == "" || owner.Server == u.conf.ID {
+		u.log.Warn("the state of a unit cannot be fetched while nobody owns it", "unit", u.name, "because", why)
+		return ctx.Err()
+	}
+	u.log.Info("this standby begins with the state of the server that works", "unit", u.name, "from", owner.Address, "because", why)
+	start := time.Now()
+	conn, err := dialMember(owner.Address, u.peers.token, u.peers.caCert)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // nothing is under way
+	if err := u.store.Close(); err != nil {
+		return err
+	}
+	got, fetched := refill(ctx, apiv1.NewBackupsClient(conn), u.name, u.dir("store"))
+	if err := u.openStore(); err != nil {
+		return errors.Join(fetched, err)
+	}
+	if fetched != nil {
+		u.log.Warn("a standby could not fetch the state; it tries again", "unit", u.name, "from", owner.Address, "error", fetched)
+		return ctx.Err()
+	}
+	u.log.Info("this standby has the state of the server that works", "unit", u.name, "applied", got.Applied, "bytes", got.Size, "in", time.Since(start).Round(time.Millisecond))
+	if err := u.roster.cluster.Checkpoint(ctx, u.name, got.Applied+1); err != nil {
+		u.log.Warn("a standby could not say where it is", "error", err)
+	}
+	return ctx.Err()
+}
+
+// work serves the unit until ctx ends, the ownership is lost or the unit is
+// wanted elsewhere.
+func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
+	start := time.Now()
+	defer func() { err = errors.Join(err, j.Close()) }()
+	if err := u.roster.cluster.Unfollow(ctx, u.name); err != nil {
+		u.log.Warn("the owner of a unit counts as its standby, so that its journal is not trimmed", "error", err)
+	}
+	conf := u.conf
+	conf.Journal, conf.Epoch = j, j.Epoch()
+	meter, unregister, err := u.tel.unitMeter(u.name)
+	if err != nil {
+		return err
+	}
+	defer unregister()
+	conf.Meter = meter
+	s, err := sched.New(conf)
+	if err != nil {
+		if j.Err() != nil || ctx.Err() != nil { // the ownership went while the journal was read
+			return nil
+		}
+		return err
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(running) }()
+	r := newRack(s)
+	why := u.begin(ctx, j, s, ended)
+	if why == "" {
+		u.rack.Store(r)
+		u.roster.poke()
+		u.log.Info("this server works now", "unit", u.name, "epoch", j.Epoch(), "after", time.Since(start).Round(time.Millisecond))
+		var fetching sync.WaitGroup
+		fetching.Go(func() { u.fetchMissing(running, s) })
+		why = u.untilOver(ctx, j, s, ended)
+		u.rack.Store(nil)
+		stop()
+		fetching.Wait()
+	}
+	stop()
+	over := time.Now()
+	err = <-ended
+	r.close(err == nil)
+	u.reports.Store(nil)
+	u.log.Info("this server does not work any more", "unit", u.name, "epoch", j.Epoch(), "why", why, "flushed_in", time.Since(over).Round(time.Millisecond))
+	if err == nil {
+		return nil
+	}
+	if lost := j.Err(); lost == nil || !errors.Is(lost, journal.ErrFenced) {
+		return err
+	}
+	// What the journal did not take is not in the store; it begins again with what
+	// is there, as after a crash.
+	if err := u.store.Close(); err != nil {
+		return err
+	}
+	return u.openStore()
+}
+
+// begin declares the apps that the unit holds, without which nobody may be
+// routed to it. It returns why it could not, "" when it did.
+func (u *unit) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ended chan error) string {
+	for {
+		load, err := s.Load(ctx)
+		if err == nil {
+			u.report(load)
+			err = u.roster.declare(ctx, u.name, load.Apps)
+		}
+		if err == nil {
+			return ""
+		}
+		select {
+		case <-ctx.Done():
+			return "the process ends"
+		case <-j.Lost():
+			return "the ownership was lost"
+		case err := <-ended:
+			ended <- err
+			return "it failed"
+		case <-time.After(standbyAgain / 4):
+			u.log.Warn("the apps of a unit could not be declared", "unit", u.name, "error", err)
+		}
+	}
+}
+
+func (u *unit) report(l sched.Load) {
+	u.reports.Store(&unitReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps)})
+}
+
+// untilOver waits until the server has to stop working, and says why.
+func (u *unit) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, ended chan error) string {
+	tick := time.NewTicker(presenceEvery)
+	defer tick.Stop()
+	for {
+		changed := u.roster.change()
+		at := u.roster.standing(u.name)
+		if at.owner.Epoch == j.Epoch() && at.want != "" && at.want != u.conf.ID && at.ready {
+			return "the server " + at.want + " is to own it"
+		}
+		select {
+		case <-changed:
+		case <-tick.C:
+			if load, err := s.Load(ctx); err == nil {
+				u.report(load)
+			}
+		case <-ctx.Done():
+			return "the process ends"
+		case <-j.Lost():
+			return "the ownership was lost"
+		case err := <-ended:
+			ended <- err
+			return "it failed"
+		}
+	}
+}
+
+// fetchMissing gets the code of modules that came to be after this server last
+// looked, from whoever has it.
+func (u *unit) fetchMissing(ctx context.Context, s *sched.Server) {
+	missing, err := s.Missing(ctx)
+	for err == nil && len(missing) > 0 {
+		var from []string
+		for id, p := range u.roster.look().servers {
+			if id != u.conf.ID {
+				from = append(from, p.Address)
+			}
+		}
+		if missing = u.peers.fetch(ctx, u.conf.Modules, from, missing); len(missing) > 0 && !pause(ctx, catchUpEvery) {
+			return
+		}
+	}
+}
+
+// rack holds the services of a unit while this server owns it.
+type rack struct {
+	sched    *sched.Server
+	services map[string]any // by the service's name
+	gone     chan struct{}  // closed when the unit is served no more
+	clean    bool           // what was not answered by then was not done; valid when gone is closed
+
+	mu     sync.RWMutex
+	closed bool
+	calls  sync.WaitGroup
+}
+
+func newRack(s *sched.Server) *rack {
+	r := &rack{sched: s, services: map[string]any{}, gone: make(chan struct{})}
+	s.Register(registrar(r.services))
+	return r
+}
+
+// enter notes a call that uses the unit; it reports false when there is nothing
+// to use any more. Who enters leaves.
+func (r *rack) enter() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if !r.closed {
+		r.calls.Add(1)
+	}
+	return !r.closed
+}
+
+func (r *rack) leave() { r.calls.Done() }
+
+// close cuts what is under way and waits for it: nobody reads the unit's store
+// after that. clean says that the server ended in order.
+func (r *rack) close(clean bool) {
+	r.mu.Lock()
+	r.closed, r.clean = true, clean
+	r.mu.Unlock()
+	close(r.gone)
+	r.calls.Wait()
+}
+
+// peers are the other servers, to be asked for the code of modules.
+type peers struct {
+	token, caCert string // of members
+	log           *slog.Logger
+}
+
+// fetch gets the code of modules from the first of some servers that has it. It
+// returns what is still missing.
+func (p *peers) fetch(ctx context.Context, to *modules.Store, from, digests []string) []string {
+	digests = slices.Clone(digests)
+	for _, address := range from {
+		if len(digests) == 0 || address == "" {
+			continue
+		}
+		conn, err := dialMember(address, p.token, p.caCert)
+		if err != nil {
+			p.log.Warn("a server could not fetch the code of modules", "from", address, "error", err)
+			continue
+		}
+		digests = slices.DeleteFunc(digests, func(digest string) bool {
+			err := fetchModule(ctx, apiv1.NewWorkerClient(conn), to, digest)
+			if err != nil && ctx.Err() == nil {
+				p.log.Warn("a server could not fetch the code of a module", "digest", digest, "from", address, "error", err)
+			}
+			return err == nil
+		})
+		conn.Close() //nolint:errcheck // nothing is under way
+	}
+	return digests
+}
