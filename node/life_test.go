@@ -662,7 +662,7 @@ func TestBehindDoesNotTakeOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close() //nolint:errcheck // a test's
+	t.Cleanup(func() { _ = m.Close() }) // after the servers
 	w.etcd = m.Client()
 	p := dev(t, node.DevConfig{Data: w.data(0), Sample: true})
 	if err := p.stop(); err != nil {
@@ -716,4 +716,44 @@ func TestBehindDoesNotTakeOver(t *testing.T) {
 	if _, err := two.Job(within(t), "", "greet"); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestEndsWithoutEtcd: a server whose etcd is gone for good can be stopped.
+func TestEndsWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	w := newClustered(t)
+	m, err := etcd.Start(within(t), etcd.MemberConfig{Name: "m", Dir: t.TempDir(), Client: "http://" + w.at[0], Peer: "http://" + w.at[1], NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.etcd = m.Client()
+	works := make(chan node.Ready, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- node.Server(ctx, node.ServerConfig{
+			Data: w.data(0), Listen: ports(t, 1)[0], Nameserver: w.names.GRPC, TokenFile: filepath.Join(w.dir, "shared"),
+			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd}}, Ready: func(r node.Ready) { works <- r },
+		})
+	}()
+	ready := <-works
+	c := client(t, w.works(asReady(ready)), ready.Token)
+	if _, err := c.Apply(within(t), &sdk.Job{Name: "often", Schedule: &sdk.Schedule{Every: "1s"}, Handler: &sdk.Handler{Name: "native:x"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(2*time.Second, stop) // there is something that is not written
+	select {
+	case <-ended: // with an error, if something was not
+	case <-within(t).Done():
+		t.Fatal("it does not end")
+	}
+}
+
+func asReady(r node.Ready) <-chan node.Ready {
+	ch := make(chan node.Ready, 1)
+	ch <- r
+	return ch
 }

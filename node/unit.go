@@ -27,6 +27,9 @@ const (
 	// checkpointEvery is how often a standby says where it is though nothing has
 	// changed: what it said may have gone with a lease.
 	checkpointEvery = 10 * time.Second
+	// flushPatience is how long an owner that ends waits until etcd has what it
+	// accepted, beside the lease that the journal waits itself.
+	flushPatience = 5 * time.Second
 	// presenceEvery is how often a server tells of itself and of what it owns.
 	presenceEvery = time.Second
 )
@@ -307,7 +310,14 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 	}
 	stop()
 	over := time.Now()
-	err = <-ended
+	select {
+	case err = <-ended:
+	case <-time.After(flushPatience):
+		// etcd does not answer. Closed, the journal gives up what it could not write
+		// by the end of a lease: whoever waits for it learns that nobody knows.
+		u.log.Warn("etcd does not take what is still to be written", "unit", u.name)
+		err = errors.Join(j.Close(), <-ended)
+	}
 	r.close(err == nil)
 	u.reports.Store(nil)
 	u.log.Info("this server does not work any more", "unit", u.name, "epoch", j.Epoch(), "why", why, "flushed_in", time.Since(over).Round(time.Millisecond))
