@@ -36,7 +36,7 @@ func newService(t testing.TB) *service {
 	t.Helper()
 	s := &service{now: map[string]int{}, done: map[string]int{}, gate: make(chan struct{}), last: time.Now()}
 	server := &http.Server{Handler: s}
-	for range 5 {
+	for range 10 { // one host can have five hundred calls under way
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
