@@ -107,7 +107,7 @@ func (b *bench) profiled(ctx context.Context, d *dev, l load) error {
 	}
 	each := float64((after - before).Microseconds()) / float64(l.runs)
 	for _, row := range append(stages, stage{row: asleep}, stage{row: others}) {
-		b.report.Add(whereRow(row.row), each*float64(shares[row.row])/float64(total), "core-µs/run", nil)
+		b.report.Add(whereRow(row.row), each*float64(shares[row.row])/float64(max(total, 1)), "core-µs/run", nil)
 	}
 	b.report.Note(fmt.Sprintf("of %.1f; %d samples in %d s", each, len(p.Sample), seconds))
 	return nil
