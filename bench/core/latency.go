@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/wheelworkhq/wheelwork/bench/internal/drive"
 	"github.com/wheelworkhq/wheelwork/bench/internal/report"
 	"github.com/wheelworkhq/wheelwork/sdk"
 	"github.com/wheelworkhq/wheelwork/sdk/worker"
@@ -73,7 +74,7 @@ func (b *bench) singles(ctx context.Context, c *sdk.Client, started <-chan time.
 			dispatch, complete = append(dispatch, s.dispatch), append(complete, s.complete)
 		}
 	}
-	if err := checkRuns(ctx, c, "clock", ids); err != nil {
+	if err := drive.CheckRuns(ctx, c, "clock", ids); err != nil {
 		return err
 	}
 	b.report.Add("dispatch/idle/p50", milliseconds(quantile(dispatch, 0.50)), "ms", report.AtMost(2))
