@@ -92,7 +92,7 @@ func readTrigger(c *wire.Reader, t *apiv1.TriggerJobRequest) bool {
 			r.Fail()
 		}
 	}
-	return !r.Failed() && !c.Failed() && !c.Next() // two kinds in one command: the last one counts
+	return !r.Failed() && !c.Next() && !c.Failed() // two kinds in one command: the last one counts
 }
 
 func appendResponse(b []byte, m *apiv1.ProduceResponse) ([]byte, bool) {
