@@ -202,6 +202,12 @@ func (sh *Shape) use() use {
 // recount notes what a job names instead of what it named before; nil is a job
 // that is not there.
 func (s *Slot) recount(before, now *Shape) {
+	if before.refers() {
+		s.refer--
+	}
+	if now.refers() {
+		s.refer++
+	}
 	if u := before.use(); u.module != "" {
 		if s.uses[u]--; s.uses[u] == 0 {
 			delete(s.uses, u)
@@ -217,6 +223,20 @@ func (s *Slot) Uses(f func(module, handler string, jobs int)) {
 	for u, n := range s.uses {
 		f(u.module, u.handler, n)
 	}
+}
+
+// refers reports whether jobs of the shape refer to other jobs.
+func (sh *Shape) refers() bool { return sh != nil && (sh.Dependency != nil || sh.Nodes != nil) }
+
+// Refers reports whether any job of the slot depends on others, or is a workflow of them.
+func (s *Slot) Refers() bool { return s.refer > 0 }
+
+// Refers returns the jobs that the job depends on and those of its nodes.
+func (j *Job) Refers() []string {
+	if d := j.Dependency(); d != nil {
+		return append(slices.Clone(d.Jobs), j.Nodes()...)
+	}
+	return j.Nodes()
 }
 
 // Alias returns the alias that the job names, as name@alias; "" when it names a

@@ -51,6 +51,8 @@ const (
 	rowCheckpoint = "checkpoint"
 	rowMapInputs  = "mapin"
 	rowMapOutputs = "mapout"
+	rowPlace      = "place" // see move.go
+	rowHome       = "home"
 )
 
 // ValueRows begins the keys of the rows with the values of a bucket.
@@ -176,6 +178,14 @@ func (s *Slot) LoadRow(kind, rest string, value []byte) (orphan bool, err error)
 		return false, proto.Unmarshal(value, m)
 	case rowMapInputs, rowMapOutputs:
 		return s.loadMapRow(kind, rest, value)
+	case rowPlace:
+		return false, s.loadPlace(value)
+	case rowHome:
+		m := &apiv1.HomeRow{}
+		if err := proto.Unmarshal(value, m); err != nil {
+			return false, err
+		}
+		s.Home = m.Unit
 	default:
 		return false, fmt.Errorf("kind %q: %w", kind, errRow)
 	}
@@ -192,12 +202,12 @@ func SlotOfRow(kind, rest string) (slot uint8, ok bool, err error) {
 			return 0, true, errRow
 		}
 		return SlotOfValue(k.bucket, k.key), true, nil
-	case rowVersion:
+	case rowVersion, rowPlace:
 		if _, err := fmt.Sscanf(rest, "%d", &slot); err != nil || slot >= Slots {
 			return 0, true, errRow
 		}
 		return slot, true, nil
-	case rowSecret, rowGrants:
+	case rowSecret, rowGrants, rowHome:
 		return ModuleSlot, true, nil
 	case rowCheckpoint, rowMapInputs, rowMapOutputs:
 		const length = 26 // of the text of a run's id

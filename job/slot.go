@@ -357,6 +357,11 @@ type Slot struct {
 	// Calendars are those of the app by name; only in ModuleSlot. They are not written to.
 	Calendars map[string]*apiv1.Calendar
 
+	// Place says whether the slot's jobs are here, of an app that is split.
+	Place Place
+	// Home is the unit where the app is changed; "": here. Only in ModuleSlot.
+	Home string
+
 	// Owner is for the owner of the slot. The fold does not look at it.
 	Owner any
 
@@ -367,6 +372,7 @@ type Slot struct {
 	shapes   map[string]*Shape  // by their text; those in use, and some that were
 	policies map[Policy]*Policy // those in use, and some that were
 	uses     map[use]int        // jobs, by what they name
+	refer    int                // jobs that refer to others
 	pinned   map[pinKey]pinned
 	keys     keys
 }
@@ -435,6 +441,8 @@ const (
 	RowChanged                        // Row
 	AliasChanged                      // Alias
 	AliasDeleted                      // Alias holds what it was
+	RunCame                           // live, with its slot, from another unit: see move.go
+	RunResumed                        // all of its slot is here: what it waits for goes on
 )
 
 // Effect is one consequence of a record.
@@ -456,6 +464,9 @@ type Effect struct {
 // that fits nothing (a late result, a second end) changes nothing.
 func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 	from := len(fx)
+	if s.Place.State != Here && !movesOrStays(rec) {
+		return fx
+	}
 	for _, a := range rec.Accepts {
 		fx = s.accept(a, rec.AtMs, fx)
 	}
@@ -533,6 +544,17 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 			delete(s.Calendars, c.Name)
 			fx = append(fx, Effect{Change: CalendarDeleted, Calendar: c})
 		}
+	case *apiv1.Record_SlotLeaving:
+		fx = s.leave(k.SlotLeaving, fx)
+	case *apiv1.Record_SlotLeft:
+		fx = s.left(k.SlotLeft, fx)
+	case *apiv1.Record_SlotComing:
+		fx = s.come(k.SlotComing, rec.AtMs, fx)
+	case *apiv1.Record_AppHomed:
+		if s.Home != k.AppHomed.GetUnit() {
+			s.Home = k.AppHomed.GetUnit()
+			fx = s.changed(fx, rowHome, "", &apiv1.HomeRow{Unit: s.Home})
+		}
 	default:
 		fx = s.applyGuest(rec, fx)
 	}
@@ -545,6 +567,9 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 // Accept is Apply for a record with one accepted run. It keeps a's slices.
 func (s *Slot) Accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 	from := len(fx)
+	if s.Place.State != Here {
+		return fx
+	}
 	fx = s.accept(a, atMs, fx)
 	for i := from; i < len(fx); i++ {
 		fx[i].AtMs = atMs

@@ -42,6 +42,9 @@ func (l *loop) line(r *job.Run) *line {
 
 // admit puts a run that is due in line, or ends it, as its overlap policy says.
 func (l *loop) admit(r *job.Run) {
+	if r.Slot().Place.State != job.Here {
+		return // frozen: it goes on elsewhere
+	}
 	if at := deadlineMs(r); at > 0 {
 		l.wheel.Add(at+1, &deadline{r})
 	}
@@ -185,7 +188,11 @@ func (l *loop) limited(r *job.Run) bool {
 		l.await(own, r)
 		return true
 	}
-	starts, per := job.RateOf(l.apps[r.App].slots[job.ModuleSlot].Settings.GetRate())
+	a := l.apps[r.App]
+	starts, per := job.RateOf(a.slots[job.ModuleSlot].Settings.GetRate())
+	if starts > 0 && a.split() { // each unit lets through its share
+		per = per * job.Slots / time.Duration(max(a.share(), 1))
+	}
 	all := l.bucket(jobKey{r.App, ""}, starts, per)
 	if all.empty() {
 		l.await(all, r)

@@ -240,6 +240,9 @@ func (l *loop) deleteAlias(app, module, name string) error {
 	if a == nil || a.aliases()[ref] == nil {
 		return noAlias(app, ref)
 	}
+	if err := a.whole(); err != nil {
+		return err
+	}
 	if n := a.jobsOf(ref); n > 0 {
 		return status.Errorf(codes.FailedPrecondition, "%s %s: change these first", plural(int(n), "1 job names", "%d jobs name"), ref)
 	}
@@ -380,7 +383,7 @@ func (l *loop) judge() {
 	for _, k := range suspects {
 		a := l.apps[k.app]
 		x, t := a.aliases()[k.name], a.canaries[k.name]
-		if x.GetCanary() == nil || t == nil {
+		if x.GetCanary() == nil || t == nil || a.home() != "" { // a copy is not changed here
 			continue
 		}
 		succeeded, failed := t.Sum(l.nowMs, job.CanaryWindow(x.Canary))

@@ -118,10 +118,14 @@ func (l *loop) arm() {
 	var order []*job.Slot
 	seen := make(map[*job.Job]bool, len(l.arming)) // stale entries may name a job again
 	for _, j := range l.arming {
-		if seen[j] || !j.Current() || j.NextMs == 0 || armAt(j.NextMs) > l.nowMs {
+		if seen[j] || !j.Current() || j.NextMs == 0 || armAt(j.NextMs) > l.nowMs || j.Slot().Place.State != job.Here {
 			continue
 		}
 		seen[j] = true
+		if c := l.closed[j.Slot()]; c != nil {
+			c.arming = append(c.arming, j)
+			continue
+		}
 		if l.cramped() || l.live >= 2*l.cfg.MaxLive {
 			l.wheel.Add(l.nowMs+armWindow, j) // the disk is full: look again
 			continue
@@ -214,6 +218,9 @@ func (l *loop) rewind() {
 	l.sweepAt = leastSweep // grows with what is put in now
 	for _, a := range l.apps {
 		for _, s := range a.slots {
+			if s.Place.State != job.Here {
+				continue
+			}
 			for j := range s.Jobs.All() {
 				if j.NextMs > 0 {
 					l.wheel.Add(armAt(j.NextMs), j)

@@ -33,6 +33,10 @@ func (s *Server) collect(ctx context.Context, app string, age time.Duration, dry
 		at    time.Time
 	}
 	f, err := askDurable(ctx, s.loop, func(l *loop, answer func(found, error)) {
+		if err := l.apps[app].whole(); err != nil {
+			answer(found{}, err)
+			return
+		}
 		resp, err := l.collect(app, age, dryRun)
 		if err != nil {
 			answer(found{}, err)

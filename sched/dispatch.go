@@ -77,8 +77,14 @@ func (l *loop) dispatch() {
 		var ro *roster
 		for n := 0; n < maxTasks && a.ready.len() > 0 && h.credits > 0; n++ {
 			r := a.ready.pop()
-			if !l.due(r) || l.expired(r) {
+			if !l.due(r) || r.Slot().Place.State != job.Here || l.expired(r) {
 				continue
+			}
+			if len(l.closed) > 0 {
+				if c := l.closed[r.Slot()]; c != nil {
+					c.parked = append(c.parked, r)
+					continue
+				}
 			}
 			if r.Policy.Fans() && !r.IsPart() {
 				if !l.limited(r) {

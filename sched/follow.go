@@ -92,6 +92,9 @@ func (l *loop) followOne(j *job.Job, up *job.Run) {
 // checkUpstream refuses a dependency on a job that is not there.
 func (l *loop) checkUpstream(def *apiv1.Job) error {
 	for _, up := range def.GetDependency().GetJobs() {
+		if err := l.apart(def, up); err != nil {
+			return err
+		}
 		if l.job(def.App, up) == nil {
 			return status.Errorf(codes.FailedPrecondition, "job %s: it depends on job %q, which app %s does not have: apply that one first", def.Name, up, def.App)
 		}

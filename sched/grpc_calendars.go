@@ -163,6 +163,9 @@ func (l *loop) deleteCalendar(app, name string) error {
 	if l.calendarMessage(app, name) == nil {
 		return noCalendar(app, name)
 	}
+	if err := l.apps[app].whole(); err != nil {
+		return err
+	}
 	if of := l.naming(app, name); len(of) > 0 {
 		return status.Errorf(codes.FailedPrecondition, "calendar %s is named by %d jobs, %q among them: change these first", name, len(of), of[0].Name)
 	}

@@ -77,7 +77,7 @@ func (a *jobsAPI) BackfillJob(ctx context.Context, req *apiv1.BackfillJobRequest
 	}
 	var missing []time.Time
 	for _, at := range times {
-		_, ended, err := a.s.cfg.Store.Run(app, job.NewRunID(app, req.Name, at, ""))
+		ended, err := a.s.ended(ctx, app, job.NewRunID(app, req.Name, at, ""))
 		if err != nil {
 			return nil, err
 		}
@@ -165,7 +165,11 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 		failures, err := askDurable(ctx, a.s.loop, func(l *loop, answer func([]string, error)) {
 			var failures []string
 			for _, name := range chunk {
-				if err := act(l, app, name, parent); err != nil {
+				err := l.staysJob(app, name)
+				if err == nil {
+					err = act(l, app, name, parent)
+				}
+				if err != nil {
 					failures = append(failures, name+": "+status.Convert(err).Message())
 				}
 			}
@@ -277,6 +281,15 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 		return nil, status.Errorf(codes.FailedPrecondition, "run %s is a part: retry its parent %s, which makes the parts that did not succeed anew", r.Id, r.Parent)
 	case r.Node != "":
 		return nil, status.Errorf(codes.FailedPrecondition, "run %s is node %s of run %s, a workflow: retry that one, which keeps what succeeded", r.Id, r.Node, r.Cause)
+	}
+	if len(r.Nodes) > 0 || r.Parts > 0 {
+		here, err := a.s.find(ctx, app, id)
+		if err != nil {
+			return nil, err
+		}
+		if here == nil {
+			return nil, status.Errorf(codes.FailedPrecondition, "run %s ended before its job came to this unit of the cluster, and what became of its parts stayed there: trigger job %s anew", r.Id, r.Job)
+		}
 	}
 	t := &trigger{
 		app: app, name: r.Job, why: job.ByRetry, cause: id, traceParent: traceParent(ctx),

@@ -1,7 +1,9 @@
 package sched
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -70,10 +72,13 @@ func entry(l *loop, r *job.Run, bucket, key string, write bool) error {
 }
 
 func (a *guestAPI) GetEntry(ctx context.Context, req *apiv1.GuestGetEntryRequest) (*apiv1.GuestGetEntryResponse, error) {
-	return ask(ctx, a.s.loop, func(l *loop) (*apiv1.GuestGetEntryResponse, error) {
+	resp, err := ask(ctx, a.s.loop, func(l *loop) (*apiv1.GuestGetEntryResponse, error) {
 		r, err := l.caller(req.Caller)
 		if err == nil {
 			err = entry(l, r, req.Bucket, req.Key, false)
+		}
+		if err == nil {
+			err = l.toHome(r.App)
 		}
 		if err != nil {
 			return nil, err
@@ -84,6 +89,10 @@ func (a *guestAPI) GetEntry(ctx context.Context, req *apiv1.GuestGetEntryRequest
 		}
 		return &apiv1.GuestGetEntryResponse{Value: row.Value, Version: row.Version}, nil
 	})
+	if errors.Is(err, atHome{}) {
+		return a.s.cfg.Remote.Get(ctx, req.Caller.App, req)
+	}
+	return resp, err
 }
 
 func (a *guestAPI) PutEntry(ctx context.Context, req *apiv1.GuestPutEntryRequest) (*apiv1.GuestPutEntryResponse, error) {
@@ -98,17 +107,28 @@ func (a *guestAPI) PutEntry(ctx context.Context, req *apiv1.GuestPutEntryRequest
 		if err := entry(l, r, req.Bucket, req.Key, true); err != nil {
 			return err
 		}
-		if err := l.busy(); err != nil {
+		if err := l.toHome(r.App); err != nil {
 			return err
 		}
-		row, err := l.putValue(&put{app: r.App, bucket: req.Bucket, key: req.Key, value: req.Value, expect: req.Expect, id: req.Id})
+		row, err := l.putEntry(r.App, req)
 		resp.Version = row.GetVersion()
 		return err
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, atHome{}):
+		return a.s.cfg.Remote.Put(ctx, req.Caller.App, req)
+	case err != nil:
 		return nil, err
 	}
 	return resp, nil
+}
+
+// putEntry sets a value for a handler that may.
+func (l *loop) putEntry(app string, req *apiv1.GuestPutEntryRequest) (*apiv1.ValueRow, error) {
+	if err := l.busy(); err != nil {
+		return nil, err
+	}
+	return l.putValue(&put{app: app, bucket: req.Bucket, key: req.Key, value: req.Value, expect: req.Expect, id: req.Id})
 }
 
 func (a *guestAPI) DeleteEntry(ctx context.Context, req *apiv1.GuestDeleteEntryRequest) (*apiv1.GuestDeleteEntryResponse, error) {
@@ -116,12 +136,23 @@ func (a *guestAPI) DeleteEntry(ctx context.Context, req *apiv1.GuestDeleteEntryR
 		if err := entry(l, r, req.Bucket, req.Key, true); err != nil {
 			return err
 		}
-		if err := l.refuseChange(); err != nil {
-			return status.Error(codes.Unavailable, status.Convert(err).Message())
+		if err := l.toHome(r.App); err != nil {
+			return err
 		}
-		return l.deleteValue(r.App, req.Bucket, req.Key, req.Expect)
+		return l.deleteEntry(r.App, req)
 	})
+	if errors.Is(err, atHome{}) {
+		err = a.s.cfg.Remote.Delete(ctx, req.Caller.App, req)
+	}
 	return &apiv1.GuestDeleteEntryResponse{}, err
+}
+
+// deleteEntry deletes a value for a handler that may.
+func (l *loop) deleteEntry(app string, req *apiv1.GuestDeleteEntryRequest) error {
+	if err := l.refuseChange(); err != nil {
+		return status.Error(codes.Unavailable, status.Convert(err).Message())
+	}
+	return l.deleteValue(app, req.Bucket, req.Key, req.Expect)
 }
 
 // maxDelay bounds how far ahead a handler may enqueue.
@@ -131,15 +162,45 @@ const maxDelay = job.MaxInterval
 // the sequence. Whether such a run has been there before is known of live ones
 // and of those that have just ended; of older ones the history knows.
 func (a *guestAPI) Enqueue(ctx context.Context, req *apiv1.GuestEnqueueRequest) (*apiv1.GuestEnqueueResponse, error) {
+	e, err := newEnqueued(req.GetCaller().GetApp(), req)
+	if err != nil {
+		return nil, err
+	}
+	id, trace := job.RunID{}, ""
+	if e.key == "" {
+		ended := false
+		if ended, trace, err = a.endedBefore(ctx, req.Caller, e); ended {
+			return &apiv1.GuestEnqueueResponse{Run: e.id[:]}, nil
+		}
+	}
+	if err == nil {
+		err = a.change(ctx, req.Caller, func(l *loop, r *job.Run) (err error) {
+			trace = r.TraceParent
+			if err := l.mayEnqueue(r, e); err != nil {
+				return err
+			}
+			id, _, err = l.enqueueFor(r.ID, r.TraceParent, e)
+			return err
+		})
+	}
+	switch {
+	case errors.Is(err, elsewhere{}):
+		return a.s.cfg.Remote.Enqueue(ctx, req.Caller.App, req, trace)
+	case err != nil:
+		return nil, err
+	}
+	return &apiv1.GuestEnqueueResponse{Run: id[:]}, nil
+}
+
+// newEnqueued reads what a handler of an app asks for.
+func newEnqueued(app string, req *apiv1.GuestEnqueueRequest) (*enqueued, error) {
 	if err := job.CheckInput(len(req.Input)); err != nil {
 		return nil, status.Error(codes.OutOfRange, err.Error())
 	}
 	e := &enqueued{
 		app: req.App, name: req.Job, key: req.Key, input: req.Input, hasInput: req.HasInput, delay: time.Duration(req.DelayMs) * time.Millisecond,
 	}
-	if e.app == "" {
-		e.app = req.GetCaller().GetApp()
-	}
+	e.app = cmp.Or(e.app, app)
 	switch {
 	case len(req.Key) > maxKeyBytes:
 		return nil, status.Errorf(codes.OutOfRange, "the idempotency key is %d bytes, the limit is %d", len(req.Key), maxKeyBytes)
@@ -150,27 +211,9 @@ func (a *guestAPI) Enqueue(ctx context.Context, req *apiv1.GuestEnqueueRequest) 
 	}
 	if e.key == "" {
 		by := job.RunID(req.Caller.Run)
-		e.id = job.NewRunID(e.app, e.name, by.Planned(), fmt.Sprintf("enqueue/%d/%s/%s", req.Sequence, req.Caller.App, by))
-		ended, err := a.endedBefore(ctx, req.Caller, e)
-		if err != nil {
-			return nil, err
-		}
-		if ended {
-			return &apiv1.GuestEnqueueResponse{Run: e.id[:]}, nil
-		}
+		e.id = job.NewRunID(e.app, e.name, by.Planned(), fmt.Sprintf("enqueue/%d/%s/%s", req.Sequence, app, by))
 	}
-	var id job.RunID
-	err := a.change(ctx, req.Caller, func(l *loop, r *job.Run) (err error) {
-		if err := l.mayEnqueue(r, e); err != nil {
-			return err
-		}
-		id, _, err = l.enqueueFor(r, e)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &apiv1.GuestEnqueueResponse{Run: id[:]}, nil
+	return e, nil
 }
 
 // maxKeyBytes bounds an idempotency key.
@@ -178,19 +221,20 @@ const maxKeyBytes = 256
 
 // endedBefore reports whether the run that a caller asks for is in the history,
 // if the caller may ask for it.
-func (a *guestAPI) endedBefore(ctx context.Context, c *apiv1.Caller, e *enqueued) (bool, error) {
-	_, err := ask(ctx, a.s.loop, func(l *loop) (struct{}, error) {
+func (a *guestAPI) endedBefore(ctx context.Context, c *apiv1.Caller, e *enqueued) (ended bool, trace string, err error) {
+	trace, err = ask(ctx, a.s.loop, func(l *loop) (string, error) {
 		r, err := l.caller(c)
-		if err == nil {
-			err = l.mayEnqueue(r, e)
+		if err != nil {
+			return "", err
 		}
-		return struct{}{}, err
+		trace = r.TraceParent
+		return r.TraceParent, l.mayEnqueue(r, e)
 	})
 	if err != nil {
-		return false, err
+		return false, trace, err
 	}
-	_, ended, err := a.s.cfg.Store.Run(e.app, e.id)
-	return ended, err
+	ended, err = a.s.ended(ctx, e.app, e.id)
+	return ended, trace, err
 }
 
 func (a *guestAPI) Map(ctx context.Context, req *apiv1.GuestMapRequest) (*apiv1.GuestMapResponse, error) {

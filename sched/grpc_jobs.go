@@ -304,7 +304,7 @@ func (s *Server) Apply(ctx context.Context, commands []*apiv1.Command, at []time
 			continue
 		}
 		// Its key may have been forgotten. The run, if there is one, has not.
-		_, ended, err := s.cfg.Store.Run(t.app, t.runID())
+		ended, err := s.ended(ctx, t.app, t.runID())
 		if err != nil {
 			return nil, err
 		}
@@ -379,6 +379,9 @@ func (l *loop) findJobs(cmds []command) {
 }
 
 func (l *loop) command(c *command) *apiv1.CommandResult {
+	if c.err == nil {
+		c.err = l.commandStays(c)
+	}
 	switch {
 	case c.err != nil:
 		return failed(c.err)
@@ -410,13 +413,41 @@ func (l *loop) command(c *command) *apiv1.CommandResult {
 	return &apiv1.CommandResult{Result: result, RunId: id.String()}
 }
 
+// commandStays says why the job of a command is not to be changed here; nil: it is.
+func (l *loop) commandStays(c *command) error {
+	switch {
+	case l.cfg.Remote == nil:
+		return nil
+	case c.apply != nil:
+		return l.staysJob(c.apply.App, c.apply.Name)
+	case c.delete != nil:
+		return l.staysJob(appOf(c.delete.App), c.delete.Name)
+	case c.trigger != nil:
+		return l.staysJob(c.trigger.app, c.trigger.name)
+	}
+	return nil
+}
+
 func failed(err error) *apiv1.CommandResult {
 	st := status.Convert(err)
 	return &apiv1.CommandResult{Code: int32(st.Code()), Error: st.Message()}
 }
 
-// run returns what the API shows of a run, live or ended.
+// run returns what the API shows of a run, live or ended, and also of one that
+// ended in another unit before its job came to this one.
 func (s *Server) run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
+	m, err := s.find(ctx, app, id)
+	if err == nil && m == nil {
+		m, err = s.elsewhere(ctx, app, id)
+	}
+	if err == nil && m == nil {
+		err = noRun(id.String())
+	}
+	return m, err
+}
+
+// find returns a run that is here, live or ended; nil: there is none.
+func (s *Server) find(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
 	m, err := ask(ctx, s.loop, func(l *loop) (*apiv1.Run, error) {
 		if r := l.liveRun(app, id); r != nil {
 			return l.message(r), nil
@@ -434,11 +465,8 @@ func (s *Server) run(ctx context.Context, app string, id job.RunID) (*apiv1.Run,
 		return m, err
 	}
 	value, ok, err := s.cfg.Store.Run(app, id)
-	if err != nil {
+	if err != nil || !ok {
 		return nil, err
-	}
-	if !ok {
-		return nil, noRun(id.String())
 	}
 	row := &apiv1.RunRow{}
 	if err := proto.Unmarshal(value, row); err != nil {

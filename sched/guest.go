@@ -233,27 +233,40 @@ func (l *loop) mayEnqueue(r *job.Run, e *enqueued) error {
 	if !job.MayEnqueue(l.grantsOfRun(r), r.App, e.app, e.name) {
 		return notGranted(r, "job "+e.app+"/"+e.name)
 	}
-	if e.app == r.App {
+	if l.cfg.Remote != nil && !l.holds(e.app, e.name) {
+		return elsewhere{} // where the job is, the app is asked
+	}
+	return l.takesFrom(r.App, e)
+}
+
+// elsewhere is what an order of a handler comes to when another unit has the job.
+type elsewhere struct{}
+
+func (elsewhere) Error() string { return "another unit has the job" }
+
+// takesFrom says why an app may not enqueue a job; nil: it may.
+func (l *loop) takesFrom(app string, e *enqueued) error {
+	if e.app == app {
 		return nil
 	}
 	if to := l.apps[e.app]; to != nil {
 		for _, from := range to.slots[job.ModuleSlot].Settings.GetEnqueueFrom() {
-			if from == r.App {
+			if from == app {
 				return nil
 			}
 		}
 	}
-	return status.Errorf(codes.PermissionDenied, "app %s does not take jobs from app %s: its owner allows it with `wheelwork app set %s --enqueue-from %s`", e.app, r.App, e.app, r.App)
+	return status.Errorf(codes.PermissionDenied, "app %s does not take jobs from app %s: its owner allows it with `wheelwork app set %s --enqueue-from %s`", e.app, app, e.app, app)
 }
 
-// enqueueFor accepts the run. known says that it is there already.
-func (l *loop) enqueueFor(r *job.Run, e *enqueued) (id job.RunID, known bool, err error) {
+// enqueueFor accepts the run, for another run. known says that it is there already.
+func (l *loop) enqueueFor(by job.RunID, traceParent string, e *enqueued) (id job.RunID, known bool, err error) {
 	j := l.job(e.app, e.name)
 	if j == nil {
 		return id, false, noJob(e.app, e.name)
 	}
 	acc := &apiv1.Accepted{
-		Job: e.name, HasInput: e.hasInput, Input: e.input, TraceParent: r.TraceParent, Trigger: string(job.ByHandler), Cause: r.ID[:],
+		Job: e.name, HasInput: e.hasInput, Input: e.input, TraceParent: traceParent, Trigger: string(job.ByHandler), Cause: by[:],
 		PlannedMs: l.nowMs + e.delay.Milliseconds(),
 	}
 	id = e.id

@@ -97,6 +97,10 @@ type loop struct {
 	// suspects are canaries of which an attempt failed since they were judged.
 	suspects []jobKey
 
+	closed map[*job.Slot]*closing // that are to leave for another unit
+	taking map[*job.Slot]*byte    // which try brings a slot that comes
+	paced  []*slotRate            // with counts of this turn
+
 	hosts    map[string]*host
 	progress map[job.RunID]*apiv1.Progress
 	// holdUntil keeps runs back after a restart, so that hosts that are still
@@ -125,6 +129,7 @@ type app struct {
 	tails    [job.Slots]tail
 	canaries map[string]*job.Tally // of canaries, by name@alias
 	trust    trust
+	rates    *[job.Slots]slotRate // nil: nobody asks for them
 }
 
 // tail is a record of a stage that was not submitted yet, to which no other
@@ -246,7 +251,16 @@ func askDurable[T any](ctx context.Context, l *loop, f func(l *loop, answer func
 	}
 	ch := make(chan reply, 1)
 	var zero T
-	if !l.do(func(l *loop) { f(l, func(v T, err error) { ch <- reply{v, err} }) }) {
+	claim, claims := ctx.Value(claimKey{}).(claim)
+	if !l.do(func(l *loop) {
+		if claims {
+			if err := l.claimed(claim); err != nil {
+				ch <- reply{zero, err}
+				return
+			}
+		}
+		f(l, func(v T, err error) { ch <- reply{v, err} })
+	}) {
 		return zero, errEnded
 	}
 	select {
@@ -308,6 +322,7 @@ func (l *loop) turn() error {
 	}
 	l.rate.add(l.now, l.came)
 	l.came = 0
+	l.pace()
 	l.handOn()
 	l.checkpoint()
 	return nil
@@ -552,6 +567,10 @@ func (l *loop) perform(e *job.Effect) {
 		}
 	case job.RunEnded, job.RunRevoked:
 		l.leave(e.Run)
+	case job.RunResumed:
+		if here(e.Run.Slot()) {
+			l.resumeRun(e.Run)
+		}
 	}
 	if e.Run != nil {
 		l.hub.notify(e.Run.ID)
@@ -570,6 +589,7 @@ func (l *loop) account(fx []job.Effect) {
 			l.view.moved(e.Job)
 		case job.JobPlanned:
 			l.view.planned(e.Job)
+		case job.RunResumed: // nothing of it has changed
 		case job.JobCounted:
 			l.view.counted(e.Job)
 		case job.ModuleAdded:
@@ -610,8 +630,14 @@ func (l *loop) accountRun(e *job.Effect) {
 		m.Accepted++
 		a.live.push(e.Run)
 		l.came++
+		l.countSlot(a, e.Run.Slot().Index)
 		l.count(a, a.labels.trigger[e.Run.Trigger])
 		l.live++
+	case job.RunCame: // was counted where it was accepted
+		a.live.push(e.Run)
+		l.live++
+		l.view.run(e.Run)
+		return
 	case job.RunRevoked:
 		l.live--
 	case job.RunEnded, job.RunPassed:
@@ -729,10 +755,15 @@ func (l *loop) load() Load {
 			ld.Hosts++
 		}
 	}
-	for name := range l.apps {
-		ld.Apps = append(ld.Apps, name)
+	for name, a := range l.apps {
+		if a.home() == "" {
+			ld.Apps = append(ld.Apps, name)
+		}
 	}
 	slices.Sort(ld.Apps)
+	if l.cfg.Remote != nil {
+		ld.Shares = l.shares()
+	}
 	return ld
 }
 

@@ -156,10 +156,14 @@ func (l *loop) resume() {
 	l.rate = decayingRate{} // what was replayed is not load
 	l.followed = nil        // what followed from it was replayed as well
 	l.moved = nil
+	l.paced = nil    // likewise
 	l.suspects = nil // the next failed attempt judges again
 	var queued []*job.Run
 	for _, a := range l.apps {
 		for _, s := range a.slots {
+			if s.Place.State != job.Here { // frozen
+				continue
+			}
 			for _, r := range s.Runs {
 				if inLine(r) && (r.Attempt > 0 || r.Delegates()) {
 					l.line(r).in[r.ID] = r

@@ -37,6 +37,9 @@ type Config struct {
 	// same for all servers that share a journal.
 	SecretKey []byte
 
+	// Remote asks other units; nil: there are none.
+	Remote Remote
+
 	// Ingress takes the commands of producers who do not wait for them to be applied; nil: there is none.
 	Ingress Ingress
 	// Sync is what durable means here: always, interval or os. It is told to producers. Default always.
@@ -174,6 +177,7 @@ type Load struct {
 	ScheduleRate float64 // fires and triggers a second, decaying over a minute
 	Hosts        int
 	Apps         []string
+	Shares       map[string]Share // of apps with a rate, and of those that are split; nil without [Config.Remote]
 }
 
 // Load returns the server's load.

@@ -1289,6 +1289,686 @@ func (x *Server) GetLastSeenAt() *timestamppb.Timestamp {
 	return nil
 }
 
+type SplitAppRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Units         int32                  `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"` // how many; 0: all of the cluster
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SplitAppRequest) Reset() {
+	*x = SplitAppRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SplitAppRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SplitAppRequest) ProtoMessage() {}
+
+func (x *SplitAppRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SplitAppRequest.ProtoReflect.Descriptor instead.
+func (*SplitAppRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SplitAppRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *SplitAppRequest) GetUnits() int32 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+type MergeAppRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeAppRequest) Reset() {
+	*x = MergeAppRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeAppRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeAppRequest) ProtoMessage() {}
+
+func (x *MergeAppRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeAppRequest.ProtoReflect.Descriptor instead.
+func (*MergeAppRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *MergeAppRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+type TakeSlotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Head          *TakeSlotRequest_Head  `protobuf:"bytes,1,opt,name=head,proto3" json:"head,omitempty"` // of the first message
+	Items         []*SlotItem            `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeSlotRequest) Reset() {
+	*x = TakeSlotRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeSlotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeSlotRequest) ProtoMessage() {}
+
+func (x *TakeSlotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeSlotRequest.ProtoReflect.Descriptor instead.
+func (*TakeSlotRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *TakeSlotRequest) GetHead() *TakeSlotRequest_Head {
+	if x != nil {
+		return x.Head
+	}
+	return nil
+}
+
+func (x *TakeSlotRequest) GetItems() []*SlotItem {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+type TakeSlotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeSlotResponse) Reset() {
+	*x = TakeSlotResponse{}
+	mi := &file_v1_cluster_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeSlotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeSlotResponse) ProtoMessage() {}
+
+func (x *TakeSlotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeSlotResponse.ProtoReflect.Descriptor instead.
+func (*TakeSlotResponse) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{21}
+}
+
+type CopyAppRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"` // that gets it
+	State         *AppState              `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyAppRequest) Reset() {
+	*x = CopyAppRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyAppRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyAppRequest) ProtoMessage() {}
+
+func (x *CopyAppRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyAppRequest.ProtoReflect.Descriptor instead.
+func (*CopyAppRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *CopyAppRequest) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *CopyAppRequest) GetState() *AppState {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+type CopyAppResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyAppResponse) Reset() {
+	*x = CopyAppResponse{}
+	mi := &file_v1_cluster_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyAppResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyAppResponse) ProtoMessage() {}
+
+func (x *CopyAppResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyAppResponse.ProtoReflect.Descriptor instead.
+func (*CopyAppResponse) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{23}
+}
+
+// AppState is what an app has but once.
+type AppState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Home          string                 `protobuf:"bytes,2,opt,name=home,proto3" json:"home,omitempty"` // the unit where it is changed
+	Settings      *App                   `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
+	Modules       []*Module              `protobuf:"bytes,4,rep,name=modules,proto3" json:"modules,omitempty"`
+	Aliases       []*Alias               `protobuf:"bytes,5,rep,name=aliases,proto3" json:"aliases,omitempty"`
+	Calendars     []*Calendar            `protobuf:"bytes,6,rep,name=calendars,proto3" json:"calendars,omitempty"`
+	Secrets       []*SecretRow           `protobuf:"bytes,7,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	Grants        []*ModuleGrants        `protobuf:"bytes,8,rep,name=grants,proto3" json:"grants,omitempty"`
+	ModulesAt     []string               `protobuf:"bytes,9,rep,name=modules_at,json=modulesAt,proto3" json:"modules_at,omitempty"` // addresses of servers that have the code
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppState) Reset() {
+	*x = AppState{}
+	mi := &file_v1_cluster_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppState) ProtoMessage() {}
+
+func (x *AppState) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppState.ProtoReflect.Descriptor instead.
+func (*AppState) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *AppState) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *AppState) GetHome() string {
+	if x != nil {
+		return x.Home
+	}
+	return ""
+}
+
+func (x *AppState) GetSettings() *App {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *AppState) GetModules() []*Module {
+	if x != nil {
+		return x.Modules
+	}
+	return nil
+}
+
+func (x *AppState) GetAliases() []*Alias {
+	if x != nil {
+		return x.Aliases
+	}
+	return nil
+}
+
+func (x *AppState) GetCalendars() []*Calendar {
+	if x != nil {
+		return x.Calendars
+	}
+	return nil
+}
+
+func (x *AppState) GetSecrets() []*SecretRow {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
+func (x *AppState) GetGrants() []*ModuleGrants {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *AppState) GetModulesAt() []string {
+	if x != nil {
+		return x.ModulesAt
+	}
+	return nil
+}
+
+type AskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Unit  string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	App   string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"` // whose run asks, or is asked for
+	// Types that are valid to be assigned to What:
+	//
+	//	*AskRequest_Get
+	//	*AskRequest_Put
+	//	*AskRequest_Delete
+	//	*AskRequest_Enqueue
+	//	*AskRequest_Run
+	//	*AskRequest_Call
+	What          isAskRequest_What `protobuf_oneof:"what"`
+	TraceParent   string            `protobuf:"bytes,8,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskRequest) Reset() {
+	*x = AskRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskRequest) ProtoMessage() {}
+
+func (x *AskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
+func (*AskRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *AskRequest) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *AskRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *AskRequest) GetWhat() isAskRequest_What {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
+func (x *AskRequest) GetGet() *GuestGetEntryRequest {
+	if x != nil {
+		if x, ok := x.What.(*AskRequest_Get); ok {
+			return x.Get
+		}
+	}
+	return nil
+}
+
+func (x *AskRequest) GetPut() *GuestPutEntryRequest {
+	if x != nil {
+		if x, ok := x.What.(*AskRequest_Put); ok {
+			return x.Put
+		}
+	}
+	return nil
+}
+
+func (x *AskRequest) GetDelete() *GuestDeleteEntryRequest {
+	if x != nil {
+		if x, ok := x.What.(*AskRequest_Delete); ok {
+			return x.Delete
+		}
+	}
+	return nil
+}
+
+func (x *AskRequest) GetEnqueue() *GuestEnqueueRequest {
+	if x != nil {
+		if x, ok := x.What.(*AskRequest_Enqueue); ok {
+			return x.Enqueue
+		}
+	}
+	return nil
+}
+
+func (x *AskRequest) GetRun() []byte {
+	if x != nil {
+		if x, ok := x.What.(*AskRequest_Run); ok {
+			return x.Run
+		}
+	}
+	return nil
+}
+
+func (x *AskRequest) GetCall() *AskedCall {
+	if x != nil {
+		if x, ok := x.What.(*AskRequest_Call); ok {
+			return x.Call
+		}
+	}
+	return nil
+}
+
+func (x *AskRequest) GetTraceParent() string {
+	if x != nil {
+		return x.TraceParent
+	}
+	return ""
+}
+
+type isAskRequest_What interface {
+	isAskRequest_What()
+}
+
+type AskRequest_Get struct {
+	Get *GuestGetEntryRequest `protobuf:"bytes,3,opt,name=get,proto3,oneof"`
+}
+
+type AskRequest_Put struct {
+	Put *GuestPutEntryRequest `protobuf:"bytes,4,opt,name=put,proto3,oneof"`
+}
+
+type AskRequest_Delete struct {
+	Delete *GuestDeleteEntryRequest `protobuf:"bytes,5,opt,name=delete,proto3,oneof"`
+}
+
+type AskRequest_Enqueue struct {
+	Enqueue *GuestEnqueueRequest `protobuf:"bytes,6,opt,name=enqueue,proto3,oneof"`
+}
+
+type AskRequest_Run struct {
+	Run []byte `protobuf:"bytes,7,opt,name=run,proto3,oneof"` // whether the unit has a run of the app, live or ended
+}
+
+type AskRequest_Call struct {
+	Call *AskedCall `protobuf:"bytes,9,opt,name=call,proto3,oneof"`
+}
+
+func (*AskRequest_Get) isAskRequest_What() {}
+
+func (*AskRequest_Put) isAskRequest_What() {}
+
+func (*AskRequest_Delete) isAskRequest_What() {}
+
+func (*AskRequest_Enqueue) isAskRequest_What() {}
+
+func (*AskRequest_Run) isAskRequest_What() {}
+
+func (*AskRequest_Call) isAskRequest_What() {}
+
+// AskedCall is a call of which the answers of several units make one.
+type AskedCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Method        string                 `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"` // of those that are put together from units, with its service
+	Request       []byte                 `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskedCall) Reset() {
+	*x = AskedCall{}
+	mi := &file_v1_cluster_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskedCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskedCall) ProtoMessage() {}
+
+func (x *AskedCall) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskedCall.ProtoReflect.Descriptor instead.
+func (*AskedCall) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *AskedCall) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *AskedCall) GetRequest() []byte {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+type AskResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Get           *GuestGetEntryResponse `protobuf:"bytes,1,opt,name=get,proto3" json:"get,omitempty"`
+	Put           *GuestPutEntryResponse `protobuf:"bytes,2,opt,name=put,proto3" json:"put,omitempty"`
+	Enqueue       *GuestEnqueueResponse  `protobuf:"bytes,3,opt,name=enqueue,proto3" json:"enqueue,omitempty"`
+	Run           *Run                   `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`       // absent: there is none
+	Answer        []byte                 `protobuf:"bytes,5,opt,name=answer,proto3" json:"answer,omitempty"` // of a call
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskResponse) Reset() {
+	*x = AskResponse{}
+	mi := &file_v1_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskResponse) ProtoMessage() {}
+
+func (x *AskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
+func (*AskResponse) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *AskResponse) GetGet() *GuestGetEntryResponse {
+	if x != nil {
+		return x.Get
+	}
+	return nil
+}
+
+func (x *AskResponse) GetPut() *GuestPutEntryResponse {
+	if x != nil {
+		return x.Put
+	}
+	return nil
+}
+
+func (x *AskResponse) GetEnqueue() *GuestEnqueueResponse {
+	if x != nil {
+		return x.Enqueue
+	}
+	return nil
+}
+
+func (x *AskResponse) GetRun() *Run {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *AskResponse) GetAnswer() []byte {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
 type ForwardRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Commands      []*Command             `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`             // at most 256
@@ -1299,7 +1979,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[18]
+	mi := &file_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1991,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[18]
+	mi := &file_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +2004,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ForwardRequest) GetCommands() []*Command {
@@ -1350,7 +2030,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[19]
+	mi := &file_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +2042,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[19]
+	mi := &file_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +2055,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ForwardResponse) GetResults() []*CommandResult {
@@ -1393,7 +2073,7 @@ type GetClusterRequest struct {
 
 func (x *GetClusterRequest) Reset() {
 	*x = GetClusterRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[20]
+	mi := &file_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +2085,7 @@ func (x *GetClusterRequest) String() string {
 func (*GetClusterRequest) ProtoMessage() {}
 
 func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[20]
+	mi := &file_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +2098,7 @@ func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 type DrainServerRequest struct {
@@ -1430,7 +2110,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[21]
+	mi := &file_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1442,7 +2122,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[21]
+	mi := &file_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1455,7 +2135,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DrainServerRequest) GetServer() string {
@@ -1474,7 +2154,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[22]
+	mi := &file_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +2166,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[22]
+	mi := &file_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +2179,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *UndrainServerRequest) GetServer() string {
@@ -1519,7 +2199,7 @@ type MoveUnitRequest struct {
 
 func (x *MoveUnitRequest) Reset() {
 	*x = MoveUnitRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[23]
+	mi := &file_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +2211,7 @@ func (x *MoveUnitRequest) String() string {
 func (*MoveUnitRequest) ProtoMessage() {}
 
 func (x *MoveUnitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[23]
+	mi := &file_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +2224,7 @@ func (x *MoveUnitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveUnitRequest.ProtoReflect.Descriptor instead.
 func (*MoveUnitRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *MoveUnitRequest) GetUnit() string {
@@ -1570,13 +2250,14 @@ type ClusterStatus struct {
 	Units         []*Unit                `protobuf:"bytes,5,rep,name=units,proto3" json:"units,omitempty"`       // by name
 	Apps          int32                  `protobuf:"varint,6,opt,name=apps,proto3" json:"apps,omitempty"`        // that have a unit
 	Trouble       string                 `protobuf:"bytes,7,opt,name=trouble,proto3" json:"trouble,omitempty"`   // why nothing new is accepted; empty: it is
+	Split         []*SplitApp            `protobuf:"bytes,8,rep,name=split,proto3" json:"split,omitempty"`       // the apps that are in several units, or are to be, by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_v1_cluster_proto_msgTypes[24]
+	mi := &file_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +2269,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[24]
+	mi := &file_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +2282,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -1653,6 +2334,158 @@ func (x *ClusterStatus) GetTrouble() string {
 	return ""
 }
 
+func (x *ClusterStatus) GetSplit() []*SplitApp {
+	if x != nil {
+		return x.Split
+	}
+	return nil
+}
+
+// SplitApp is an app whose jobs are in several units.
+type SplitApp struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Home          string                 `protobuf:"bytes,2,opt,name=home,proto3" json:"home,omitempty"`                    // the unit where it began: its settings, modules, secrets and values are changed there
+	Shares        []*AppShare            `protobuf:"bytes,3,rep,name=shares,proto3" json:"shares,omitempty"`                // by unit
+	ByHand        bool                   `protobuf:"varint,4,opt,name=by_hand,json=byHand,proto3" json:"by_hand,omitempty"` // by SplitApp or MergeApp; else the balancer decided
+	Trouble       string                 `protobuf:"bytes,5,opt,name=trouble,proto3" json:"trouble,omitempty"`              // why it does not come to what is wanted; empty: it does, or it has
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SplitApp) Reset() {
+	*x = SplitApp{}
+	mi := &file_v1_cluster_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SplitApp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SplitApp) ProtoMessage() {}
+
+func (x *SplitApp) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SplitApp.ProtoReflect.Descriptor instead.
+func (*SplitApp) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *SplitApp) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *SplitApp) GetHome() string {
+	if x != nil {
+		return x.Home
+	}
+	return ""
+}
+
+func (x *SplitApp) GetShares() []*AppShare {
+	if x != nil {
+		return x.Shares
+	}
+	return nil
+}
+
+func (x *SplitApp) GetByHand() bool {
+	if x != nil {
+		return x.ByHand
+	}
+	return false
+}
+
+func (x *SplitApp) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+type AppShare struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Slots         int32                  `protobuf:"varint,2,opt,name=slots,proto3" json:"slots,omitempty"`   // of 16, that are there
+	Wanted        int32                  `protobuf:"varint,3,opt,name=wanted,proto3" json:"wanted,omitempty"` // that are to be there
+	ScheduleRate  float64                `protobuf:"fixed64,4,opt,name=schedule_rate,json=scheduleRate,proto3" json:"schedule_rate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppShare) Reset() {
+	*x = AppShare{}
+	mi := &file_v1_cluster_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppShare) ProtoMessage() {}
+
+func (x *AppShare) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppShare.ProtoReflect.Descriptor instead.
+func (*AppShare) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *AppShare) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *AppShare) GetSlots() int32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *AppShare) GetWanted() int32 {
+	if x != nil {
+		return x.Wanted
+	}
+	return 0
+}
+
+func (x *AppShare) GetScheduleRate() float64 {
+	if x != nil {
+		return x.ScheduleRate
+	}
+	return 0
+}
+
 type Member struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1668,7 +2501,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_v1_cluster_proto_msgTypes[25]
+	mi := &file_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +2513,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[25]
+	mi := &file_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +2526,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Member) GetId() string {
@@ -1763,7 +2596,7 @@ type Unit struct {
 
 func (x *Unit) Reset() {
 	*x = Unit{}
-	mi := &file_v1_cluster_proto_msgTypes[26]
+	mi := &file_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +2608,7 @@ func (x *Unit) String() string {
 func (*Unit) ProtoMessage() {}
 
 func (x *Unit) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[26]
+	mi := &file_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +2621,7 @@ func (x *Unit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unit.ProtoReflect.Descriptor instead.
 func (*Unit) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Unit) GetName() string {
@@ -1861,11 +2694,79 @@ func (x *Unit) GetStandbys() []string {
 	return nil
 }
 
+type TakeSlotRequest_Head struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Slot          int32                  `protobuf:"varint,2,opt,name=slot,proto3" json:"slot,omitempty"`
+	Move          uint64                 `protobuf:"varint,3,opt,name=move,proto3" json:"move,omitempty"`
+	Unit          string                 `protobuf:"bytes,4,opt,name=unit,proto3" json:"unit,omitempty"` // that takes it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeSlotRequest_Head) Reset() {
+	*x = TakeSlotRequest_Head{}
+	mi := &file_v1_cluster_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeSlotRequest_Head) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeSlotRequest_Head) ProtoMessage() {}
+
+func (x *TakeSlotRequest_Head) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeSlotRequest_Head.ProtoReflect.Descriptor instead.
+func (*TakeSlotRequest_Head) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{20, 0}
+}
+
+func (x *TakeSlotRequest_Head) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *TakeSlotRequest_Head) GetSlot() int32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *TakeSlotRequest_Head) GetMove() uint64 {
+	if x != nil {
+		return x.Move
+	}
+	return 0
+}
+
+func (x *TakeSlotRequest_Head) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
 var File_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/cluster.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\x10v1/produce.proto\"\x12\n" +
+	"\x10v1/cluster.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/app.proto\x1a\x0ev1/guest.proto\x1a\fv1/job.proto\x1a\x10v1/journal.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\"\x12\n" +
 	"\x10ListHostsRequest\"=\n" +
 	"\x11ListHostsResponse\x12(\n" +
 	"\x05hosts\x18\x01 \x03(\v2\x12.wheelwork.v1.HostR\x05hosts\"\x87\x04\n" +
@@ -1973,7 +2874,57 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\aversion\x18\a \x01(\tR\aversion\x127\n" +
 	"\tjoined_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bjoinedAt\x12<\n" +
 	"\flast_seen_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeenAt\"X\n" +
+	"lastSeenAt\"9\n" +
+	"\x0fSplitAppRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x14\n" +
+	"\x05units\x18\x02 \x01(\x05R\x05units\"#\n" +
+	"\x0fMergeAppRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\"\xcd\x01\n" +
+	"\x0fTakeSlotRequest\x126\n" +
+	"\x04head\x18\x01 \x01(\v2\".wheelwork.v1.TakeSlotRequest.HeadR\x04head\x12,\n" +
+	"\x05items\x18\x02 \x03(\v2\x16.wheelwork.v1.SlotItemR\x05items\x1aT\n" +
+	"\x04Head\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04slot\x18\x02 \x01(\x05R\x04slot\x12\x12\n" +
+	"\x04move\x18\x03 \x01(\x04R\x04move\x12\x12\n" +
+	"\x04unit\x18\x04 \x01(\tR\x04unit\"\x12\n" +
+	"\x10TakeSlotResponse\"R\n" +
+	"\x0eCopyAppRequest\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\tR\x04unit\x12,\n" +
+	"\x05state\x18\x02 \x01(\v2\x16.wheelwork.v1.AppStateR\x05state\"\x11\n" +
+	"\x0fCopyAppResponse\"\xfa\x02\n" +
+	"\bAppState\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04home\x18\x02 \x01(\tR\x04home\x12-\n" +
+	"\bsettings\x18\x03 \x01(\v2\x11.wheelwork.v1.AppR\bsettings\x12.\n" +
+	"\amodules\x18\x04 \x03(\v2\x14.wheelwork.v1.ModuleR\amodules\x12-\n" +
+	"\aaliases\x18\x05 \x03(\v2\x13.wheelwork.v1.AliasR\aaliases\x124\n" +
+	"\tcalendars\x18\x06 \x03(\v2\x16.wheelwork.v1.CalendarR\tcalendars\x121\n" +
+	"\asecrets\x18\a \x03(\v2\x17.wheelwork.v1.SecretRowR\asecrets\x122\n" +
+	"\x06grants\x18\b \x03(\v2\x1a.wheelwork.v1.ModuleGrantsR\x06grants\x12\x1d\n" +
+	"\n" +
+	"modules_at\x18\t \x03(\tR\tmodulesAt\"\x90\x03\n" +
+	"\n" +
+	"AskRequest\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x10\n" +
+	"\x03app\x18\x02 \x01(\tR\x03app\x126\n" +
+	"\x03get\x18\x03 \x01(\v2\".wheelwork.v1.GuestGetEntryRequestH\x00R\x03get\x126\n" +
+	"\x03put\x18\x04 \x01(\v2\".wheelwork.v1.GuestPutEntryRequestH\x00R\x03put\x12?\n" +
+	"\x06delete\x18\x05 \x01(\v2%.wheelwork.v1.GuestDeleteEntryRequestH\x00R\x06delete\x12=\n" +
+	"\aenqueue\x18\x06 \x01(\v2!.wheelwork.v1.GuestEnqueueRequestH\x00R\aenqueue\x12\x12\n" +
+	"\x03run\x18\a \x01(\fH\x00R\x03run\x12-\n" +
+	"\x04call\x18\t \x01(\v2\x17.wheelwork.v1.AskedCallH\x00R\x04call\x12!\n" +
+	"\ftrace_parent\x18\b \x01(\tR\vtraceParentB\x06\n" +
+	"\x04what\"=\n" +
+	"\tAskedCall\x12\x16\n" +
+	"\x06method\x18\x01 \x01(\tR\x06method\x12\x18\n" +
+	"\arequest\x18\x02 \x01(\fR\arequest\"\xf6\x01\n" +
+	"\vAskResponse\x125\n" +
+	"\x03get\x18\x01 \x01(\v2#.wheelwork.v1.GuestGetEntryResponseR\x03get\x125\n" +
+	"\x03put\x18\x02 \x01(\v2#.wheelwork.v1.GuestPutEntryResponseR\x03put\x12<\n" +
+	"\aenqueue\x18\x03 \x01(\v2\".wheelwork.v1.GuestEnqueueResponseR\aenqueue\x12#\n" +
+	"\x03run\x18\x04 \x01(\v2\x11.wheelwork.v1.RunR\x03run\x12\x16\n" +
+	"\x06answer\x18\x05 \x01(\fR\x06answer\"X\n" +
 	"\x0eForwardRequest\x121\n" +
 	"\bcommands\x18\x01 \x03(\v2\x15.wheelwork.v1.CommandR\bcommands\x12\x13\n" +
 	"\x05at_ms\x18\x02 \x03(\x03R\x04atMs\"H\n" +
@@ -1986,7 +2937,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x06server\x18\x01 \x01(\tR\x06server\"=\n" +
 	"\x0fMoveUnitRequest\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x16\n" +
-	"\x06server\x18\x02 \x01(\tR\x06server\"\xdf\x01\n" +
+	"\x06server\x18\x02 \x01(\tR\x06server\"\x8d\x02\n" +
 	"\rClusterStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x1a\n" +
@@ -1994,7 +2945,19 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\aservers\x18\x04 \x03(\v2\x14.wheelwork.v1.MemberR\aservers\x12(\n" +
 	"\x05units\x18\x05 \x03(\v2\x12.wheelwork.v1.UnitR\x05units\x12\x12\n" +
 	"\x04apps\x18\x06 \x01(\x05R\x04apps\x12\x18\n" +
-	"\atrouble\x18\a \x01(\tR\atrouble\"\xdb\x01\n" +
+	"\atrouble\x18\a \x01(\tR\atrouble\x12,\n" +
+	"\x05split\x18\b \x03(\v2\x16.wheelwork.v1.SplitAppR\x05split\"\x93\x01\n" +
+	"\bSplitApp\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04home\x18\x02 \x01(\tR\x04home\x12.\n" +
+	"\x06shares\x18\x03 \x03(\v2\x16.wheelwork.v1.AppShareR\x06shares\x12\x17\n" +
+	"\aby_hand\x18\x04 \x01(\bR\x06byHand\x12\x18\n" +
+	"\atrouble\x18\x05 \x01(\tR\atrouble\"q\n" +
+	"\bAppShare\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x14\n" +
+	"\x05slots\x18\x02 \x01(\x05R\x05slots\x12\x16\n" +
+	"\x06wanted\x18\x03 \x01(\x05R\x06wanted\x12#\n" +
+	"\rschedule_rate\x18\x04 \x01(\x01R\fscheduleRate\"\xdb\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -2026,15 +2989,20 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x04Join\x12\x1a.wheelwork.v1.ServerReport\x1a\x19.wheelwork.v1.ServerOrder\"\t\xaa\xbb\x18\x05serve(\x010\x01\x12I\n" +
 	"\x05Watch\x12\x1a.wheelwork.v1.WatchRequest\x1a\x18.wheelwork.v1.Assignment\"\b\xaa\xbb\x18\x04work0\x01\x12L\n" +
 	"\x05Route\x12\x1a.wheelwork.v1.RouteRequest\x1a\x18.wheelwork.v1.Assignment\"\r\xaa\xbb\x18\tjobs.read\x12{\n" +
-	"\vListServers\x12 .wheelwork.v1.ListServersRequest\x1a!.wheelwork.v1.ListServersResponse\"'\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/servers2\x8e\x05\n" +
+	"\vListServers\x12 .wheelwork.v1.ListServersRequest\x1a!.wheelwork.v1.ListServersResponse\"'\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/servers2\x92\t\n" +
 	"\n" +
 	"Membership\x12s\n" +
 	"\n" +
 	"GetCluster\x12\x1f.wheelwork.v1.GetClusterRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"'\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/cluster\x12\x92\x01\n" +
 	"\vDrainServer\x12 .wheelwork.v1.DrainServerRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"D\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02+:\x01*\"&/api/v1/cluster/servers/{server}/drain\x12\x98\x01\n" +
 	"\rUndrainServer\x12\".wheelwork.v1.UndrainServerRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"F\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02-:\x01*\"(/api/v1/cluster/servers/{server}/undrain\x12\x87\x01\n" +
-	"\bMoveUnit\x12\x1d.wheelwork.v1.MoveUnitRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"?\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02&:\x01*\"!/api/v1/cluster/units/{unit}/move\x12Q\n" +
-	"\aForward\x12\x1c.wheelwork.v1.ForwardRequest\x1a\x1d.wheelwork.v1.ForwardResponse\"\t\xaa\xbb\x18\x05serveB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\bMoveUnit\x12\x1d.wheelwork.v1.MoveUnitRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"?\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02&:\x01*\"!/api/v1/cluster/units/{unit}/move\x12\x86\x01\n" +
+	"\bSplitApp\x12\x1d.wheelwork.v1.SplitAppRequest\x1a\x1b.wheelwork.v1.ClusterStatus\">\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02%:\x01*\" /api/v1/cluster/apps/{app}/split\x12\x86\x01\n" +
+	"\bMergeApp\x12\x1d.wheelwork.v1.MergeAppRequest\x1a\x1b.wheelwork.v1.ClusterStatus\">\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02%:\x01*\" /api/v1/cluster/apps/{app}/merge\x12Q\n" +
+	"\aForward\x12\x1c.wheelwork.v1.ForwardRequest\x1a\x1d.wheelwork.v1.ForwardResponse\"\t\xaa\xbb\x18\x05serve\x12V\n" +
+	"\bTakeSlot\x12\x1d.wheelwork.v1.TakeSlotRequest\x1a\x1e.wheelwork.v1.TakeSlotResponse\"\t\xaa\xbb\x18\x05serve(\x01\x12Q\n" +
+	"\aCopyApp\x12\x1c.wheelwork.v1.CopyAppRequest\x1a\x1d.wheelwork.v1.CopyAppResponse\"\t\xaa\xbb\x18\x05serve\x12E\n" +
+	"\x03Ask\x12\x18.wheelwork.v1.AskRequest\x1a\x19.wheelwork.v1.AskResponse\"\t\xaa\xbb\x18\x05serveB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_cluster_proto_rawDescOnce sync.Once
@@ -2048,87 +3016,145 @@ func file_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_v1_cluster_proto_rawDescData
 }
 
-var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_v1_cluster_proto_goTypes = []any{
-	(*ListHostsRequest)(nil),      // 0: wheelwork.v1.ListHostsRequest
-	(*ListHostsResponse)(nil),     // 1: wheelwork.v1.ListHostsResponse
-	(*Host)(nil),                  // 2: wheelwork.v1.Host
-	(*GetOverviewRequest)(nil),    // 3: wheelwork.v1.GetOverviewRequest
-	(*Overview)(nil),              // 4: wheelwork.v1.Overview
-	(*Minute)(nil),                // 5: wheelwork.v1.Minute
-	(*Disk)(nil),                  // 6: wheelwork.v1.Disk
-	(*GetVersionRequest)(nil),     // 7: wheelwork.v1.GetVersionRequest
-	(*Version)(nil),               // 8: wheelwork.v1.Version
-	(*ServerReport)(nil),          // 9: wheelwork.v1.ServerReport
-	(*UnitReport)(nil),            // 10: wheelwork.v1.UnitReport
-	(*ServerOrder)(nil),           // 11: wheelwork.v1.ServerOrder
-	(*WatchRequest)(nil),          // 12: wheelwork.v1.WatchRequest
-	(*RouteRequest)(nil),          // 13: wheelwork.v1.RouteRequest
-	(*Assignment)(nil),            // 14: wheelwork.v1.Assignment
-	(*ListServersRequest)(nil),    // 15: wheelwork.v1.ListServersRequest
-	(*ListServersResponse)(nil),   // 16: wheelwork.v1.ListServersResponse
-	(*Server)(nil),                // 17: wheelwork.v1.Server
-	(*ForwardRequest)(nil),        // 18: wheelwork.v1.ForwardRequest
-	(*ForwardResponse)(nil),       // 19: wheelwork.v1.ForwardResponse
-	(*GetClusterRequest)(nil),     // 20: wheelwork.v1.GetClusterRequest
-	(*DrainServerRequest)(nil),    // 21: wheelwork.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),  // 22: wheelwork.v1.UndrainServerRequest
-	(*MoveUnitRequest)(nil),       // 23: wheelwork.v1.MoveUnitRequest
-	(*ClusterStatus)(nil),         // 24: wheelwork.v1.ClusterStatus
-	(*Member)(nil),                // 25: wheelwork.v1.Member
-	(*Unit)(nil),                  // 26: wheelwork.v1.Unit
-	nil,                           // 27: wheelwork.v1.Host.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
-	(*Command)(nil),               // 29: wheelwork.v1.Command
-	(*CommandResult)(nil),         // 30: wheelwork.v1.CommandResult
+	(*ListHostsRequest)(nil),        // 0: wheelwork.v1.ListHostsRequest
+	(*ListHostsResponse)(nil),       // 1: wheelwork.v1.ListHostsResponse
+	(*Host)(nil),                    // 2: wheelwork.v1.Host
+	(*GetOverviewRequest)(nil),      // 3: wheelwork.v1.GetOverviewRequest
+	(*Overview)(nil),                // 4: wheelwork.v1.Overview
+	(*Minute)(nil),                  // 5: wheelwork.v1.Minute
+	(*Disk)(nil),                    // 6: wheelwork.v1.Disk
+	(*GetVersionRequest)(nil),       // 7: wheelwork.v1.GetVersionRequest
+	(*Version)(nil),                 // 8: wheelwork.v1.Version
+	(*ServerReport)(nil),            // 9: wheelwork.v1.ServerReport
+	(*UnitReport)(nil),              // 10: wheelwork.v1.UnitReport
+	(*ServerOrder)(nil),             // 11: wheelwork.v1.ServerOrder
+	(*WatchRequest)(nil),            // 12: wheelwork.v1.WatchRequest
+	(*RouteRequest)(nil),            // 13: wheelwork.v1.RouteRequest
+	(*Assignment)(nil),              // 14: wheelwork.v1.Assignment
+	(*ListServersRequest)(nil),      // 15: wheelwork.v1.ListServersRequest
+	(*ListServersResponse)(nil),     // 16: wheelwork.v1.ListServersResponse
+	(*Server)(nil),                  // 17: wheelwork.v1.Server
+	(*SplitAppRequest)(nil),         // 18: wheelwork.v1.SplitAppRequest
+	(*MergeAppRequest)(nil),         // 19: wheelwork.v1.MergeAppRequest
+	(*TakeSlotRequest)(nil),         // 20: wheelwork.v1.TakeSlotRequest
+	(*TakeSlotResponse)(nil),        // 21: wheelwork.v1.TakeSlotResponse
+	(*CopyAppRequest)(nil),          // 22: wheelwork.v1.CopyAppRequest
+	(*CopyAppResponse)(nil),         // 23: wheelwork.v1.CopyAppResponse
+	(*AppState)(nil),                // 24: wheelwork.v1.AppState
+	(*AskRequest)(nil),              // 25: wheelwork.v1.AskRequest
+	(*AskedCall)(nil),               // 26: wheelwork.v1.AskedCall
+	(*AskResponse)(nil),             // 27: wheelwork.v1.AskResponse
+	(*ForwardRequest)(nil),          // 28: wheelwork.v1.ForwardRequest
+	(*ForwardResponse)(nil),         // 29: wheelwork.v1.ForwardResponse
+	(*GetClusterRequest)(nil),       // 30: wheelwork.v1.GetClusterRequest
+	(*DrainServerRequest)(nil),      // 31: wheelwork.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),    // 32: wheelwork.v1.UndrainServerRequest
+	(*MoveUnitRequest)(nil),         // 33: wheelwork.v1.MoveUnitRequest
+	(*ClusterStatus)(nil),           // 34: wheelwork.v1.ClusterStatus
+	(*SplitApp)(nil),                // 35: wheelwork.v1.SplitApp
+	(*AppShare)(nil),                // 36: wheelwork.v1.AppShare
+	(*Member)(nil),                  // 37: wheelwork.v1.Member
+	(*Unit)(nil),                    // 38: wheelwork.v1.Unit
+	nil,                             // 39: wheelwork.v1.Host.LabelsEntry
+	(*TakeSlotRequest_Head)(nil),    // 40: wheelwork.v1.TakeSlotRequest.Head
+	(*timestamppb.Timestamp)(nil),   // 41: google.protobuf.Timestamp
+	(*SlotItem)(nil),                // 42: wheelwork.v1.SlotItem
+	(*App)(nil),                     // 43: wheelwork.v1.App
+	(*Module)(nil),                  // 44: wheelwork.v1.Module
+	(*Alias)(nil),                   // 45: wheelwork.v1.Alias
+	(*Calendar)(nil),                // 46: wheelwork.v1.Calendar
+	(*SecretRow)(nil),               // 47: wheelwork.v1.SecretRow
+	(*ModuleGrants)(nil),            // 48: wheelwork.v1.ModuleGrants
+	(*GuestGetEntryRequest)(nil),    // 49: wheelwork.v1.GuestGetEntryRequest
+	(*GuestPutEntryRequest)(nil),    // 50: wheelwork.v1.GuestPutEntryRequest
+	(*GuestDeleteEntryRequest)(nil), // 51: wheelwork.v1.GuestDeleteEntryRequest
+	(*GuestEnqueueRequest)(nil),     // 52: wheelwork.v1.GuestEnqueueRequest
+	(*GuestGetEntryResponse)(nil),   // 53: wheelwork.v1.GuestGetEntryResponse
+	(*GuestPutEntryResponse)(nil),   // 54: wheelwork.v1.GuestPutEntryResponse
+	(*GuestEnqueueResponse)(nil),    // 55: wheelwork.v1.GuestEnqueueResponse
+	(*Run)(nil),                     // 56: wheelwork.v1.Run
+	(*Command)(nil),                 // 57: wheelwork.v1.Command
+	(*CommandResult)(nil),           // 58: wheelwork.v1.CommandResult
 }
 var file_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.ListHostsResponse.hosts:type_name -> wheelwork.v1.Host
-	27, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
-	28, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
-	28, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
+	39, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
+	41, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
+	41, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
 	5,  // 4: wheelwork.v1.Overview.minutes:type_name -> wheelwork.v1.Minute
 	6,  // 5: wheelwork.v1.Overview.disk:type_name -> wheelwork.v1.Disk
-	28, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
-	28, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
+	41, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
+	41, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
 	10, // 8: wheelwork.v1.ServerReport.units:type_name -> wheelwork.v1.UnitReport
 	17, // 9: wheelwork.v1.ListServersResponse.servers:type_name -> wheelwork.v1.Server
-	28, // 10: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
-	28, // 11: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
-	29, // 12: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
-	30, // 13: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
-	25, // 14: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
-	26, // 15: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
-	28, // 16: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
-	0,  // 17: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
-	3,  // 18: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
-	7,  // 19: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
-	9,  // 20: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
-	12, // 21: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
-	13, // 22: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
-	15, // 23: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
-	20, // 24: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
-	21, // 25: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
-	22, // 26: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
-	23, // 27: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
-	18, // 28: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
-	1,  // 29: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
-	4,  // 30: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
-	8,  // 31: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
-	11, // 32: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
-	14, // 33: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
-	14, // 34: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
-	16, // 35: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
-	24, // 36: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
-	24, // 37: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
-	24, // 38: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
-	24, // 39: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
-	19, // 40: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
-	29, // [29:41] is the sub-list for method output_type
-	17, // [17:29] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	41, // 10: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
+	41, // 11: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
+	40, // 12: wheelwork.v1.TakeSlotRequest.head:type_name -> wheelwork.v1.TakeSlotRequest.Head
+	42, // 13: wheelwork.v1.TakeSlotRequest.items:type_name -> wheelwork.v1.SlotItem
+	24, // 14: wheelwork.v1.CopyAppRequest.state:type_name -> wheelwork.v1.AppState
+	43, // 15: wheelwork.v1.AppState.settings:type_name -> wheelwork.v1.App
+	44, // 16: wheelwork.v1.AppState.modules:type_name -> wheelwork.v1.Module
+	45, // 17: wheelwork.v1.AppState.aliases:type_name -> wheelwork.v1.Alias
+	46, // 18: wheelwork.v1.AppState.calendars:type_name -> wheelwork.v1.Calendar
+	47, // 19: wheelwork.v1.AppState.secrets:type_name -> wheelwork.v1.SecretRow
+	48, // 20: wheelwork.v1.AppState.grants:type_name -> wheelwork.v1.ModuleGrants
+	49, // 21: wheelwork.v1.AskRequest.get:type_name -> wheelwork.v1.GuestGetEntryRequest
+	50, // 22: wheelwork.v1.AskRequest.put:type_name -> wheelwork.v1.GuestPutEntryRequest
+	51, // 23: wheelwork.v1.AskRequest.delete:type_name -> wheelwork.v1.GuestDeleteEntryRequest
+	52, // 24: wheelwork.v1.AskRequest.enqueue:type_name -> wheelwork.v1.GuestEnqueueRequest
+	26, // 25: wheelwork.v1.AskRequest.call:type_name -> wheelwork.v1.AskedCall
+	53, // 26: wheelwork.v1.AskResponse.get:type_name -> wheelwork.v1.GuestGetEntryResponse
+	54, // 27: wheelwork.v1.AskResponse.put:type_name -> wheelwork.v1.GuestPutEntryResponse
+	55, // 28: wheelwork.v1.AskResponse.enqueue:type_name -> wheelwork.v1.GuestEnqueueResponse
+	56, // 29: wheelwork.v1.AskResponse.run:type_name -> wheelwork.v1.Run
+	57, // 30: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
+	58, // 31: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
+	37, // 32: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
+	38, // 33: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
+	35, // 34: wheelwork.v1.ClusterStatus.split:type_name -> wheelwork.v1.SplitApp
+	36, // 35: wheelwork.v1.SplitApp.shares:type_name -> wheelwork.v1.AppShare
+	41, // 36: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
+	0,  // 37: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
+	3,  // 38: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
+	7,  // 39: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
+	9,  // 40: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
+	12, // 41: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
+	13, // 42: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
+	15, // 43: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
+	30, // 44: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
+	31, // 45: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
+	32, // 46: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
+	33, // 47: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
+	18, // 48: wheelwork.v1.Membership.SplitApp:input_type -> wheelwork.v1.SplitAppRequest
+	19, // 49: wheelwork.v1.Membership.MergeApp:input_type -> wheelwork.v1.MergeAppRequest
+	28, // 50: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
+	20, // 51: wheelwork.v1.Membership.TakeSlot:input_type -> wheelwork.v1.TakeSlotRequest
+	22, // 52: wheelwork.v1.Membership.CopyApp:input_type -> wheelwork.v1.CopyAppRequest
+	25, // 53: wheelwork.v1.Membership.Ask:input_type -> wheelwork.v1.AskRequest
+	1,  // 54: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
+	4,  // 55: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
+	8,  // 56: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
+	11, // 57: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
+	14, // 58: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
+	14, // 59: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
+	16, // 60: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
+	34, // 61: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
+	34, // 62: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
+	34, // 63: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
+	34, // 64: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
+	34, // 65: wheelwork.v1.Membership.SplitApp:output_type -> wheelwork.v1.ClusterStatus
+	34, // 66: wheelwork.v1.Membership.MergeApp:output_type -> wheelwork.v1.ClusterStatus
+	29, // 67: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
+	21, // 68: wheelwork.v1.Membership.TakeSlot:output_type -> wheelwork.v1.TakeSlotResponse
+	23, // 69: wheelwork.v1.Membership.CopyApp:output_type -> wheelwork.v1.CopyAppResponse
+	27, // 70: wheelwork.v1.Membership.Ask:output_type -> wheelwork.v1.AskResponse
+	54, // [54:71] is the sub-list for method output_type
+	37, // [37:54] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_v1_cluster_proto_init() }
@@ -2136,15 +3162,29 @@ func file_v1_cluster_proto_init() {
 	if File_v1_cluster_proto != nil {
 		return
 	}
+	file_v1_app_proto_init()
+	file_v1_guest_proto_init()
+	file_v1_job_proto_init()
+	file_v1_journal_proto_init()
+	file_v1_module_proto_init()
 	file_v1_options_proto_init()
 	file_v1_produce_proto_init()
+	file_v1_resource_proto_init()
+	file_v1_cluster_proto_msgTypes[25].OneofWrappers = []any{
+		(*AskRequest_Get)(nil),
+		(*AskRequest_Put)(nil),
+		(*AskRequest_Delete)(nil),
+		(*AskRequest_Enqueue)(nil),
+		(*AskRequest_Run)(nil),
+		(*AskRequest_Call)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_cluster_proto_rawDesc), len(file_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

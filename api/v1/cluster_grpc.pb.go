@@ -431,7 +431,12 @@ const (
 	Membership_DrainServer_FullMethodName   = "/wheelwork.v1.Membership/DrainServer"
 	Membership_UndrainServer_FullMethodName = "/wheelwork.v1.Membership/UndrainServer"
 	Membership_MoveUnit_FullMethodName      = "/wheelwork.v1.Membership/MoveUnit"
+	Membership_SplitApp_FullMethodName      = "/wheelwork.v1.Membership/SplitApp"
+	Membership_MergeApp_FullMethodName      = "/wheelwork.v1.Membership/MergeApp"
 	Membership_Forward_FullMethodName       = "/wheelwork.v1.Membership/Forward"
+	Membership_TakeSlot_FullMethodName      = "/wheelwork.v1.Membership/TakeSlot"
+	Membership_CopyApp_FullMethodName       = "/wheelwork.v1.Membership/CopyApp"
+	Membership_Ask_FullMethodName           = "/wheelwork.v1.Membership/Ask"
 )
 
 // MembershipClient is the client API for Membership service.
@@ -446,8 +451,18 @@ type MembershipClient interface {
 	UndrainServer(ctx context.Context, in *UndrainServerRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
 	// MoveUnit has a unit go to a server. The balancer may move it on when the load asks for it.
 	MoveUnit(ctx context.Context, in *MoveUnitRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
+	// SplitApp spreads the jobs of an app over several units. They move one slot after the other; GetCluster shows how far it is.
+	SplitApp(ctx context.Context, in *SplitAppRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
+	// MergeApp brings the jobs of an app back into the unit where it began.
+	MergeApp(ctx context.Context, in *MergeAppRequest, opts ...grpc.CallOption) (*ClusterStatus, error)
 	// Forward brings commands that one server accepted to the owner of their unit.
 	Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardResponse, error)
+	// TakeSlot brings a slot of an app to the owner of another unit, which answers when it is in that one's journal.
+	TakeSlot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[TakeSlotRequest, TakeSlotResponse], error)
+	// CopyApp brings what an app has but once to a unit that has some of its slots, or is to get one.
+	CopyApp(ctx context.Context, in *CopyAppRequest, opts ...grpc.CallOption) (*CopyAppResponse, error)
+	// Ask has the owner of a unit do what a run of another unit asks for, which that one's owner has allowed.
+	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
 }
 
 type membershipClient struct {
@@ -498,10 +513,63 @@ func (c *membershipClient) MoveUnit(ctx context.Context, in *MoveUnitRequest, op
 	return out, nil
 }
 
+func (c *membershipClient) SplitApp(ctx context.Context, in *SplitAppRequest, opts ...grpc.CallOption) (*ClusterStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClusterStatus)
+	err := c.cc.Invoke(ctx, Membership_SplitApp_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *membershipClient) MergeApp(ctx context.Context, in *MergeAppRequest, opts ...grpc.CallOption) (*ClusterStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClusterStatus)
+	err := c.cc.Invoke(ctx, Membership_MergeApp_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *membershipClient) Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ForwardResponse)
 	err := c.cc.Invoke(ctx, Membership_Forward_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *membershipClient) TakeSlot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[TakeSlotRequest, TakeSlotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Membership_ServiceDesc.Streams[0], Membership_TakeSlot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TakeSlotRequest, TakeSlotResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Membership_TakeSlotClient = grpc.ClientStreamingClient[TakeSlotRequest, TakeSlotResponse]
+
+func (c *membershipClient) CopyApp(ctx context.Context, in *CopyAppRequest, opts ...grpc.CallOption) (*CopyAppResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CopyAppResponse)
+	err := c.cc.Invoke(ctx, Membership_CopyApp_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *membershipClient) Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AskResponse)
+	err := c.cc.Invoke(ctx, Membership_Ask_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -520,8 +588,18 @@ type MembershipServer interface {
 	UndrainServer(context.Context, *UndrainServerRequest) (*ClusterStatus, error)
 	// MoveUnit has a unit go to a server. The balancer may move it on when the load asks for it.
 	MoveUnit(context.Context, *MoveUnitRequest) (*ClusterStatus, error)
+	// SplitApp spreads the jobs of an app over several units. They move one slot after the other; GetCluster shows how far it is.
+	SplitApp(context.Context, *SplitAppRequest) (*ClusterStatus, error)
+	// MergeApp brings the jobs of an app back into the unit where it began.
+	MergeApp(context.Context, *MergeAppRequest) (*ClusterStatus, error)
 	// Forward brings commands that one server accepted to the owner of their unit.
 	Forward(context.Context, *ForwardRequest) (*ForwardResponse, error)
+	// TakeSlot brings a slot of an app to the owner of another unit, which answers when it is in that one's journal.
+	TakeSlot(grpc.ClientStreamingServer[TakeSlotRequest, TakeSlotResponse]) error
+	// CopyApp brings what an app has but once to a unit that has some of its slots, or is to get one.
+	CopyApp(context.Context, *CopyAppRequest) (*CopyAppResponse, error)
+	// Ask has the owner of a unit do what a run of another unit asks for, which that one's owner has allowed.
+	Ask(context.Context, *AskRequest) (*AskResponse, error)
 	mustEmbedUnimplementedMembershipServer()
 }
 
@@ -544,8 +622,23 @@ func (UnimplementedMembershipServer) UndrainServer(context.Context, *UndrainServ
 func (UnimplementedMembershipServer) MoveUnit(context.Context, *MoveUnitRequest) (*ClusterStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method MoveUnit not implemented")
 }
+func (UnimplementedMembershipServer) SplitApp(context.Context, *SplitAppRequest) (*ClusterStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method SplitApp not implemented")
+}
+func (UnimplementedMembershipServer) MergeApp(context.Context, *MergeAppRequest) (*ClusterStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method MergeApp not implemented")
+}
 func (UnimplementedMembershipServer) Forward(context.Context, *ForwardRequest) (*ForwardResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Forward not implemented")
+}
+func (UnimplementedMembershipServer) TakeSlot(grpc.ClientStreamingServer[TakeSlotRequest, TakeSlotResponse]) error {
+	return status.Error(codes.Unimplemented, "method TakeSlot not implemented")
+}
+func (UnimplementedMembershipServer) CopyApp(context.Context, *CopyAppRequest) (*CopyAppResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CopyApp not implemented")
+}
+func (UnimplementedMembershipServer) Ask(context.Context, *AskRequest) (*AskResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Ask not implemented")
 }
 func (UnimplementedMembershipServer) mustEmbedUnimplementedMembershipServer() {}
 func (UnimplementedMembershipServer) testEmbeddedByValue()                    {}
@@ -640,6 +733,42 @@ func _Membership_MoveUnit_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Membership_SplitApp_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SplitAppRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).SplitApp(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_SplitApp_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).SplitApp(ctx, req.(*SplitAppRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Membership_MergeApp_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MergeAppRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).MergeApp(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_MergeApp_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).MergeApp(ctx, req.(*MergeAppRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Membership_Forward_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ForwardRequest)
 	if err := dec(in); err != nil {
@@ -654,6 +783,49 @@ func _Membership_Forward_Handler(srv interface{}, ctx context.Context, dec func(
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(MembershipServer).Forward(ctx, req.(*ForwardRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Membership_TakeSlot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(MembershipServer).TakeSlot(&grpc.GenericServerStream[TakeSlotRequest, TakeSlotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Membership_TakeSlotServer = grpc.ClientStreamingServer[TakeSlotRequest, TakeSlotResponse]
+
+func _Membership_CopyApp_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CopyAppRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).CopyApp(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_CopyApp_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).CopyApp(ctx, req.(*CopyAppRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Membership_Ask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).Ask(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_Ask_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).Ask(ctx, req.(*AskRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -682,10 +854,32 @@ var Membership_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Membership_MoveUnit_Handler,
 		},
 		{
+			MethodName: "SplitApp",
+			Handler:    _Membership_SplitApp_Handler,
+		},
+		{
+			MethodName: "MergeApp",
+			Handler:    _Membership_MergeApp_Handler,
+		},
+		{
 			MethodName: "Forward",
 			Handler:    _Membership_Forward_Handler,
 		},
+		{
+			MethodName: "CopyApp",
+			Handler:    _Membership_CopyApp_Handler,
+		},
+		{
+			MethodName: "Ask",
+			Handler:    _Membership_Ask_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "TakeSlot",
+			Handler:       _Membership_TakeSlot_Handler,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "v1/cluster.proto",
 }

@@ -21,6 +21,64 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type SlotItem_Kind int32
+
+const (
+	SlotItem_KIND_UNSPECIFIED SlotItem_Kind = 0
+	SlotItem_KIND_JOB         SlotItem_Kind = 1 // a JobRow, by name
+	SlotItem_KIND_STATS       SlotItem_Kind = 2 // a JobStatsRow, by the job's name
+	SlotItem_KIND_RUN         SlotItem_Kind = 3 // a RunRow of a live run
+	SlotItem_KIND_KEYS        SlotItem_Kind = 4 // a KeyRow, oldest first
+	SlotItem_KIND_ROW         SlotItem_Kind = 5 // a small row of a live run, by its key without the app
+)
+
+// Enum value maps for SlotItem_Kind.
+var (
+	SlotItem_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_JOB",
+		2: "KIND_STATS",
+		3: "KIND_RUN",
+		4: "KIND_KEYS",
+		5: "KIND_ROW",
+	}
+	SlotItem_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_JOB":         1,
+		"KIND_STATS":       2,
+		"KIND_RUN":         3,
+		"KIND_KEYS":        4,
+		"KIND_ROW":         5,
+	}
+)
+
+func (x SlotItem_Kind) Enum() *SlotItem_Kind {
+	p := new(SlotItem_Kind)
+	*p = x
+	return p
+}
+
+func (x SlotItem_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SlotItem_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_v1_journal_proto_enumTypes[0].Descriptor()
+}
+
+func (SlotItem_Kind) Type() protoreflect.EnumType {
+	return &file_v1_journal_proto_enumTypes[0]
+}
+
+func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SlotItem_Kind.Descriptor instead.
+func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{50, 0}
+}
+
 // Record is one change of one slot. It carries outcomes, not intents: what was
 // computed (the next planned time, the picked host) is written down, so that a
 // replay computes nothing anew.
@@ -55,6 +113,10 @@ type Record struct {
 	//	*Record_Mapped
 	//	*Record_AliasPut
 	//	*Record_AliasDelete
+	//	*Record_SlotLeaving
+	//	*Record_SlotLeft
+	//	*Record_SlotComing
+	//	*Record_AppHomed
 	Kind          isRecord_Kind `protobuf_oneof:"kind"`
 	Accepts       []*Accepted   `protobuf:"bytes,19,rep,name=accepts,proto3" json:"accepts,omitempty"` // runs that were accepted at this time; kind is unset
 	unknownFields protoimpl.UnknownFields
@@ -339,6 +401,42 @@ func (x *Record) GetAliasDelete() *AliasDelete {
 	return nil
 }
 
+func (x *Record) GetSlotLeaving() *SlotLeaving {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_SlotLeaving); ok {
+			return x.SlotLeaving
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetSlotLeft() *SlotLeft {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_SlotLeft); ok {
+			return x.SlotLeft
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetSlotComing() *SlotComing {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_SlotComing); ok {
+			return x.SlotComing
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetAppHomed() *AppHomed {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_AppHomed); ok {
+			return x.AppHomed
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAccepts() []*Accepted {
 	if x != nil {
 		return x.Accepts
@@ -454,6 +552,22 @@ type Record_AliasDelete struct {
 	AliasDelete *AliasDelete `protobuf:"bytes,41,opt,name=alias_delete,json=aliasDelete,proto3,oneof"`
 }
 
+type Record_SlotLeaving struct {
+	SlotLeaving *SlotLeaving `protobuf:"bytes,70,opt,name=slot_leaving,json=slotLeaving,proto3,oneof"`
+}
+
+type Record_SlotLeft struct {
+	SlotLeft *SlotLeft `protobuf:"bytes,71,opt,name=slot_left,json=slotLeft,proto3,oneof"`
+}
+
+type Record_SlotComing struct {
+	SlotComing *SlotComing `protobuf:"bytes,72,opt,name=slot_coming,json=slotComing,proto3,oneof"`
+}
+
+type Record_AppHomed struct {
+	AppHomed *AppHomed `protobuf:"bytes,73,opt,name=app_homed,json=appHomed,proto3,oneof"`
+}
+
 func (*Record_JobPut) isRecord_Kind() {}
 
 func (*Record_JobDelete) isRecord_Kind() {}
@@ -505,6 +619,14 @@ func (*Record_Mapped) isRecord_Kind() {}
 func (*Record_AliasPut) isRecord_Kind() {}
 
 func (*Record_AliasDelete) isRecord_Kind() {}
+
+func (*Record_SlotLeaving) isRecord_Kind() {}
+
+func (*Record_SlotLeft) isRecord_Kind() {}
+
+func (*Record_SlotComing) isRecord_Kind() {}
+
+func (*Record_AppHomed) isRecord_Kind() {}
 
 // JobPut is the whole definition after a change.
 type JobPut struct {
@@ -3863,6 +3985,387 @@ func (x *LogRow) GetLines() []*LogLine {
 	return nil
 }
 
+// SlotLeaving freezes a slot of an app that is split: its jobs and live runs are on their way to another unit. No other
+// record changes it from here on.
+type SlotLeaving struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Move          uint64                 `protobuf:"varint,1,opt,name=move,proto3" json:"move,omitempty"` // its number: rises by one with each move of the slot
+	Unit          string                 `protobuf:"bytes,2,opt,name=unit,proto3" json:"unit,omitempty"`  // where it goes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotLeaving) Reset() {
+	*x = SlotLeaving{}
+	mi := &file_v1_journal_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotLeaving) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotLeaving) ProtoMessage() {}
+
+func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
+func (*SlotLeaving) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *SlotLeaving) GetMove() uint64 {
+	if x != nil {
+		return x.Move
+	}
+	return 0
+}
+
+func (x *SlotLeaving) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+// SlotLeft says that the other unit has it. What was frozen is forgotten.
+type SlotLeft struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Move          uint64                 `protobuf:"varint,1,opt,name=move,proto3" json:"move,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotLeft) Reset() {
+	*x = SlotLeft{}
+	mi := &file_v1_journal_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotLeft) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotLeft) ProtoMessage() {}
+
+func (x *SlotLeft) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
+func (*SlotLeft) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *SlotLeft) GetMove() uint64 {
+	if x != nil {
+		return x.Move
+	}
+	return 0
+}
+
+// SlotComing brings what was frozen elsewhere. It may take several records; the slot works with the last one.
+type SlotComing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Move          uint64                 `protobuf:"varint,1,opt,name=move,proto3" json:"move,omitempty"`
+	First         bool                   `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"` // what came before it, of a try that did not come to its end, is forgotten
+	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	Items         []*SlotItem            `protobuf:"bytes,4,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotComing) Reset() {
+	*x = SlotComing{}
+	mi := &file_v1_journal_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotComing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotComing) ProtoMessage() {}
+
+func (x *SlotComing) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
+func (*SlotComing) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *SlotComing) GetMove() uint64 {
+	if x != nil {
+		return x.Move
+	}
+	return 0
+}
+
+func (x *SlotComing) GetFirst() bool {
+	if x != nil {
+		return x.First
+	}
+	return false
+}
+
+func (x *SlotComing) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
+func (x *SlotComing) GetItems() []*SlotItem {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+// SlotItem is one row of a slot that moves.
+type SlotItem struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          SlotItem_Kind          `protobuf:"varint,1,opt,name=kind,proto3,enum=wheelwork.v1.SlotItem_Kind" json:"kind,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Value         []byte                 `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotItem) Reset() {
+	*x = SlotItem{}
+	mi := &file_v1_journal_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotItem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotItem) ProtoMessage() {}
+
+func (x *SlotItem) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
+func (*SlotItem) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *SlotItem) GetKind() SlotItem_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return SlotItem_KIND_UNSPECIFIED
+}
+
+func (x *SlotItem) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SlotItem) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+// AppHomed says that what an app has but once (settings, modules, aliases, calendars, secrets, grants, values) is changed in
+// another unit, and is here a copy of what is there.
+type AppHomed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppHomed) Reset() {
+	*x = AppHomed{}
+	mi := &file_v1_journal_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppHomed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppHomed) ProtoMessage() {}
+
+func (x *AppHomed) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
+func (*AppHomed) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *AppHomed) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+// PlaceRow says where the jobs of a slot are.
+type PlaceRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         int32                  `protobuf:"varint,1,opt,name=state,proto3" json:"state,omitempty"` // 0 here, 1 leaving, 2 left, 3 coming
+	Move          uint64                 `protobuf:"varint,2,opt,name=move,proto3" json:"move,omitempty"`
+	Unit          string                 `protobuf:"bytes,3,opt,name=unit,proto3" json:"unit,omitempty"` // where it goes, or went
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlaceRow) Reset() {
+	*x = PlaceRow{}
+	mi := &file_v1_journal_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlaceRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlaceRow) ProtoMessage() {}
+
+func (x *PlaceRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
+func (*PlaceRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *PlaceRow) GetState() int32 {
+	if x != nil {
+		return x.State
+	}
+	return 0
+}
+
+func (x *PlaceRow) GetMove() uint64 {
+	if x != nil {
+		return x.Move
+	}
+	return 0
+}
+
+func (x *PlaceRow) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+// HomeRow names the unit where an app is changed.
+type HomeRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HomeRow) Reset() {
+	*x = HomeRow{}
+	mi := &file_v1_journal_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HomeRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HomeRow) ProtoMessage() {}
+
+func (x *HomeRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
+func (*HomeRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *HomeRow) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
 type TallyRow_Minute struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Minute        int64                  `protobuf:"varint,1,opt,name=minute,proto3" json:"minute,omitempty"` // Unix minutes
@@ -3874,7 +4377,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3886,7 +4389,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3937,7 +4440,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3949,7 +4452,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4020,7 +4523,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4032,7 +4535,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4093,7 +4596,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4105,7 +4608,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4145,7 +4648,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4157,7 +4660,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4208,7 +4711,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4220,7 +4723,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4338,7 +4841,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4350,7 +4853,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4398,7 +4901,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4410,7 +4913,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4451,7 +4954,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\rv1/work.proto\"\x82\f\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\rv1/work.proto\"\xed\r\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -4484,7 +4987,12 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\fcheckpointed\x187 \x01(\v2\x1a.wheelwork.v1.CheckpointedH\x00R\fcheckpointed\x12.\n" +
 	"\x06mapped\x188 \x01(\v2\x14.wheelwork.v1.MappedH\x00R\x06mapped\x125\n" +
 	"\talias_put\x18( \x01(\v2\x16.wheelwork.v1.AliasPutH\x00R\baliasPut\x12>\n" +
-	"\falias_delete\x18) \x01(\v2\x19.wheelwork.v1.AliasDeleteH\x00R\valiasDelete\x120\n" +
+	"\falias_delete\x18) \x01(\v2\x19.wheelwork.v1.AliasDeleteH\x00R\valiasDelete\x12>\n" +
+	"\fslot_leaving\x18F \x01(\v2\x19.wheelwork.v1.SlotLeavingH\x00R\vslotLeaving\x125\n" +
+	"\tslot_left\x18G \x01(\v2\x16.wheelwork.v1.SlotLeftH\x00R\bslotLeft\x12;\n" +
+	"\vslot_coming\x18H \x01(\v2\x18.wheelwork.v1.SlotComingH\x00R\n" +
+	"slotComing\x125\n" +
+	"\tapp_homed\x18I \x01(\v2\x16.wheelwork.v1.AppHomedH\x00R\bappHomed\x120\n" +
 	"\aaccepts\x18\x13 \x03(\v2\x16.wheelwork.v1.AcceptedR\aacceptsB\x06\n" +
 	"\x04kind\"\xa7\x01\n" +
 	"\x06JobPut\x12#\n" +
@@ -4818,7 +5326,38 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\tsucceeded\x18\x02 \x01(\x03R\tsucceeded\x12\x16\n" +
 	"\x06failed\x18\x03 \x01(\x03R\x06failed\"5\n" +
 	"\x06LogRow\x12+\n" +
-	"\x05lines\x18\x01 \x03(\v2\x15.wheelwork.v1.LogLineR\x05linesB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\x05lines\x18\x01 \x03(\v2\x15.wheelwork.v1.LogLineR\x05lines\"5\n" +
+	"\vSlotLeaving\x12\x12\n" +
+	"\x04move\x18\x01 \x01(\x04R\x04move\x12\x12\n" +
+	"\x04unit\x18\x02 \x01(\tR\x04unit\"\x1e\n" +
+	"\bSlotLeft\x12\x12\n" +
+	"\x04move\x18\x01 \x01(\x04R\x04move\"x\n" +
+	"\n" +
+	"SlotComing\x12\x12\n" +
+	"\x04move\x18\x01 \x01(\x04R\x04move\x12\x14\n" +
+	"\x05first\x18\x02 \x01(\bR\x05first\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\x12,\n" +
+	"\x05items\x18\x04 \x03(\v2\x16.wheelwork.v1.SlotItemR\x05items\"\xcc\x01\n" +
+	"\bSlotItem\x12/\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1b.wheelwork.v1.SlotItem.KindR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value\"e\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
+	"\bKIND_JOB\x10\x01\x12\x0e\n" +
+	"\n" +
+	"KIND_STATS\x10\x02\x12\f\n" +
+	"\bKIND_RUN\x10\x03\x12\r\n" +
+	"\tKIND_KEYS\x10\x04\x12\f\n" +
+	"\bKIND_ROW\x10\x05\"\x1e\n" +
+	"\bAppHomed\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\tR\x04unit\"H\n" +
+	"\bPlaceRow\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\x05R\x05state\x12\x12\n" +
+	"\x04move\x18\x02 \x01(\x04R\x04move\x12\x12\n" +
+	"\x04unit\x18\x03 \x01(\tR\x04unit\"\x1d\n" +
+	"\aHomeRow\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\tR\x04unitB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_journal_proto_rawDescOnce sync.Once
@@ -4832,139 +5371,154 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 	return file_v1_journal_proto_rawDescData
 }
 
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_v1_journal_proto_goTypes = []any{
-	(*Record)(nil),            // 0: wheelwork.v1.Record
-	(*JobPut)(nil),            // 1: wheelwork.v1.JobPut
-	(*JobDelete)(nil),         // 2: wheelwork.v1.JobDelete
-	(*ModulePut)(nil),         // 3: wheelwork.v1.ModulePut
-	(*AliasPut)(nil),          // 4: wheelwork.v1.AliasPut
-	(*AliasDelete)(nil),       // 5: wheelwork.v1.AliasDelete
-	(*Pin)(nil),               // 6: wheelwork.v1.Pin
-	(*TallyRow)(nil),          // 7: wheelwork.v1.TallyRow
-	(*Armed)(nil),             // 8: wheelwork.v1.Armed
-	(*Passed)(nil),            // 9: wheelwork.v1.Passed
-	(*Ended)(nil),             // 10: wheelwork.v1.Ended
-	(*Fanned)(nil),            // 11: wheelwork.v1.Fanned
-	(*Advanced)(nil),          // 12: wheelwork.v1.Advanced
-	(*NodeRow)(nil),           // 13: wheelwork.v1.NodeRow
-	(*Met)(nil),               // 14: wheelwork.v1.Met
-	(*CalendarPut)(nil),       // 15: wheelwork.v1.CalendarPut
-	(*AppPut)(nil),            // 16: wheelwork.v1.AppPut
-	(*CalendarDelete)(nil),    // 17: wheelwork.v1.CalendarDelete
-	(*ValuePut)(nil),          // 18: wheelwork.v1.ValuePut
-	(*ValueDelete)(nil),       // 19: wheelwork.v1.ValueDelete
-	(*SecretPut)(nil),         // 20: wheelwork.v1.SecretPut
-	(*SecretDelete)(nil),      // 21: wheelwork.v1.SecretDelete
-	(*GrantsPut)(nil),         // 22: wheelwork.v1.GrantsPut
-	(*Checkpointed)(nil),      // 23: wheelwork.v1.Checkpointed
-	(*Mapped)(nil),            // 24: wheelwork.v1.Mapped
-	(*MapChunk)(nil),          // 25: wheelwork.v1.MapChunk
-	(*MapOutputs)(nil),        // 26: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 27: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 28: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 29: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 30: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 31: wheelwork.v1.Accepted
-	(*Started)(nil),           // 32: wheelwork.v1.Started
-	(*Finished)(nil),          // 33: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 34: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 35: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 36: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 37: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 38: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 39: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 40: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 41: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 42: wheelwork.v1.RouteRow
-	(*KeyRow)(nil),            // 43: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 44: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 45: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 46: wheelwork.v1.LogRow
-	(*TallyRow_Minute)(nil),   // 47: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 48: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 49: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 50: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 51: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 52: wheelwork.v1.Finished.End
-	(*RouteRow_Use)(nil),      // 53: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 54: wheelwork.v1.KeyRow.Key
-	(*Job)(nil),               // 55: wheelwork.v1.Job
-	(*Module)(nil),            // 56: wheelwork.v1.Module
-	(*Alias)(nil),             // 57: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 58: wheelwork.v1.Calendar
-	(*App)(nil),               // 59: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 60: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 61: wheelwork.v1.Outcome
-	(*Command)(nil),           // 62: wheelwork.v1.Command
-	(*LogLine)(nil),           // 63: wheelwork.v1.LogLine
+	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
+	(*Record)(nil),            // 1: wheelwork.v1.Record
+	(*JobPut)(nil),            // 2: wheelwork.v1.JobPut
+	(*JobDelete)(nil),         // 3: wheelwork.v1.JobDelete
+	(*ModulePut)(nil),         // 4: wheelwork.v1.ModulePut
+	(*AliasPut)(nil),          // 5: wheelwork.v1.AliasPut
+	(*AliasDelete)(nil),       // 6: wheelwork.v1.AliasDelete
+	(*Pin)(nil),               // 7: wheelwork.v1.Pin
+	(*TallyRow)(nil),          // 8: wheelwork.v1.TallyRow
+	(*Armed)(nil),             // 9: wheelwork.v1.Armed
+	(*Passed)(nil),            // 10: wheelwork.v1.Passed
+	(*Ended)(nil),             // 11: wheelwork.v1.Ended
+	(*Fanned)(nil),            // 12: wheelwork.v1.Fanned
+	(*Advanced)(nil),          // 13: wheelwork.v1.Advanced
+	(*NodeRow)(nil),           // 14: wheelwork.v1.NodeRow
+	(*Met)(nil),               // 15: wheelwork.v1.Met
+	(*CalendarPut)(nil),       // 16: wheelwork.v1.CalendarPut
+	(*AppPut)(nil),            // 17: wheelwork.v1.AppPut
+	(*CalendarDelete)(nil),    // 18: wheelwork.v1.CalendarDelete
+	(*ValuePut)(nil),          // 19: wheelwork.v1.ValuePut
+	(*ValueDelete)(nil),       // 20: wheelwork.v1.ValueDelete
+	(*SecretPut)(nil),         // 21: wheelwork.v1.SecretPut
+	(*SecretDelete)(nil),      // 22: wheelwork.v1.SecretDelete
+	(*GrantsPut)(nil),         // 23: wheelwork.v1.GrantsPut
+	(*Checkpointed)(nil),      // 24: wheelwork.v1.Checkpointed
+	(*Mapped)(nil),            // 25: wheelwork.v1.Mapped
+	(*MapChunk)(nil),          // 26: wheelwork.v1.MapChunk
+	(*MapOutputs)(nil),        // 27: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 28: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 29: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 30: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 31: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 32: wheelwork.v1.Accepted
+	(*Started)(nil),           // 33: wheelwork.v1.Started
+	(*Finished)(nil),          // 34: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 35: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 36: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 37: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 38: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 39: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 40: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 41: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 42: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 43: wheelwork.v1.RouteRow
+	(*KeyRow)(nil),            // 44: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 45: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 46: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 47: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 48: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 49: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 50: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 51: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 52: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 53: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 54: wheelwork.v1.HomeRow
+	(*TallyRow_Minute)(nil),   // 55: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 56: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 57: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 58: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 59: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 60: wheelwork.v1.Finished.End
+	(*RouteRow_Use)(nil),      // 61: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 62: wheelwork.v1.KeyRow.Key
+	(*Job)(nil),               // 63: wheelwork.v1.Job
+	(*Module)(nil),            // 64: wheelwork.v1.Module
+	(*Alias)(nil),             // 65: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 66: wheelwork.v1.Calendar
+	(*App)(nil),               // 67: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 68: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 69: wheelwork.v1.Outcome
+	(*Command)(nil),           // 70: wheelwork.v1.Command
+	(*LogLine)(nil),           // 71: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
-	1,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
-	2,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
-	3,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
-	8,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	31, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	32, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	33, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	34, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	35, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
-	9,  // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
-	10, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
-	11, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
-	14, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
-	15, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
-	17, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
-	12, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
-	16, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
-	18, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
-	19, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
-	20, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
-	21, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
-	22, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
-	23, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
-	24, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	4,  // 24: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
-	5,  // 25: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	31, // 26: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	55, // 27: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	6,  // 28: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	56, // 29: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	57, // 30: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	47, // 31: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	48, // 32: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	49, // 33: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	13, // 34: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	13, // 35: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	58, // 36: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	59, // 37: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	27, // 38: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	29, // 39: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	60, // 40: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	25, // 41: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	50, // 42: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	6,  // 43: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	13, // 44: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	51, // 45: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	52, // 46: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	51, // 47: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	38, // 48: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	13, // 49: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	37, // 50: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	6,  // 51: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	61, // 52: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	42, // 53: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	62, // 54: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	53, // 55: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	54, // 56: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	63, // 57: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	6,  // 58: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	61, // 59: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	60, // [60:60] is the sub-list for method output_type
-	60, // [60:60] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
+	3,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
+	4,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
+	9,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
+	32, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	33, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	34, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	35, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	36, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	10, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
+	11, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
+	12, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
+	15, // 12: wheelwork.v1.Record.met:type_name -> wheelwork.v1.Met
+	16, // 13: wheelwork.v1.Record.calendar_put:type_name -> wheelwork.v1.CalendarPut
+	18, // 14: wheelwork.v1.Record.calendar_delete:type_name -> wheelwork.v1.CalendarDelete
+	13, // 15: wheelwork.v1.Record.advanced:type_name -> wheelwork.v1.Advanced
+	17, // 16: wheelwork.v1.Record.app_put:type_name -> wheelwork.v1.AppPut
+	19, // 17: wheelwork.v1.Record.value_put:type_name -> wheelwork.v1.ValuePut
+	20, // 18: wheelwork.v1.Record.value_delete:type_name -> wheelwork.v1.ValueDelete
+	21, // 19: wheelwork.v1.Record.secret_put:type_name -> wheelwork.v1.SecretPut
+	22, // 20: wheelwork.v1.Record.secret_delete:type_name -> wheelwork.v1.SecretDelete
+	23, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
+	24, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
+	25, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
+	5,  // 24: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
+	6,  // 25: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
+	48, // 26: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	49, // 27: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	50, // 28: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	52, // 29: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	32, // 30: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	63, // 31: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	7,  // 32: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	64, // 33: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	65, // 34: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	55, // 35: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	56, // 36: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	57, // 37: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	14, // 38: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	14, // 39: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	66, // 40: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	67, // 41: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	28, // 42: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	30, // 43: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	68, // 44: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	26, // 45: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	58, // 46: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	7,  // 47: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	14, // 48: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	59, // 49: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	60, // 50: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	59, // 51: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	39, // 52: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	14, // 53: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	38, // 54: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	7,  // 55: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	69, // 56: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	43, // 57: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	70, // 58: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	61, // 59: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	62, // 60: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	71, // 61: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	51, // 62: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,  // 63: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	7,  // 64: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	69, // 65: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	66, // [66:66] is the sub-list for method output_type
+	66, // [66:66] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -5005,19 +5559,24 @@ func file_v1_journal_proto_init() {
 		(*Record_Mapped)(nil),
 		(*Record_AliasPut)(nil),
 		(*Record_AliasDelete)(nil),
+		(*Record_SlotLeaving)(nil),
+		(*Record_SlotLeft)(nil),
+		(*Record_SlotComing)(nil),
+		(*Record_AppHomed)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   55,
+			NumEnums:      1,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_v1_journal_proto_goTypes,
 		DependencyIndexes: file_v1_journal_proto_depIdxs,
+		EnumInfos:         file_v1_journal_proto_enumTypes,
 		MessageInfos:      file_v1_journal_proto_msgTypes,
 	}.Build()
 	File_v1_journal_proto = out.File

@@ -1,0 +1,309 @@
+package job
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// This file moves a slot of an app that is split from one unit to another. It
+// is frozen where it was, which is a record, and only then copied; where it
+// comes to it works with the last record that brings it; and where it was it is
+// forgotten when that is known. Each move has a number, one higher than the last
+// of that slot: who is told of a move that was made before does nothing, so each
+// step may be tried again by whoever owns a unit then.
+//
+// Invariant: of the units that ever had a slot at most one is Here with the
+// highest number, and what a slot that is not Here holds does not change.
+
+// PlaceState says whether a slot's jobs are here.
+type PlaceState int32
+
+// The states of a place. Rows hold the numbers.
+const (
+	Here    PlaceState = iota
+	Leaving            // frozen: it is on the way
+	Left               // another unit has it
+	Coming             // not all of it is here
+)
+
+func (p PlaceState) String() string {
+	return [...]string{"here", "leaving", "left", "coming"}[p&3]
+}
+
+// Place is where the jobs and live runs of a slot are, as one unit knows it.
+// Values of handlers are none of them: they stay where the app began.
+type Place struct {
+	State PlaceState
+	Move  uint64 // the number of the last move; 0: it was never moved to or from here
+	Unit  string // where it goes, or went
+}
+
+// movesOrStays reports whether a record may change a slot that is not Here: one
+// of its move, or of what an app has but once.
+func movesOrStays(rec *apiv1.Record) bool {
+	switch rec.Kind.(type) {
+	case *apiv1.Record_SlotLeft, *apiv1.Record_SlotComing, *apiv1.Record_ValuePut, *apiv1.Record_ValueDelete:
+		return true
+	}
+	return false
+}
+
+func (s *Slot) placed(p Place, fx []Effect) []Effect {
+	s.Place = p
+	return s.changed(fx, rowPlace, strconv.Itoa(int(s.Index)), &apiv1.PlaceRow{State: int32(p.State), Move: p.Move, Unit: p.Unit})
+}
+
+func (s *Slot) loadPlace(value []byte) error {
+	m := &apiv1.PlaceRow{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return err
+	}
+	if m.State < int32(Here) || m.State > int32(Coming) {
+		return fmt.Errorf("a slot is in the state %d: %w", m.State, errRow)
+	}
+	s.Place = Place{PlaceState(m.State), m.Move, m.Unit}
+	return nil
+}
+
+// Busy says why the slot cannot move now: a host executes a run of it, or a run
+// of it waits for its parts or nodes. "": it can.
+func (s *Slot) Busy() string {
+	if s.Live(Running) == 0 {
+		return ""
+	}
+	for _, r := range s.Runs {
+		if r.State == Running {
+			return "run " + r.ID.String() + " of job " + r.Job + " is running"
+		}
+	}
+	return ""
+}
+
+func (s *Slot) leave(l *apiv1.SlotLeaving, fx []Effect) []Effect {
+	if l.Move <= s.Place.Move || s.Index == ModuleSlot || s.Live(Running) > 0 {
+		return fx
+	}
+	return s.placed(Place{Leaving, l.Move, l.Unit}, fx)
+}
+
+func (s *Slot) left(l *apiv1.SlotLeft, fx []Effect) []Effect {
+	if s.Place.State != Leaving || l.Move != s.Place.Move {
+		return fx
+	}
+	return s.placed(Place{Left, l.Move, s.Place.Unit}, s.empty(fx))
+}
+
+// empty forgets the jobs and live runs: they are elsewhere.
+func (s *Slot) empty(fx []Effect) []Effect {
+	for _, r := range s.sorted() {
+		fx = s.dropCheckpoint(r, fx)
+		s.remove(r)
+		r.State = Cancelled // for who still holds it
+		fx = append(fx, Effect{Change: RunRevoked, Run: r, Job: r.owner})
+	}
+	for j := range s.Jobs.All() {
+		s.recount(j.shape, nil)
+		j.deleted = true
+		fx = append(fx, Effect{Change: JobDeleted, Job: j})
+	}
+	s.Jobs, s.keys = Jobs{}, keys{}
+	clear(s.decoded)
+	return fx
+}
+
+// sorted returns the live runs, those first that have been let in before.
+func (s *Slot) sorted() []*Run {
+	runs := make([]*Run, 0, len(s.Runs))
+	for _, r := range s.Runs {
+		runs = append(runs, r)
+	}
+	slices.SortFunc(runs, func(a, b *Run) int {
+		return cmp.Or(-cmp.Compare(min(a.Attempt, 1), min(b.Attempt, 1)), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+	return runs
+}
+
+// come takes in a part of a slot. One that cannot be read is left out whole, and
+// the slot does not work: who sends it looks at the answer.
+func (s *Slot) come(c *apiv1.SlotComing, atMs int64, fx []Effect) []Effect {
+	again := s.Place.State == Coming && c.Move == s.Place.Move
+	switch {
+	case s.Index == ModuleSlot, c.Move < s.Place.Move, !again && c.Move == s.Place.Move, !again && !c.First:
+		return fx
+	case s.Place.State == Leaving: // it goes elsewhere, and nobody has said yet that it is there
+		return fx
+	}
+	if c.First {
+		fx = s.placed(Place{State: Coming, Move: c.Move}, s.empty(fx))
+	}
+	for _, item := range c.Items {
+		from := len(fx)
+		var err error
+		if fx, err = s.load(item, fx); err != nil { // it was looked at before it was written down
+			fx = s.placed(Place{State: Coming, Move: c.Move, Unit: broken}, fx[:from])
+			return fx
+		}
+	}
+	if !c.Last || s.Place.Unit == broken {
+		return fx
+	}
+	s.Loaded()
+	fx = s.placed(Place{State: Here, Move: c.Move}, fx)
+	for j := range s.Jobs.All() {
+		if j.NextMs > 0 {
+			fx = append(fx, Effect{Change: JobPlanned, Job: j})
+		}
+	}
+	for _, r := range s.sorted() {
+		fx = append(fx, Effect{Change: RunResumed, Run: r, Job: r.owner})
+	}
+	return fx
+}
+
+// broken marks a slot that came with what cannot be read.
+const broken = "broken"
+
+// Broken reports whether a slot that comes cannot be read.
+func (p Place) Broken() bool { return p.State == Coming && p.Unit == broken }
+
+// CheckItems says why a slot cannot be made of items; nil: it can.
+func CheckItems(app string, index uint8, items []*apiv1.SlotItem) error {
+	s := NewSlot(app, index)
+	for i, item := range items {
+		if _, err := s.load(item, nil); err != nil {
+			return fmt.Errorf("item %d of slot %d of app %s, %s %q: %w", i, index, app, item.GetKind(), item.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// load puts one row of a slot that comes in. Each is an effect of its own, so
+// that a store that was written between two records holds what came by then.
+func (s *Slot) load(item *apiv1.SlotItem, fx []Effect) ([]Effect, error) {
+	switch item.GetKind() {
+	case apiv1.SlotItem_KIND_JOB:
+		row := &apiv1.JobRow{}
+		if err := proto.Unmarshal(item.Value, row); err != nil {
+			return fx, err
+		}
+		if err := proto.Unmarshal(row.Own, &apiv1.Job{}); err != nil {
+			return fx, err
+		}
+		if CheckName("name", item.Name) != nil || SlotOf(item.Name) != s.Index || s.Jobs.Get(item.Name) != nil {
+			return fx, errRow
+		}
+		if err := s.LoadJob(item.Name, row); err != nil {
+			return fx, err
+		}
+		j := s.Jobs.Get(item.Name)
+		return append(fx, Effect{Change: JobChanged, Job: j}, Effect{Change: JobMoved, Job: j}, Effect{Change: JobDepends, Job: j}), nil
+	case apiv1.SlotItem_KIND_STATS:
+		row := &apiv1.JobStatsRow{}
+		if err := proto.Unmarshal(item.Value, row); err != nil {
+			return fx, err
+		}
+		j := s.Jobs.Get(item.Name)
+		if j == nil {
+			return fx, errRow
+		}
+		j.LoadStats(row)
+		return append(fx, Effect{Change: JobMoved, Job: j}), nil
+	case apiv1.SlotItem_KIND_RUN:
+		row := &apiv1.RunRow{}
+		if err := proto.Unmarshal(item.Value, row); err != nil {
+			return fx, err
+		}
+		id := runID(row.Id)
+		if row.App != s.App || id == (RunID{}) || id.Slot() != s.Index || s.Runs[id] != nil || SlotOf(row.Job) != s.Index || !idle(State(row.State)) {
+			return fx, errRow
+		}
+		if err := s.LoadRun(row); err != nil {
+			return fx, err
+		}
+		r := s.Runs[id]
+		return append(fx, Effect{Change: RunCame, Run: r, Job: r.owner}), nil
+	case apiv1.SlotItem_KIND_KEYS:
+		row := &apiv1.KeyRow{}
+		if err := proto.Unmarshal(item.Value, row); err != nil {
+			return fx, err
+		}
+		for _, k := range row.Keys {
+			if len(k.Hash) != 16 || len(k.Run) != len(RunID{}) || RunID(k.Run).Slot() != s.Index {
+				return fx, errRow
+			}
+			id := RunID(k.Run)
+			s.LoadKey([16]byte(k.Hash), id, k.AtMs)
+			fx = append(fx, Effect{Change: KeyAdded, Run: &Run{ID: id, slot: s}, Key: [16]byte(k.Hash)}) // the run may have ended
+		}
+		return fx, nil
+	case apiv1.SlotItem_KIND_ROW:
+		if id, err := ParseRunID(item.Name); err != nil || s.Runs[id] == nil {
+			return fx, errRow
+		}
+		if _, err := s.LoadRow(rowCheckpoint, item.Name, item.Value); err != nil {
+			return fx, err
+		}
+		id, _ := ParseRunID(item.Name)
+		return s.changed(fx, rowCheckpoint, id.String(), s.guests.checkpoints[id]), nil
+	}
+	return fx, errRow
+}
+
+// idle reports whether a run in this state is live, and no host executes it.
+func idle(st State) bool { return st == Armed || st == Queued || st == Waiting }
+
+// keysOfItem bounds the idempotency keys of one item.
+const keysOfItem = 1000
+
+// Export yields what a frozen slot holds, jobs before what belongs to them. It
+// ends early when fn returns false.
+func (s *Slot) Export(fn func(*apiv1.SlotItem) bool) {
+	var names []string
+	for j := range s.Jobs.All() {
+		names = append(names, j.Name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		j := s.Jobs.Get(name)
+		if !fn(&apiv1.SlotItem{Kind: apiv1.SlotItem_KIND_JOB, Name: name, Value: marshal(j.Row())}) ||
+			!fn(&apiv1.SlotItem{Kind: apiv1.SlotItem_KIND_STATS, Name: name, Value: marshal(j.StatsRow())}) {
+			return
+		}
+	}
+	for _, r := range s.sorted() {
+		if !fn(&apiv1.SlotItem{Kind: apiv1.SlotItem_KIND_RUN, Value: marshal(r.Row())}) {
+			return
+		}
+		if row := s.guests.checkpoints[r.ID]; row != nil && !fn(&apiv1.SlotItem{Kind: apiv1.SlotItem_KIND_ROW, Name: r.ID.String(), Value: marshal(row)}) {
+			return
+		}
+	}
+	row := &apiv1.KeyRow{}
+	for k := range s.keys.all() {
+		row.Keys = append(row.Keys, &apiv1.KeyRow_Key{Hash: slices.Clone(k.hash[:]), Run: slices.Clone(k.run[:]), AtMs: k.atMs})
+		if len(row.Keys) == keysOfItem {
+			if !fn(&apiv1.SlotItem{Kind: apiv1.SlotItem_KIND_KEYS, Value: marshal(row)}) {
+				return
+			}
+			row = &apiv1.KeyRow{}
+		}
+	}
+	if len(row.Keys) > 0 {
+		fn(&apiv1.SlotItem{Kind: apiv1.SlotItem_KIND_KEYS, Value: marshal(row)})
+	}
+}
+
+func marshal(m proto.Message) []byte {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		panic("job: a row does not encode: " + err.Error())
+	}
+	return b
+}

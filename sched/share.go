@@ -1,0 +1,693 @@
+package sched
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// An app that is split has its slots in several units, each with a server of
+// this room. The jobs of a slot are in one of them at a time (job/move.go says
+// how it moves). What an app has but once is changed where the app began, its
+// home; the other units have copies of it, but for the values of handlers, for
+// which home is asked.
+
+// Remote is what the server of a unit asks of other units.
+type Remote interface {
+	// Run returns a run of an app that another unit has, live or in its history; nil: none.
+	Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error)
+	// Get, Put and Delete are for runs that may use the value: home is asked.
+	Get(ctx context.Context, app string, req *apiv1.GuestGetEntryRequest) (*apiv1.GuestGetEntryResponse, error)
+	Put(ctx context.Context, app string, req *apiv1.GuestPutEntryRequest) (*apiv1.GuestPutEntryResponse, error)
+	Delete(ctx context.Context, app string, req *apiv1.GuestDeleteEntryRequest) error
+	// Enqueue is for a run of the app from whose module may enqueue the job.
+	Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueueRequest, traceParent string) (*apiv1.GuestEnqueueResponse, error)
+}
+
+// MovedError says that the jobs of a slot are not in this unit, or not now.
+// Nothing was done: whoever asks finds out where they are and asks there.
+type MovedError struct {
+	App  string
+	Slot uint8
+}
+
+// MovedText begins the text of a [MovedError], which is all that is left of it in
+// the results of commands.
+const MovedText = "the job is on its way to another unit of the cluster"
+
+func (e *MovedError) Error() string {
+	return fmt.Sprintf("%s, with slot %d of app %s: try again in a moment", MovedText, e.Slot, e.App)
+}
+
+// GRPCStatus makes it one that may be tried again.
+func (e *MovedError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
+
+// claim is the slot that a call is about.
+type claim struct {
+	app  string
+	slot uint8
+}
+
+type claimKey struct{}
+
+// OnSlot has what is asked with the context fail with a [MovedError] when the
+// slot is not here: with each question, as it may go between two.
+func OnSlot(ctx context.Context, app string, slot uint8) context.Context {
+	return context.WithValue(ctx, claimKey{}, claim{appOf(app), slot})
+}
+
+// claimed says why what a context claims cannot be had; nil: it can.
+func (l *loop) claimed(c claim) error {
+	if a := l.apps[c.app]; a != nil {
+		return l.stays(a.slots[c.slot])
+	}
+	return nil
+}
+
+// home is the unit where the app is changed; "": this one.
+func (a *app) home() string { return a.slots[job.ModuleSlot].Home }
+
+// here reports whether the jobs of a slot are in this unit.
+func here(s *job.Slot) bool {
+	return s.Place.State == job.Here && (s.Place.Move > 0 || ownerOf(s).home() == "")
+}
+
+// split reports whether jobs of the app are, or may be, in another unit.
+func (a *app) split() bool {
+	return a.home() != "" || slices.ContainsFunc(a.slots[:], func(s *job.Slot) bool { return s.Place.State != job.Here })
+}
+
+// share is how much of the app is here, of [job.Slots].
+func (a *app) share() (n int64) {
+	for _, s := range a.slots {
+		if here(s) {
+			n++
+		}
+	}
+	return n
+}
+
+// stays says why nothing of a slot can be changed; nil: it can.
+func (l *loop) stays(s *job.Slot) error {
+	if !here(s) || l.closed[s] != nil {
+		return &MovedError{s.App, s.Index}
+	}
+	return nil
+}
+
+// staysJob is stays for the slot of a job.
+func (l *loop) staysJob(app, name string) error {
+	return l.claimed(claim{app, job.SlotOf(name)})
+}
+
+// holds reports whether the slot of a job is one of this unit's.
+func (l *loop) holds(app, name string) bool {
+	a := l.apps[app]
+	return a != nil && here(a.slots[job.SlotOf(name)])
+}
+
+// apart refuses that jobs refer to each other that are in several units.
+func (l *loop) apart(def *apiv1.Job, other string) error {
+	if a := l.apps[def.App]; a == nil || here(a.slots[job.SlotOf(other)]) {
+		return nil
+	}
+	return status.Errorf(codes.FailedPrecondition, "job %s: it refers to job %s, and app %s is split: the two are in different units of the cluster. Bring the app together with `wheelwork cluster merge %s`; the jobs that refer to each other stay together afterwards", def.Name, other, def.App, def.App)
+}
+
+// whole refuses what has to know all jobs of an app, when it is split.
+func (a *app) whole() error {
+	if a == nil || !a.split() {
+		return nil
+	}
+	return status.Errorf(codes.FailedPrecondition, "app %s is split over several units of the cluster, and jobs of it in other units may refer to this: bring it together with `wheelwork cluster merge %s` first", a.name, a.name)
+}
+
+// closing is a slot that is to leave: nothing new begins, what runs may end.
+type closing struct {
+	parked []*job.Run // would have been sent
+	arming []*job.Job // would have been armed
+}
+
+// reopen goes on with a slot that did not leave.
+func (l *loop) reopen(s *job.Slot) {
+	c := l.closed[s]
+	if c == nil {
+		return
+	}
+	delete(l.closed, s)
+	if s.Place.State != job.Here {
+		return
+	}
+	for _, r := range c.parked {
+		if l.due(r) {
+			l.enqueue(r)
+		}
+	}
+	for _, j := range c.arming {
+		l.wheel.Add(l.nowMs, j)
+	}
+}
+
+const (
+	// closedFor is how long a slot that is to leave waits for its runs to end.
+	closedFor   = 400 * time.Millisecond
+	closedAgain = 5 * time.Millisecond
+)
+
+// BusyError says why a slot cannot leave now.
+type BusyError struct{ why string }
+
+func (e *BusyError) Error() string { return e.why }
+
+// Leave freezes a slot that is to go to another unit, and returns the number of
+// the move. One that was frozen before stays so. A [BusyError] says that it stays
+// where it is: try again some time later.
+func (s *Server) Leave(ctx context.Context, app string, slot uint8, unit string) (move uint64, err error) {
+	over := time.Now().Add(closedFor)
+	defer s.loop.do(func(l *loop) {
+		if a := l.apps[app]; a != nil {
+			l.reopen(a.slots[slot])
+		}
+	})
+	for {
+		move, err = askDurable(ctx, s.loop, func(l *loop, answer func(uint64, error)) {
+			move, err := l.leaveTo(app, slot, unit)
+			if err != nil {
+				answer(0, err)
+				return
+			}
+			l.onDurable(func(err error) { answer(move, err) })
+		})
+		var busy *BusyError
+		if !errors.As(err, &busy) || !time.Now().Before(over) {
+			return move, err
+		}
+		select {
+		case <-time.After(closedAgain):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+func (l *loop) leaveTo(app string, slot uint8, unit string) (uint64, error) {
+	a := l.apps[app]
+	switch {
+	case a == nil || slot >= job.Slots || slot == job.ModuleSlot:
+		return 0, status.Errorf(codes.InvalidArgument, "slot %d of app %s does not move", slot, app)
+	case a.slots[slot].Place.State == job.Leaving:
+		return a.slots[slot].Place.Move, nil
+	case !here(a.slots[slot]):
+		return 0, &MovedError{app, slot}
+	}
+	s := a.slots[slot]
+	if why := l.tied(a, slot); why != "" {
+		return 0, status.Error(codes.FailedPrecondition, why)
+	}
+	if err := l.refuse(); err != nil {
+		return 0, err
+	}
+	if l.closed[s] == nil {
+		if l.closed == nil {
+			l.closed = map[*job.Slot]*closing{}
+		}
+		l.closed[s] = &closing{}
+	}
+	if why := s.Busy(); why != "" {
+		return 0, &BusyError{why}
+	}
+	l.record(s, &apiv1.Record{Kind: &apiv1.Record_SlotLeaving{SlotLeaving: &apiv1.SlotLeaving{Move: s.Place.Move + 1, Unit: unit}}})
+	if s.Place.State != job.Leaving {
+		return 0, fmt.Errorf("slot %d of app %s could not be frozen", slot, app) // never: it is not busy
+	}
+	return s.Place.Move, nil
+}
+
+// tied says which reference keeps a slot where the others are; "": none. A job
+// that refers to one that is not there counts too: it may come to be.
+func (l *loop) tied(a *app, slot uint8) string {
+	for _, s := range a.slots {
+		if !here(s) || !s.Refers() {
+			continue
+		}
+		for j := range s.Jobs.All() {
+			for _, other := range j.Refers() {
+				if s.Index == slot || job.SlotOf(other) == slot {
+					return fmt.Sprintf("job %s refers to job %s: jobs that refer to each other stay in the unit where app %s began", j.Name, other, a.name)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// exportBytes is about how much of a slot is handed over at once.
+const exportBytes = 256 << 10
+
+// Export hands fn what a slot holds that was frozen for a move.
+func (s *Server) Export(ctx context.Context, app string, slot uint8, move uint64, fn func([]*apiv1.SlotItem) error) error {
+	next, stop := iter.Pull(func(yield func([]*apiv1.SlotItem) bool) {
+		var items []*apiv1.SlotItem
+		size := 0
+		s.loop.apps[app].slots[slot].Export(func(item *apiv1.SlotItem) bool { // on the loop: see below
+			items, size = append(items, item), size+len(item.Value)+len(item.Name)
+			if size < exportBytes {
+				return true
+			}
+			more := yield(items)
+			items, size = nil, 0
+			return more
+		})
+		if len(items) > 0 {
+			yield(items)
+		}
+	})
+	defer stop()
+	ctx = context.WithoutCancel(ctx) // next is not called any more when this has returned
+	for {
+		items, err := ask(ctx, s.loop, func(l *loop) ([]*apiv1.SlotItem, error) {
+			if a := l.apps[app]; a == nil || a.slots[slot].Place.State != job.Leaving || a.slots[slot].Place.Move != move {
+				return nil, &MovedError{app, slot}
+			}
+			items, _ := next()
+			return items, nil
+		})
+		if err != nil || len(items) == 0 {
+			return err
+		}
+		if err := fn(items); err != nil {
+			return err
+		}
+	}
+}
+
+// Take makes a slot of what another unit froze for a move. It returns when that
+// is durable, and at once when it was before.
+func (s *Server) Take(ctx context.Context, app string, slot uint8, move uint64, items []*apiv1.SlotItem) error {
+	if job.CheckName("app", app) != nil || slot >= job.Slots || slot == job.ModuleSlot || move == 0 {
+		return status.Errorf(codes.InvalidArgument, "slot %d of app %q does not move", slot, app)
+	}
+	if err := job.CheckItems(app, slot, items); err != nil {
+		return invalid(err)
+	}
+	var chunks [][]*apiv1.SlotItem
+	for len(items) > 0 {
+		n, size := 0, 0
+		for n < len(items) && size < exportBytes {
+			size += len(items[n].Value) + len(items[n].Name)
+			n++
+		}
+		chunks, items = append(chunks, items[:n]), items[n:]
+	}
+	if len(chunks) == 0 {
+		chunks = [][]*apiv1.SlotItem{nil}
+	}
+	mine := new(byte) // tells this try from others
+	for i, chunk := range chunks {
+		done, err := ask(ctx, s.loop, func(l *loop) (bool, error) {
+			a := l.app(app)
+			p := a.slots[slot].Place
+			switch {
+			case p.Move > move, p.Move == move && p.State != job.Coming:
+				return true, nil // it has come, and perhaps gone on
+			case p.State == job.Leaving:
+				return false, status.Errorf(codes.Aborted, "slot %d of app %s is leaving here itself", slot, app)
+			case a.home() == "" && p.Move == 0:
+				return false, status.Errorf(codes.FailedPrecondition, "app %s began in this unit: its slot %d was never elsewhere", app, slot)
+			case i > 0 && l.taking[a.slots[slot]] != mine:
+				return false, status.Errorf(codes.Aborted, "another server brings slot %d of app %s", slot, app)
+			}
+			if err := l.refuse(); err != nil {
+				return false, err
+			}
+			if l.taking == nil {
+				l.taking = map[*job.Slot]*byte{}
+			}
+			l.taking[a.slots[slot]] = mine
+			last := i == len(chunks)-1
+			l.record(a.slots[slot], &apiv1.Record{Kind: &apiv1.Record_SlotComing{SlotComing: &apiv1.SlotComing{
+				Move: move, First: i == 0, Last: last, Items: chunk,
+			}}})
+			p = a.slots[slot].Place
+			if p.Broken() || last && p.State != job.Here {
+				return false, status.Errorf(codes.Internal, "slot %d of app %s could not be made of what came", slot, app)
+			}
+			if last {
+				delete(l.taking, a.slots[slot])
+			}
+			return false, nil
+		})
+		if err != nil || done {
+			return err
+		}
+	}
+	return nil
+}
+
+// Forget drops a slot that was frozen for a move and is in the other unit now.
+func (s *Server) Forget(ctx context.Context, app string, slot uint8, move uint64) error {
+	_, err := ask(ctx, s.loop, func(l *loop) (struct{}, error) {
+		a := l.apps[app]
+		if a == nil || a.slots[slot].Place.State != job.Leaving || a.slots[slot].Place.Move != move {
+			return struct{}{}, nil
+		}
+		if err := l.refuseChange(); err != nil {
+			return struct{}{}, err
+		}
+		l.record(a.slots[slot], &apiv1.Record{Kind: &apiv1.Record_SlotLeft{SlotLeft: &apiv1.SlotLeft{Move: move}}})
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// resumeRun has a run go on that came with its slot.
+func (l *loop) resumeRun(r *job.Run) {
+	if inLine(r) && (r.Attempt > 0 || r.Delegates()) {
+		l.line(r).in[r.ID] = r
+	}
+	switch {
+	case l.due(r):
+		l.admit(r)
+	case r.State == job.Armed:
+		l.wheel.Add(r.PlannedMs, r)
+	case r.State == job.Waiting:
+		l.wheel.Add(r.RetryMs, r)
+	}
+}
+
+// Share is what a unit has of an app that is split, or may be.
+type Share struct {
+	Home   string // "": this unit
+	Places [job.Slots]job.Place
+	Here   [job.Slots]bool
+	Rates  [job.Slots]float64 // schedules a second
+}
+
+func (l *loop) shares() map[string]Share {
+	all := map[string]Share{}
+	for name, a := range l.apps {
+		sh := Share{Home: a.home()}
+		busy := false
+		for i, s := range a.slots {
+			sh.Places[i], sh.Here[i] = s.Place, here(s)
+			if a.rates != nil {
+				sh.Rates[i] = a.rates[i].value(l.now)
+			}
+			busy = busy || sh.Rates[i] > 0.01 || s.Place != (job.Place{})
+		}
+		if busy || sh.Home != "" {
+			all[name] = sh
+		}
+	}
+	return all
+}
+
+// slotRate is the rate of one slot.
+type slotRate struct {
+	decayingRate
+	pending int // were counted in this turn
+}
+
+// countSlot counts what an app's slot does, where that may decide where it is.
+func (l *loop) countSlot(a *app, slot uint8) {
+	if l.cfg.Remote == nil {
+		return
+	}
+	if a.rates == nil {
+		a.rates = new([job.Slots]slotRate)
+	}
+	if a.rates[slot].pending == 0 {
+		l.paced = append(l.paced, &a.rates[slot])
+	}
+	a.rates[slot].pending++
+}
+
+// pace takes what was counted in this turn into the rates.
+func (l *loop) pace() {
+	for _, r := range l.paced {
+		r.add(l.now, r.pending)
+		r.pending = 0
+	}
+	l.paced = l.paced[:0]
+}
+
+// State returns what an app has but once; nil: the app is changed elsewhere, or
+// is not there.
+func (s *Server) State(ctx context.Context, app string) (*apiv1.AppState, error) {
+	return ask(ctx, s.loop, func(l *loop) (*apiv1.AppState, error) {
+		a := l.apps[app]
+		if a == nil || a.home() != "" {
+			return nil, nil
+		}
+		m := a.slots[job.ModuleSlot]
+		st := &apiv1.AppState{App: app, Settings: m.Settings}
+		for _, k := range slices.Sorted(maps.Keys(m.Modules)) {
+			st.Modules = append(st.Modules, m.Modules[k])
+		}
+		for _, k := range slices.Sorted(maps.Keys(m.Aliases)) {
+			st.Aliases = append(st.Aliases, m.Aliases[k])
+		}
+		for _, k := range slices.Sorted(maps.Keys(m.Calendars)) {
+			st.Calendars = append(st.Calendars, m.Calendars[k])
+		}
+		m.Secrets(func(row *apiv1.SecretRow) { st.Secrets = append(st.Secrets, row) })
+		slices.SortFunc(st.Secrets, func(a, b *apiv1.SecretRow) int { return strings.Compare(a.Name, b.Name) })
+		m.Granted(func(g *apiv1.ModuleGrants) { st.Grants = append(st.Grants, g) })
+		slices.SortFunc(st.Grants, func(a, b *apiv1.ModuleGrants) int { return strings.Compare(a.Module, b.Module) })
+		return st, nil
+	})
+}
+
+// Copy makes what this unit has of an app that is changed elsewhere the same as
+// there. The code of its modules is on this server's disk.
+func (s *Server) Copy(ctx context.Context, st *apiv1.AppState) error {
+	if job.CheckName("app", st.GetApp()) != nil || st.Home == "" {
+		return status.Errorf(codes.InvalidArgument, "a copy of the app %q of the unit %q: neither may be empty", st.GetApp(), st.GetHome())
+	}
+	_, err := ask(ctx, s.loop, func(l *loop) (struct{}, error) { return struct{}{}, l.copyApp(st) })
+	return err
+}
+
+func (l *loop) copyApp(st *apiv1.AppState) error {
+	a := l.app(st.App)
+	m := a.slots[job.ModuleSlot]
+	if a.home() == "" && (m.Settings != nil || slices.ContainsFunc(a.slots[:], func(s *job.Slot) bool { return s.Jobs.Len() > 0 || s.Place.Move > 0 })) {
+		return status.Errorf(codes.FailedPrecondition, "app %s began in this unit: it is not a copy of what is in %s", st.App, st.Home)
+	}
+	if err := l.refuse(); err != nil {
+		return err
+	}
+	if a.home() != st.Home {
+		l.record(m, &apiv1.Record{Kind: &apiv1.Record_AppHomed{AppHomed: &apiv1.AppHomed{Unit: st.Home}}})
+	}
+	if st.Settings != nil && !proto.Equal(m.Settings, st.Settings) {
+		l.record(m, &apiv1.Record{Kind: &apiv1.Record_AppPut{AppPut: &apiv1.AppPut{App: st.Settings}}})
+	}
+	for _, x := range st.Modules {
+		if !proto.Equal(m.Modules[x.Name+"@"+x.Version], x) {
+			l.record(m, &apiv1.Record{Kind: &apiv1.Record_ModulePut{ModulePut: &apiv1.ModulePut{Module: x}}})
+		}
+	}
+	l.copyAliases(m, st.Aliases)
+	if err := l.copyCalendars(m, st.Calendars); err != nil {
+		return err
+	}
+	l.copySecrets(m, st.Secrets)
+	l.copyGrants(m, st.Grants)
+	return nil
+}
+
+func (l *loop) copyAliases(m *job.Slot, to []*apiv1.Alias) {
+	stay := map[string]bool{}
+	for _, x := range to {
+		ref := x.Module + "@" + x.Name
+		if stay[ref] = true; !proto.Equal(m.Aliases[ref], x) {
+			l.record(m, &apiv1.Record{Kind: &apiv1.Record_AliasPut{AliasPut: &apiv1.AliasPut{Alias: x}}})
+		}
+	}
+	for _, ref := range slices.Sorted(maps.Keys(m.Aliases)) {
+		if x := m.Aliases[ref]; !stay[ref] {
+			l.record(m, &apiv1.Record{Kind: &apiv1.Record_AliasDelete{AliasDelete: &apiv1.AliasDelete{Module: x.Module, Name: x.Name}}})
+		}
+	}
+}
+
+// copyCalendars also plans the jobs anew that name a calendar which has changed.
+func (l *loop) copyCalendars(m *job.Slot, to []*apiv1.Calendar) error {
+	stay := map[string]bool{}
+	for _, c := range to {
+		stay[c.Name] = true
+		c, have := proto.CloneOf(c), proto.CloneOf(m.Calendars[c.Name])
+		if have != nil {
+			have.UpdatedAt = c.UpdatedAt // of a copy it is when it was made
+		}
+		if proto.Equal(have, c) {
+			continue
+		}
+		compiled, err := job.CompileCalendar(c)
+		if err != nil {
+			return invalid(err)
+		}
+		if _, err := l.putCalendar(c, compiled); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Calendars)) {
+		if !stay[name] && len(l.naming(m.App, name)) == 0 {
+			l.record(m, &apiv1.Record{Kind: &apiv1.Record_CalendarDelete{CalendarDelete: &apiv1.CalendarDelete{Name: name}}})
+		}
+	}
+	return nil
+}
+
+func (l *loop) copySecrets(m *job.Slot, to []*apiv1.SecretRow) {
+	stay := map[string]bool{}
+	for _, row := range to {
+		if stay[row.Name] = true; !proto.Equal(m.Secret(row.Name), row) {
+			l.record(m, &apiv1.Record{Kind: &apiv1.Record_SecretPut{SecretPut: &apiv1.SecretPut{Secret: row}}})
+		}
+	}
+	var gone []string
+	m.Secrets(func(row *apiv1.SecretRow) {
+		if !stay[row.Name] {
+			gone = append(gone, row.Name)
+		}
+	})
+	slices.Sort(gone)
+	for _, name := range gone {
+		l.record(m, &apiv1.Record{Kind: &apiv1.Record_SecretDelete{SecretDelete: &apiv1.SecretDelete{Name: name}}})
+	}
+}
+
+func (l *loop) copyGrants(m *job.Slot, to []*apiv1.ModuleGrants) {
+	stay := map[string]bool{}
+	for _, g := range to {
+		if stay[g.Module] = true; !proto.Equal(m.Grants(g.Module), g) {
+			l.record(m, &apiv1.Record{Kind: &apiv1.Record_GrantsPut{GrantsPut: &apiv1.GrantsPut{Grants: g}}})
+		}
+	}
+	var gone []string
+	m.Granted(func(g *apiv1.ModuleGrants) {
+		if !stay[g.Module] {
+			gone = append(gone, g.Module)
+		}
+	})
+	slices.Sort(gone)
+	for _, name := range gone {
+		l.record(m, &apiv1.Record{Kind: &apiv1.Record_GrantsPut{GrantsPut: &apiv1.GrantsPut{Grants: &apiv1.ModuleGrants{App: m.App, Module: name}}}})
+	}
+}
+
+// elsewhere returns a run that another unit has; nil: none has.
+func (s *Server) elsewhere(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
+	if s.cfg.Remote == nil {
+		return nil, nil
+	}
+	return s.cfg.Remote.Run(ctx, app, id)
+}
+
+// ended reports whether a run is in the history, of whichever unit.
+func (s *Server) ended(ctx context.Context, app string, id job.RunID) (bool, error) {
+	_, ended, err := s.cfg.Store.Run(app, id)
+	if err != nil || ended {
+		return ended, err
+	}
+	m, err := s.elsewhere(ctx, app, id)
+	return m != nil && job.State(m.State).Terminal(), err
+}
+
+// Find returns a run that this unit has, live or in its history; nil: none.
+func (s *Server) Find(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
+	return s.find(ctx, app, id)
+}
+
+// atHome is what a question of a handler comes to when the app's home is to be asked.
+type atHome struct{}
+
+func (atHome) Error() string { return "the app's home is to be asked" }
+
+// toHome returns the error that leads to the app's home; nil: it is here.
+func (l *loop) toHome(app string) error {
+	if l.apps[app].home() != "" {
+		return atHome{}
+	}
+	return nil
+}
+
+// Entry answers for a run of another unit, which may read the value.
+func (s *Server) Entry(ctx context.Context, app string, req *apiv1.GuestGetEntryRequest) (*apiv1.GuestGetEntryResponse, error) {
+	return ask(ctx, s.loop, func(l *loop) (*apiv1.GuestGetEntryResponse, error) {
+		row := l.value(app, req.Bucket, req.Key)
+		if row == nil {
+			return nil, noEntry(req.Bucket, req.Key)
+		}
+		return &apiv1.GuestGetEntryResponse{Value: row.Value, Version: row.Version}, nil
+	})
+}
+
+// PutEntry is for a run of another unit, which may write the value.
+func (s *Server) PutEntry(ctx context.Context, app string, req *apiv1.GuestPutEntryRequest) (*apiv1.GuestPutEntryResponse, error) {
+	return askDurable(ctx, s.loop, func(l *loop, answer func(*apiv1.GuestPutEntryResponse, error)) {
+		row, err := l.putEntry(app, req)
+		if err != nil {
+			answer(nil, err)
+			return
+		}
+		l.onDurable(func(err error) { answer(&apiv1.GuestPutEntryResponse{Version: row.Version}, err) })
+	})
+}
+
+// DeleteEntry is for a run of another unit, which may write the value.
+func (s *Server) DeleteEntry(ctx context.Context, app string, req *apiv1.GuestDeleteEntryRequest) error {
+	_, err := askDurable(ctx, s.loop, func(l *loop, answer func(struct{}, error)) {
+		if err := l.deleteEntry(app, req); err != nil {
+			answer(struct{}{}, err)
+			return
+		}
+		l.onDurable(func(err error) { answer(struct{}{}, err) })
+	})
+	return err
+}
+
+// Enqueue accepts a run of a job of this unit for a run of the app from, of
+// another unit, whose module may enqueue it. Asked again it is the same run.
+func (s *Server) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueueRequest, traceParent string) (*apiv1.GuestEnqueueResponse, error) {
+	e, err := newEnqueued(from, req)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := ask(ctx, s.loop, func(l *loop) (struct{}, error) { return struct{}{}, l.takesFrom(from, e) }); err != nil {
+		return nil, err
+	}
+	if e.key == "" {
+		if ended, err := s.ended(ctx, e.app, e.id); err != nil || ended {
+			return &apiv1.GuestEnqueueResponse{Run: e.id[:]}, err
+		}
+	}
+	return askDurable(ctx, s.loop, func(l *loop, answer func(*apiv1.GuestEnqueueResponse, error)) {
+		err := cmp.Or(l.takesFrom(from, e), l.staysJob(e.app, e.name))
+		if err != nil {
+			answer(nil, err)
+			return
+		}
+		id, _, err := l.enqueueFor(job.RunID(req.Caller.Run), traceParent, e)
+		if err != nil {
+			answer(nil, err)
+			return
+		}
+		l.onDurable(func(err error) { answer(&apiv1.GuestEnqueueResponse{Run: id[:]}, err) })
+	})
+}
