@@ -33,6 +33,7 @@ type EtcdConfig struct {
 	Endpoints     []string      // of etcd; none: the journal is on this server's disk
 	Group         string        // the cluster's name; default "main"
 	Units         int           // with which a new cluster begins; default 1. Afterwards it stays
+	SplitRate     float64       // schedules a second from which an app may be split over units; default 500, negative: none is, but by hand
 	Settle        time.Duration // how long a unit stays where it came to, unless its server is lost or drained; default 10 s
 	Cert, Key, CA string        // with which the server shows itself to etcd and checks it; "": no TLS, on this machine only
 }
@@ -99,6 +100,7 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 		return nil, err
 	}
 	p := &peers{token: shared, caCert: cfg.CACert, log: log}
+	m.add(p)
 	m.router = &router{roster: m.roster, units: map[string]*unit{}, peers: p}
 	for i, name := range m.roster.units {
 		u := &unit{name: name, roster: m.roster, conf: conf, tel: tel, peers: p, log: log, dir: d.join}
@@ -111,10 +113,15 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 		if err := u.openStore(); err != nil {
 			return nil, err
 		}
+		if len(m.roster.units) > 1 {
+			u.conf.Remote = &remote{m.router, name}
+		}
+		u.router = m.router
 		m.units = append(m.units, u)
 		m.router.units[name] = u
 	}
 	m.steward = newSteward(m.roster, cmp.Or(cfg.Etcd.Settle, unitSettles), log)
+	m.steward.splits = newSplits(cfg.Etcd.SplitRate, m.steward.cfg.Settle)
 	return m, nil
 }
 
@@ -156,7 +163,7 @@ func (m *memberParts) present(ctx context.Context) error {
 func (m *memberParts) tell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*presenceEvery)
 	defer cancel()
-	p := presence{Address: m.address, Version: version.String(), At: time.Now().UnixMilli(), Owns: map[string]unitReport{}, Follows: map[string]followState{}}
+	p := presence{Address: m.address, Version: version.String(), At: time.Now().UnixMilli(), Splits: true, Owns: map[string]unitReport{}, Follows: map[string]followState{}}
 	for _, u := range m.units {
 		if r := u.reports.Load(); r != nil {
 			p.Owns[u.name] = *r
@@ -346,6 +353,7 @@ func clusterStatus(v view, group, self, leader string, trouble error) *apiv1.Clu
 		st.Servers = append(st.Servers, s)
 	}
 	slices.SortFunc(st.Servers, func(a, b *apiv1.Member) int { return strings.Compare(a.Id, b.Id) })
+	st.Split = splitsOf(&v)
 	return st
 }
 

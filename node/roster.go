@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -36,6 +37,8 @@ type roster struct {
 	self    string // the server's id
 	log     *slog.Logger
 
+	anySplit atomic.Bool // some app is
+
 	mu       sync.Mutex
 	heard    [2]bool // of the table, of the owners
 	units    []string
@@ -46,6 +49,7 @@ type roster struct {
 	ready    map[string]uint64 // by UNIT/ID
 	draining map[string]bool
 	owners   map[string]etcd.Owner
+	places   places
 	changed  chan struct{} // closed and replaced at every change
 }
 
@@ -53,8 +57,9 @@ type roster struct {
 type presence struct {
 	Address string                 `json:"address"`
 	Version string                 `json:"version"`
-	At      int64                  `json:"at"`   // Unix milliseconds, its clock
-	Owns    map[string]unitReport  `json:"owns"` // by unit
+	At      int64                  `json:"at"`               // Unix milliseconds, its clock
+	Splits  bool                   `json:"splits,omitempty"` // it understands apps that are split
+	Owns    map[string]unitReport  `json:"owns"`             // by unit
 	Follows map[string]followState `json:"follows"`
 }
 
@@ -63,6 +68,10 @@ type unitReport struct {
 	Rate  float64 `json:"rate"` // schedules a second
 	Hosts int     `json:"hosts"`
 	Apps  int     `json:"apps"`
+	// Rates are the schedules a second of the slots of apps, of those with the most.
+	Rates map[string][]float64 `json:"rates,omitempty"`
+	// Stuck says of apps why a slot of theirs cannot move.
+	Stuck map[string]string `json:"stuck,omitempty"`
 }
 
 // followState is how far a standby is.
@@ -90,6 +99,7 @@ func newRoster(c *etcd.Cluster, group, self string, log *slog.Logger) *roster {
 func (r *roster) reset() {
 	r.apps, r.known, r.servers = map[string]string{}, map[string]bool{}, map[string]*presence{}
 	r.wants, r.ready, r.draining = map[string]string{}, map[string]uint64{}, map[string]bool{}
+	r.places = newPlaces()
 }
 
 // begin sets the cluster's units, unless an earlier server did, and learns what
@@ -147,6 +157,7 @@ func (r *roster) hear(facts []etcd.Fact, whole bool) {
 	for _, f := range facts {
 		r.hearFact(f)
 	}
+	r.anySplit.Store(len(r.places.had) > 0)
 	r.notifyLocked()
 }
 
@@ -154,6 +165,9 @@ func (r *roster) hear(facts []etcd.Fact, whole bool) {
 // says nothing to this one.
 func (r *roster) hearFact(f etcd.Fact) {
 	kind, rest, _ := strings.Cut(f.Key, "/")
+	if r.places.hear(kind+"/", rest, f.Value, f.Deleted) {
+		return
+	}
 	switch kind + "/" {
 	case rowApp:
 		if app, err := url.PathUnescape(rest); err == nil {
@@ -219,6 +233,8 @@ type view struct {
 	ready    map[string]uint64
 	draining map[string]bool
 	owners   map[string]etcd.Owner
+	homes    map[string]string // by app: only with places in it
+	places   places            // of apps that are split, or are to be
 }
 
 func (r *roster) look() view {
@@ -231,6 +247,12 @@ func (r *roster) look() view {
 	}
 	for id, p := range r.servers {
 		v.servers[id] = *p
+	}
+	v.places, v.homes = r.places.clone(), map[string]string{}
+	for app, home := range r.apps {
+		if _, ok := v.places.wishes[app]; ok || len(v.places.had[app]) > 0 {
+			v.homes[app] = home
+		}
 	}
 	return v
 }

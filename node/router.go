@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/internal/version"
+	"github.com/wheelworkhq/wheelwork/sched"
 )
 
 const (
@@ -122,6 +124,40 @@ func (r *router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 	case *apiv1.ListHostsRequest:
 		return r.listHosts(ctx, q)
 	}
+	by := routings[method]
+	if by == unrouted {
+		return nil, status.Errorf(codes.Unimplemented, "this server does not know which unit of the cluster answers %s", method)
+	}
+	app := appOfRequest(req)
+	if by == byUnits && r.roster.isSplit(app) {
+		return r.unite(ctx, app, method, req)
+	}
+	if _, ok := slotOf(by, req); !ok || by == byCaller || len(r.units) < 2 {
+		resp, err := r.callHere(ctx, service, m, method, req)
+		if err == nil && by == byHomeCopy {
+			err = r.copied(ctx, app)
+		}
+		return resp, err
+	}
+	slot, _ := slotOf(by, req)
+	ctx = sched.OnSlot(ctx, app, slot)
+	resp, err := r.callHere(ctx, service, m, method, req)
+	if !moved(err) {
+		return resp, err
+	}
+	waiting, done := context.WithTimeout(ctx, routePatience)
+	defer done()
+	for {
+		changed := r.roster.change()
+		resp, err := r.callHere(ctx, service, m, method, req)
+		if err == nil || !r.again(waiting, err, changed) {
+			return resp, err
+		}
+	}
+}
+
+// callHere has the unit of a request answer, when this server owns it.
+func (r *router) callHere(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
 	name, app, err := r.unitFor(ctx, method, req)
 	if err != nil {
 		return nil, err
@@ -133,6 +169,9 @@ func (r *router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 		}
 		resp, err := answer(ctx, rack, service, m, req)
 		rack.leave()
+		if moved(err) {
+			return nil, err
+		}
 		if status.Code(err) != codes.Unavailable || r.units[name].rack.Load() == rack {
 			return resp, err
 		}
@@ -177,8 +216,47 @@ func (r *router) unitFor(ctx context.Context, method string, req any) (unit, app
 	if app == "" {
 		app = "default"
 	}
-	unit, err = r.unitOf(ctx, app, r.writes(method))
+	if unit, err = r.unitOf(ctx, app, r.writes(method)); err != nil {
+		return "", app, err
+	}
+	if slot, ok := slotOf(routings[method], req); ok {
+		unit, err = r.unitOfSlot(app, slot, unit)
+	}
 	return unit, app, err
+}
+
+// unitOfSlot returns the unit of a slot of an app that is in home, or began there.
+func (r *router) unitOfSlot(app string, slot uint8, home string) (string, error) {
+	unit, ok := r.roster.unitOfSlot(app, slot)
+	switch {
+	case !ok:
+		return home, nil
+	case r.units[unit] == nil:
+		return "", status.Errorf(codes.Internal, "slot %d of the app %s is in the unit %s, which this server does not know", slot, app, unit)
+	}
+	return unit, nil
+}
+
+// unitOfCommand returns the unit that does a command. What is only to be
+// accepted waits with the app: where its job is then is seen when it is done.
+func (r *router) unitOfCommand(ctx context.Context, c *apiv1.Command, ack string) (string, error) {
+	app := appOfCommand(c)
+	home, err := r.unitOf(ctx, app, true)
+	if err != nil || ack == "accepted" {
+		return home, err
+	}
+	return r.unitOfSlot(app, slotOfCommand(c), home)
+}
+
+// appOfRequest returns the app that a request is about.
+func appOfRequest(req any) string {
+	app := ""
+	if c, ok := req.(interface{ GetCaller() *apiv1.Caller }); ok {
+		app = c.GetCaller().GetApp()
+	} else if apps := appsOf(req); len(apps) > 0 {
+		app = apps[0]
+	}
+	return cmp.Or(app, "default")
 }
 
 // unitOf returns the unit of an app. One that is nowhere is given a place when it
@@ -255,13 +333,50 @@ func (r *router) stream(service string, m grpc.StreamDesc, request protoreflect.
 		case *apiv1.FetchModuleRequest:
 			return r.fetchModule(q, stream)
 		}
+		by := routings[method]
+		if by == unrouted {
+			return status.Errorf(codes.Unimplemented, "this server does not know which unit of the cluster answers %s", method)
+		}
 		name, app, err := r.unitFor(stream.Context(), method, first)
 		if err != nil {
 			return err
 		}
+		if q, ok := first.(*apiv1.ReadLogRequest); ok && r.roster.isSplit(app) {
+			if name, err = r.unitOfLog(stream.Context(), app, name, q); err != nil {
+				return err
+			}
+		} else if slot, ok := slotOf(by, first); ok && len(r.units) > 1 {
+			stream = &claiming{stream, sched.OnSlot(stream.Context(), app, slot)}
+		}
+		if by == byHomeCopy {
+			stream = &copying{stream, r, app}
+		}
 		_, err = r.pass(service, m, name, app, stream, first)
 		return err
 	}
+}
+
+// claiming is a stream about one slot: see [sched.OnSlot].
+type claiming struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *claiming) Context() context.Context { return s.ctx }
+
+// copying is a stream that changes what an app has but once: other units of the
+// app have it before the caller is answered.
+type copying struct {
+	grpc.ServerStream
+	r   *router
+	app string
+}
+
+func (s *copying) SendMsg(m any) error {
+	if err := s.r.copied(s.Context(), s.app); err != nil {
+		return err
+	}
+	return s.ServerStream.SendMsg(m)
 }
 
 // pass hands a stream to a unit, until either ends. next is a message that came
@@ -344,6 +459,9 @@ func (p *passed) RecvMsg(m any) error {
 func (p *passed) covers(q *apiv1.ProduceRequest) bool {
 	for _, c := range q.GetCommands() {
 		app := appOfCommand(c)
+		if q.Ack != "accepted" && p.r.roster.isSplit(app) {
+			return false
+		}
 		if app == p.app {
 			continue
 		}
@@ -376,11 +494,11 @@ func appOfCommand(c *apiv1.Command) string {
 func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) error {
 	desc := apiv1.Producer_ServiceDesc.Streams[0]
 	for m != nil {
-		units, err := r.unitsOf(stream.Context(), m)
+		units, split, err := r.unitsOf(stream.Context(), m)
 		if err != nil {
 			return err
 		}
-		if len(units) < 2 {
+		if len(units) < 2 && !split {
 			unit, app := r.roster.fallback(), "default"
 			if len(m.Commands) > 0 {
 				unit, app = units[0], appOfCommand(m.Commands[0])
@@ -390,7 +508,7 @@ func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) erro
 			}
 			continue
 		}
-		resp, err := r.spread(stream.Context(), m)
+		resp, err := r.spread(stream.Context(), m, split)
 		if err != nil {
 			return err
 		}
@@ -408,8 +526,9 @@ func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) erro
 	return nil
 }
 
-// unitsOf returns the units of a message's commands, each once.
-func (r *router) unitsOf(ctx context.Context, m *apiv1.ProduceRequest) (units []string, err error) {
+// unitsOf returns the units of a message's commands, each once. split says that
+// an app is among them whose jobs are in several units.
+func (r *router) unitsOf(ctx context.Context, m *apiv1.ProduceRequest) (units []string, split bool, err error) {
 	last := ""
 	for _, c := range m.GetCommands() {
 		app := appOfCommand(c)
@@ -419,19 +538,22 @@ func (r *router) unitsOf(ctx context.Context, m *apiv1.ProduceRequest) (units []
 		last = app
 		unit, err := r.unitOf(ctx, app, true)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
+		split = split || m.Ack != "accepted" && r.roster.isSplit(app)
 		if !slices.Contains(units, unit) {
 			units = append(units, unit)
 		}
 	}
-	return units, nil
+	return units, split, nil
 }
 
 const maxCommands = 256 // of a message, as everywhere
 
-// spread carries out a message whose commands are of several units.
-func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest) (*apiv1.ProduceResponse, error) {
+// spread carries out a message whose commands are of several units. Those of an
+// app that is split are brought to their units, wherever these are: there is no
+// server that would have all of them.
+func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool) (*apiv1.ProduceResponse, error) {
 	switch {
 	case len(m.Commands) > maxCommands:
 		return nil, status.Errorf(codes.InvalidArgument, "a message has %d commands, the limit is %d", len(m.Commands), maxCommands)
@@ -439,6 +561,9 @@ func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest) (*apiv1.Pr
 		return nil, status.Errorf(codes.InvalidArgument, "the commands of one message are of apps in several units of the cluster: with ack %q send them in one message for each app", m.Ack)
 	}
 	for _, c := range m.Commands { // nothing is done when one of them is another server's
+		if split {
+			break
+		}
 		unit, err := r.unitOf(ctx, appOfCommand(c), true)
 		if err != nil {
 			return nil, err
@@ -451,14 +576,48 @@ func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest) (*apiv1.Pr
 	}
 	at := make([]time.Time, len(m.Commands))
 	now := time.Now()
-	for i := range at {
+	for i, c := range m.Commands {
 		at[i] = now
+		if t := c.GetTrigger(); t != nil && t.IdempotencyKey == "" {
+			t.IdempotencyKey = "once/" + rand.Text() // it may be brought twice, and is not the same as another one of this time
+		}
 	}
 	results, err := r.apply(ctx, m.Commands, at)
+	if err == nil && split {
+		err = r.follow(ctx, m.Commands, at, results)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &apiv1.ProduceResponse{Number: m.Number, Results: results, Sync: "always"}, nil
+}
+
+// follow does those commands once more whose jobs were on their way to another
+// unit, for a while.
+func (r *router) follow(ctx context.Context, commands []*apiv1.Command, at []time.Time, results []*apiv1.CommandResult) error {
+	waiting, cancel := context.WithTimeout(ctx, routePatience)
+	defer cancel()
+	for {
+		changed := r.roster.change()
+		var of []int
+		var rest []*apiv1.Command
+		var when []time.Time
+		for i, res := range results {
+			if res.GetCode() == int32(codes.Unavailable) && strings.HasPrefix(res.GetError(), sched.MovedText) {
+				of, rest, when = append(of, i), append(rest, commands[i]), append(when, at[i])
+			}
+		}
+		if len(of) == 0 || !r.again(waiting, &sched.MovedError{}, changed) {
+			return ctx.Err()
+		}
+		more, err := r.apply(ctx, rest, when)
+		if err != nil {
+			return err
+		}
+		for k, i := range of {
+			results[i] = more[k]
+		}
+	}
 }
 
 // apply does commands of any units. What is not this server's is answered with
@@ -468,7 +627,7 @@ func (r *router) apply(ctx context.Context, commands []*apiv1.Command, at []time
 	of := map[string][]int{}
 	var order []string
 	for i, c := range commands {
-		unit, err := r.unitOf(ctx, appOfCommand(c), true)
+		unit, err := r.unitOfCommand(ctx, c, "applied")
 		if err != nil {
 			results[i] = refusal(err)
 			continue
@@ -529,11 +688,10 @@ type forwarded struct{}
 // forward brings commands to the server that owns their unit. What comes of it
 // may be lost on the way back: they are done once however often they are tried.
 func (r *router) forward(ctx context.Context, address string, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
-	conn, err := dialMember(address, r.peers.token, r.peers.caCert)
+	conn, err := r.peers.conn(address)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close() //nolint:errcheck // the answer has come
 	req := &apiv1.ForwardRequest{Commands: commands}
 	for _, t := range at {
 		req.AtMs = append(req.AtMs, t.UnixMilli())
@@ -680,6 +838,7 @@ func (r *router) listApps(ctx context.Context, req *apiv1.ListAppsRequest) (*api
 	for _, p := range parts {
 		all.Apps = append(all.Apps, p.Apps...)
 	}
+	all.Apps = uniteApps(all.Apps)
 	slices.SortFunc(all.Apps, func(a, b *apiv1.App) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }

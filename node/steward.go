@@ -32,6 +32,7 @@ type steward struct {
 	roster *roster
 	log    *slog.Logger
 	cfg    balance.Config
+	splits splits
 
 	leads bool
 	since map[string]tenure  // by unit
@@ -106,6 +107,7 @@ func (s *steward) look(ctx context.Context) {
 			return
 		}
 	}
+	s.spread(ctx, &v, now)
 }
 
 // decide returns which server is to be wanted for which unit from now on.

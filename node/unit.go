@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
@@ -50,7 +52,10 @@ type unit struct {
 	conf   sched.Config // without Journal, Epoch, Store and Meter
 	tel    *telemetry
 	peers  *peers
+	router *router
 	log    *slog.Logger
+
+	shepherd atomic.Pointer[shepherd] // while the server owns the unit
 
 	rack    atomic.Pointer[rack] // of the services; nil while the server does not own the unit
 	applied atomic.Uint64        // by the store of a standby
@@ -298,13 +303,19 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 	r := newRack(s)
 	why := u.begin(ctx, j, s, ended)
 	if why == "" {
+		sh := newShepherd(u, s)
+		u.shepherd.Store(sh)
 		u.rack.Store(r)
 		u.roster.poke()
 		u.log.Info("this server works now", "unit", u.name, "epoch", j.Epoch(), "after", time.Since(start).Round(time.Millisecond))
 		var fetching sync.WaitGroup
 		fetching.Go(func() { u.fetchMissing(running, s) })
+		if len(u.roster.units) > 1 {
+			fetching.Go(func() { sh.run(running) })
+		}
 		why = u.untilOver(ctx, j, s, ended)
 		u.rack.Store(nil)
+		u.shepherd.Store(nil)
 		stop()
 		fetching.Wait()
 	}
@@ -345,6 +356,9 @@ func (u *unit) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ende
 			err = u.roster.declare(ctx, u.name, load.Apps)
 		}
 		if err == nil {
+			err = u.roster.settleAll(ctx, u.name, load.Shares)
+		}
+		if err == nil {
 			return ""
 		}
 		select {
@@ -362,7 +376,11 @@ func (u *unit) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ende
 }
 
 func (u *unit) report(l sched.Load) {
-	u.reports.Store(&unitReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps)})
+	r := &unitReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps), Rates: ratesOf(l.Shares)}
+	if sh := u.shepherd.Load(); sh != nil {
+		r.Stuck = sh.stuck()
+	}
+	u.reports.Store(r)
 }
 
 // untilOver waits until the server has to stop working, and says why.
@@ -454,6 +472,9 @@ func (r *rack) close(clean bool) {
 type peers struct {
 	token, caCert string // of members
 	log           *slog.Logger
+
+	mu    sync.Mutex
+	conns map[string]*grpc.ClientConn // by address, see conn
 }
 
 // fetch gets the code of modules from the first of some servers that has it. It

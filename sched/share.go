@@ -396,23 +396,39 @@ type Share struct {
 	Rates  [job.Slots]float64 // schedules a second
 }
 
+// shares returns the shares of the apps that do something, or are split.
 func (l *loop) shares() map[string]Share {
 	all := map[string]Share{}
 	for name, a := range l.apps {
-		sh := Share{Home: a.home()}
-		busy := false
-		for i, s := range a.slots {
-			sh.Places[i], sh.Here[i] = s.Place, here(s)
-			if a.rates != nil {
-				sh.Rates[i] = a.rates[i].value(l.now)
-			}
-			busy = busy || sh.Rates[i] > 0.01 || s.Place != (job.Place{})
-		}
-		if busy || sh.Home != "" {
+		if sh, busy := l.shareOf(a); busy || sh.Home != "" {
 			all[name] = sh
 		}
 	}
 	return all
+}
+
+func (l *loop) shareOf(a *app) (sh Share, busy bool) {
+	sh.Home = a.home()
+	for i, s := range a.slots {
+		sh.Places[i], sh.Here[i] = s.Place, here(s)
+		if a.rates != nil {
+			sh.Rates[i] = a.rates[i].value(l.now)
+		}
+		busy = busy || sh.Rates[i] > 0.01 || s.Place != (job.Place{})
+	}
+	return sh, busy
+}
+
+// Share returns what this unit has of an app; nil: nothing.
+func (s *Server) Share(ctx context.Context, app string) (*Share, error) {
+	return ask(ctx, s.loop, func(l *loop) (*Share, error) {
+		a := l.apps[app]
+		if a == nil {
+			return nil, nil
+		}
+		sh, _ := l.shareOf(a)
+		return &sh, nil
+	})
 }
 
 // slotRate is the rate of one slot.
@@ -690,4 +706,16 @@ func (s *Server) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnque
 		}
 		l.onDurable(func(err error) { answer(&apiv1.GuestEnqueueResponse{Run: id[:]}, err) })
 	})
+}
+
+// Ready says why no slot of an app can come to this unit; nil: one can.
+func (s *Server) Ready(ctx context.Context, app string) error {
+	_, err := ask(ctx, s.loop, func(l *loop) (struct{}, error) {
+		a := l.apps[app]
+		if a == nil || a.home() == "" && !a.split() {
+			return struct{}{}, status.Errorf(codes.FailedPrecondition, "this unit has no copy yet of what app %s has but once", app)
+		}
+		return struct{}{}, l.refuse()
+	})
+	return err
 }

@@ -1293,6 +1293,7 @@ type SplitAppRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Units         int32                  `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"` // how many; 0: all of the cluster
+	Auto          bool                   `protobuf:"varint,3,opt,name=auto,proto3" json:"auto,omitempty"`   // no: the balancer is to decide again, by the app's rate
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1339,6 +1340,13 @@ func (x *SplitAppRequest) GetUnits() int32 {
 		return x.Units
 	}
 	return 0
+}
+
+func (x *SplitAppRequest) GetAuto() bool {
+	if x != nil {
+		return x.Auto
+	}
+	return false
 }
 
 type MergeAppRequest struct {
@@ -2874,10 +2882,11 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\aversion\x18\a \x01(\tR\aversion\x127\n" +
 	"\tjoined_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bjoinedAt\x12<\n" +
 	"\flast_seen_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeenAt\"9\n" +
+	"lastSeenAt\"M\n" +
 	"\x0fSplitAppRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x14\n" +
-	"\x05units\x18\x02 \x01(\x05R\x05units\"#\n" +
+	"\x05units\x18\x02 \x01(\x05R\x05units\x12\x12\n" +
+	"\x04auto\x18\x03 \x01(\bR\x04auto\"#\n" +
 	"\x0fMergeAppRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\"\xcd\x01\n" +
 	"\x0fTakeSlotRequest\x126\n" +

@@ -1,0 +1,234 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/sched"
+)
+
+// This file is what the roster knows of apps that are split. More rows of the
+// table:
+//
+//	slot/APP/N      UNIT MOVE: the unit that has the slot since that move. A slot without a row is at home
+//	had/APP/UNIT    a unit other than home has had a slot of the app: what ended there is in its history
+//	split/APP       a [wish]: where the slots are to be
+//
+// The unit that has a slot writes where it is; of two that contradict each other
+// the one with the higher number of the move is right, and writes it again. Who
+// is sent to a unit that does not have the slot any more is refused there: that
+// is in the unit's journal.
+
+const (
+	rowSlot  = "slot/"
+	rowHad   = "had/"
+	rowSplit = "split/"
+)
+
+// seat is where a slot is.
+type seat struct {
+	unit string
+	move uint64
+}
+
+// wish is where the slots of an app are to be.
+type wish struct {
+	Units  []string `json:"units"` // by slot
+	ByHand bool     `json:"by_hand,omitempty"`
+}
+
+// places is what the roster knows of apps that are split.
+type places struct {
+	slots  map[string]*[job.Slots]seat // by app
+	had    map[string]map[string]bool  // by app and unit
+	wishes map[string]wish             // by app
+}
+
+func newPlaces() places {
+	return places{slots: map[string]*[job.Slots]seat{}, had: map[string]map[string]bool{}, wishes: map[string]wish{}}
+}
+
+// hear takes in a row of the table; false: it is none of these.
+func (p *places) hear(kind, rest, value string, deleted bool) bool {
+	escaped, last, _ := strings.Cut(rest, "/")
+	app, err := url.PathUnescape(escaped)
+	switch kind {
+	case rowSlot:
+		n, nerr := strconv.ParseUint(last, 10, 8)
+		unit, number, _ := strings.Cut(value, " ")
+		move, merr := strconv.ParseUint(number, 10, 64)
+		if err != nil || nerr != nil || n >= job.Slots || merr != nil && !deleted {
+			return true
+		}
+		if p.slots[app] == nil {
+			p.slots[app] = &[job.Slots]seat{}
+		}
+		if p.slots[app][n] = (seat{unit, move}); deleted {
+			p.slots[app][n] = seat{}
+		}
+	case rowHad:
+		if err != nil || last == "" {
+			return true
+		}
+		if p.had[app] == nil {
+			p.had[app] = map[string]bool{}
+		}
+		set(p.had[app], last, true, deleted)
+	case rowSplit:
+		w := wish{}
+		if err == nil && (deleted || json.Unmarshal([]byte(value), &w) == nil && len(w.Units) == job.Slots) {
+			set(p.wishes, app, w, deleted)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// isSplit reports whether another unit than home has had a slot of the app.
+func (r *roster) isSplit(app string) bool {
+	if !r.anySplit.Load() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.places.had[app]) > 0
+}
+
+// unitOfSlot returns the unit where a slot of an app is; ok is false when the app
+// has none yet.
+func (r *roster) unitOfSlot(app string, slot uint8) (unit string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.places.slots[app]; s != nil && s[slot].unit != "" {
+		return s[slot].unit, true
+	}
+	unit, ok = r.apps[app]
+	return unit, ok
+}
+
+// unitsOfApp returns the units that have had a slot of an app, home first; none
+// when it is nowhere.
+func (r *roster) unitsOfApp(app string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	home, ok := r.apps[app]
+	if !ok {
+		return nil
+	}
+	units := []string{home}
+	for _, unit := range slices.Sorted(maps.Keys(r.places.had[app])) {
+		if unit != home {
+			units = append(units, unit)
+		}
+	}
+	return units
+}
+
+// seatOf is where a slot is as the table says; zero: nothing.
+func (r *roster) seatOf(app string, slot uint8) seat {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.places.slots[app]; s != nil {
+		return s[slot]
+	}
+	return seat{}
+}
+
+// wishOf returns where the slots of an app are to be.
+func (r *roster) wishOf(app string) (wish, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w, ok := r.places.wishes[app]
+	return w, ok
+}
+
+// wished returns the apps of which it was said where their slots are to be.
+func (r *roster) wished() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.places.wishes))
+}
+
+// wishing returns the units that are to have slots of an app, and those that have had some.
+func (r *roster) wishing(app string) []string {
+	units := r.unitsOfApp(app)
+	w, _ := r.wishOf(app)
+	for _, unit := range w.Units {
+		if !slices.Contains(units, unit) {
+			units = append(units, unit)
+		}
+	}
+	return units
+}
+
+// settleIn writes where a slot is that a unit has, unless it is written.
+func (r *roster) settleIn(ctx context.Context, app string, slot uint8, unit string, move uint64) error {
+	if at := r.seatOf(app, slot); at.unit == unit && at.move == move || at.move > move {
+		return nil
+	}
+	escaped := url.PathEscape(app)
+	if home, ok := r.unitOf(app); !ok || home != unit {
+		if _, err := r.cluster.First(ctx, r.group, rowHad+escaped+"/"+unit, "1"); err != nil {
+			return err
+		}
+	}
+	return r.cluster.Note(ctx, r.group, fmt.Sprintf("%s%s/%d", rowSlot, escaped, slot), fmt.Sprintf("%s %d", unit, move), false)
+}
+
+// settleAll is settleIn for all slots that came to a unit.
+func (r *roster) settleAll(ctx context.Context, unit string, shares map[string]sched.Share) error {
+	for app, sh := range shares {
+		for slot, p := range sh.Places {
+			if p.State == job.Here && p.Move > 0 {
+				if err := r.settleIn(ctx, app, uint8(slot), unit, p.Move); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// wishFor writes where the slots of an app are to be.
+func (r *roster) wishFor(ctx context.Context, app string, w wish) error {
+	row, err := json.Marshal(w)
+	if err != nil {
+		return err
+	}
+	return r.cluster.Note(ctx, r.group, rowSplit+url.PathEscape(app), string(row), false)
+}
+
+// seatsOf returns by slot where the slots of an app are.
+func (v *view) seatsOf(app string) (units []string) {
+	home := v.homes[app]
+	for slot := range job.Slots {
+		unit := home
+		if s, ok := v.places.slots[app]; ok && s[slot].unit != "" {
+			unit = s[slot].unit
+		}
+		units = append(units, unit)
+	}
+	return units
+}
+
+// clone is a copy that does not change.
+func (p *places) clone() places {
+	c := newPlaces()
+	for app, s := range p.slots {
+		copied := *s
+		c.slots[app] = &copied
+	}
+	for app, h := range p.had {
+		c.had[app] = maps.Clone(h)
+	}
+	maps.Copy(c.wishes, p.wishes)
+	return c
+}

@@ -1,0 +1,394 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/sched"
+)
+
+// shepherd brings the slots of a unit to where they are to be, as long as this
+// server owns the unit: one after the other, so that little stands still at a
+// time. It also gives other units the copies of what the apps that began here have
+// but once. It works from what there is, again and again: a server that takes the
+// unit over goes on with what the one before it had begun.
+type shepherd struct {
+	u *unit
+	s *sched.Server
+
+	copying sync.Mutex // what was changed last is brought last
+
+	mu     sync.Mutex
+	why    map[string]string // by app: why a slot cannot move
+	copies map[string]copied // by app: what other units have
+
+	later map[string]time.Time // by slot: when to try again; of run alone
+	tries map[string]int
+}
+
+// copied is what was brought to other units last.
+type copied struct {
+	state []byte
+	to    map[string]uint64 // by unit: the epoch of its owner then
+}
+
+const (
+	shepherdEvery = time.Second
+	// laterBy and laterMax are the pauses after which a slot is tried again that
+	// was busy: the first, and the longest.
+	laterBy  = time.Second
+	laterMax = time.Minute
+	// handOver is how long one try to bring a slot over may take.
+	handOver  = 10 * time.Second
+	handAgain = 100 * time.Millisecond
+)
+
+func newShepherd(u *unit, s *sched.Server) *shepherd {
+	return &shepherd{u: u, s: s, why: map[string]string{}, copies: map[string]copied{}, later: map[string]time.Time{}, tries: map[string]int{}}
+}
+
+// stuck returns by app why a slot of it cannot move.
+func (h *shepherd) stuck() map[string]string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return maps.Clone(h.why)
+}
+
+func (h *shepherd) note(app, why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	set(h.why, app, why, why == "")
+}
+
+func (h *shepherd) run(ctx context.Context) {
+	tick := time.NewTicker(shepherdEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		changed := h.u.roster.change()
+		load, err := h.s.Load(ctx)
+		if err == nil {
+			err = h.look(ctx, load.Shares)
+		}
+		if err != nil && ctx.Err() == nil {
+			h.u.log.Warn("the slots of apps that are split do not come to where they are to be", "unit", h.u.name, "error", err)
+		}
+		// What others report changes all the time, and nothing here hangs on it.
+		if !pause(ctx, shepherdEvery/20) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (h *shepherd) look(ctx context.Context, shares map[string]sched.Share) error {
+	r := h.u.roster
+	if err := r.settleAll(ctx, h.u.name, shares); err != nil {
+		return err
+	}
+	for _, app := range r.wished() { // one that does nothing may be split as well
+		if _, ok := shares[app]; ok {
+			continue
+		}
+		sh, err := h.s.Share(ctx, app)
+		if err != nil {
+			return err
+		}
+		if sh != nil {
+			shares[app] = *sh
+		}
+	}
+	for _, app := range slices.Sorted(maps.Keys(shares)) {
+		sh := shares[app]
+		if sh.Home == "" {
+			if err := h.copyOut(ctx, app); err != nil && ctx.Err() == nil {
+				h.u.log.Warn("what an app has but once could not be brought to its other units", "app", app, "error", err)
+			}
+		}
+		if err := h.lookAt(ctx, app, sh); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error {
+	wish, _ := h.u.roster.wishOf(app)
+	stays := true
+	for slot := range uint8(job.Slots) {
+		to := ""
+		switch p := sh.Places[slot]; {
+		case p.State == job.Leaving: // begun before, by this server or another one
+			to = p.Unit
+		case sh.Here[slot] && slot != job.ModuleSlot && len(wish.Units) == job.Slots && wish.Units[slot] != h.u.name:
+			to = wish.Units[slot]
+		}
+		if to == "" || h.u.router.units[to] == nil {
+			continue
+		}
+		stays = false
+		key := fmt.Sprintf("%s/%d", app, slot)
+		if sh.Places[slot].State != job.Leaving && time.Now().Before(h.later[key]) {
+			continue
+		}
+		if err := h.move(ctx, app, slot, to); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			h.tries[key]++
+			h.later[key] = time.Now().Add(min(laterBy<<min(h.tries[key]-1, 10), laterMax))
+			h.note(app, fmt.Sprintf("slot %d: %s", slot, status.Convert(err).Message()))
+			h.u.log.Info("a slot stays for now", "app", app, "slot", slot, "unit", h.u.name, "to", to, "because", err)
+			continue
+		}
+		delete(h.later, key)
+		delete(h.tries, key)
+	}
+	if stays {
+		h.note(app, "")
+	}
+	return nil
+}
+
+// move brings a slot to another unit. Once it is frozen this goes on until it is
+// there, or the server does not own the unit any more.
+func (h *shepherd) move(ctx context.Context, app string, slot uint8, to string) error {
+	start := time.Now()
+	head := &apiv1.TakeSlotRequest_Head{App: app, Slot: int32(slot), Unit: to}
+	if err := h.hand(ctx, head); err != nil { // nothing is frozen for a unit that does not answer
+		return err
+	}
+	move, err := h.s.Leave(ctx, app, slot, to)
+	if err != nil {
+		return err
+	}
+	frozen := time.Now()
+	head.Move = move
+	for {
+		err := h.hand(ctx, head)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		h.u.log.Warn("a slot that is frozen does not come to the other unit; it is tried again", "app", app, "slot", slot, "to", to, "error", err)
+		if !pause(ctx, handAgain) {
+			return ctx.Err()
+		}
+	}
+	h.u.log.Info("a slot is in another unit now", "app", app, "slot", slot, "from", h.u.name, "to", to, "move", move,
+		"frozen_for", time.Since(frozen).Round(time.Millisecond), "in", time.Since(start).Round(time.Millisecond))
+	return h.s.Forget(ctx, app, slot, move)
+}
+
+// hand gives a frozen slot to the owner of a unit; without the number of a move
+// it only asks whether that one would take it.
+func (h *shepherd) hand(ctx context.Context, head *apiv1.TakeSlotRequest_Head) error {
+	ctx, cancel := context.WithTimeout(ctx, handOver)
+	defer cancel()
+	export := func(fn func([]*apiv1.SlotItem) error) error {
+		if head.Move == 0 {
+			return nil
+		}
+		return h.s.Export(ctx, head.App, uint8(head.Slot), head.Move, fn)
+	}
+	rack, err := h.u.router.enter(ctx, head.Unit, head.App)
+	address := named(err)
+	switch {
+	case err == nil:
+		defer rack.leave()
+		var items []*apiv1.SlotItem
+		if err := export(func(more []*apiv1.SlotItem) error { items = append(items, more...); return nil }); err != nil {
+			return err
+		}
+		return takeSlot(ctx, h.u.roster, rack, head, items)
+	case address == "":
+		return err
+	}
+	conn, err := h.u.peers.conn(address)
+	if err != nil {
+		return err
+	}
+	stream, err := apiv1.NewMembershipClient(conn).TakeSlot(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(&apiv1.TakeSlotRequest{Head: head}); err == nil {
+		err = export(func(items []*apiv1.SlotItem) error { return stream.Send(&apiv1.TakeSlotRequest{Items: items}) })
+		var gone *sched.MovedError
+		if errors.As(err, &gone) {
+			return err
+		}
+	}
+	_, err = stream.CloseAndRecv() // says also why it could not be sent
+	return err
+}
+
+// takeSlot makes a slot of a unit of this server of what another unit sent.
+func takeSlot(ctx context.Context, r *roster, rack *rack, head *apiv1.TakeSlotRequest_Head, items []*apiv1.SlotItem) error {
+	if head.Slot < 0 || head.Slot >= job.Slots {
+		return status.Errorf(codes.InvalidArgument, "there is no slot %d", head.Slot)
+	}
+	if head.Move == 0 {
+		return rack.sched.Ready(ctx, head.App)
+	}
+	if err := rack.sched.Take(ctx, head.App, uint8(head.Slot), head.Move, items); err != nil {
+		return err
+	}
+	return r.settleIn(ctx, head.App, uint8(head.Slot), head.Unit, head.Move)
+}
+
+// copyOut brings what an app that began here has but once to the units that have
+// slots of it, or are to get some.
+func (h *shepherd) copyOut(ctx context.Context, app string) error {
+	r := h.u.roster
+	units := r.wishing(app)
+	if len(units) < 2 {
+		return nil
+	}
+	h.copying.Lock()
+	defer h.copying.Unlock()
+	st, err := h.s.State(ctx, app)
+	if err != nil || st == nil {
+		return err
+	}
+	st.Home = h.u.name
+	st.ModulesAt = []string{r.assignment(h.u.name).GetAddress()}
+	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(st)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	had := h.copies[app]
+	h.mu.Unlock()
+	is := copied{state: body, to: map[string]uint64{}}
+	for _, unit := range units {
+		epoch := r.assignment(unit).GetEpoch()
+		if unit == h.u.name {
+			continue
+		}
+		if slices.Equal(had.state, body) && had.to[unit] == epoch && epoch != 0 {
+			is.to[unit] = epoch
+			continue
+		}
+		if e := h.copyTo(ctx, unit, st); e != nil {
+			err = cmp.Or(err, e)
+			continue
+		}
+		is.to[unit] = epoch
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.copies[app] = is
+	return err
+}
+
+func (h *shepherd) copyTo(ctx context.Context, unit string, st *apiv1.AppState) error {
+	rack, err := h.u.router.enter(ctx, unit, st.App)
+	address := named(err)
+	switch {
+	case err == nil:
+		defer rack.leave()
+		return copyApp(ctx, h.u.router, unit, rack, st)
+	case address == "":
+		return err
+	}
+	conn, err := h.u.peers.conn(address)
+	if err != nil {
+		return err
+	}
+	_, err = apiv1.NewMembershipClient(conn).CopyApp(ctx, &apiv1.CopyAppRequest{Unit: unit, State: st})
+	return err
+}
+
+// copyApp takes a copy into a unit of this server, with the code of the modules.
+func copyApp(ctx context.Context, r *router, unit string, rack *rack, st *apiv1.AppState) error {
+	u := r.units[unit]
+	var missing []string
+	for _, m := range st.GetModules() {
+		if m.CollectedAt == nil && !u.conf.Modules.Has(m.Digest) && !slices.Contains(missing, m.Digest) {
+			missing = append(missing, m.Digest)
+		}
+	}
+	missing = slices.DeleteFunc(missing, func(digest string) bool {
+		for _, other := range r.units { // of this server: it has most of them
+			if code, err := other.conf.Modules.Get(digest); err == nil {
+				_, err := u.conf.Modules.Put(code)
+				return err == nil
+			}
+		}
+		return false
+	})
+	if missing = r.peers.fetch(ctx, u.conf.Modules, st.ModulesAt, missing); len(missing) > 0 {
+		return status.Errorf(codes.Unavailable, "the code of %d modules of app %s did not come", len(missing), st.App)
+	}
+	return rack.sched.Copy(ctx, st)
+}
+
+// copied waits until the units of an app that is split have what was changed of
+// it where it began.
+func (r *router) copied(ctx context.Context, app string) error {
+	if len(r.roster.wishing(app)) < 2 {
+		return nil
+	}
+	home, ok := r.roster.unitOf(app)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, routePatience)
+	defer cancel()
+	err := status.Errorf(codes.Unavailable, "the unit %s goes to another server", home)
+	if h := r.units[home].shepherd.Load(); h != nil {
+		err = h.copyOut(ctx, app)
+	}
+	if err != nil {
+		return status.Errorf(codes.Unavailable, "it is done, but not all units of app %s know of it yet, and they will: %s", app, status.Convert(err).Message())
+	}
+	return nil
+}
+
+// maxRated is of how many apps a unit tells the rates.
+const maxRated = 20
+
+// ratesOf returns the rates of the slots of those apps that do most.
+func ratesOf(shares map[string]sched.Share) map[string][]float64 {
+	type rated struct {
+		app string
+		sum float64
+	}
+	var all []rated
+	for app, sh := range shares {
+		sum := 0.0
+		for _, rate := range sh.Rates {
+			sum += rate
+		}
+		if sum > 0.01 {
+			all = append(all, rated{app, sum})
+		}
+	}
+	slices.SortFunc(all, func(a, b rated) int { return cmp.Or(-cmp.Compare(a.sum, b.sum), cmp.Compare(a.app, b.app)) })
+	rates := map[string][]float64{}
+	for _, x := range all[:min(len(all), maxRated)] {
+		sh := shares[x.app]
+		for _, rate := range sh.Rates {
+			rates[x.app] = append(rates[x.app], float64(int64(rate*100))/100)
+		}
+	}
+	return rates
+}

@@ -1,0 +1,356 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/nameserver/balance"
+)
+
+// This file decides over which units an app is spread, by hand or by its rate.
+
+// unitLoads are the units as the balancer sees them.
+func (v *view) unitLoads() (units []balance.Unit) {
+	for _, name := range v.units {
+		u := balance.Unit{Name: name, Server: v.owners[name].Server}
+		p, alive := v.servers[u.Server]
+		if !alive {
+			u.Server = ""
+		}
+		u.Rate, u.Draining = p.Owns[name].Rate, v.draining[u.Server]
+		units = append(units, u)
+	}
+	return units
+}
+
+// appLoads are the apps that do something, or are split, as the balancer sees them.
+func (v *view) appLoads(home func(app string) (string, bool)) (apps []balance.App) {
+	rates := map[string]*[job.Slots]float64{}
+	for _, p := range v.servers {
+		for _, u := range p.Owns {
+			for app, by := range u.Rates {
+				if rates[app] == nil {
+					rates[app] = &[job.Slots]float64{}
+				}
+				for i := range min(len(by), job.Slots) {
+					rates[app][i] += max(by[i], 0)
+				}
+			}
+		}
+	}
+	for app := range v.places.wishes {
+		if rates[app] == nil {
+			rates[app] = &[job.Slots]float64{}
+		}
+	}
+	for _, app := range slices.Sorted(maps.Keys(rates)) {
+		at, ok := home(app)
+		if !ok {
+			continue
+		}
+		v.homes[app] = at
+		w := v.places.wishes[app]
+		a := balance.App{Name: app, Home: at, Rates: *rates[app], Wish: w.Units, ByHand: w.ByHand}
+		copy(a.At[:], v.seatsOf(app))
+		apps = append(apps, a)
+	}
+	return apps
+}
+
+// maySplit says which server would not understand an app that is split; nil: all
+// that live do.
+func (v *view) maySplit() error {
+	for id, p := range v.servers {
+		if !p.Splits {
+			return status.Errorf(codes.FailedPrecondition, "the server %s at %s is of a version that does not know of apps that are split: bring it up to date first", id, p.Address)
+		}
+	}
+	return nil
+}
+
+// splits are what the steward remembers of apps between two looks.
+type splits struct {
+	cfg   balance.Config
+	never bool
+	since map[string]time.Time // the wish was written
+	small map[string]time.Time // it is small since
+}
+
+// defaultSplitRate is from how many schedules a second an app may be split.
+const defaultSplitRate = 500
+
+// mergeAfter is how long an app has to be small before it is brought together.
+const mergeAfter = 10 * time.Minute
+
+func newSplits(rate float64, settle time.Duration) splits {
+	return splits{
+		cfg:   balance.Config{LeastRate: cmp.Or(rate, defaultSplitRate), Settle: 2 * settle, Merge: mergeAfter},
+		never: rate < 0, since: map[string]time.Time{}, small: map[string]time.Time{},
+	}
+}
+
+// decide returns the wishes that are to be written.
+func (s *splits) decide(v *view, home func(app string) (string, bool), now time.Time) map[string]wish {
+	if s.never || len(v.units) < 2 || v.maySplit() != nil {
+		return nil
+	}
+	units, apps := v.unitLoads(), v.appLoads(home)
+	for i := range apps {
+		a := &apps[i]
+		switch small := s.cfg.Small(a, units); {
+		case !small:
+			delete(s.small, a.Name)
+		case s.small[a.Name].IsZero():
+			s.small[a.Name] = now
+		}
+		a.Since, a.Small = s.since[a.Name], s.small[a.Name]
+	}
+	out := map[string]wish{}
+	for app, at := range balance.Spread(s.cfg, apps, units, now) {
+		out[app] = wish{Units: at}
+		s.since[app] = now
+	}
+	for app := range s.small { // one that is silent and not split is forgotten
+		if _, ok := v.places.wishes[app]; !ok && !slices.ContainsFunc(apps, func(a balance.App) bool { return a.Name == app }) {
+			delete(s.small, app)
+			delete(s.since, app)
+		}
+	}
+	return out
+}
+
+// spread decides over which units apps are spread. It is the steward's.
+func (s *steward) spread(ctx context.Context, v *view, now time.Time) {
+	for app, w := range s.splits.decide(v, s.roster.unitOf, now) {
+		s.log.Info("the slots of an app are to be spread anew", "app", app, "units", each1(w.Units))
+		if err := s.roster.wishFor(ctx, app, w); err != nil {
+			s.log.Warn("a decision could not be written", "app", app, "error", err)
+			return
+		}
+	}
+}
+
+// each1 returns texts, each once, in order.
+func each1(all []string) []string {
+	all = slices.Clone(all)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// SplitApp spreads an app over units.
+func (s *membership) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (*apiv1.ClusterStatus, error) {
+	app := cmp.Or(req.App, job.DefaultApp)
+	return s.wish(ctx, app, func(v *view, a *balance.App) (wish, error) {
+		if req.Auto {
+			return wish{Units: v.seatsOf(app)}, nil
+		}
+		units := v.unitLoads()
+		n := int(req.Units)
+		switch {
+		case n < 0 || n == 1 || n > len(units):
+			return wish{}, status.Errorf(codes.InvalidArgument, "units is %d: the cluster has %d, and an app is split over 2 of them at least; 0 means all", n, len(units))
+		case n == 0:
+			n = len(units)
+		}
+		to := balance.Choose(a.Home, units, n)
+		if len(to) < n {
+			return wish{}, status.Errorf(codes.FailedPrecondition, "only %d units have an owner that is not drained: the app cannot be split over %d", len(to), n)
+		}
+		return wish{Units: balance.Place(a, to), ByHand: true}, nil
+	})
+}
+
+// MergeApp brings an app together where it began.
+func (s *membership) MergeApp(ctx context.Context, req *apiv1.MergeAppRequest) (*apiv1.ClusterStatus, error) {
+	return s.wish(ctx, cmp.Or(req.App, job.DefaultApp), func(_ *view, a *balance.App) (wish, error) {
+		return wish{Units: balance.Place(a, []string{a.Home}), ByHand: true}, nil
+	})
+}
+
+func (s *membership) wish(ctx context.Context, app string, f func(*view, *balance.App) (wish, error)) (*apiv1.ClusterStatus, error) {
+	if err := job.CheckName("app", app); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	r := s.m.roster
+	v := r.look()
+	if len(v.units) < 2 {
+		return nil, status.Error(codes.FailedPrecondition, "the cluster has one unit, so there is nothing that an app could be split over: the number of units is that with which a cluster begins (--units)")
+	}
+	if err := v.maySplit(); err != nil {
+		return nil, err
+	}
+	home, ok := r.unitOf(app)
+	if !ok {
+		return nil, status.Errorf(codes.NotFound, "there is nothing in app %q: `wheelwork app list` shows the apps that there are", app)
+	}
+	a := balance.App{Name: app, Home: home}
+	for _, x := range v.appLoads(r.unitOf) {
+		if x.Name == app {
+			a = x
+		}
+	}
+	v.homes[app] = home
+	copy(a.At[:], v.seatsOf(app))
+	w, err := f(&v, &a)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.wishFor(ctx, app, w); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return s.after(ctx, func(v view) bool { return slices.Equal(v.places.wishes[app].Units, w.Units) })
+}
+
+// TakeSlot makes a slot of a unit of this server of what another unit sends.
+func (s *membership) TakeSlot(stream apiv1.Membership_TakeSlotServer) error {
+	var head *apiv1.TakeSlotRequest_Head
+	var items []*apiv1.SlotItem
+	size := 0
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if head == nil {
+			head = m.Head
+		}
+		for _, item := range m.Items {
+			if size += len(item.Value); size > maxSlotBytes {
+				return status.Errorf(codes.ResourceExhausted, "slot %d of app %s is larger than %d MiB", head.GetSlot(), head.GetApp(), maxSlotBytes>>20)
+			}
+		}
+		items = append(items, m.Items...)
+	}
+	if head == nil {
+		return status.Error(codes.InvalidArgument, "the stream ended before it said which slot comes")
+	}
+	rack, err := s.own(head.Unit)
+	if err != nil {
+		return err
+	}
+	defer rack.leave()
+	if err := takeSlot(stream.Context(), s.m.roster, rack, head, items); err != nil {
+		return err
+	}
+	return stream.SendAndClose(&apiv1.TakeSlotResponse{})
+}
+
+// maxSlotBytes bounds what one server believes another one of a slot.
+const maxSlotBytes = 1 << 30
+
+// own returns the services of a unit of this server; its name came from outside.
+func (s *membership) own(unit string) (*rack, error) {
+	u := s.m.router.units[unit]
+	if u == nil {
+		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", unit)
+	}
+	if rack := u.rack.Load(); rack != nil && rack.enter() {
+		return rack, nil
+	}
+	if a := s.m.roster.assignment(unit); a.Server != "" && a.Server != s.m.id {
+		return nil, elsewhereUnit("", a)
+	}
+	return nil, status.Errorf(codes.Unavailable, "the unit %s has no owner now: try again in a moment", unit)
+}
+
+// CopyApp takes what an app has but once into a unit of this server.
+func (s *membership) CopyApp(ctx context.Context, req *apiv1.CopyAppRequest) (*apiv1.CopyAppResponse, error) {
+	rack, err := s.own(req.Unit)
+	if err != nil {
+		return nil, err
+	}
+	defer rack.leave()
+	return &apiv1.CopyAppResponse{}, copyApp(ctx, s.m.router, req.Unit, rack, req.State)
+}
+
+// Ask does what a run of another unit asks for.
+func (s *membership) Ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
+	rack, err := s.own(req.Unit)
+	if err != nil {
+		return nil, err
+	}
+	defer rack.leave()
+	return asked(ctx, rack, req)
+}
+
+// splitsOf tells of the apps that are split, or are to be.
+func splitsOf(v *view) (all []*apiv1.SplitApp) {
+	rates := map[string]map[string]float64{} // by app and unit
+	why := map[string][]string{}
+	for _, p := range v.servers {
+		for unit, u := range p.Owns {
+			for app, by := range u.Rates {
+				if rates[app] == nil {
+					rates[app] = map[string]float64{}
+				}
+				for _, r := range by {
+					rates[app][unit] += r
+				}
+			}
+			for app, text := range u.Stuck {
+				why[app] = append(why[app], unit+": "+text)
+			}
+		}
+	}
+	for _, app := range slices.Sorted(maps.Keys(v.homes)) {
+		at, w := v.seatsOf(app), v.places.wishes[app]
+		s := &apiv1.SplitApp{App: app, Home: v.homes[app], ByHand: w.ByHand}
+		units := each1(slices.Concat(at, w.Units))
+		if len(units) < 2 {
+			continue
+		}
+		slices.Sort(why[app])
+		s.Trouble = strings.Join(why[app], "; ")
+		for _, unit := range units {
+			share := &apiv1.AppShare{Unit: unit, ScheduleRate: rates[app][unit]}
+			for slot := range at {
+				if at[slot] == unit {
+					share.Slots++
+				}
+				if len(w.Units) == job.Slots && w.Units[slot] == unit || len(w.Units) == 0 && at[slot] == unit {
+					share.Wanted++
+				}
+			}
+			s.Shares = append(s.Shares, share)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// SplitApp is refused.
+func (s *alone) SplitApp(context.Context, *apiv1.SplitAppRequest) (*apiv1.ClusterStatus, error) {
+	return nil, errAlone
+}
+
+// MergeApp is refused.
+func (s *alone) MergeApp(context.Context, *apiv1.MergeAppRequest) (*apiv1.ClusterStatus, error) {
+	return nil, errAlone
+}
+
+// TakeSlot is refused.
+func (s *alone) TakeSlot(apiv1.Membership_TakeSlotServer) error { return errAlone }
+
+// CopyApp is refused.
+func (s *alone) CopyApp(context.Context, *apiv1.CopyAppRequest) (*apiv1.CopyAppResponse, error) {
+	return nil, errAlone
+}
+
+// Ask is refused.
+func (s *alone) Ask(context.Context, *apiv1.AskRequest) (*apiv1.AskResponse, error) {
+	return nil, errAlone
+}

@@ -1,0 +1,555 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/sched"
+)
+
+// This file asks other units: for the runs of one unit what another one has, and
+// for a caller what several of them make together.
+
+// again reports whether to ask once more after an error: the unit was not there,
+// or the job is on its way, and nothing was done. It waits a little before.
+func (r *router) again(ctx context.Context, err error, changed <-chan struct{}) bool {
+	if !moved(err) {
+		return false
+	}
+	select {
+	case <-changed:
+		return true
+	case <-time.After(routePatience / 100): // another server may know it earlier
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// moved reports whether an error says that a job is in another unit now, or on its way.
+func moved(err error) bool {
+	var m *sched.MovedError
+	if errors.As(err, &m) {
+		return true
+	}
+	s, ok := status.FromError(err)
+	return ok && s.Code() == codes.Unavailable && strings.HasPrefix(s.Message(), sched.MovedText)
+}
+
+// ask has the owner of a unit do something: this server, or another one.
+func (r *router) ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, routePatience)
+	defer cancel()
+	for {
+		changed := r.roster.change()
+		resp, err := r.askOnce(ctx, req)
+		if err == nil || named(err) == "" {
+			return resp, err
+		}
+		select { // it has another owner than was known
+		case <-changed:
+		case <-time.After(routePatience / 100):
+		case <-ctx.Done():
+			return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
+		}
+	}
+}
+
+func (r *router) askOnce(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
+	rack, err := r.enter(ctx, req.Unit, req.App)
+	address := named(err)
+	switch {
+	case err == nil:
+		defer rack.leave()
+		return asked(ctx, rack, req)
+	case address == "":
+		return nil, err
+	}
+	conn, err := r.peers.conn(address)
+	if err != nil {
+		return nil, err
+	}
+	return apiv1.NewMembershipClient(conn).Ask(ctx, req)
+}
+
+// asked answers for a unit of this server.
+func asked(ctx context.Context, rack *rack, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
+	resp, err := &apiv1.AskResponse{}, error(nil)
+	switch q := req.What.(type) {
+	case *apiv1.AskRequest_Get:
+		resp.Get, err = rack.sched.Entry(ctx, req.App, q.Get)
+	case *apiv1.AskRequest_Put:
+		resp.Put, err = rack.sched.PutEntry(ctx, req.App, q.Put)
+	case *apiv1.AskRequest_Delete:
+		err = rack.sched.DeleteEntry(ctx, req.App, q.Delete)
+	case *apiv1.AskRequest_Enqueue:
+		resp.Enqueue, err = rack.sched.Enqueue(ctx, req.App, q.Enqueue, req.TraceParent)
+	case *apiv1.AskRequest_Run:
+		if len(q.Run) != len(job.RunID{}) {
+			return nil, status.Error(codes.InvalidArgument, "the run that is asked for has no id")
+		}
+		resp.Run, err = rack.sched.Find(ctx, req.App, job.RunID(q.Run))
+	case *apiv1.AskRequest_Call:
+		resp.Answer, err = askedCall(ctx, rack, q.Call)
+	default:
+		err = status.Error(codes.Unimplemented, "this server does not understand what it is asked: it is of an older version")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// askedCall answers one of the calls that are put together from units.
+func askedCall(ctx context.Context, rack *rack, q *apiv1.AskedCall) ([]byte, error) {
+	if routings[q.GetMethod()] != byUnits {
+		return nil, status.Errorf(codes.InvalidArgument, "%q is not put together from units", q.GetMethod())
+	}
+	service, name := pathOf(q.Method)
+	kind, err := requestOf(service, name)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	req := kind.New().Interface()
+	if err := proto.Unmarshal(q.Request, req); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	resp, err := answer(ctx, rack, service, descOf(service, name), req)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(resp.(proto.Message))
+}
+
+// callUnit has a unit answer a call of a caller.
+func (r *router) callUnit(ctx context.Context, unit, app, method string, req, resp proto.Message) error {
+	body, err := proto.Marshal(req)
+	if err != nil {
+		return err
+	}
+	a, err := r.ask(ctx, &apiv1.AskRequest{Unit: unit, App: app, What: &apiv1.AskRequest_Call{Call: &apiv1.AskedCall{Method: method, Request: body}}})
+	if err != nil {
+		return err
+	}
+	return proto.Unmarshal(a.Answer, resp)
+}
+
+// remote is what the runs of one unit ask of others.
+type remote struct {
+	r    *router
+	unit string
+}
+
+// Run implements [sched.Remote]. Of an app that is in one unit there is nothing elsewhere.
+func (x *remote) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
+	if !x.r.roster.isSplit(app) {
+		return nil, nil
+	}
+	for _, unit := range x.r.roster.unitsOfApp(app) {
+		if unit == x.unit {
+			continue
+		}
+		resp, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: unit, App: app, What: &apiv1.AskRequest_Run{Run: id[:]}})
+		if err != nil {
+			return nil, err
+		}
+		if resp.Run != nil {
+			return resp.Run, nil
+		}
+	}
+	return nil, nil
+}
+
+// home asks the unit where an app began.
+func (x *remote) home(ctx context.Context, app string, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
+	unit, ok := x.r.roster.unitOf(app)
+	if !ok || unit == x.unit {
+		return nil, status.Errorf(codes.Unavailable, "where the app %s began is not known yet: try again in a moment", app)
+	}
+	req.Unit, req.App = unit, app
+	return x.r.ask(ctx, req)
+}
+
+// Get implements [sched.Remote].
+func (x *remote) Get(ctx context.Context, app string, req *apiv1.GuestGetEntryRequest) (*apiv1.GuestGetEntryResponse, error) {
+	resp, err := x.home(ctx, app, &apiv1.AskRequest{What: &apiv1.AskRequest_Get{Get: req}})
+	return resp.GetGet(), err
+}
+
+// Put implements [sched.Remote].
+func (x *remote) Put(ctx context.Context, app string, req *apiv1.GuestPutEntryRequest) (*apiv1.GuestPutEntryResponse, error) {
+	resp, err := x.home(ctx, app, &apiv1.AskRequest{What: &apiv1.AskRequest_Put{Put: req}})
+	return resp.GetPut(), err
+}
+
+// Delete implements [sched.Remote].
+func (x *remote) Delete(ctx context.Context, app string, req *apiv1.GuestDeleteEntryRequest) error {
+	_, err := x.home(ctx, app, &apiv1.AskRequest{What: &apiv1.AskRequest_Delete{Delete: req}})
+	return err
+}
+
+// Enqueue implements [sched.Remote]. The run has one id however often it is asked for.
+func (x *remote) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueueRequest, traceParent string) (*apiv1.GuestEnqueueResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, routePatience)
+	defer cancel()
+	app := cmp.Or(req.App, from)
+	for {
+		changed := x.r.roster.change()
+		unit, ok := x.r.roster.unitOfSlot(app, job.SlotOf(req.Job))
+		if !ok {
+			unit = x.r.roster.fallback()
+		}
+		resp, err := x.r.ask(ctx, &apiv1.AskRequest{Unit: unit, App: from, What: &apiv1.AskRequest_Enqueue{Enqueue: req}, TraceParent: traceParent})
+		if err == nil || !x.r.again(ctx, err, changed) {
+			return resp.GetEnqueue(), err
+		}
+	}
+}
+
+// unitOfLog returns the unit that has the lines of a run: where its job is, or
+// where the run ended before the job moved.
+func (r *router) unitOfLog(ctx context.Context, app, unit string, q *apiv1.ReadLogRequest) (string, error) {
+	id, err := job.ParseRunID(q.GetId())
+	if err != nil {
+		return unit, nil // the service says so
+	}
+	units := append([]string{unit}, r.roster.unitsOfApp(app)...)
+	for i, at := range units {
+		if i > 0 && at == unit {
+			continue
+		}
+		resp, err := r.ask(ctx, &apiv1.AskRequest{Unit: at, App: app, What: &apiv1.AskRequest_Run{Run: id[:]}})
+		if err != nil {
+			return "", err
+		}
+		if resp.Run != nil {
+			return at, nil
+		}
+	}
+	return unit, nil
+}
+
+// unite answers a call for an app that is split.
+func (r *router) unite(ctx context.Context, app, method string, req proto.Message) (proto.Message, error) {
+	switch q := req.(type) {
+	case *apiv1.GetAppRequest:
+		return r.uniteApp(ctx, app, method, q)
+	case *apiv1.GetOverviewRequest:
+		return r.uniteOverview(ctx, app, method, q)
+	case *apiv1.ListJobsRequest:
+		return r.uniteJobs(ctx, app, method, q)
+	case *apiv1.ListRunsRequest:
+		return r.uniteRuns(ctx, app, method, q)
+	case *apiv1.BulkJobsRequest:
+		return r.uniteBulk(ctx, app, method, q)
+	}
+	return nil, status.Errorf(codes.Unimplemented, "%s is not put together from units", method)
+}
+
+func (r *router) uniteApp(ctx context.Context, app, method string, q *apiv1.GetAppRequest) (*apiv1.App, error) {
+	var all *apiv1.App
+	for _, unit := range r.roster.unitsOfApp(app) {
+		part := &apiv1.App{}
+		switch err := r.callUnit(ctx, unit, app, method, q, part); {
+		case status.Code(err) == codes.NotFound:
+			continue
+		case err != nil:
+			return nil, err
+		}
+		if all == nil { // home is the first one
+			all = part
+		} else {
+			all.Jobs += part.Jobs
+			all.Live += part.Live
+		}
+	}
+	if all == nil {
+		return nil, status.Errorf(codes.NotFound, "there is nothing in app %q: `wheelwork app list` shows the apps that there are", app)
+	}
+	return all, nil
+}
+
+// uniteApps makes one app of those of one name.
+func uniteApps(apps []*apiv1.App) []*apiv1.App {
+	byName := map[string]*apiv1.App{}
+	var names []string
+	for _, a := range apps {
+		have := byName[a.Name]
+		if have == nil {
+			byName[a.Name], names = a, append(names, a.Name)
+			continue
+		}
+		have.Jobs += a.Jobs
+		have.Live += a.Live
+	}
+	all := make([]*apiv1.App, 0, len(names))
+	for _, name := range names {
+		all = append(all, byName[name])
+	}
+	return all
+}
+
+func (r *router) uniteOverview(ctx context.Context, app, method string, q *apiv1.GetOverviewRequest) (*apiv1.Overview, error) {
+	var all *apiv1.Overview
+	for _, unit := range r.roster.unitsOfApp(app) {
+		part := &apiv1.Overview{}
+		if err := r.callUnit(ctx, unit, app, method, q, part); err != nil {
+			return nil, err
+		}
+		if all == nil {
+			all = part
+			continue
+		}
+		all.Jobs += part.Jobs
+		all.Armed += part.Armed
+		all.Queued += part.Queued
+		all.Running += part.Running
+		all.Waiting += part.Waiting
+		all.SucceededTotal += part.SucceededTotal
+		all.FailedTotal += part.FailedTotal
+		all.HostsUp, all.HostsLost = max(all.HostsUp, part.HostsUp), max(all.HostsLost, part.HostsLost)
+		all.LatenessP50Ms, all.LatenessP99Ms = max(all.LatenessP50Ms, part.LatenessP50Ms), max(all.LatenessP99Ms, part.LatenessP99Ms)
+		if all.Writable && !part.Writable {
+			all.Writable, all.NotWritableReason = false, part.NotWritableReason
+		}
+		uniteMinutes(all, part.Minutes)
+	}
+	return all, nil
+}
+
+// uniteMinutes adds minutes to those of the same start. Both are by start.
+func uniteMinutes(all *apiv1.Overview, minutes []*apiv1.Minute) {
+	at := map[int64]*apiv1.Minute{}
+	for _, m := range all.Minutes {
+		at[m.GetStart().GetSeconds()] = m
+	}
+	for _, m := range minutes {
+		have := at[m.GetStart().GetSeconds()]
+		if have == nil { // the clocks of two servers differ, or a minute has begun in between
+			continue
+		}
+		have.Accepted += m.Accepted
+		have.Succeeded += m.Succeeded
+		have.Failed += m.Failed
+	}
+}
+
+const defaultPage, maxPage = 50, 1000
+
+func pageOf(size int32) int {
+	if size <= 0 {
+		return defaultPage
+	}
+	return int(min(size, maxPage))
+}
+
+// uniteJobs merges lists by name. The token of a page is the last name of it, as
+// that of a unit's own page is.
+func (r *router) uniteJobs(ctx context.Context, app, method string, q *apiv1.ListJobsRequest) (*apiv1.ListJobsResponse, error) {
+	var pages []*apiv1.ListJobsResponse
+	for _, unit := range r.roster.unitsOfApp(app) {
+		part := &apiv1.ListJobsResponse{}
+		if err := r.callUnit(ctx, unit, app, method, q, part); err != nil {
+			return nil, err
+		}
+		pages = append(pages, part)
+	}
+	return mergeJobs(pages, pageOf(q.PageSize))
+}
+
+// mergeJobs makes one page. It ends where the first of the pages ends that has
+// more behind it: what comes after is not known of all.
+func mergeJobs(pages []*apiv1.ListJobsResponse, size int) (*apiv1.ListJobsResponse, error) {
+	all := &apiv1.ListJobsResponse{}
+	last, more := "", false
+	for _, p := range pages {
+		all.Jobs = append(all.Jobs, p.Jobs...)
+		if p.NextPageToken == "" {
+			continue
+		}
+		name, err := base64.RawURLEncoding.DecodeString(p.NextPageToken)
+		if err != nil {
+			return nil, status.Error(codes.Internal, "a unit ended a list with what is no token")
+		}
+		if !more || string(name) < last {
+			last, more = string(name), true
+		}
+	}
+	slices.SortStableFunc(all.Jobs, func(a, b *apiv1.Job) int { return strings.Compare(a.Name, b.Name) })
+	all.Jobs = slices.CompactFunc(all.Jobs, func(a, b *apiv1.Job) bool { return a.Name == b.Name }) // one that moved meanwhile
+	if more {
+		n, _ := slices.BinarySearchFunc(all.Jobs, last+"\x00", func(j *apiv1.Job, name string) int { return strings.Compare(j.Name, name) })
+		all.Jobs = all.Jobs[:n]
+	}
+	if len(all.Jobs) > size {
+		all.Jobs = all.Jobs[:size]
+		last, more = all.Jobs[size-1].Name, true
+	}
+	if more {
+		all.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(last))
+	}
+	return all, nil
+}
+
+// unitTokens are where the lists of units go on; a unit that is not named has
+// come to its end. As text it begins with unitsToken.
+type unitTokens map[string]string
+
+const unitsToken = "units."
+
+func (t unitTokens) String() string {
+	if len(t) == 0 {
+		return ""
+	}
+	b, _ := json.Marshal(map[string]string(t)) // texts always encode
+	return unitsToken + base64.RawURLEncoding.EncodeToString(b)
+}
+
+// parseUnitTokens reads where lists go on. "": at the beginning, of all units; a
+// token of one unit, from before the app was split, is home's.
+func parseUnitTokens(s string, units []string) (unitTokens, error) {
+	t := unitTokens{}
+	if s == "" {
+		for _, unit := range units {
+			t[unit] = ""
+		}
+		return t, nil
+	}
+	text, ok := strings.CutPrefix(s, unitsToken)
+	if !ok {
+		return unitTokens{units[0]: s}, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(b, (*map[string]string)(&t))
+	}
+	for unit := range t {
+		if !slices.Contains(units, unit) {
+			err = errors.New("no such unit")
+		}
+	}
+	if err != nil || len(t) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "page_token is not one that this list returned")
+	}
+	return t, nil
+}
+
+// uniteRuns gives each unit a part of a page, and sorts the page: the newest
+// first, as far as the pages of units reach.
+func (r *router) uniteRuns(ctx context.Context, app, method string, q *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
+	units := r.roster.unitsOfApp(app)
+	from, err := parseUnitTokens(q.PageToken, units)
+	if err != nil {
+		return nil, err
+	}
+	part := proto.CloneOf(q)
+	part.PageSize = int32(max(pageOf(q.PageSize)/len(from), 1))
+	all, next := &apiv1.ListRunsResponse{}, unitTokens{}
+	seen := map[string]bool{}
+	for _, unit := range units {
+		token, ok := from[unit]
+		if !ok {
+			continue
+		}
+		part.PageToken = token
+		resp := &apiv1.ListRunsResponse{}
+		if err := r.callUnit(ctx, unit, app, method, part, resp); err != nil {
+			return nil, err
+		}
+		for _, run := range resp.Runs {
+			if !seen[run.Id] { // one that moved meanwhile is in two
+				seen[run.Id] = true
+				all.Runs = append(all.Runs, run)
+			}
+		}
+		if resp.NextPageToken != "" {
+			next[unit] = resp.NextPageToken
+		}
+	}
+	slices.SortStableFunc(all.Runs, func(a, b *apiv1.Run) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), -a.PlannedAt.AsTime().Compare(b.PlannedAt.AsTime()), strings.Compare(a.Id, b.Id))
+	})
+	all.NextPageToken = next.String()
+	return all, nil
+}
+
+// rank has live runs come before those that have ended, as in the list of one unit.
+func rank(r *apiv1.Run) int {
+	if job.State(r.State).Terminal() {
+		return 1
+	}
+	return 0
+}
+
+// uniteBulk does a page of each unit.
+func (r *router) uniteBulk(ctx context.Context, app, method string, q *apiv1.BulkJobsRequest) (*apiv1.BulkJobsResponse, error) {
+	units := r.roster.unitsOfApp(app)
+	from, err := parseUnitTokens(q.PageToken, units)
+	if err != nil {
+		return nil, err
+	}
+	all, next := &apiv1.BulkJobsResponse{}, unitTokens{}
+	part := proto.CloneOf(q)
+	for _, unit := range units {
+		token, ok := from[unit]
+		if !ok {
+			continue
+		}
+		part.PageToken = token
+		resp := &apiv1.BulkJobsResponse{}
+		if err := r.callUnit(ctx, unit, app, method, part, resp); err != nil {
+			return nil, err
+		}
+		all.Matched += resp.Matched
+		all.Changed += resp.Changed
+		all.Failures = append(all.Failures, resp.Failures...)
+		if resp.NextPageToken != "" {
+			next[unit] = resp.NextPageToken
+		}
+	}
+	all.Failures = all.Failures[:min(len(all.Failures), 100)]
+	all.NextPageToken = next.String()
+	return all, nil
+}
+
+// conn returns a connection to another server, which is kept.
+func (p *peers) conn(address string) (grpc.ClientConnInterface, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.conns[address]; c != nil {
+		return c, nil
+	}
+	c, err := dialMember(address, p.token, p.caCert)
+	if err != nil {
+		return nil, err
+	}
+	if p.conns == nil {
+		p.conns = map[string]*grpc.ClientConn{}
+	}
+	p.conns[address] = c
+	return c, nil
+}
+
+// Close ends the connections that are kept.
+func (p *peers) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		c.Close() //nolint:errcheck // nothing is under way
+	}
+	p.conns = nil
+	return nil
+}
