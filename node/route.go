@@ -20,6 +20,7 @@ const (
 	byCaller           // where the run is on whose behalf a host asks
 	byUnits            // all that ever had a job of the app, and one answer is made of theirs
 	byServer           // this server, whatever it owns
+	byAny              // any unit that has a copy of what the app has but once
 	byCommand          // each command where its job is
 	byStream           // what the stream says
 )
@@ -85,7 +86,7 @@ var routings = map[string]routing{
 
 	"/wheelwork.v1.Worker/Work":           byStream,
 	"/wheelwork.v1.Worker/FetchModule":    byServer,
-	"/wheelwork.v1.Worker/GetModuleProof": byHome,
+	"/wheelwork.v1.Worker/GetModuleProof": byAny,
 
 	// Values are at home; that the run may use them is looked at where the run is.
 	"/wheelwork.v1.Guest/GetCheckpoint": byCaller,

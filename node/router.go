@@ -221,6 +221,12 @@ func (r *router) unitFor(ctx context.Context, method string, req any) (unit, app
 	}
 	if slot, ok := slotOf(routings[method], req); ok {
 		unit, err = r.unitOfSlot(app, slot, unit)
+	} else if routings[method] == byAny && r.roster.isSplit(app) {
+		for _, other := range r.roster.unitsOfApp(app) {
+			if u := r.units[other]; u != nil && u.rack.Load() != nil { // no need to go to another server
+				return other, app, nil
+			}
+		}
 	}
 	return unit, app, err
 }

@@ -47,9 +47,12 @@ type copied struct {
 const (
 	shepherdEvery = time.Second
 	// laterBy and laterMax are the pauses after which a slot is tried again that
-	// was busy: the first, and the longest.
+	// was busy: the first, and the longest. waitBy and waitMax are how long its runs
+	// are waited for.
 	laterBy  = time.Second
-	laterMax = time.Minute
+	laterMax = 15 * time.Second
+	waitBy   = 300 * time.Millisecond
+	waitMax  = 5 * time.Second
 	// handOver is how long one try to bring a slot over may take.
 	handOver  = 10 * time.Second
 	handAgain = 100 * time.Millisecond
@@ -146,7 +149,7 @@ func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error
 		if sh.Places[slot].State != job.Leaving && time.Now().Before(h.later[key]) {
 			continue
 		}
-		if err := h.move(ctx, app, slot, to); err != nil {
+		if err := h.move(ctx, app, slot, to, min(waitBy<<min(h.tries[key], 10), waitMax)); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -167,13 +170,13 @@ func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error
 
 // move brings a slot to another unit. Once it is frozen this goes on until it is
 // there, or the server does not own the unit any more.
-func (h *shepherd) move(ctx context.Context, app string, slot uint8, to string) error {
+func (h *shepherd) move(ctx context.Context, app string, slot uint8, to string, patience time.Duration) error {
 	start := time.Now()
 	head := &apiv1.TakeSlotRequest_Head{App: app, Slot: int32(slot), Unit: to}
 	if err := h.hand(ctx, head); err != nil { // nothing is frozen for a unit that does not answer
 		return err
 	}
-	move, err := h.s.Leave(ctx, app, slot, to)
+	move, err := h.s.Leave(ctx, app, slot, to, patience)
 	if err != nil {
 		return err
 	}

@@ -122,10 +122,6 @@ func (l *loop) arm() {
 			continue
 		}
 		seen[j] = true
-		if c := l.closed[j.Slot()]; c != nil {
-			c.arming = append(c.arming, j)
-			continue
-		}
 		if l.cramped() || l.live >= 2*l.cfg.MaxLive {
 			l.wheel.Add(l.nowMs+armWindow, j) // the disk is full: look again
 			continue

@@ -102,7 +102,7 @@ func (a *app) share() (n int64) {
 
 // stays says why nothing of a slot can be changed; nil: it can.
 func (l *loop) stays(s *job.Slot) error {
-	if !here(s) || l.closed[s] != nil {
+	if !here(s) {
 		return &MovedError{s.App, s.Index}
 	}
 	return nil
@@ -135,10 +135,10 @@ func (a *app) whole() error {
 	return status.Errorf(codes.FailedPrecondition, "app %s is split over several units of the cluster, and jobs of it in other units may refer to this: bring it together with `wheelwork cluster merge %s` first", a.name, a.name)
 }
 
-// closing is a slot that is to leave: nothing new begins, what runs may end.
+// closing is a slot that is to leave: what hosts have may end, nothing more is
+// sent to them, and everything else goes on.
 type closing struct {
 	parked []*job.Run // would have been sent
-	arming []*job.Job // would have been armed
 }
 
 // reopen goes on with a slot that did not leave.
@@ -156,16 +156,10 @@ func (l *loop) reopen(s *job.Slot) {
 			l.enqueue(r)
 		}
 	}
-	for _, j := range c.arming {
-		l.wheel.Add(l.nowMs, j)
-	}
 }
 
-const (
-	// closedFor is how long a slot that is to leave waits for its runs to end.
-	closedFor   = 400 * time.Millisecond
-	closedAgain = 5 * time.Millisecond
-)
+// closedAgain is how often it is looked whether the runs of a slot have ended.
+const closedAgain = 5 * time.Millisecond
 
 // BusyError says why a slot cannot leave now.
 type BusyError struct{ why string }
@@ -173,10 +167,12 @@ type BusyError struct{ why string }
 func (e *BusyError) Error() string { return e.why }
 
 // Leave freezes a slot that is to go to another unit, and returns the number of
-// the move. One that was frozen before stays so. A [BusyError] says that it stays
-// where it is: try again some time later.
-func (s *Server) Leave(ctx context.Context, app string, slot uint8, unit string) (move uint64, err error) {
-	over := time.Now().Add(closedFor)
+// the move. One that was frozen before stays so. For so long as patience it sends
+// no run of the slot to hosts and waits for those that they have: which takes as
+// long as a run that is sent now would wait there. A [BusyError] says that the slot
+// stays where it is: try again some time later.
+func (s *Server) Leave(ctx context.Context, app string, slot uint8, unit string, patience time.Duration) (move uint64, err error) {
+	over := time.Now().Add(patience)
 	defer s.loop.do(func(l *loop) {
 		if a := l.apps[app]; a != nil {
 			l.reopen(a.slots[slot])

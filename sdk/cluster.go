@@ -42,3 +42,24 @@ func (c *Client) MoveUnit(ctx context.Context, unit, server string) (*Cluster, e
 	r, err := c.members.MoveUnit(ctx, &apiv1.MoveUnitRequest{Unit: unit, Server: server})
 	return r, c.callError(ctx, "move the unit "+unit, err)
 }
+
+// SplitApp spreads the jobs of an app over so many units; 0: over all. It returns when
+// that is decided: [Client.Cluster] shows how far it is. The balancer leaves the app
+// alone then.
+func (c *Client) SplitApp(ctx context.Context, app string, units int) (*Cluster, error) {
+	r, err := c.members.SplitApp(ctx, &apiv1.SplitAppRequest{App: appOf(app), Units: int32(units)})
+	return r, c.callError(ctx, "split the app "+appOf(app), err)
+}
+
+// BalanceApp leaves it to the balancer again whether an app is split.
+func (c *Client) BalanceApp(ctx context.Context, app string) (*Cluster, error) {
+	r, err := c.members.SplitApp(ctx, &apiv1.SplitAppRequest{App: appOf(app), Auto: true})
+	return r, c.callError(ctx, "balance the app "+appOf(app), err)
+}
+
+// MergeApp brings the jobs of an app back into the unit where it began. The balancer
+// leaves the app alone then.
+func (c *Client) MergeApp(ctx context.Context, app string) (*Cluster, error) {
+	r, err := c.members.MergeApp(ctx, &apiv1.MergeAppRequest{App: appOf(app)})
+	return r, c.callError(ctx, "merge the app "+appOf(app), err)
+}

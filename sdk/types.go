@@ -39,6 +39,8 @@ type (
 	Cluster    = apiv1.ClusterStatus
 	Member     = apiv1.Member
 	Unit       = apiv1.Unit
+	SplitApp   = apiv1.SplitApp
+	AppShare   = apiv1.AppShare
 
 	Value          = apiv1.Value
 	Buckets        = apiv1.ListBucketsResponse

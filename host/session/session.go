@@ -103,7 +103,6 @@ type Worker struct {
 	queue  []*task    // Invariant: each is in state queued
 	ready  *sync.Cond // the queue, closed or busy changed
 	closed bool
-	epochs map[string]uint64 // the highest seen by app; a lower one is refused
 	busy   int               // held tasks that are not finished
 	stuck  int               // slots whose task has a result and whose handler goes on
 	homes  map[string]*link  // by app: over which its last task came
@@ -125,6 +124,7 @@ type link struct {
 	granted int                      // credits that the server has and did not use
 	conn    grpc.ClientConnInterface // of the current session; nil: none
 	saidABI []string                 // what the hello of this session said of what the worker runs
+	epoch   uint64                   // the highest seen; a lower one is refused. Epochs of different units do not compare
 }
 
 // key names an attempt.
@@ -171,7 +171,7 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		cfg: cfg, session: rand.Text(), acked: make(chan struct{}, 1), left: make(chan struct{}),
-		homes: map[string]*link{}, held: map[key]*task{}, epochs: map[string]uint64{}, abi: cfg.ABI,
+		homes: map[string]*link{}, held: map[key]*task{}, abi: cfg.ABI,
 	}
 	w.links = []*link{{w: w, out: newOutgoing()}}
 	w.ready = sync.NewCond(&w.mu)
@@ -390,11 +390,11 @@ func (l *link) accept(tasks []*apiv1.Task) {
 	defer w.mu.Unlock()
 	for _, m := range tasks {
 		l.granted--
-		if len(m.Run) != 16 || m.Epoch < w.epochs[m.App] {
+		if len(m.Run) != 16 || m.Epoch < l.epoch {
 			w.cfg.Logger.Warn("a task of a server that does not own it any more is refused", "app", m.App, "job", m.Job, "epoch", m.Epoch)
 			continue
 		}
-		w.epochs[m.App], w.homes[m.App] = m.Epoch, l
+		l.epoch, w.homes[m.App] = m.Epoch, l
 		k := key{m.App, [16]byte(m.Run), m.Attempt}
 		if w.held[k] != nil {
 			continue // sent twice: its result is on the way

@@ -1,0 +1,177 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// splitOf returns what the cluster says of an app that is split, or nil.
+func splitOf(s *sdk.Cluster, app string) *sdk.SplitApp {
+	for _, x := range s.GetSplit() {
+		if x.GetApp() == app {
+			return x
+		}
+	}
+	return nil
+}
+
+// arrived reports whether the slots of an app are where they are wanted, in so
+// many units.
+func arrived(s *sdk.Cluster, app string, units int) bool {
+	x := splitOf(s, app)
+	if x == nil {
+		return units == 1
+	}
+	with := 0
+	for _, sh := range x.Shares {
+		if sh.Slots != sh.Wanted {
+			return false
+		}
+		if sh.Slots > 0 {
+			with++
+		}
+	}
+	return with == units
+}
+
+// TestAppIsSplit: an app is spread over three units of two servers and brought
+// together again, while its jobs are scheduled and ordered all the time, by
+// clients that know nothing of it. Each order has one run, which is executed
+// once, each planned time one run, and lists show all of them.
+func TestAppIsSplit(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 3, "a", "b")
+	c := w.client("a", "b")
+	w.until(c, "both servers own something", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] > 0 && n[w.at["b"]] > 0 })
+	w.host("h", "a", "b")
+	const app, jobs = "hot", 32
+	if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: app, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+		t.Fatal(err)
+	}
+	name := func(i int) string { return fmt.Sprintf("job-%02d", i) }
+	for i := range jobs {
+		def := &sdk.Job{App: app, Name: name(i), Handler: &sdk.Handler{Module: "greet@1"}, Input: "you"}
+		if i%2 == 0 {
+			def.Schedule = &sdk.Schedule{Every: "1s"}
+		}
+		if _, err := c.Apply(t.Context(), def); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	var stop atomic.Bool
+	var mu sync.Mutex
+	ids := map[string]string{} // runs by key
+	var longest time.Duration
+	var orders sync.WaitGroup
+	for p := range 2 {
+		orders.Go(func() {
+			for i := 0; i < 2000 && !stop.Load(); i++ {
+				key := fmt.Sprintf("%d/%d", p, i)
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				at := time.Now()
+				r, err := c.Trigger(ctx, sdk.Trigger{App: app, Job: name(i % jobs), Key: key})
+				cancel()
+				if err != nil {
+					t.Errorf("order %s: %v", key, err)
+					return
+				}
+				mu.Lock()
+				ids[key] = r.RunID
+				longest = max(longest, time.Since(at))
+				mu.Unlock()
+			}
+		})
+	}
+	s, err := c.SplitApp(t.Context(), app, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := splitOf(s, app); x == nil || !x.ByHand || len(x.Shares) != 3 {
+		t.Fatalf("the cluster says of the app: %v", x)
+	}
+	w.until(c, "the app is in three units", func(s *sdk.Cluster) bool { return arrived(s, app, 3) })
+
+	// What it has but once is known in all units when the call is answered.
+	if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: app, Name: "greet", Version: "2", Code: greet.Module}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range jobs {
+		if i%2 == 1 {
+			if _, err := c.Apply(t.Context(), &sdk.Job{App: app, Name: name(i), Handler: &sdk.Handler{Module: "greet@2"}, Input: "you"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var names []string
+	for j, err := range c.Jobs(t.Context(), sdk.JobQuery{App: app}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, j.Name)
+	}
+	if len(names) != jobs || !slices.IsSorted(names) {
+		t.Errorf("the list of jobs has %d names: %v", len(names), names)
+	}
+	if _, err := c.MergeApp(t.Context(), app); err != nil {
+		t.Fatal(err)
+	}
+	w.until(c, "the app is in one unit", func(s *sdk.Cluster) bool { return arrived(s, app, 1) })
+	stop.Store(true)
+	orders.Wait()
+	t.Logf("%d orders, the longest took %v", len(ids), longest.Round(time.Millisecond))
+
+	seen := map[string]string{}
+	for key, id := range ids {
+		if other, twice := seen[id]; twice {
+			t.Errorf("the orders %s and %s have one run %s", key, other, id)
+		}
+		seen[id] = key
+		if _, err := c.Wait(t.Context(), app, id); err != nil {
+			t.Fatalf("order %s: run %s: %v", key, id, err)
+		}
+	}
+	// Every planned time of the schedules has its run, and one run.
+	planned := map[string][]time.Time{}
+	listed := map[string]bool{}
+	for r, err := range c.Runs(t.Context(), sdk.RunQuery{App: app}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if listed[r.Id] {
+			t.Errorf("run %s is listed twice", r.Id)
+		}
+		listed[r.Id] = true
+		if key, ordered := seen[r.Id]; ordered && (r.State != sdk.Succeeded || r.Attempt != 1) {
+			t.Errorf("order %s: run %s is %s after %d attempts", key, r.Id, r.State, r.Attempt)
+		}
+		if r.Trigger == "schedule" {
+			planned[r.Job] = append(planned[r.Job], r.PlannedAt.AsTime())
+		}
+	}
+	for id := range seen {
+		if !listed[id] {
+			t.Errorf("run %s is in no list", id)
+		}
+	}
+	for i := 0; i < jobs; i += 2 {
+		at := planned[name(i)]
+		slices.SortFunc(at, time.Time.Compare)
+		if len(at) < int(time.Since(began)/time.Second)-2 {
+			t.Errorf("%s: %d planned times in %v", name(i), len(at), time.Since(began))
+		}
+		for k := 1; k < len(at); k++ {
+			if d := at[k].Sub(at[k-1]); d != time.Second {
+				t.Errorf("%s: %v after %v comes %v", name(i), d, at[k-1], at[k])
+			}
+		}
+	}
+}
