@@ -29,8 +29,10 @@ func (h *Host) Caller(app string, run [16]byte, attempt int32) (*apiv1.Caller, b
 	return h.worker.Caller(app, run, attempt)
 }
 
-// Conn is the connection to the server that an app's tasks come from; nil: there is none.
-func (h *Host) Conn(app string) grpc.ClientConnInterface { return h.worker.Conn(app) }
+// ConnOf is the connection to the server that an attempt came from; nil: there is none now.
+func (h *Host) ConnOf(app string, run [16]byte, attempt int32) grpc.ClientConnInterface {
+	return h.worker.ConnOf(app, run, attempt)
+}
 
 // maxGrants bounds the grants that are kept decoded.
 const maxGrants = 1024

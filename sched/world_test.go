@@ -44,6 +44,9 @@ type world struct {
 	wrap   func(journal.Journal) journal.Journal // nil: as it is
 	failed error                                 // what the server's Run returned last
 
+	remote sched.Remote  // what there is besides the server; nil: nothing
+	srv    *sched.Server // that is up
+
 	secretKey []byte
 	requests  *apiv1.Grants // what the manifest of each module asks for
 }
@@ -155,7 +158,7 @@ func (w *world) start() {
 	}
 	srv, err := sched.New(sched.Config{
 		StatsBatch: w.statsBatch,
-		ID:         "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute, SecretKey: w.secretKey,
+		ID:         "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute, SecretKey: w.secretKey, Remote: w.remote,
 		Inspect: func(_ context.Context, code []byte, _ string) (sched.ModuleInfo, error) {
 			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so"}, nil
 		},
@@ -163,6 +166,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.srv = srv
 	g := grpc.NewServer()
 	srv.Register(g)
 	lis := bufconn.Listen(1 << 20)

@@ -37,8 +37,9 @@ import (
 type Link interface {
 	// Caller names an attempt that the host runs now. It reports false for any other.
 	Caller(app string, run [16]byte, attempt int32) (*apiv1.Caller, bool)
-	// Conn is the connection to the server that an app's tasks come from; nil: there is none.
-	Conn(app string) grpc.ClientConnInterface
+	// ConnOf is the connection to the server that an attempt came from, which may be
+	// another one for each unit of a cluster; nil: there is none now.
+	ConnOf(app string, run [16]byte, attempt int32) grpc.ClientConnInterface
 }
 
 // Config is what services are made of. A zero value means the default named
@@ -133,7 +134,7 @@ func (s *Services) try(ctx context.Context, t *runtime.Task, id job.RunID, again
 	if !ok {
 		return false, status.Error(codes.FailedPrecondition, "the host does not run the attempt any more")
 	}
-	conn := (*link).Conn(t.App)
+	conn := (*link).ConnOf(t.App, id, int32(t.Attempt))
 	if conn == nil {
 		return false, errNoServer
 	}

@@ -119,7 +119,7 @@ func (l *link) Caller(app string, run [16]byte, attempt int32) (*apiv1.Caller, b
 	return &apiv1.Caller{App: app, Run: run[:], Attempt: attempt, Epoch: 3, Host: "h", Session: "s"}, !l.gone
 }
 
-func (l *link) Conn(string) grpc.ClientConnInterface {
+func (l *link) ConnOf(string, [16]byte, int32) grpc.ClientConnInterface {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.conn

@@ -239,6 +239,17 @@ func (w *Worker) Conn(app string) grpc.ClientConnInterface {
 	return nil
 }
 
+// ConnOf returns a connection to the server that an attempt came from: it knows
+// the run. nil: there is none now.
+func (w *Worker) ConnOf(app string, run [16]byte, attempt int32) grpc.ClientConnInterface {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.held[key{app, run, attempt}]; t != nil && t.link != nil && t.link.conn != nil {
+		return t.link.conn
+	}
+	return nil
+}
+
 // connectAll keeps a session going with the owner of each unit. It returns an
 // error that is final.
 func (w *Worker) connectAll(ctx context.Context) error {

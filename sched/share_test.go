@@ -1,0 +1,319 @@
+package sched_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/journal"
+	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/sched"
+)
+
+// two are the servers of two units, each with a journal, a store and a host of
+// its own. The hosts have the same handlers: what they executed is seen together.
+type two struct {
+	t    *testing.T
+	u, v *world
+	dies [2]*dying
+}
+
+// dying is a journal that fails after so many appends, as when its process is killed.
+type dying struct {
+	journal.Journal
+	left atomic.Int64 // 0: it does not fail
+}
+
+var errKilled = errors.New("killed")
+
+func (d *dying) Append(recs []journal.Record, done func(error)) (uint64, error) {
+	if len(recs) > 0 && d.left.Load() > 0 && d.left.Add(-1) == 0 {
+		d.left.Store(-1)
+	}
+	if d.left.Load() < 0 {
+		return 0, errKilled
+	}
+	return d.Journal.Append(recs, done)
+}
+
+// other answers for one unit what the runs of the other one ask.
+type other struct {
+	to   func() *sched.Server
+	home bool // it is the app's
+}
+
+func (o other) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
+	return o.to().Find(ctx, app, id)
+}
+
+func (o other) Get(ctx context.Context, app string, req *apiv1.GuestGetEntryRequest) (*apiv1.GuestGetEntryResponse, error) {
+	return o.to().Entry(ctx, app, req)
+}
+
+func (o other) Put(ctx context.Context, app string, req *apiv1.GuestPutEntryRequest) (*apiv1.GuestPutEntryResponse, error) {
+	return o.to().PutEntry(ctx, app, req)
+}
+
+func (o other) Delete(ctx context.Context, app string, req *apiv1.GuestDeleteEntryRequest) error {
+	return o.to().DeleteEntry(ctx, app, req)
+}
+
+func (o other) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueueRequest, trace string) (*apiv1.GuestEnqueueResponse, error) {
+	return o.to().Enqueue(ctx, from, req, trace)
+}
+
+func newTwo(t *testing.T) *two {
+	p := &two{t: t, u: newWorld(t), v: newWorld(t)}
+	p.v.handlers = p.u.handlers
+	for i, w := range []*world{p.u, p.v} {
+		w.wrap = func(j journal.Journal) journal.Journal {
+			p.dies[i] = &dying{Journal: j}
+			return p.dies[i]
+		}
+	}
+	p.u.remote = other{to: func() *sched.Server { return p.v.srv }}
+	p.v.remote = other{to: func() *sched.Server { return p.u.srv }}
+	p.u.start()
+	p.v.start()
+	return p
+}
+
+// kill ends a server at its n-th append from now on, while f runs, and starts it again.
+func (p *two) kill(i, n int, f func()) {
+	p.t.Helper()
+	w := []*world{p.u, p.v}[i]
+	p.dies[i].left.Store(int64(n))
+	f()
+	synctest.Wait()
+	w.stopServer()
+	if !errors.Is(w.failed, nil) && !strings.Contains(w.failed.Error(), errKilled.Error()) {
+		p.t.Fatalf("the server ended: %v", w.failed)
+	}
+	w.start()
+}
+
+// copyApp brings what the app has but once to the other unit.
+func (p *two) copyApp() {
+	p.t.Helper()
+	st, err := p.u.srv.State(context.Background(), "default")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	st.Home = "u"
+	if err := p.v.srv.Copy(context.Background(), st); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// exported is what a frozen slot holds.
+func exported(t *testing.T, s *sched.Server, slot uint8, move uint64) (items []*apiv1.SlotItem) {
+	t.Helper()
+	err := s.Export(context.Background(), "default", slot, move, func(more []*apiv1.SlotItem) error {
+		items = append(items, more...)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return items
+}
+
+const movedSlot = 5
+
+var movedJob, stayJob = nameIn(movedSlot, "moved"), nameIn(movedSlot+1, "stays")
+
+// TestSlotMoves brings a slot to another unit and back, once for each moment at
+// which either of the servers is killed. Each planned time is executed once; a
+// run that waits for its next attempt goes on with its number and its checkpoint;
+// an idempotency key stands for the same run; and what ended before is found.
+func TestSlotMoves(t *testing.T) {
+	for _, kill := range []string{"nobody", "u frozen", "v first", "v second", "v third", "v came", "u forgets", "v works"} {
+		t.Run(kill, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { slotMoves(t, kill) })
+		})
+	}
+}
+
+func slotMoves(t *testing.T, kill string) {
+	ctx := context.Background()
+	p := newTwo(t)
+	defer func() { p.u.close(); p.v.close() }()
+	p.u.addHost("hu", 4)
+	p.v.addHost("hv", 4)
+	var fails atomic.Bool
+	fails.Store(true)
+	retry := nameIn(movedSlot, "retry")
+	p.u.handlers.byJob[retry] = func(context.Context, runtime.Task, runtime.Sink) runtime.Result {
+		if fails.Load() {
+			return runtime.Result{Outcome: runtime.Retryable, Error: "not yet"}
+		}
+		return runtime.Result{Outcome: runtime.Succeeded}
+	}
+	c := p.u.client()
+	defer func() { c.close() }()
+	c.push()
+	c.apply(&apiv1.Job{Name: movedJob, Schedule: &apiv1.Schedule{Every: "1s"}, Overlap: &apiv1.Overlap{Policy: "queue"}})
+	c.apply(&apiv1.Job{Name: stayJob, Schedule: &apiv1.Schedule{Every: "1s"}})
+	c.apply(&apiv1.Job{Name: retry, Retry: &apiv1.Retry{Max: 9, First: "15s", Backoff: "fixed"}})
+	big := strings.Repeat("x", 60<<10) // so that it takes several records
+	for i := range 12 {
+		c.apply(&apiv1.Job{Name: nameIn(movedSlot, fmt.Sprint("big", i)), Input: big, Schedule: &apiv1.Schedule{Every: "1h"}})
+	}
+	before := c.trigger(movedJob, "key")
+	waits := c.trigger(retry, "again")
+	began := time.Now()
+	time.Sleep(5*time.Second + 300*time.Millisecond)
+	p.copyApp()
+
+	// A job of the slot is refused where it does not belong, before and after.
+	if _, err := p.v.srv.Leave(ctx, "default", movedSlot, "x", 0); err == nil {
+		t.Error("a slot left a unit where it is not")
+	}
+	move, err := p.u.srv.Leave(ctx, "default", movedSlot, "v", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kill == "u frozen" {
+		p.kill(0, 1, func() { c.reconnectTo(p.u); _, _ = c.tryTrigger(stayJob) })
+		if again, err := p.u.srv.Leave(ctx, "default", movedSlot, "v", 0); err != nil || again != move {
+			t.Fatalf("after the kill the move is %d, %v", again, err)
+		}
+	}
+	items := exported(t, p.u.srv, movedSlot, move)
+	take := func() error { return p.v.srv.Take(ctx, "default", movedSlot, move, items) }
+	if n := map[string]int{"v first": 1, "v second": 2, "v third": 3}[kill]; n > 0 {
+		p.kill(1, n, func() {
+			if err := take(); err == nil {
+				t.Error("a server that was killed took a slot")
+			}
+		})
+	}
+	if err := take(); err != nil {
+		t.Fatal(err)
+	}
+	if kill == "v came" {
+		p.kill(1, 1, func() { time.Sleep(1100 * time.Millisecond) })
+	}
+	if err := take(); err != nil { // nobody knows whether the first one was answered
+		t.Fatal(err)
+	}
+	forget := func() error { return p.u.srv.Forget(ctx, "default", movedSlot, move) }
+	if kill == "u forgets" {
+		p.kill(0, 1, func() { _ = forget() })
+	}
+	if err := errors.Join(forget(), forget()); err != nil {
+		t.Fatal(err)
+	}
+	if err := take(); err != nil { // of an owner that was stopped for long
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second)
+	if kill == "v works" {
+		p.kill(1, 1, func() { time.Sleep(1100 * time.Millisecond) })
+	}
+
+	d := p.v.client()
+	defer d.close()
+	if again := d.trigger(movedJob, "key"); again != before {
+		t.Errorf("the key stands for run %s, it stood for %s", again, before)
+	}
+	if r, err := d.runs.GetRun(ctx, &apiv1.GetRunRequest{Id: before}); err != nil || r.State != "succeeded" {
+		t.Errorf("the run that ended before: %v, %v", r, err)
+	}
+	if r, err := d.runs.GetRun(ctx, &apiv1.GetRunRequest{Id: waits}); err != nil || r.State != "waiting" || r.Attempt != 1 {
+		t.Errorf("the run that waits: %v, %v", r, err)
+	}
+	c.reconnectTo(p.u)
+	if _, err := c.tryTrigger(movedJob); err == nil {
+		t.Error("a job was triggered where it is not any more")
+	}
+	fails.Store(false)
+	time.Sleep(15 * time.Second)
+	if r, err := d.runs.GetRun(ctx, &apiv1.GetRunRequest{Id: waits}); err != nil || r.State != "succeeded" || r.Attempt != 2 {
+		t.Errorf("the run that waited: %v, %v", r, err)
+	}
+
+	// And back.
+	move, err = p.v.srv.Leave(ctx, "default", movedSlot, "u", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.u.srv.Take(ctx, "default", movedSlot, move, exported(t, p.v.srv, movedSlot, move)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.v.srv.Forget(ctx, "default", movedSlot, move); err != nil {
+		t.Fatal(err)
+	}
+	if err := take(); err != nil { // of the first move: it changes nothing any more
+		t.Fatal(err)
+	}
+	time.Sleep(4 * time.Second)
+	for _, name := range []string{movedJob, stayJob} {
+		planned := map[time.Time]int{}
+		for _, call := range p.u.handlers.of(name) {
+			if call.run != before {
+				planned[call.planned]++
+			}
+		}
+		var at []time.Time
+		for when, n := range planned {
+			if n != 1 {
+				t.Errorf("%s: the run planned for %v was executed %d times", name, when, n)
+			}
+			at = append(at, when)
+		}
+		slices.SortFunc(at, time.Time.Compare)
+		if len(at) < int(time.Since(began)/time.Second)-1 {
+			t.Errorf("%s: %d planned times in %v", name, len(at), time.Since(began))
+		}
+		for i := 1; i < len(at); i++ {
+			if gap := at[i].Sub(at[i-1]); gap != time.Second {
+				t.Errorf("%s: after %v comes %v", name, at[i-1], at[i])
+			}
+		}
+	}
+	c.reconnectTo(p.u)
+	j, err := c.jobs.GetJob(ctx, &apiv1.GetJobRequest{Name: movedJob})
+	if err != nil || j.Stats.Failed != 0 || j.Stats.Succeeded != int64(len(p.u.handlers.of(movedJob))) {
+		t.Errorf("the job has the stats %v for %d runs, %v", j.GetStats(), len(p.u.handlers.of(movedJob)), err)
+	}
+	// A restart finds what there was.
+	p.u.stopServer()
+	p.u.start()
+	c.reconnectTo(p.u)
+	if again, err := c.jobs.GetJob(ctx, &apiv1.GetJobRequest{Name: movedJob}); err != nil || again.Stats.Succeeded < j.Stats.Succeeded {
+		t.Errorf("after a restart: %v, %v", again.GetStats(), err)
+	}
+	p.v.stopServer()
+	p.v.start()
+	if err := p.v.srv.Ready(ctx, "default"); err != nil {
+		t.Error(err)
+	}
+	if sh, err := p.v.srv.Share(ctx, "default"); err != nil || sh.Home != "u" || sh.Places[movedSlot].State != job.Left || sh.Here[movedSlot] {
+		t.Errorf("the other unit has %+v, %v", sh, err)
+	}
+}
+
+// nameIn returns a name in a slot that begins with another name.
+func nameIn(slot uint8, begin string) string {
+	for i := 0; ; i++ {
+		if name := fmt.Sprintf("%s-%d", begin, i); job.SlotOf(name) == slot {
+			return name
+		}
+	}
+}
+
+func (c *client) reconnectTo(w *world) { c.reconnect(w) }
+
+// tryTrigger asks for a run as the router does.
+func (c *client) tryTrigger(name string) (*apiv1.Run, error) {
+	return c.jobs.TriggerJob(context.Background(), &apiv1.TriggerJobRequest{Name: name})
+}
