@@ -38,6 +38,7 @@ type several struct {
 	token string // the file that members share
 	etcd  *etcd.Member
 	units int
+	split float64             // from how many schedules a second an app is split; 0: as it is
 	all   map[string]*process // by name
 	at    map[string]string   // by name
 }
@@ -100,7 +101,7 @@ func (w *several) start(name string) *process {
 	w.all[name] = launch(w.t, func(ctx context.Context, ready func(node.Ready)) error {
 		return node.Server(ctx, node.ServerConfig{
 			Data: data, Listen: w.at[name], TokenFile: w.token, Ready: ready, Logger: log,
-			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.units, Settle: time.Second},
+			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.units, SplitRate: w.split, Settle: time.Second},
 		})
 	})
 	return w.all[name]

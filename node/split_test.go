@@ -175,3 +175,121 @@ func TestAppIsSplit(t *testing.T) {
 		}
 	}
 }
+
+// TestHotAppSpreads: of several apps the one that does ten times as much as the
+// others spreads over all three servers by itself. Then one of them goes away.
+// All orders have one run each, and it was executed once.
+func TestHotAppSpreads(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 3)
+	w.split = 10
+	for _, name := range []string{"a", "b", "c"} {
+		w.start(name)
+	}
+	c := w.client("a", "b", "c")
+	w.until(c, "each server owns a unit", func(s *sdk.Cluster) bool {
+		n := owned(s)
+		return n[w.at["a"]] == 1 && n[w.at["b"]] == 1 && n[w.at["c"]] == 1
+	})
+	w.host("h", "a", "b", "c")
+	const jobs = 32
+	apps := []string{"hot", "mild0", "mild1", "mild2"}
+	name := func(i int) string { return fmt.Sprintf("job-%02d", i%jobs) }
+	for _, app := range apps {
+		if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: app, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range jobs {
+			if _, err := c.Apply(t.Context(), &sdk.Job{App: app, Name: name(i), Handler: &sdk.Handler{Module: "greet@1"}, Input: "you"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var stop atomic.Bool
+	var mu sync.Mutex
+	runs := map[string]map[string]string{} // by app: orders by run
+	var longest time.Duration
+	var orders sync.WaitGroup
+	order := func(app, job, key string) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+		defer cancel()
+		at := time.Now()
+		r, err := c.Trigger(ctx, sdk.Trigger{App: app, Job: job, Key: key})
+		if err != nil {
+			t.Errorf("order %s of %s: %v", key, app, err)
+			return false
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if runs[app] == nil {
+			runs[app] = map[string]string{}
+		}
+		if other, twice := runs[app][r.RunID]; twice {
+			t.Errorf("%s: the orders %s and %s have one run", app, other, key)
+		}
+		runs[app][r.RunID] = key
+		longest = max(longest, time.Since(at))
+		return true
+	}
+	for p := range 3 {
+		orders.Go(func() {
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for i := 0; !stop.Load(); i++ {
+				if !order("hot", name(i), fmt.Sprintf("%d/%d", p, i)) || i%10 == 0 && !order(apps[1+p], name(i), fmt.Sprint(i)) {
+					return
+				}
+				<-tick.C
+			}
+		})
+	}
+	servers := func(s *sdk.Cluster) int {
+		at := map[string]bool{}
+		for _, sh := range splitOf(s, "hot").GetShares() {
+			if u := unitOf(s, sh.Unit); sh.Slots > 0 && u.GetState() == "owned" {
+				at[u.GetAddress()] = true
+			}
+		}
+		return len(at)
+	}
+	s := w.until(c, "the hot app is on three servers", func(s *sdk.Cluster) bool { return arrived(s, "hot", 3) && servers(s) == 3 })
+	for _, x := range s.Split {
+		if x.App != "hot" || x.ByHand {
+			t.Errorf("what is split is %v", x)
+		}
+	}
+	mu.Lock()
+	t.Logf("the longest order took %v", longest.Round(time.Millisecond))
+	longest = 0
+	mu.Unlock()
+	if err := w.all["c"].stop(); err != nil {
+		t.Error(err)
+	}
+	w.until(c, "two servers own everything", func(s *sdk.Cluster) bool {
+		n := owned(s)
+		return n != nil && n[w.at["c"]] == 0 && len(s.Servers) == 2
+	})
+	stop.Store(true)
+	orders.Wait()
+	t.Logf("while a server went away the longest order took %v", longest.Round(time.Millisecond))
+	for app, of := range runs {
+		for id := range of {
+			if _, err := c.Wait(t.Context(), app, id); err != nil {
+				t.Fatalf("%s: run %s: %v", app, id, err)
+			}
+		}
+		n := 0
+		for r, err := range c.Runs(t.Context(), sdk.RunQuery{App: app}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n++; of[r.Id] == "" || r.State != sdk.Succeeded || r.Attempt != 1 {
+				t.Errorf("%s: run %s is %s after %d attempts, order %q", app, r.Id, r.State, r.Attempt, of[r.Id])
+			}
+		}
+		if n != len(of) {
+			t.Errorf("%s: %d orders have %d runs", app, len(of), n)
+		}
+		t.Logf("%s: %d orders", app, len(of))
+	}
+}

@@ -244,6 +244,14 @@ func (r *router) unitOfLog(ctx context.Context, app, unit string, q *apiv1.ReadL
 
 // unite answers a call for an app that is split.
 func (r *router) unite(ctx context.Context, app, method string, req proto.Message) (proto.Message, error) {
+	switch req.(type) {
+	case *apiv1.GetAppRequest, *apiv1.GetOverviewRequest, *apiv1.ListJobsRequest, *apiv1.ListRunsRequest, *apiv1.BulkJobsRequest:
+	default:
+		return nil, status.Errorf(codes.Unimplemented, "%s is not put together from units", method)
+	}
+	if len(r.roster.unitsOfApp(app)) == 0 {
+		return nil, status.Errorf(codes.Unavailable, "where the app %s began is not known yet: try again in a moment", app)
+	}
 	switch q := req.(type) {
 	case *apiv1.GetAppRequest:
 		return r.uniteApp(ctx, app, method, q)
@@ -253,10 +261,9 @@ func (r *router) unite(ctx context.Context, app, method string, req proto.Messag
 		return r.uniteJobs(ctx, app, method, q)
 	case *apiv1.ListRunsRequest:
 		return r.uniteRuns(ctx, app, method, q)
-	case *apiv1.BulkJobsRequest:
-		return r.uniteBulk(ctx, app, method, q)
+	default:
+		return r.uniteBulk(ctx, app, method, req.(*apiv1.BulkJobsRequest))
 	}
-	return nil, status.Errorf(codes.Unimplemented, "%s is not put together from units", method)
 }
 
 func (r *router) uniteApp(ctx context.Context, app, method string, q *apiv1.GetAppRequest) (*apiv1.App, error) {

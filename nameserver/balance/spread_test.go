@@ -1,0 +1,117 @@
+package balance
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func threeServers() []Unit {
+	return []Unit{
+		{Name: "u0", Server: "a", Rate: 100}, {Name: "u1", Server: "b", Rate: 10}, {Name: "u2", Server: "c", Rate: 10},
+		{Name: "u3", Server: "a", Rate: 10}, {Name: "u4", Server: "b", Rate: 5}, {Name: "u5", Server: "c", Rate: 20},
+	}
+}
+
+func hot(rate float64) App {
+	a := App{Name: "hot", Home: "u0"}
+	for i := range a.At {
+		a.At[i], a.Rates[i] = "u0", rate/Slots
+	}
+	return a
+}
+
+// share is by unit how many slots it has, and their rate.
+func share(a App, at []string) map[string]float64 {
+	sum := map[string]float64{}
+	for i, u := range at {
+		sum[u] += a.Rates[i]
+	}
+	return sum
+}
+
+func TestSpread(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	cfg := Config{LeastRate: 50, Settle: 20 * time.Second, Merge: 10 * time.Minute}
+	for _, tc := range []struct {
+		name   string
+		change func(*App, *[]Unit)
+		units  []string // none: nothing is decided
+	}{
+		{"ten times hotter than the rest", func(*App, *[]Unit) {}, []string{"u0", "u2", "u4"}},
+		{"too little to be hot", func(a *App, _ *[]Unit) { *a = hot(49) }, nil},
+		{"a small part of all", func(a *App, u *[]Unit) { *a = hot(60); (*u)[1].Rate, (*u)[2].Rate = 1000, 1000 }, nil},
+		{"there is one server", func(_ *App, u *[]Unit) {
+			for i := range *u {
+				(*u)[i].Server = "a"
+			}
+		}, nil},
+		{"one server is drained", func(_ *App, u *[]Unit) { (*u)[1].Draining, (*u)[4].Draining = true, true }, []string{"u0", "u2"}},
+		{"a unit is free", func(_ *App, u *[]Unit) { (*u)[4].Server = "" }, []string{"u0", "u1", "u2"}},
+		{"a person has decided", func(a *App, _ *[]Unit) { a.ByHand = true }, nil},
+		{"it was decided a moment ago", func(a *App, _ *[]Unit) { a.Since = now.Add(-5 * time.Second) }, nil},
+		{"it is spread already", func(a *App, _ *[]Unit) { a.Wish = Place(a, []string{"u0", "u2", "u4"}) }, nil},
+		{"it is spread over fewer", func(a *App, _ *[]Unit) { a.Wish = Place(a, []string{"u0", "u2"}) }, []string{"u0", "u2", "u4"}},
+		{"it has been small for long", func(a *App, _ *[]Unit) {
+			*a = hot(1)
+			a.Wish, a.Small = Place(a, []string{"u0", "u2"}), now.Add(-11*time.Minute)
+		}, []string{"u0"}},
+		{"it has been small for a while", func(a *App, _ *[]Unit) {
+			*a = hot(1)
+			a.Wish, a.Small = Place(a, []string{"u0", "u2"}), now.Add(-9*time.Minute)
+		}, nil},
+		{"it is at home and small", func(a *App, _ *[]Unit) { *a = hot(1); a.Small = now.Add(-time.Hour) }, nil},
+	} {
+		a, units := hot(100), threeServers()
+		tc.change(&a, &units)
+		at := Spread(cfg, []App{a}, units, now)["hot"]
+		var used []string
+		for u := range share(a, at) {
+			used = append(used, u)
+		}
+		slices.Sort(used)
+		if !slices.Equal(used, tc.units) {
+			t.Errorf("%s: it is spread over %v, want %v", tc.name, used, tc.units)
+		}
+		if at != nil && (len(at) != Slots || at[0] != "u0") {
+			t.Errorf("%s: %v", tc.name, at)
+		}
+	}
+}
+
+// TestSmall: what splits an app is twice what keeps it split.
+func TestSmall(t *testing.T) {
+	cfg := Config{LeastRate: 50}
+	for rate, small := range map[float64]bool{100: false, 49: false, 26: false, 24: true, 0: true} {
+		if a := hot(rate); cfg.Small(&a, []Unit{{Name: "u0", Server: "a", Rate: rate}, {Name: "u1", Server: "b"}}) != small {
+			t.Errorf("an app with %v a second is small: %v", rate, !small)
+		}
+	}
+}
+
+// TestPlace: the rate of each unit is near even, however it is spread over slots,
+// and of equal ones nothing moves.
+func TestPlace(t *testing.T) {
+	units := []string{"u0", "u1", "u2"}
+	for _, rates := range [][Slots]float64{
+		{}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {9, 8, 7, 6, 5, 4, 3, 2, 1}, {0, 30, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+	} {
+		a := hot(0)
+		a.Rates = rates
+		at := Place(&a, units)
+		n, most, least, largest := map[string]int{}, 0.0, 1e9, slices.Max(rates[:])
+		for _, u := range at {
+			n[u]++
+		}
+		for _, u := range units {
+			most, least = max(most, share(a, at)[u]), min(least, share(a, at)[u])
+		}
+		if most-least > largest || len(n) != 3 {
+			t.Errorf("%v: %v", rates, share(a, at))
+		}
+		copy(a.At[:], at)
+		if again := Place(&a, units); !slices.Equal(again, at) {
+			t.Errorf("%v: what is as good moves: %v, %v", rates, at, again)
+		}
+	}
+}
