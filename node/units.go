@@ -87,6 +87,7 @@ func (r *router) askOnce(ctx context.Context, req *apiv1.AskRequest) (*apiv1.Ask
 
 // asked answers for a unit of this server.
 func asked(ctx context.Context, rack *rack, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
+	ctx = sched.OffSlot(ctx) // the slot that the call is about is another unit's
 	resp, err := &apiv1.AskResponse{}, error(nil)
 	switch q := req.What.(type) {
 	case *apiv1.AskRequest_Get:
@@ -153,11 +154,32 @@ type remote struct {
 	unit string
 }
 
+// owned returns a context that ends when this server does not own the unit any
+// more: what its runs ask must not hold up who owns it next.
+func (x *remote) owned(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	rack := x.r.units[x.unit].rack.Load()
+	if rack == nil {
+		cancel()
+		return ctx, cancel
+	}
+	go func() {
+		select {
+		case <-rack.gone:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 // Run implements [sched.Remote]. Of an app that is in one unit there is nothing elsewhere.
 func (x *remote) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
 	if !x.r.roster.isSplit(app) {
 		return nil, nil
 	}
+	ctx, cancel := x.owned(ctx)
+	defer cancel()
 	for _, unit := range x.r.roster.unitsOfApp(app) {
 		if unit == x.unit {
 			continue
@@ -180,6 +202,8 @@ func (x *remote) home(ctx context.Context, app string, req *apiv1.AskRequest) (*
 		return nil, status.Errorf(codes.Unavailable, "where the app %s began is not known yet: try again in a moment", app)
 	}
 	req.Unit, req.App = unit, app
+	ctx, cancel := x.owned(ctx)
+	defer cancel()
 	return x.r.ask(ctx, req)
 }
 
@@ -203,8 +227,10 @@ func (x *remote) Delete(ctx context.Context, app string, req *apiv1.GuestDeleteE
 
 // Enqueue implements [sched.Remote]. The run has one id however often it is asked for.
 func (x *remote) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueueRequest, traceParent string) (*apiv1.GuestEnqueueResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, routePatience)
+	ctx, cancel := x.owned(ctx)
 	defer cancel()
+	ctx, done := context.WithTimeout(ctx, routePatience)
+	defer done()
 	app := cmp.Or(req.App, from)
 	for {
 		changed := x.r.roster.change()

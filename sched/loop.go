@@ -48,6 +48,7 @@ type loop struct {
 	kick    chan struct{} // capacity 1: there is something in inbox, own or flushed
 	done    chan struct{} // closed when the loop has ended
 
+	began    time.Time // when it was made
 	now      time.Time // of this turn
 	nowMs    int64
 	lastWall time.Time // of the last turn, with its monotonic reading
@@ -166,7 +167,8 @@ func newLoop(cfg *Config, h *hub) (*loop, error) {
 		stage: &stage{}, hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{},
 	}
 	l.view.init()
-	l.setNow(time.Now())
+	l.began = time.Now()
+	l.setNow(l.began)
 	l.wheel, l.sweepAt = wheel.New[any](l.nowMs), leastSweep
 	return l, nil
 }

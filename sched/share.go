@@ -69,6 +69,9 @@ func OnSlot(ctx context.Context, app string, slot uint8) context.Context {
 	return context.WithValue(ctx, claimKey{}, claim{appOf(app), slot})
 }
 
+// OffSlot takes that back: what is asked is not of the slot any more.
+func OffSlot(ctx context.Context) context.Context { return context.WithValue(ctx, claimKey{}, nil) }
+
 // claimed says why what a context claims cannot be had; nil: it can.
 func (l *loop) claimed(c claim) error {
 	if a := l.apps[c.app]; a != nil {
@@ -224,6 +227,9 @@ func (l *loop) leaveTo(app string, slot uint8, unit string) (uint64, error) {
 	}
 	if why := s.Busy(); why != "" {
 		return 0, &BusyError{why}
+	}
+	if l.now.Sub(l.began) < settleTime { // a host may execute what a crash has lost the start of
+		return 0, &BusyError{"the unit has a new owner, and hosts have not said yet what they execute"}
 	}
 	l.record(s, &apiv1.Record{Kind: &apiv1.Record_SlotLeaving{SlotLeaving: &apiv1.SlotLeaving{Move: s.Place.Move + 1, Unit: unit}}})
 	if s.Place.State != job.Leaving {

@@ -6,5 +6,5 @@ import "github.com/spf13/cobra"
 func (c *cli) clusterCommand() *cobra.Command {
 	return group("cluster", "Begin, grow and look after a cluster of servers",
 		c.clusterUp(), c.clusterInit(), c.clusterMembers(), c.clusterRemove(),
-		c.clusterStatus(), c.clusterDrain(), c.clusterUndrain(), c.clusterMove())
+		c.clusterStatus(), c.clusterDrain(), c.clusterUndrain(), c.clusterMove(), c.clusterSplit(), c.clusterMerge())
 }

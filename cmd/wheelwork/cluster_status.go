@@ -156,13 +156,47 @@ func (c *cli) showCluster(s *sdk.Cluster) error {
 	}
 	fmt.Fprintln(c.out)
 	columns = []string{"unit", "state", "owner", "to", "apps", "hosts", "schedules/s", "standbys", "epoch"}
-	return c.printAll(columns, func(yield func(record, error) bool) {
+	err = c.printAll(columns, func(yield func(record, error) bool) {
 		for _, u := range s.GetUnits() {
 			if !yield(message(u, func() []cell { return unitRow(u) }), nil) {
 				return
 			}
 		}
 	})
+	if err != nil || len(s.GetSplit()) == 0 {
+		return err
+	}
+	fmt.Fprintln(c.out)
+	columns = []string{"app", "unit", "slots", "wanted", "schedules/s", "by", "because"}
+	return c.printAll(columns, func(yield func(record, error) bool) {
+		for _, app := range s.GetSplit() {
+			for _, sh := range app.GetShares() {
+				if !yield(message(sh, func() []cell { return shareRow(app, sh) }), nil) {
+					return
+				}
+			}
+		}
+	})
+}
+
+func shareRow(app *sdk.SplitApp, sh *sdk.AppShare) []cell {
+	unit, by, why := sh.GetUnit(), "balancer", ""
+	if unit == app.GetHome() {
+		unit += " *" // where the app began
+		why = app.GetTrouble()
+	}
+	if app.GetByHand() {
+		by = "hand"
+	}
+	return []cell{
+		{app.GetApp(), none},
+		{unit, none},
+		{fmt.Sprint(sh.GetSlots()), none},
+		{fmt.Sprint(sh.GetWanted()), none},
+		{fmt.Sprintf("%.1f", sh.GetScheduleRate()), none},
+		{by, none},
+		{printable(why), none},
+	}
 }
 
 func clusterMemberRow(m *sdk.Member, balancer string) []cell {

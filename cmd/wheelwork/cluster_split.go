@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+func (c *cli) clusterSplit() *cobra.Command {
+	var units int
+	var auto, wait bool
+	cmd := &cobra.Command{
+		Use:   "split APP",
+		Short: "Spread the jobs of an app over several units",
+		Long: `Spread the jobs of an app over several units, so that several servers schedule
+them. They move in sixteen slices, each of which stands still for a moment, while
+everything goes on. Jobs that refer to each other stay where the app began. The
+balancer leaves the app alone then, until --auto.`,
+		Example: `  wheelwork cluster split shop --wait
+  wheelwork cluster split shop --units 3
+  wheelwork cluster split shop --auto`,
+		Args: arguments("APP"),
+	}
+	cmd.Flags().IntVar(&units, "units", 0, "over how many `units` (default all)")
+	cmd.Flags().BoolVar(&auto, "auto", false, "leave it to the balancer again, which goes by the app's rate")
+	cmd.Flags().BoolVar(&wait, "wait", false, "return when the jobs are where they are to be")
+	cmd.RunE = c.placing(&wait, func(ctx context.Context, client *sdk.Client, app string) (*sdk.Cluster, error) {
+		switch {
+		case auto && units != 0:
+			return nil, usage(cmd, "--auto and --units exclude each other")
+		case auto:
+			return client.BalanceApp(ctx, app)
+		}
+		return client.SplitApp(ctx, app, units)
+	})
+	return cmd
+}
+
+func (c *cli) clusterMerge() *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "merge APP",
+		Short: "Bring the jobs of an app together in one unit",
+		Long: `Bring the jobs of an app back into the unit where it began. The balancer leaves the
+app alone then, until "wheelwork cluster split APP --auto".`,
+		Example: `  wheelwork cluster merge shop --wait`,
+		Args:    arguments("APP"),
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "return when the jobs are there")
+	cmd.RunE = c.placing(&wait, func(ctx context.Context, client *sdk.Client, app string) (*sdk.Cluster, error) {
+		return client.MergeApp(ctx, app)
+	})
+	return cmd
+}
+
+// placing decides where the jobs of an app are, and waits until they are there.
+func (c *cli) placing(wait *bool, decide func(context.Context, *sdk.Client, string) (*sdk.Cluster, error)) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		run := c.call
+		if *wait {
+			run = c.wait
+		}
+		return run(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
+			s, err := decide(ctx, client, args[0])
+			for err == nil && *wait && !placed(s, args[0]) {
+				if err = sleep(ctx, 200*time.Millisecond); err == nil {
+					s, err = client.Cluster(ctx)
+				}
+			}
+			if err != nil {
+				return err
+			}
+			return c.showCluster(s)
+		})(cmd, args)
+	}
+}
+
+// placed reports whether the jobs of an app are where they are to be.
+func placed(s *sdk.Cluster, app string) bool {
+	return !slices.ContainsFunc(s.GetSplit(), func(x *sdk.SplitApp) bool {
+		return x.GetApp() == app && slices.ContainsFunc(x.GetShares(), func(sh *sdk.AppShare) bool { return sh.GetSlots() != sh.GetWanted() })
+	})
+}
