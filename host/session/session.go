@@ -103,13 +103,13 @@ type Worker struct {
 	queue  []*task    // Invariant: each is in state queued
 	ready  *sync.Cond // the queue, closed or busy changed
 	closed bool
-	busy   int               // held tasks that are not finished
-	stuck  int               // slots whose task has a result and whose handler goes on
-	homes  map[string]*link  // by app: over which its last task came
-	links  []*link           // the first is there from the beginning; it only grows
-	joined bool              // there was a session
-	abi    []string          // what it runs now: see Abilities
-	mean   time.Duration     // decaying, of the handlers' run time
+	busy   int              // held tasks that are not finished
+	stuck  int              // slots whose task has a result and whose handler goes on
+	homes  map[string]*link // by app: over which its last task came
+	links  []*link          // the first is there from the beginning; it only grows
+	joined bool             // there was a session
+	abi    []string         // what it runs now: see Abilities
+	mean   time.Duration    // decaying, of the handlers' run time
 }
 
 // link is what goes to and fro between the worker and one server at a time: the

@@ -8,8 +8,12 @@ import (
 
 func threeServers() []Unit {
 	return []Unit{
-		{Name: "u0", Server: "a", Rate: 100}, {Name: "u1", Server: "b", Rate: 10}, {Name: "u2", Server: "c", Rate: 10},
-		{Name: "u3", Server: "a", Rate: 10}, {Name: "u4", Server: "b", Rate: 5}, {Name: "u5", Server: "c", Rate: 20},
+		{Name: "u0", Server: "a", Rate: 100},
+		{Name: "u1", Server: "b", Rate: 10},
+		{Name: "u2", Server: "c", Rate: 10},
+		{Name: "u3", Server: "a", Rate: 10},
+		{Name: "u4", Server: "b", Rate: 5},
+		{Name: "u5", Server: "c", Rate: 20},
 	}
 }
 
