@@ -143,6 +143,9 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 		p.member.data, p.member.queue = d, q
 		return p, nil
 	}
+	if names, err := unitsIn(d.path); err != nil || len(names) > 0 {
+		return nil, errors.Join(err, errHasUnits)
+	}
 	if conf.Store, err = store.Open(store.Config{Dir: d.join("store"), Logger: log}); err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
@@ -157,10 +160,9 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if p.sched, err = sched.New(conf); err != nil {
 		return nil, err
 	}
-	p.state = &state{
-		id: p.id, dir: d, store: conf.Store, modules: conf.Modules, queue: q,
-		settle: func(ctx context.Context) error { return p.sched.CaughtUp(ctx) },
-	}
+	p.state = &state{id: p.id, dir: d, queue: q, parts: []part{{
+		modules: conf.Modules, copy: copyOf(conf.Store, func(ctx context.Context) error { return p.sched.CaughtUp(ctx) }),
+	}}}
 	return p, nil
 }
 

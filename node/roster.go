@@ -235,6 +235,32 @@ func (r *roster) look() view {
 	return v
 }
 
+// lasting reads the rows that outlive every server from etcd: what a cluster that
+// is restored begins with. The rest is said anew by those who live.
+func (r *roster) lasting(ctx context.Context) (map[string]string, error) {
+	ctx, enough := context.WithCancel(ctx)
+	defer enough()
+	var rows map[string]string
+	err := r.cluster.Facts(ctx, r.group, func(facts []etcd.Fact, whole bool) {
+		if rows != nil || !whole {
+			return
+		}
+		rows = map[string]string{}
+		for _, f := range facts {
+			switch kind, _, _ := strings.Cut(f.Key, "/"); kind + "/" {
+			case rowUnits + "/", rowKnown, rowHere, rowWant, rowReady, rowDrain:
+			default:
+				rows[f.Key] = f.Value
+			}
+		}
+		enough()
+	})
+	if rows != nil {
+		return rows, nil
+	}
+	return nil, err
+}
+
 // standing is what there is to know of one unit.
 type standing struct {
 	owner etcd.Owner // Server is "" when there is none
