@@ -519,7 +519,7 @@ type restore struct {
 	bare     bool // the files of the store alone, in dir itself
 	progress func(done, total int64)
 	res      Restored
-	seen     bool // the ingress
+	seen     bool            // the ingress
 	units    map[string]bool // of which there is something
 	placed   *placement
 }

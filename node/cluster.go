@@ -32,13 +32,14 @@ import (
 type EtcdConfig struct {
 	Endpoints     []string      // of etcd; none: the journal is on this server's disk
 	Group         string        // the cluster's name; default "main"
-	Units         int           // with which a new cluster begins; default 1. Afterwards it stays
+	Units         int           // with which a new cluster begins; default 6. Afterwards it stays
 	Settle        time.Duration // how long a unit stays where it came to, unless its server is lost or drained; default 10 s
 	Cert, Key, CA string        // with which the server shows itself to etcd and checks it; "": no TLS, on this machine only
 }
 
-// defaultUnits is what a backup can be of.
-const defaultUnits = 1
+// defaultUnits are shared evenly by two servers and by three: those that one
+// begins with may come to be several, and the number stays.
+const defaultUnits = 6
 
 // maxUnits bounds them: a transaction of etcd has room for so many journals.
 const maxUnits = 24

@@ -116,6 +116,7 @@ type shape struct {
 	members, servers, hosts int
 	slots                   int // of each host
 	binary                  string
+	units                   int // 0: as many as there are by default
 	// smallDisk asks that the first server's disk can be filled.
 	smallDisk bool
 }
@@ -152,7 +153,7 @@ func newCluster(t *testing.T, s shape) *cluster {
 		}
 		c.etcdOf = append(c.etcdOf, links)
 		p := c.part(name, s.binary, "server", "--data", dir, "--listen", listen, "--advertise", front.address(), "--nameserver", toNames.address(),
-			"--token-file", shared, "--etcd-endpoints", strings.Join(urls, ","), "--group", group)
+			"--token-file", shared, "--etcd-endpoints", strings.Join(urls, ","), "--group", group, "--units", fmt.Sprint(s.units))
 		p.dir, p.keep, c.namesOf[p] = dir, []string{"token"}, toNames
 		c.servers = append(c.servers, p)
 		p.start()
@@ -260,7 +261,7 @@ type owner struct {
 func (c *cluster) owners() (all []owner) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Second)
 	defer cancel()
-	for unit := range 4 {
+	for unit := range 6 {
 		name := group
 		if unit > 0 {
 			name = fmt.Sprint(group, ".", unit)
