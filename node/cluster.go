@@ -174,6 +174,17 @@ func (m *memberParts) tell(ctx context.Context) {
 	}
 }
 
+// owns names the units that this server works for now, with the ownerships' numbers.
+func (m *memberParts) owns() string {
+	var b strings.Builder
+	for _, u := range m.units {
+		if rack := u.rack.Load(); rack != nil {
+			fmt.Fprintf(&b, "%s=%d ", u.name, rack.sched.Epoch())
+		}
+	}
+	return b.String()
+}
+
 // load is what a nameserver is told of this server.
 func (m *memberParts) load(ctx context.Context) *apiv1.ServerReport {
 	r := &apiv1.ServerReport{Server: m.id, Address: m.address, Version: version.String(), AllUnits: m.roster.units}

@@ -83,6 +83,34 @@ func (p *serverParts) report(ctx context.Context, address string) (*apiv1.Server
 	}, nil
 }
 
+// owns names what the server owns of its cluster; "" without one.
+func (p *serverParts) owns() string {
+	if p.member == nil {
+		return ""
+	}
+	return p.member.owns()
+}
+
+// untilOther waits until the server owns something else than it did, or until a
+// tick. It reports false when ctx has ended.
+func (p *serverParts) untilOther(ctx context.Context, owned string, tick <-chan time.Time) bool {
+	for {
+		var changed <-chan struct{}
+		if p.member != nil {
+			if changed = p.member.roster.change(); p.member.owns() != owned {
+				return true
+			}
+		}
+		select {
+		case <-changed:
+		case <-tick:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
 	p := &serverParts{}
 	defer func() {

@@ -1,11 +1,13 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,6 +15,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/sched"
 )
 
 func quietRoster(units ...string) *roster {
@@ -199,4 +202,50 @@ func TestEnqueueAcrossUnits(t *testing.T) {
 	if err := x.mayEnqueue(&apiv1.GuestGetCheckpointRequest{Caller: &apiv1.Caller{App: "pay"}}, "main"); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestTellsOfUnitsAtOnce: a nameserver hears of a unit as soon as this server works
+// for it, and as soon as it does not any more; what happens to others is nothing to it.
+func TestTellsOfUnitsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := quietRoster("main", "main.1")
+		u := &unit{name: "main.1"}
+		p := &serverParts{member: &memberParts{roster: r, units: []*unit{{name: "main"}, u}}}
+		told := make(chan string)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			defer close(told)
+			for owned := p.owns(); p.untilOther(ctx, owned, nil); {
+				owned = p.owns()
+				told <- owned
+			}
+		}()
+		quiet := func(after string) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case s := <-told:
+				t.Errorf("%s: it tells of %q", after, s)
+			default:
+			}
+		}
+		r.hearOwners(map[string]etcd.Owner{"main": {Server: "you"}})
+		quiet("another server's unit")
+		u.rack.Store(newRack(&sched.Server{}))
+		r.poke()
+		if s := <-told; s != "main.1=0 " {
+			t.Errorf("it owns %q", s)
+		}
+		r.poke()
+		quiet("nothing")
+		u.rack.Store(nil)
+		r.hearOwners(map[string]etcd.Owner{})
+		if s := <-told; s != "" {
+			t.Errorf("it owns %q", s)
+		}
+		cancel()
+		if _, more := <-told; more {
+			t.Error("it goes on")
+		}
+	})
 }

@@ -18,7 +18,8 @@ const shareWithin = 30 * time.Second
 
 // TestAddServer adds a third, idle server to two that work under a steady load: it
 // owns its share soon. Then units are moved by hand, and the third server leaves
-// again. Nothing is lost or executed twice, and it says for how long an app paused.
+// again. Nothing is lost or executed twice, and it says for how long an app paused:
+// less than half a second in most runs, where a crash costs the lease of three.
 func TestAddServer(t *testing.T) {
 	formOf(t)
 	s := shape{etcd: embedded, members: 3, servers: 2, hosts: 3, slots: 32, binary: program(t)}
@@ -81,9 +82,12 @@ func TestAddServer(t *testing.T) {
 		now, most, tick := time.Now(), map[string]time.Duration{}, map[string]time.Duration{}
 		for _, app := range apps {
 			most[app] = c.service.gap(app+"/quick", since, now).Round(time.Millisecond)
-			tick[app] = (c.service.gap(app+"/tick", since, now) - time.Second).Round(time.Millisecond)
+			tick[app] = max(0, c.service.gap(app+"/tick", since, now)-time.Second).Round(time.Millisecond)
+			if most[app] > lease { // what is planned costs less than a crash, however busy the machine
+				t.Errorf("%s: the app %s paused for %v", what, app, most[app])
+			}
 		}
-		t.Logf("%s: the longest time without the start of a run of an app: %v; a schedule was late by at most %v", what, most, tick)
+		t.Logf("%s: the longest time without the start of a run of an app: %v; a schedule fired late by at most %v", what, most, tick)
 	}
 	begin := time.Now()
 	wait(5 * time.Second)
