@@ -102,7 +102,7 @@ type cluster struct {
 	byFront    sync.Map        // the producers' *link by the address that the server tells
 	wire       *wire
 	orders     *orders
-	clocks     bool           // they can be wrong
+	binary     string         // of its processes, while nothing else is said
 	beside     sync.WaitGroup // faults that go on beside others
 	service    *service
 	watch      *etcd.Cluster // for who owns what
@@ -124,7 +124,7 @@ type shape struct {
 
 func newCluster(t *testing.T, s shape) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.ArtifactDir(), namesOf: map[*part]*link{}, wire: newWire(), service: newService(t)}
+	c := &cluster{t: t, binary: s.binary, dir: t.ArtifactDir(), namesOf: map[*part]*link{}, wire: newWire(), service: newService(t)}
 	shared := filepath.Join(c.dir, "shared")
 	c.write(shared, "a-secret-that-the-members-share\n")
 	c.startEtcd(s)
@@ -343,10 +343,11 @@ func (c *cluster) dial(retry time.Duration) *sdk.Client {
 }
 
 // binaries are the programs of this checkout, each built once: the usual one, and
-// the one whose clock can be wrong.
+// those whose clocks are wrong, by how many seconds.
 var binaries struct {
 	sync.Mutex
-	dir, plain, shifted string
+	dir, plain string
+	shifted    map[int]string
 }
 
 // makeDir returns the directory of the programs; binaries must be locked.
