@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -55,7 +57,33 @@ type memberParts struct {
 	units   []*unit
 	router  *router
 	steward *steward
+	zone    string
+	power   float64 // what this server can do beside others
+	trips   trips
 	log     *slog.Logger
+}
+
+// trips are how long the last writes to etcd took.
+type trips struct {
+	last [32]time.Duration
+	n    int
+}
+
+func (t *trips) add(d time.Duration) {
+	t.last[t.n%len(t.last)] = d
+	t.n++
+}
+
+// tripsEnough are so many that one of them was not held up.
+const tripsEnough = 5
+
+// least is the round trip of a moment with nothing else to do: how long a busy
+// machine takes says nothing of where it is.
+func (t *trips) least() time.Duration {
+	if t.n < tripsEnough {
+		return 0
+	}
+	return slices.Min(t.last[:min(t.n, len(t.last))])
 }
 
 // joinCluster connects to etcd.
@@ -80,6 +108,9 @@ func joinCluster(ctx context.Context, cfg ServerConfig, id string, log *slog.Log
 // openMember joins the cluster and opens what the server has of each unit. conf
 // is what the units have in common.
 func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Config, shared string, tel *telemetry, log *slog.Logger) (_ *memberParts, err error) {
+	if cfg.Capacity < 0 || math.IsNaN(cfg.Capacity) || math.IsInf(cfg.Capacity, 0) {
+		return nil, fmt.Errorf("--capacity %v: want a positive number, the processors of a usual server or so", cfg.Capacity)
+	}
 	m := &memberParts{id: conf.ID, log: log}
 	defer func() {
 		if err != nil {
@@ -114,6 +145,10 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 		}
 		m.units = append(m.units, u)
 		m.router.units[name] = u
+	}
+	m.zone, m.power = cfg.Zone, cfg.Capacity
+	if m.power == 0 {
+		m.power = float64(runtime.GOMAXPROCS(0))
 	}
 	m.steward = newSteward(m.roster, cmp.Or(cfg.Etcd.Settle, unitSettles), log)
 	return m, nil
@@ -157,7 +192,11 @@ func (m *memberParts) present(ctx context.Context) error {
 func (m *memberParts) tell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*presenceEvery)
 	defer cancel()
-	p := presence{Address: m.address, Version: version.String(), At: time.Now().UnixMilli(), Owns: map[string]unitReport{}, Follows: map[string]followState{}}
+	begin := time.Now()
+	p := presence{
+		Address: m.address, Version: version.String(), At: begin.UnixMilli(), Owns: map[string]unitReport{}, Follows: map[string]followState{},
+		Zone: m.zone, Capacity: m.power, TripUs: m.trips.least().Microseconds(),
+	}
 	for _, u := range m.units {
 		if r := u.reports.Load(); r != nil {
 			p.Owns[u.name] = *r
@@ -168,6 +207,9 @@ func (m *memberParts) tell(ctx context.Context) {
 	row, err := json.Marshal(p)
 	if err == nil {
 		err = m.roster.cluster.Note(ctx, m.roster.group, rowHere+m.id, string(row), true)
+	}
+	if err == nil {
+		m.trips.add(time.Since(begin))
 	}
 	if err != nil && ctx.Err() == nil {
 		m.log.Warn("etcd was not told that this server lives", "error", err)
@@ -314,7 +356,7 @@ func clusterStatus(v view, group, self, leader string, trouble error) *apiv1.Clu
 	}
 	servers := map[string]*apiv1.Member{}
 	for id, p := range v.servers {
-		servers[id] = &apiv1.Member{Id: id, Address: p.Address, State: "up", Version: p.Version, LastSeenAt: timestamppb.New(time.UnixMilli(p.At))}
+		servers[id] = &apiv1.Member{Id: id, Address: p.Address, State: "up", Version: p.Version, LastSeenAt: timestamppb.New(time.UnixMilli(p.At)), Zone: p.Zone, Capacity: p.Capacity, RoundTripMs: float64(p.TripUs) / 1000}
 	}
 	for id := range v.draining {
 		if servers[id] == nil {

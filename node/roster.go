@@ -51,11 +51,16 @@ type roster struct {
 
 // presence is what a server tells of itself.
 type presence struct {
-	Address string                 `json:"address"`
-	Version string                 `json:"version"`
-	At      int64                  `json:"at"`   // Unix milliseconds, its clock
-	Owns    map[string]unitReport  `json:"owns"` // by unit
-	Follows map[string]followState `json:"follows"`
+	Address string `json:"address"`
+	Version string `json:"version"`
+	At      int64  `json:"at"` // Unix milliseconds, its clock
+	// What it weighs: where it is, what it can do beside others, and its round trip to
+	// etcd in microseconds, without which nothing of it is durable.
+	Zone     string                 `json:"zone,omitempty"`
+	Capacity float64                `json:"capacity,omitempty"`
+	TripUs   int64                  `json:"trip_us,omitempty"`
+	Owns     map[string]unitReport  `json:"owns"` // by unit
+	Follows  map[string]followState `json:"follows"`
 }
 
 // unitReport is what the owner of a unit tells of it.
@@ -63,6 +68,7 @@ type unitReport struct {
 	Rate  float64 `json:"rate"` // schedules a second
 	Hosts int     `json:"hosts"`
 	Apps  int     `json:"apps"`
+	Zone  string  `json:"zone,omitempty"` // of most of its hosts
 }
 
 // followState is how far a standby is.

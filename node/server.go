@@ -33,6 +33,8 @@ type ServerConfig struct {
 	SecretKey  string // the file with the key that seals secrets; default secret.key in Data, made when missing
 	Etcd       EtcdConfig
 	Cluster    ClusterConfig
+	Zone       string  // where it is: units go to servers in the zone of their hosts, which have it as the label "zone"
+	Capacity   float64 // what it can do beside the cluster's other servers; default its processors
 
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always

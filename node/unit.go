@@ -362,7 +362,7 @@ func (u *unit) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ende
 }
 
 func (u *unit) report(l sched.Load) {
-	u.reports.Store(&unitReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps)})
+	u.reports.Store(&unitReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps), Zone: l.Zone})
 }
 
 // untilOver waits until the server has to stop working, and says why.

@@ -100,6 +100,8 @@ func (c *cli) serverCommand() *cobra.Command {
 	flags.StringVar(&conf.Etcd.Cert, "etcd-cert", "", "`file` with the certificate that the server shows to etcd")
 	flags.StringVar(&conf.Etcd.Key, "etcd-key", "", "`file` with its key")
 	flags.StringVar(&conf.Etcd.CA, "etcd-ca", "", "`file` with the authority that etcd is checked by")
+	flags.StringVar(&conf.Zone, "zone", "", "`name` of where the server is: units go to servers in the zone of their hosts (--label zone=NAME), if it costs little")
+	flags.Float64Var(&conf.Capacity, "capacity", 0, "`number` by which the cluster's servers share the load (default the processors that the process may use)")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	member := addMember(cmd, &conf.Cluster)
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
