@@ -130,7 +130,11 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	if err := m.roster.begin(ctx, cmp.Or(cfg.Etcd.Units, defaultUnits)); err != nil {
 		return nil, err
 	}
-	p := &peers{token: shared, caCert: cfg.CACert, log: log}
+	key, err := c.First(ctx, m.roster.group, rowKey, newToken("ws_"))
+	if err != nil {
+		return nil, err
+	}
+	p := &peers{token: shared, key: key, caCert: cfg.CACert, log: log}
 	m.router = &router{roster: m.roster, units: map[string]*unit{}, peers: p}
 	for i, name := range m.roster.units {
 		u := &unit{name: name, roster: m.roster, conf: conf, tel: tel, peers: p, log: log, dir: d.join}

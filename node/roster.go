@@ -30,6 +30,7 @@ import (
 //	want/UNIT       the id of the server that is to own it
 //	ready/UNIT/ID   the epoch whose owner this server is ready to follow, under its lease
 //	drain/ID        the server is to own nothing
+//	key             the token by which servers know each other; the first one writes it
 type roster struct {
 	cluster *etcd.Cluster
 	group   string
@@ -85,6 +86,7 @@ const (
 	rowWant  = "want/"
 	rowReady = "ready/"
 	rowDrain = "drain/"
+	rowKey   = "key" // of a cluster: the token by which its servers know each other
 )
 
 func newRoster(c *etcd.Cluster, group, self string, log *slog.Logger) *roster {
@@ -254,7 +256,7 @@ func (r *roster) lasting(ctx context.Context) (map[string]string, error) {
 		rows = map[string]string{}
 		for _, f := range facts {
 			switch kind, _, _ := strings.Cut(f.Key, "/"); kind + "/" {
-			case rowUnits + "/", rowKnown, rowHere, rowWant, rowReady, rowDrain:
+			case rowUnits + "/", rowKey + "/", rowKnown, rowHere, rowWant, rowReady, rowDrain:
 			default:
 				rows[f.Key] = f.Value
 			}

@@ -176,6 +176,7 @@ func (s *serving) openDoor(g *guard, cfg ServerConfig, shared, inner string) (er
 		return err
 	}
 	if m != nil {
+		g.allow(m.router.peers.key, peer)
 		m.router.writes = g.writes
 		apiv1.RegisterNameserverServer(s.door.grpc, &clusterNames{m: m})
 		apiv1.RegisterMembershipServer(s.door.grpc, &membership{m: m})

@@ -115,12 +115,9 @@ func (a *unitBackups) copyOnce(ctx, waiting context.Context, u *unit, begin func
 	if address == "" {
 		return err
 	}
-	conn, err := dialMember(address, u.peers.token, u.peers.caCert)
-	if err != nil {
-		return err
-	}
-	defer conn.Close() //nolint:errcheck // nothing is under way
-	return fetchPart(ctx, apiv1.NewBackupsClient(conn), u.name, address, begin, create)
+	return u.peers.state(address, func(from apiv1.BackupsClient) error {
+		return fetchPart(ctx, from, u.name, address, begin, create)
+	})
 }
 
 // copyOwned copies the store of a unit while this server owns it: nothing that

@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
@@ -128,6 +131,15 @@ func TestBackupOfCluster(t *testing.T) {
 			<-time.After(100 * time.Millisecond)
 		}
 	}
+	// What hosts and servers share does not open the state: it is for servers.
+	shared, asMember := dial(t, one, "a-shared-secret-of-this-test")
+	stolen, err := apiv1.NewBackupsClient(shared).FetchState(asMember, &apiv1.FetchStateRequest{Group: "main"})
+	if err == nil {
+		_, err = stolen.Recv()
+	}
+	if status.Code(err) != codes.PermissionDenied {
+		t.Errorf("the state of a unit with the token of hosts: %v", err)
+	}
 	if err := errors.Join(stop(), stop2()); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +162,7 @@ func TestBackupOfCluster(t *testing.T) {
 	if _, err := node.Restore(within(t), bytes.NewReader(made), w.data(2), nil); err != nil {
 		t.Fatal(err)
 	}
-	err := node.Server(within(t), node.ServerConfig{Data: w.data(2), Listen: "127.0.0.1:0", Ready: func(node.Ready) { t.Error("it started") }})
+	err = node.Server(within(t), node.ServerConfig{Data: w.data(2), Listen: "127.0.0.1:0", Ready: func(node.Ready) { t.Error("it started") }})
 	if err == nil || !strings.Contains(err.Error(), "cluster init") {
 		t.Errorf("a server alone on the units of a cluster: %v", err)
 	}

@@ -167,7 +167,7 @@ const file_v1_backup_proto_rawDesc = "" +
 	"\aBackups\x12V\n" +
 	"\x06Backup\x12\x1b.wheelwork.v1.BackupRequest\x1a\x19.wheelwork.v1.BackupChunk\"\x12\xaa\xbb\x18\x0ecluster.backup0\x01\x12U\n" +
 	"\n" +
-	"FetchState\x12\x1f.wheelwork.v1.FetchStateRequest\x1a\x19.wheelwork.v1.BackupChunk\"\t\xaa\xbb\x18\x05serve0\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"FetchState\x12\x1f.wheelwork.v1.FetchStateRequest\x1a\x19.wheelwork.v1.BackupChunk\"\t\xaa\xbb\x18\x05state0\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_backup_proto_rawDescOnce sync.Once
