@@ -21,9 +21,11 @@ const (
 	opI32Const    = 0x41
 	opI64Const    = 0x42
 	opI32GtU      = 0x4b
+	opI32Eq       = 0x46
 	opI32LtS      = 0x48
 	opI32LeU      = 0x4d
-	opI64Ne       = 0x52
+	opI32GeS      = 0x4e
+	opI64Eqz      = 0x50
 	opI64LeU      = 0x58
 	opI64GeU      = 0x5a
 	opI32Add      = 0x6a
@@ -178,6 +180,10 @@ func (f *function) enter(cost int64) {
 
 // setBudgetAndCheck pops the budget, and lets the host grant the next slice when the
 // fuel is used up, or, if it matters here, end the guest when the stack is.
+//
+// The usual way is the first of the two: the engine's compiler keeps locals in the
+// registers that they have where the first way to a place ends, and behind a call that
+// is none. With the call in front every round of a loop would fetch its locals from memory.
 func (f *function) setBudgetAndCheck(stack bool) {
 	get := f.budget
 	if get == noLocal { // what was just written to a global need not be read again
@@ -192,11 +198,11 @@ func (f *function) setBudgetAndCheck(stack bool) {
 	if stack {
 		f.code = append(f.code, opI64Const)
 		f.code = binary.AppendS64(f.code, spent)
-		f.code = append(f.code, opI64And, opI64Const, 0, opI64Ne)
+		f.code = append(f.code, opI64And, opI64Eqz)
 	} else {
-		f.code = append(f.code, opI32Wrap, opI32Const, 0, opI32LtS)
+		f.code = append(f.code, opI32Wrap, opI32Const, 0, opI32GeS)
 	}
-	f.code = append(f.code, opIf, blockTypeVoid)
+	f.code = append(f.code, opIf, blockTypeVoid, opElse)
 	f.code = appendIndexed(f.code, opLocalGet, get)
 	f.code = appendIndexed(f.code, opCall, f.w.tick)
 	f.setBudget()
