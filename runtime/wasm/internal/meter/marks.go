@@ -71,9 +71,9 @@ type marker struct {
 	on    bool
 	local uint32 // holds the function's marks; noLocal: each goes to the global
 
-	address uint32            // local for an address; noLocal until needed
-	values  map[byte]uint32   // by type: local for what is stored
-	ranges  []uint32          // three locals for the operands of memory.init
+	address uint32          // local for an address; noLocal until needed
+	values  map[byte]uint32 // by type: local for what is stored
+	ranges  []uint32        // three locals for the operands of memory.init
 
 	stack   []origin // of the operands on top; what is below is unknown
 	known   []marked // marks that every path to here has set
