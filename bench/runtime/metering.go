@@ -111,6 +111,7 @@ func hostModules(ctx context.Context, rt wazero.Runtime) error {
 	})
 	_, err := rt.NewHostModuleBuilder("wheelwork_meter").
 		NewFunctionBuilder().WithGoFunction(tick, []api.ValueType{i64}, []api.ValueType{i64}).Export("tick").
+		NewFunctionBuilder().WithGoFunction(none, []api.ValueType{i64, i64}, []api.ValueType{i32}).Export("next").
 		Instantiate(ctx)
 	return err
 }

@@ -12,6 +12,7 @@ const (
 	opBr          = 0x0c
 	opBrIf        = 0x0d
 	opCall        = 0x10
+	opDrop        = 0x1a
 	opLocalGet    = 0x20
 	opLocalSet    = 0x21
 	opLocalTee    = 0x22
@@ -26,6 +27,8 @@ const (
 	opI32LeU      = 0x4d
 	opI32GeS      = 0x4e
 	opI64Eqz      = 0x50
+	opI64Eq       = 0x51
+	opI64LtU      = 0x54
 	opI64LeU      = 0x58
 	opI64GeU      = 0x5a
 	opI32Add      = 0x6a
@@ -104,6 +107,7 @@ type function struct {
 
 	budget  uint32 // local that holds the budget; noLocal: it stays in its global
 	scratch uint32 // local for a budget that is looked at; noLocal until needed
+	answer  uint32 // local for calls of a batch's functions; noLocal until needed
 	frame   int64  // bytes of stack taken while it runs; 0: it cannot be part of a recursion
 	marks   marker
 	wraps   bool  // its code is in a block with the function's own label, behind which the frame is given back
@@ -132,8 +136,7 @@ func (f *function) rewrite(i int, body binary.Body) []byte {
 	if w.nests[i] {
 		f.frame = frameBytes + 8*int64(f.params+body.LocalCount)
 	}
-	f.budget = noLocal
-	f.scratch = noLocal
+	f.budget, f.scratch, f.answer = noLocal, noLocal, noLocal
 	if s.loops && handed <= len(loopEnds) && len(points) > 0 {
 		f.budget = f.local(binary.I64)
 	}
@@ -204,7 +207,7 @@ func (f *function) setBudgetAndCheck(stack bool) {
 	}
 	f.code = append(f.code, opIf, blockTypeVoid, opElse)
 	f.code = appendIndexed(f.code, opLocalGet, get)
-	f.code = appendIndexed(f.code, opCall, f.w.tick)
+	f.code = appendIndexed(f.code, opCall, f.w.tickFn)
 	f.setBudget()
 	f.code = append(f.code, opEnd)
 }
@@ -292,7 +295,11 @@ func (f *function) instructions(points []point) {
 			if takes || in.Index < w.tick { // the host may want to know what is left
 				f.handOver()
 			}
-			f.code = appendIndexed(f.code, opCall, w.shift(in.Index))
+			if in.Index < w.tick {
+				f.callImport(in.Index)
+			} else {
+				f.code = appendIndexed(f.code, opCall, w.shift(in.Index))
+			}
 			if takes {
 				f.takeBack()
 			}
