@@ -11,6 +11,7 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/wheelworkhq/wheelwork/runtime"
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
@@ -187,6 +188,64 @@ func TestAHostSeesTheSameOfATaker(t *testing.T) {
 	for _, kind := range []string{"next", "done", "other", "tick", "returned,", "wasm"} {
 		if seen[kind] < 20 {
 			t.Errorf("only %d of %q in %v", seen[kind], kind, seen)
+		}
+	}
+}
+
+// taking is a reactor whose wheelwork_run takes one task, ends it with status 2 and
+// ends itself by this code.
+func taking(end ...byte) []byte {
+	code := []byte("\x00asm\x01\x00\x00\x00")
+	code = wasmbinary.AppendSection(code, wasmbinary.SectionType, []byte{1, 0x60, 1, 0x7f, 1, 0x7f})
+	imports := []byte{2}
+	for _, name := range []string{"job_next", "job_done"} {
+		imports = wasmbinary.AppendName(wasmbinary.AppendName(imports, "wheelwork_v1"), name)
+		imports = append(imports, 0, 0)
+	}
+	code = wasmbinary.AppendSection(code, wasmbinary.SectionImport, imports)
+	code = wasmbinary.AppendSection(code, wasmbinary.SectionFunction, []byte{2, 0, 0})
+	code = wasmbinary.AppendSection(code, wasmbinary.SectionMemory, []byte{1, 0, 1})
+	exports := append(wasmbinary.AppendName([]byte{3}, "memory"), 2, 0)
+	exports = append(wasmbinary.AppendName(exports, "wheelwork_handle"), 0, 2)
+	exports = append(wasmbinary.AppendName(exports, "wheelwork_run"), 0, 3)
+	code = wasmbinary.AppendSection(code, wasmbinary.SectionExport, exports)
+	run := append([]byte{0, 0x41, 0, 0x10, 0, 0x1a, 0x41, 2, 0x10, 1, 0x1a}, append(end, 0x41, 0, 0x0b)...)
+	bodies := append([]byte{2, 4, 0, 0x41, 0, 0x0b, byte(len(run))}, run...)
+	return wasmbinary.AppendSection(code, wasmbinary.SectionCode, bodies)
+}
+
+// TestTheEndOfATaskIsHeard has guests that ask for no other task, in instances that are
+// used again: the status is that of the task, and no instance remembers it.
+func TestTheEndOfATaskIsHeard(t *testing.T) {
+	for name, code := range map[string][]byte{
+		"returns":    taking(),
+		"traps":      taking(0x00),
+		"never ends": taking(0x03, 0x40, 0x0c, 0, 0x0b),
+	} {
+		for _, reuse := range []string{"reset", "shared"} {
+			e := newEngine(t, Config{})
+			digest := load(t, e, withSection(code, "wheelwork.manifest", `{"handlers":[{"name":"main","batch":true}],"reuse":"`+reuse+`"}`))
+			for range 2 {
+				var items []*runtime.Item
+				for i := range 3 {
+					task := runtime.Task{Digest: digest}
+					if name == "never ends" && i > 0 { // behind the first, its time is the next one's, and runs out
+						task.Deadline = within(attackTime)
+					}
+					items = append(items, &runtime.Item{Ctx: context.Background(), Sink: &recorder{}, Task: task})
+				}
+				e.RunBatch(items)
+				first := items[0].Result
+				if first.Outcome != runtime.Permanent || first.Code != codeStatus || first.Error != "the handler returned status 2" {
+					t.Errorf("a %s guest that %s: %+v", reuse, name, first)
+				}
+				if name == "never ends" {
+					continue
+				}
+				if second, third := items[1].Result, items[2].Result; second.Code != codeStatus || third.Outcome != runtime.Succeeded {
+					t.Errorf("a %s guest that %s: then %+v and %+v", reuse, name, second, third)
+				}
+			}
 		}
 	}
 }
