@@ -178,7 +178,7 @@ func (f *function) enter(cost int64) {
 	f.code = append(f.code, opI64Const)
 	f.code = binary.AppendS64(f.code, price)
 	f.code = append(f.code, opI64Sub)
-	f.setBudgetAndCheck(f.frame > 0)
+	f.setBudgetAndCheck(f.frame > 0, 0)
 }
 
 // setBudgetAndCheck pops the budget, and lets the host grant the next slice when the
@@ -187,7 +187,9 @@ func (f *function) enter(cost int64) {
 // The usual way is the first of the two: the engine's compiler keeps locals in the
 // registers that they have where the first way to a place ends, and behind a call that
 // is none. With the call in front every round of a loop would fetch its locals from memory.
-func (f *function) setBudgetAndCheck(stack bool) {
+// At the head of a loop the second way does not even come to where the first does: it
+// gives back what was charged, and begins the loop again.
+func (f *function) setBudgetAndCheck(stack bool, again int64) {
 	get := f.budget
 	if get == noLocal { // what was just written to a global need not be read again
 		if f.scratch == noLocal {
@@ -208,7 +210,15 @@ func (f *function) setBudgetAndCheck(stack bool) {
 	f.code = append(f.code, opIf, blockTypeVoid, opElse)
 	f.code = appendIndexed(f.code, opLocalGet, get)
 	f.code = appendIndexed(f.code, opCall, f.w.tickFn)
+	if again > 0 {
+		f.code = append(f.code, opI64Const)
+		f.code = binary.AppendS64(f.code, again)
+		f.code = append(f.code, opI64Add)
+	}
 	f.setBudget()
+	if again > 0 {
+		f.code = append(f.code, opBr, 1)
+	}
 	f.code = append(f.code, opEnd)
 }
 
@@ -235,9 +245,12 @@ func (f *function) charge(p point) {
 	f.code = append(f.code, opI64Const)
 	f.code = binary.AppendS64(f.code, p.cost)
 	f.code = append(f.code, opI64Sub)
-	if p.check {
-		f.setBudgetAndCheck(false)
-	} else {
+	switch {
+	case p.again:
+		f.setBudgetAndCheck(false, p.cost)
+	case p.check:
+		f.setBudgetAndCheck(false, 0)
+	default:
 		f.setBudget()
 	}
 }
