@@ -31,8 +31,15 @@ const (
 func taker(r *rand.Rand) []byte {
 	var run []byte
 	konst := func(v int64) { run = wasmbinary.AppendS64(append(run, 0x41), v) }
+	open := false
 	for range 3 + r.IntN(20) {
 		f := byte(r.IntN(4))
+		if f == takerDone && !open && r.IntN(20) > 0 { // which would be the end of it
+			f = takerNext
+		}
+		if f != takerWork && f != takerOther {
+			open = f == takerNext
+		}
 		konst(int64(r.IntN(4)))
 		switch {
 		case f == takerWork:
@@ -185,8 +192,9 @@ func TestAHostSeesTheSameOfATaker(t *testing.T) {
 			seen[kind]++
 		}
 	}
+	t.Logf("%v", seen)
 	for _, kind := range []string{"next", "done", "other", "tick", "returned,", "wasm"} {
-		if seen[kind] < 20 {
+		if seen[kind] < 10 {
 			t.Errorf("only %d of %q in %v", seen[kind], kind, seen)
 		}
 	}
