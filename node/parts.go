@@ -83,6 +83,34 @@ func (p *serverParts) report(ctx context.Context, address string) (*apiv1.Server
 	}, nil
 }
 
+// owns names what the server owns of its cluster; "" without one.
+func (p *serverParts) owns() string {
+	if p.member == nil {
+		return ""
+	}
+	return p.member.owns()
+}
+
+// untilOther waits until the server owns something else than it did, or until a
+// tick. It reports false when ctx has ended.
+func (p *serverParts) untilOther(ctx context.Context, owned string, tick <-chan time.Time) bool {
+	for {
+		var changed <-chan struct{}
+		if p.member != nil {
+			if changed = p.member.roster.change(); p.member.owns() != owned {
+				return true
+			}
+		}
+		select {
+		case <-changed:
+		case <-tick:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
 	p := &serverParts{}
 	defer func() {
@@ -97,7 +125,11 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
-	p.add(local.New(l))
+	j, err := local.Open(l, d.join("journal-closed"))
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	p.add(j)
 	alarm, err := deadLetters(tel.meter, log)
 	if err != nil {
 		return nil, err
@@ -143,6 +175,9 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 		p.member.data, p.member.queue = d, q
 		return p, nil
 	}
+	if names, err := unitsIn(d.path); err != nil || len(names) > 0 {
+		return nil, errors.Join(err, errHasUnits)
+	}
 	if conf.Store, err = store.Open(store.Config{Dir: d.join("store"), Logger: log}); err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
@@ -150,17 +185,16 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if conf.Modules, err = modules.Open(d.join("modules")); err != nil {
 		return nil, err
 	}
-	conf.Journal = local.New(l)
+	conf.Journal = j
 	// Nothing of what is loaded now is garbage: collecting it again and again would
 	// take a third of the start. What it costs in memory is given back later.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	if p.sched, err = sched.New(conf); err != nil {
 		return nil, err
 	}
-	p.state = &state{
-		id: p.id, dir: d, store: conf.Store, modules: conf.Modules, queue: q,
-		settle: func(ctx context.Context) error { return p.sched.CaughtUp(ctx) },
-	}
+	p.state = &state{id: p.id, dir: d, queue: q, parts: []part{{
+		modules: conf.Modules, copy: copyOf(conf.Store, func(ctx context.Context) error { return p.sched.CaughtUp(ctx) }),
+	}}}
 	return p, nil
 }
 

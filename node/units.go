@@ -558,21 +558,31 @@ func (r *router) uniteBulk(ctx context.Context, app, method string, q *apiv1.Bul
 	return all, nil
 }
 
-// conn returns a connection to another server, which is kept.
+// conn returns a connection to another server, as one, which is kept.
 func (p *peers) conn(address string) (grpc.ClientConnInterface, error) {
+	return p.kept(address, p.key)
+}
+
+// memberConn is conn as a member, for what servers of older versions do too.
+func (p *peers) memberConn(address string) (grpc.ClientConnInterface, error) {
+	return p.kept(address, p.token)
+}
+
+func (p *peers) kept(address, token string) (grpc.ClientConnInterface, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c := p.conns[address]; c != nil {
+	at := [2]string{address, token}
+	if c := p.conns[at]; c != nil {
 		return c, nil
 	}
-	c, err := dialMember(address, p.token, p.caCert)
+	c, err := dialMember(address, token, p.caCert)
 	if err != nil {
 		return nil, err
 	}
 	if p.conns == nil {
-		p.conns = map[string]*grpc.ClientConn{}
+		p.conns = map[[2]string]*grpc.ClientConn{}
 	}
-	p.conns[address] = c
+	p.conns[at] = c
 	return c, nil
 }
 

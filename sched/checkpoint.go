@@ -195,6 +195,7 @@ const (
 	isMoved               // it is in checkpoints.plans
 	isCounted             // it is in a group of tallies, and not written since
 	hasStats              // the store has a row of its stats
+	isSeen                // this sweep of the wheel has found a timer of it that holds
 )
 
 // job notes that a definition has to be written, or removed. One whose stats
@@ -241,6 +242,7 @@ func (c *checkpoints) counted(j *job.Job) {
 const (
 	isDirty  = 1 << iota // it is in checkpoints.runs
 	isStored             // the store has a row of it as a live run, which needs a delete
+	isUnsure             // it was due when the server began: see loop.unsettled
 )
 
 func (c *checkpoints) run(r *job.Run) {

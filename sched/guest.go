@@ -233,7 +233,7 @@ func (l *loop) mayEnqueue(r *job.Run, e *enqueued) error {
 	if !job.MayEnqueue(l.grantsOfRun(r), r.App, e.app, e.name) {
 		return notGranted(r, "job "+e.app+"/"+e.name)
 	}
-	if l.cfg.Remote != nil && !l.holds(e.app, e.name) {
+	if l.cfg.Remote != nil && !l.has(e.app, e.name) {
 		return elsewhere{} // where the job is, the app is asked
 	}
 	return l.takesFrom(r.App, e)

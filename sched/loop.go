@@ -48,7 +48,6 @@ type loop struct {
 	kick    chan struct{} // capacity 1: there is something in inbox, own or flushed
 	done    chan struct{} // closed when the loop has ended
 
-	began    time.Time // when it was made
 	now      time.Time // of this turn
 	nowMs    int64
 	lastWall time.Time // of the last turn, with its monotonic reading
@@ -104,9 +103,12 @@ type loop struct {
 
 	hosts    map[string]*host
 	progress map[job.RunID]*apiv1.Progress
-	// holdUntil keeps runs back after a restart, so that hosts that are still
-	// executing some of them can say so first.
-	holdUntil time.Time
+	// unsettled means that the server before did not end in order. That it sent a
+	// run is in the journal a little later than the task is with its host: until
+	// settledAt those that it may have sent, which have the mark isUnsure, are not
+	// sent again, so that hosts can say first what they hold.
+	unsettled bool
+	settledAt time.Time
 
 	view checkpoints
 }
@@ -167,8 +169,7 @@ func newLoop(cfg *Config, h *hub) (*loop, error) {
 		stage: &stage{}, hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{},
 	}
 	l.view.init()
-	l.began = time.Now()
-	l.setNow(l.began)
+	l.setNow(time.Now())
 	l.wheel, l.sweepAt = wheel.New[any](l.nowMs), leastSweep
 	return l, nil
 }
@@ -381,9 +382,6 @@ func (l *loop) sleep() time.Duration {
 	}
 	if d, ok := l.view.wait(l.now, l.cfg.CheckpointEvery); ok {
 		wait = min(wait, d)
-	}
-	if len(l.order) > 0 && l.now.Before(l.holdUntil) {
-		wait = min(wait, l.holdUntil.Sub(l.now))
 	}
 	return max(wait, 0)
 }
@@ -752,9 +750,18 @@ func (l *loop) end() {
 
 func (l *loop) load() Load {
 	ld := Load{ScheduleRate: l.rate.value(l.now)}
+	zones := map[string]int{}
 	for _, h := range l.hosts {
 		if h.connected {
 			ld.Hosts++
+			if zone := h.hello.Labels["zone"]; zone != "" {
+				zones[zone]++
+			}
+		}
+	}
+	for zone, n := range zones {
+		if m := zones[ld.Zone]; n > m || n == m && zone < ld.Zone {
+			ld.Zone = zone
 		}
 	}
 	for name, a := range l.apps {

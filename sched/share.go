@@ -116,8 +116,8 @@ func (l *loop) staysJob(app, name string) error {
 	return l.claimed(claim{app, job.SlotOf(name)})
 }
 
-// holds reports whether the slot of a job is one of this unit's.
-func (l *loop) holds(app, name string) bool {
+// has reports whether the slot of a job is one of this unit's.
+func (l *loop) has(app, name string) bool {
 	a := l.apps[app]
 	return a != nil && here(a.slots[job.SlotOf(name)])
 }
@@ -228,7 +228,7 @@ func (l *loop) leaveTo(app string, slot uint8, unit string) (uint64, error) {
 	if why := s.Busy(); why != "" {
 		return 0, &BusyError{why}
 	}
-	if l.now.Sub(l.began) < settleTime { // a host may execute what a crash has lost the start of
+	if l.unsettled && l.now.Before(l.settledAt) { // a host may execute what a crash has lost the start of
 		return 0, &BusyError{"the unit has a new owner, and hosts have not said yet what they execute"}
 	}
 	l.record(s, &apiv1.Record{Kind: &apiv1.Record_SlotLeaving{SlotLeaving: &apiv1.SlotLeaving{Move: s.Place.Move + 1, Unit: unit}}})

@@ -2503,6 +2503,9 @@ type Member struct {
 	ScheduleRate  float64                `protobuf:"fixed64,5,opt,name=schedule_rate,json=scheduleRate,proto3" json:"schedule_rate,omitempty"`
 	Units         int32                  `protobuf:"varint,6,opt,name=units,proto3" json:"units,omitempty"` // that it owns
 	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	Zone          string                 `protobuf:"bytes,8,opt,name=zone,proto3" json:"zone,omitempty"`                                       // where it says it is
+	Capacity      float64                `protobuf:"fixed64,9,opt,name=capacity,proto3" json:"capacity,omitempty"`                             // beside others; 0: it says nothing
+	RoundTripMs   float64                `protobuf:"fixed64,10,opt,name=round_trip_ms,json=roundTripMs,proto3" json:"round_trip_ms,omitempty"` // to the journal, the least of the last half a minute; 0: not measured
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2584,6 +2587,27 @@ func (x *Member) GetLastSeenAt() *timestamppb.Timestamp {
 		return x.LastSeenAt
 	}
 	return nil
+}
+
+func (x *Member) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *Member) GetCapacity() float64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *Member) GetRoundTripMs() float64 {
+	if x != nil {
+		return x.RoundTripMs
+	}
+	return 0
 }
 
 type Unit struct {
@@ -2966,7 +2990,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x14\n" +
 	"\x05slots\x18\x02 \x01(\x05R\x05slots\x12\x16\n" +
 	"\x06wanted\x18\x03 \x01(\x05R\x06wanted\x12#\n" +
-	"\rschedule_rate\x18\x04 \x01(\x01R\fscheduleRate\"\xdb\x01\n" +
+	"\rschedule_rate\x18\x04 \x01(\x01R\fscheduleRate\"\xaf\x02\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -2975,7 +2999,11 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\rschedule_rate\x18\x05 \x01(\x01R\fscheduleRate\x12\x14\n" +
 	"\x05units\x18\x06 \x01(\x05R\x05units\x12<\n" +
 	"\flast_seen_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeenAt\"\xf1\x01\n" +
+	"lastSeenAt\x12\x12\n" +
+	"\x04zone\x18\b \x01(\tR\x04zone\x12\x1a\n" +
+	"\bcapacity\x18\t \x01(\x01R\bcapacity\x12\"\n" +
+	"\rround_trip_ms\x18\n" +
+	" \x01(\x01R\vroundTripMs\"\xf1\x01\n" +
 	"\x04Unit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
@@ -3009,9 +3037,9 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\bSplitApp\x12\x1d.wheelwork.v1.SplitAppRequest\x1a\x1b.wheelwork.v1.ClusterStatus\">\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02%:\x01*\" /api/v1/cluster/apps/{app}/split\x12\x86\x01\n" +
 	"\bMergeApp\x12\x1d.wheelwork.v1.MergeAppRequest\x1a\x1b.wheelwork.v1.ClusterStatus\">\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02%:\x01*\" /api/v1/cluster/apps/{app}/merge\x12Q\n" +
 	"\aForward\x12\x1c.wheelwork.v1.ForwardRequest\x1a\x1d.wheelwork.v1.ForwardResponse\"\t\xaa\xbb\x18\x05serve\x12V\n" +
-	"\bTakeSlot\x12\x1d.wheelwork.v1.TakeSlotRequest\x1a\x1e.wheelwork.v1.TakeSlotResponse\"\t\xaa\xbb\x18\x05serve(\x01\x12Q\n" +
-	"\aCopyApp\x12\x1c.wheelwork.v1.CopyAppRequest\x1a\x1d.wheelwork.v1.CopyAppResponse\"\t\xaa\xbb\x18\x05serve\x12E\n" +
-	"\x03Ask\x12\x18.wheelwork.v1.AskRequest\x1a\x19.wheelwork.v1.AskResponse\"\t\xaa\xbb\x18\x05serveB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"\bTakeSlot\x12\x1d.wheelwork.v1.TakeSlotRequest\x1a\x1e.wheelwork.v1.TakeSlotResponse\"\t\xaa\xbb\x18\x05state(\x01\x12Q\n" +
+	"\aCopyApp\x12\x1c.wheelwork.v1.CopyAppRequest\x1a\x1d.wheelwork.v1.CopyAppResponse\"\t\xaa\xbb\x18\x05state\x12E\n" +
+	"\x03Ask\x12\x18.wheelwork.v1.AskRequest\x1a\x19.wheelwork.v1.AskResponse\"\t\xaa\xbb\x18\x05stateB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_cluster_proto_rawDescOnce sync.Once
