@@ -770,9 +770,6 @@ func (l *loop) load() Load {
 		}
 	}
 	slices.Sort(ld.Apps)
-	if l.cfg.Remote != nil {
-		ld.Shares = l.shares()
-	}
 	return ld
 }
 

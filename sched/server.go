@@ -183,7 +183,13 @@ type Load struct {
 
 // Load returns the server's load.
 func (s *Server) Load(ctx context.Context) (Load, error) {
-	return ask(ctx, s.loop, func(l *loop) (Load, error) { return l.load(), nil })
+	return ask(ctx, s.loop, func(l *loop) (Load, error) {
+		ld := l.load()
+		if l.cfg.Remote != nil {
+			ld.Shares = l.shares()
+		}
+		return ld, nil
+	})
 }
 
 // Holds reports whether the server has anything of an app.
