@@ -45,10 +45,7 @@ func (d *dying) Append(recs []journal.Record, done func(error)) (uint64, error) 
 }
 
 // other answers for one unit what the runs of the other one ask.
-type other struct {
-	to   func() *sched.Server
-	home bool // it is the app's
-}
+type other struct{ to func() *sched.Server }
 
 func (o other) Run(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
 	return o.to().Find(ctx, app, id)
