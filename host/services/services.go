@@ -6,17 +6,16 @@
 // server is reachable a call is made again for some time; each gives the same
 // result then, however often it arrives.
 //
-// Secrets that an attempt was told are taken out of its log lines.
+// Secrets that an attempt was told are taken out of what it says, also where they
+// stand there encoded.
 package services
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,7 +64,7 @@ type Services struct {
 
 	told  atomic.Int64 // attempts in secrets; spares the lock while there are none
 	mu    sync.Mutex
-	known map[attempt][][]byte // the secrets that an attempt was told
+	known map[attempt]forms // of the secrets that an attempt was told; never changed in place
 }
 
 var _ runtime.Services = (*Services)(nil)
@@ -81,7 +80,7 @@ func New(cfg Config) *Services {
 	if cfg.Meter == nil {
 		cfg.Meter = noop.NewMeterProvider().Meter("")
 	}
-	return &Services{cfg: cfg, known: map[attempt][][]byte{}, meter: instruments{meter: cfg.Meter, byName: map[string]instrument{}}}
+	return &Services{cfg: cfg, known: map[attempt]forms{}, meter: instruments{meter: cfg.Meter, byName: map[string]instrument{}}}
 }
 
 // Attach names the host. An engine is made with its services before its host is.
@@ -307,30 +306,20 @@ func (s *Services) Send(ctx context.Context, t *runtime.Task, r runtime.Request)
 	return s.cfg.Send(ctx, t.Grants, func(ctx context.Context, name string) ([]byte, error) { return s.Secret(ctx, t, name) }, r)
 }
 
-// leastRedacted is the length of the shortest secret that is taken out of log
-// lines: a shorter one is in too many words.
-const leastRedacted = 4
-
 func (s *Services) remember(t *runtime.Task, value []byte) {
-	if len(value) < leastRedacted {
+	f := formsOf(value)
+	if len(f) == 0 {
 		return
 	}
 	k := attempt{t.App, t.RunID, t.Attempt}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	values := s.known[k]
-	if values == nil {
+	known := s.known[k]
+	if known == nil {
 		s.told.Add(1)
 	}
-	if !slices.ContainsFunc(values, func(v []byte) bool { return bytes.Equal(v, value) }) {
-		// Longer ones first: one may hold another.
-		i, _ := slices.BinarySearchFunc(values, value, func(a, b []byte) int { return cmp.Compare(len(b), len(a)) })
-		s.known[k] = slices.Insert(slices.Clone(values), i, bytes.Clone(value))
-	}
+	s.known[k] = known.and(f)
 }
-
-// redacted stands in a log line in the place of a secret.
-var redacted = []byte("[secret]")
 
 // Redact takes the secrets that an attempt was told out of what it says. It
 // returns text itself when none is in it.
@@ -339,14 +328,9 @@ func (s *Services) Redact(t *runtime.Task, text []byte) []byte {
 		return text
 	}
 	s.mu.Lock()
-	values := s.known[attempt{t.App, t.RunID, t.Attempt}]
+	known := s.known[attempt{t.App, t.RunID, t.Attempt}]
 	s.mu.Unlock()
-	for _, v := range values {
-		if bytes.Contains(text, v) {
-			text = bytes.ReplaceAll(text, v, redacted)
-		}
-	}
-	return text
+	return known.takeOut(text)
 }
 
 // Done forgets what an attempt that has ended was told.
