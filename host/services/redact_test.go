@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"html"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // TestFormsAreTakenOut says a secret in every way in which a program says one by
@@ -27,9 +29,15 @@ func TestFormsAreTakenOut(t *testing.T) {
 		{"twice", "s3cr3t", "s3cr3ts3cr3t s3cr3", "[secret][secret] s3cr3"},
 		{"JSON", password, string(quoted), `{"token":"[secret]"}`},
 		{"JSON in JSON", `a"b"c"d"`, `{"said":"a\"b\"c\"d\""}`, `{"said":"[secret]"}`},
-		{"a query", password, "GET /?q=" + url.QueryEscape(password) + "&x=1", "GET /?q=[secret]&x=1"},
+		{"a query", password, "GET /?q=" + url.QueryEscape(password) + "&amp=1", "GET /?q=[secret]&amp=1"},
 		{"a path", password, "GET /" + url.PathEscape(password) + "/x", "GET /[secret]/x"},
 		{"HTML", password, "<b>" + html.EscapeString(password) + "</b>", "<b>[secret]</b>"},
+		{"a query of Python", password, "GET /?q=pa%3css%3E%22w%5Co%2Br/d%20%26%20%C3%A9%237&x=1", "GET /?q=[secret]&x=1"},
+		{"bytes of Python", password, `b'pa<ss>"w\\o+r/d & \xc3\xa9#7'`, "b'[secret]'"},
+		{"Rust", password, `"pa<ss>\"w\\o+r/d & \u{e9}#7"`, `"[secret]"`},
+		{"two halves of a character", "a key \U0001F511 of mine", `{"k":"a key \ud83d\udd11 of mine"}`, `{"k":"[secret]"}`},
+		{"cut off in JSON", "0123456789\"abcdef", `{"k":"0123456789\"ab`, `{"k":"[secret]`},
+		{"an escape that is cut off", password, `50% \ \x \u12 \u{ & &; &nothing; %zz \q`, `50% \ \x \u12 \u{ & &; &nothing; %zz \q`},
 		{"Go", password, fmt.Sprintf("%q", password), `"[secret]"`},
 		{"hexadecimal", password, hex.EncodeToString([]byte(password)) + "!", "[secret]!"},
 		{"in capitals", password, fmt.Sprintf("%X!", password), "[secret]!"},
@@ -84,8 +92,8 @@ func TestFormsOfSeveral(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	}
-	if n := len(long.and(long)); n != len(long) {
-		t.Errorf("%d forms of one secret that was told twice, want %d", n, len(long))
+	if twice := long.and(long); len(twice.plain) != len(long.plain) || len(twice.encoded) != len(long.encoded) {
+		t.Errorf("a secret that was told twice has the forms %q, want %q", twice, long)
 	}
 }
 
@@ -117,6 +125,24 @@ func FuzzTakeOut(f *testing.F) {
 		whole := append(append(bytes.Clone(before), secret...), after...)
 		if got := forms.takeOut(whole); bytes.Contains(got, secret) && !bytes.ContainsAny(secret, string(redacted)) {
 			t.Errorf("%q is left in %q", secret, got)
+		}
+		for _, e := range escapes {
+			plain, from, ok := e.decode(whole)
+			if ok && (len(from) != len(plain)+1 || from[len(plain)] != len(whole) || !slices.IsSorted(from)) {
+				t.Errorf("%q is %q, from %d", whole, plain, from)
+			}
+		}
+		if utf8.Valid(secret) {
+			text, err := json.Marshal(string(secret))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := forms.takeOut(text); !bytes.Contains(got, redacted) {
+				t.Errorf("JSON: %s became %q", text, got)
+			}
+			if got := forms.takeOut([]byte(html.EscapeString(string(secret)))); !bytes.Contains(got, redacted) {
+				t.Errorf("HTML: %q became %q", secret, got)
+			}
 		}
 		for name, said := range map[string]string{
 			"base64": base64.StdEncoding.EncodeToString(whole), "base64 of an address": base64.RawURLEncoding.EncodeToString(whole),

@@ -308,14 +308,14 @@ func (s *Services) Send(ctx context.Context, t *runtime.Task, r runtime.Request)
 
 func (s *Services) remember(t *runtime.Task, value []byte) {
 	f := formsOf(value)
-	if len(f) == 0 {
+	if f.none() {
 		return
 	}
 	k := attempt{t.App, t.RunID, t.Attempt}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.known[k]
-	if known == nil {
+	if known.none() {
 		s.told.Add(1)
 	}
 	s.known[k] = known.and(f)
@@ -341,7 +341,7 @@ func (s *Services) Done(t *runtime.Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := attempt{t.App, t.RunID, t.Attempt}
-	if s.known[k] != nil {
+	if !s.known[k].none() {
 		delete(s.known, k)
 		s.told.Add(-1)
 	}
