@@ -116,6 +116,8 @@ type Engine struct {
 	calls sync.Pool // of *call
 	hosts hostModules
 
+	fillers fillers
+
 	mu      sync.RWMutex
 	modules map[string]*module // by digest
 	loading sync.WaitGroup     // loads that are under way
@@ -231,7 +233,7 @@ func (e *Engine) Unload(ctx context.Context, digest string) error {
 	for _, s := range e.scriptsOf(digest) {
 		err = errors.Join(err, e.Unload(ctx, s))
 	}
-	return errors.Join(err, m.compiled.Close(ctx))
+	return errors.Join(err, e.closeCode(ctx, m))
 }
 
 // Load makes a module ready to run: it checks the digest and the upload rules,
@@ -270,17 +272,26 @@ func (e *Engine) load(digest string, code []byte) error {
 	if err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
+	if err := e.fillers.take(context.Background()); err != nil {
+		return fmt.Errorf("load module: %w", err)
+	}
 	m := &module{info: p.Info, globals: p.Globals, marks: (*marks)(p.Marks), resettable: p.Reset, lines: lines.Open(p.Lines)}
 	m.files, err = e.kept.Use(p.Sum, []string{e.shelf.Path(rewrittenName(digest, e.meterOptions()))}, func() (err error) {
 		m.compiled, err = compile(e.rt, p.Code)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("load module: %w", err)
+		return errors.Join(fmt.Errorf("load module: %w", err), e.fillers.add(context.Background(), e.rt))
 	}
-	if m.stubs, err = stubModule(context.Background(), e.rt, p.Info.Stubs); err != nil {
+	if len(p.Info.Stubs) > 0 {
+		err = e.fillers.take(context.Background())
+	}
+	if err == nil {
+		m.stubs, err = stubModule(context.Background(), e.rt, p.Info.Stubs)
+	}
+	if err != nil {
 		e.kept.Release(m.files)
-		return fmt.Errorf("load module: %w", err)
+		return errors.Join(fmt.Errorf("load module: %w", err), e.closeCode(context.Background(), m))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -42,7 +42,7 @@ type module struct {
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
 	files      shelf.Held            // of the compile cache, which stay as long as it is loaded
 	lines      *lines.Table          // what its code was compiled from; nil: nobody knows
-	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
+	stubs      unnamed               // stands in for wheelwork_v1 where it lacks what the module calls optional; zero: nothing is missing
 }
 
 // An instance is one instantiated module. One goroutine uses it at a time.
