@@ -62,6 +62,11 @@ type Config struct {
 	Slots int
 	// MaxMemoryBytes caps runtime.Limits.MemoryBytes of every task. Default 1 GiB.
 	MaxMemoryBytes int64
+	// MaxTotalBytes bounds the linear memory of all instances together, those that
+	// run and those that are idle: memory.grow fails, and an instance that cannot be
+	// made for it is the host's error. Default: three quarters of what the process
+	// may have, which is known on Linux; elsewhere there is no bound.
+	MaxTotalBytes int64
 	// StackBytes bounds the estimated native stack of one guest call, and so its
 	// recursion. Default 16 MiB.
 	StackBytes int64
@@ -84,6 +89,9 @@ func (c Config) withDefaults() Config {
 	if c.MaxMemoryBytes == 0 {
 		c.MaxMemoryBytes = defaultMaxMemory
 	}
+	if c.MaxTotalBytes == 0 {
+		c.MaxTotalBytes = systemMemory() / 4 * 3
+	}
 	if c.StackBytes == 0 {
 		c.StackBytes = defaultStackBytes
 	}
@@ -91,7 +99,7 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	if c.MaxPoolBytes < 0 || c.CacheBytes < 0 || c.Slots < 0 || c.MaxMemoryBytes < 0 || c.StackBytes < 0 {
+	if c.MaxPoolBytes < 0 || c.CacheBytes < 0 || c.Slots < 0 || c.MaxMemoryBytes < 0 || c.MaxTotalBytes < 0 || c.StackBytes < 0 {
 		return errors.New("wasm: a limit in the configuration is negative")
 	}
 	if c.StackBytes > maxStackBytes {
@@ -117,6 +125,7 @@ type Engine struct {
 	hosts hostModules
 
 	fillers fillers
+	ration  ration
 
 	mu      sync.RWMutex
 	modules map[string]*module // by digest
@@ -139,6 +148,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	e.calls.New = func() any { return new(call) }
 	e.slots = make(chan struct{}, e.cfg.Slots)
 	e.pool = newPool(e.cfg.MaxPoolBytes)
+	e.ration.max, e.ration.spare = e.cfg.MaxTotalBytes, func() bool { return e.pool.spare(ctx) }
 	if err := e.openCache(); err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error)
 	if m.script != nil {
 		inst.quick = &quick{}
 	}
-	memory := &allocator{limit: limit}
+	memory := &allocator{limit: limit, ration: &e.ration}
 	ctx := e.hosts.resolve(experimental.WithMemoryAllocator(c, memory), m, c.files != nil)
 	cfg := inst.config(c.task)
 	if c.files != nil {
@@ -80,6 +80,9 @@ func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error)
 	}
 	mod, err := instantiate(ctx, e.rt, m.compiled, cfg)
 	if err != nil {
+		if memory.refused() && c.cause == nil {
+			err = e.ration.exceeded()
+		}
 		memory.free()
 		return nil, err
 	}
