@@ -470,7 +470,8 @@ func (e *Engine) recycle(ctx context.Context, inst *instance) {
 	switch inst.module.reuse() {
 	case manifest.ReuseReset:
 		im := inst.module.image.Load()
-		keep = im != nil && inst.restore(im)
+		// One that is larger than the pool is not set back in vain: that takes long.
+		keep = im != nil && e.pool.fits(inst) && inst.restore(im)
 	case manifest.ReuseShared:
 		inst.tasks++
 		keep = inst.tasks < sharedTasks
