@@ -30,3 +30,8 @@ func addCaches(cmd *cobra.Command, modules, compiled, guests *int64) func(*cobra
 		return nil
 	}
 }
+
+// addDirs adds the flag that names directories for modules.
+func addDirs(cmd *cobra.Command, dirs *map[string]string) {
+	cmd.Flags().StringToStringVar(dirs, "dir", nil, "`NAME=PATH` of a directory that modules can be granted, of every app that the host serves; may be repeated")
+}
