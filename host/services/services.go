@@ -16,10 +16,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
@@ -192,10 +192,22 @@ func (s *Services) SetCheckpoint(ctx context.Context, t *runtime.Task, data []by
 	})
 }
 
+// checkText refuses a key that is no text. To send another one in its place would
+// make one entry, or one run, of what are two.
+func checkText(key string) error {
+	if !utf8.ValidString(key) {
+		return fmt.Errorf("%w: the key is not UTF-8: encode it, as base64 does", runtime.ErrInvalid)
+	}
+	return nil
+}
+
 // Get implements [runtime.Services].
 func (s *Services) Get(ctx context.Context, t *runtime.Task, bucket, key string) (value []byte, version uint64, err error) {
+	if err := checkText(key); err != nil {
+		return nil, 0, err
+	}
 	err = s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, _ bool) error {
-		resp, err := c.GetEntry(ctx, &apiv1.GuestGetEntryRequest{Caller: who, Bucket: bucket, Key: strings.ToValidUTF8(key, "\ufffd")})
+		resp, err := c.GetEntry(ctx, &apiv1.GuestGetEntryRequest{Caller: who, Bucket: bucket, Key: key})
 		value, version = resp.GetValue(), resp.GetVersion()
 		return err
 	})
@@ -215,9 +227,12 @@ func (s *Services) Put(ctx context.Context, t *runtime.Task, bucket, key string,
 	if len(value) > job.MaxValue {
 		return 0, fmt.Errorf("%w: a value is at most %d bytes", runtime.ErrTooLarge, job.MaxValue)
 	}
+	if err := checkText(key); err != nil {
+		return 0, err
+	}
 	id := rand.Text()
 	err = s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, _ bool) error {
-		resp, err := c.PutEntry(ctx, &apiv1.GuestPutEntryRequest{Caller: who, Bucket: bucket, Key: strings.ToValidUTF8(key, "\ufffd"), Value: value, Expect: expected(expect), Id: id})
+		resp, err := c.PutEntry(ctx, &apiv1.GuestPutEntryRequest{Caller: who, Bucket: bucket, Key: key, Value: value, Expect: expected(expect), Id: id})
 		version = resp.GetVersion()
 		return err
 	})
@@ -226,8 +241,11 @@ func (s *Services) Put(ctx context.Context, t *runtime.Task, bucket, key string,
 
 // Delete implements [runtime.Services].
 func (s *Services) Delete(ctx context.Context, t *runtime.Task, bucket, key string, expect uint64) error {
+	if err := checkText(key); err != nil {
+		return err
+	}
 	return s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, again bool) error {
-		_, err := c.DeleteEntry(ctx, &apiv1.GuestDeleteEntryRequest{Caller: who, Bucket: bucket, Key: strings.ToValidUTF8(key, "\ufffd"), Expect: expected(expect)})
+		_, err := c.DeleteEntry(ctx, &apiv1.GuestDeleteEntryRequest{Caller: who, Bucket: bucket, Key: key, Expect: expected(expect)})
 		if again && status.Code(err) == codes.NotFound {
 			return nil // the try before, whose answer was lost, deleted it
 		}
@@ -238,8 +256,11 @@ func (s *Services) Delete(ctx context.Context, t *runtime.Task, bucket, key stri
 // Enqueue implements [runtime.Services].
 func (s *Services) Enqueue(ctx context.Context, t *runtime.Task, sub runtime.Submit) (run string, err error) {
 	req := &apiv1.GuestEnqueueRequest{
-		App: sub.App, Job: sub.Job, HasInput: sub.Input != nil, Input: sub.Input, Key: strings.ToValidUTF8(sub.Key, "\ufffd"),
+		App: sub.App, Job: sub.Job, HasInput: sub.Input != nil, Input: sub.Input, Key: sub.Key,
 		Sequence: int64(sub.Sequence), DelayMs: sub.DelayMs,
+	}
+	if err := checkText(sub.Key); err != nil {
+		return "", err
 	}
 	for _, name := range []string{sub.App, sub.Job} {
 		if name != "" && job.CheckName("name", name) != nil {
