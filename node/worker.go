@@ -37,7 +37,8 @@ type HostConfig struct {
 	ModuleBytes int64 // of the cache of modules; default 1 GiB
 	// CompiledBytes bounds what is kept on disk of compiled modules. Default 2 GiB.
 	CompiledBytes int64
-	// GuestBytes bounds the memory of all guests together. Default: three quarters of the machine's.
+	// GuestBytes bounds the memory of all guests together. Default: three quarters of
+	// what the process may have, which is known on Linux; elsewhere there is no bound.
 	GuestBytes int64
 	Executors  Executors
 	ReadyFile  string

@@ -64,8 +64,7 @@ type Config struct {
 	MaxMemoryBytes int64
 	// MaxTotalBytes bounds the linear memory of all instances together, those that
 	// run and those that are idle: memory.grow fails, and an instance that cannot be
-	// made for it is the host's error. Default: three quarters of what the process
-	// may have, which is known on Linux; elsewhere there is no bound.
+	// made for it is the host's error. Default: no bound.
 	MaxTotalBytes int64
 	// StackBytes bounds the estimated native stack of one guest call, and so its
 	// recursion. Default 16 MiB.
@@ -88,9 +87,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxMemoryBytes == 0 {
 		c.MaxMemoryBytes = defaultMaxMemory
-	}
-	if c.MaxTotalBytes == 0 {
-		c.MaxTotalBytes = systemMemory() / 4 * 3
 	}
 	if c.StackBytes == 0 {
 		c.StackBytes = defaultStackBytes
