@@ -13,11 +13,11 @@ import (
 	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 )
 
-// Bounds of what an attack may cost. The machines that run tests are shared
-// and noisy: a limit that does not hold is off by far more than the slack.
+// Bounds of what an attack may cost. A limit that does not hold is off by far more than
+// the slack.
 const (
 	attackTime = 60 * time.Millisecond  // deadline given to attacks without end
-	slack      = 150 * time.Millisecond // scheduling noise
+	slack      = 150 * time.Millisecond // of a processor's time, which passes no faster than time
 )
 
 // TestEndlessGuestsMeetTheirDeadline runs guests that never return.
