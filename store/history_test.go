@@ -1,0 +1,85 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// TestBlocksOfBefore: blocks used to hold up to 1000 runs, and are read as ever,
+// beside those of today.
+func TestBlocksOfBefore(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, Config{Dir: dir, SegmentBytes: 1 << 20})
+	fillHistory(t, s, 0, 3000, 1000)
+	var e encoder
+	for from := 3000; from < 6000; from += 1000 {
+		var runs []Finished
+		for n := from; n < from+1000; n++ {
+			runs = append(runs, many(n, fmt.Append(nil, n)))
+		}
+		if _, err := s.history.Append(e.block(runs)); err != nil {
+			t.Fatal(err)
+		}
+		e.forget()
+	}
+	commit(t, s, &Batch{Applied: 6000}) // takes them in
+	fillHistory(t, s, 6000, 8000, 500)
+	for again := range 2 {
+		if again == 1 {
+			s = reopen(t, s)
+		}
+		for n := 0; n < 8000; n += 7 {
+			value, ok, err := s.Run("default", id(n))
+			if err != nil || !ok || n >= 3000 && n < 6000 && string(value) != fmt.Sprint(n) {
+				t.Fatalf("run %d: %q, %t, %v", n, value, ok, err)
+			}
+		}
+		q := RunQuery{App: "default", Job: "job-77"}
+		want := 0
+		for n := range 8000 {
+			if many(n, nil).Job == q.Job {
+				want++
+			}
+		}
+		if got := len(pages(t, s, q)); got != want {
+			t.Fatalf("%d runs of %s, want %d", got, q.Job, want)
+		}
+	}
+}
+
+// TestEncoderIsUsedAgain: blocks are the same whatever was encoded before, and
+// nothing of it is kept.
+func TestEncoderIsUsedAgain(t *testing.T) {
+	var used encoder
+	for _, n := range []int{700, 3, 256, 257, 1, 2000, 0, 512} {
+		runs := make([]Finished, n)
+		for i := range runs {
+			runs[i] = many(n+i, fmt.Appendf(nil, "value %d", i))
+		}
+		got, err := used.encode(runs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := new(encoder).encode(runs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != len(want) || len(got) != (n+blockRuns-1)/blockRuns {
+			t.Fatalf("%d runs: %d blocks, want %d", n, len(got), len(want))
+		}
+		for i := range got {
+			if !slices.Equal(got[i].Keys, want[i].Keys) || !bytes.Equal(got[i].Payload, want[i].Payload) ||
+				!slices.EqualFunc(got[i].Rest, want[i].Rest, bytes.Equal) || got[i].Min != want[i].Min || got[i].Max != want[i].Max {
+				t.Fatalf("%d runs: block %d differs", n, i)
+			}
+		}
+		used.forget()
+		for _, v := range used.values[:cap(used.values)] {
+			if v != nil {
+				t.Fatalf("%d runs: a value is kept", n)
+			}
+		}
+	}
+}
