@@ -63,6 +63,11 @@ type Journal interface {
 // its end, as far as there is Room.
 type Refuser interface{ Refuses() error }
 
+// Orderly is a journal that may know how its last user ended. Orderly reports
+// that it closed the journal and that nothing is missing of what it appended,
+// lazily or not. False means that nobody knows.
+type Orderly interface{ Orderly() bool }
+
 // Follower is a journal that others can follow: fn is called for every durable
 // record from a sequence on, and for each that becomes durable later, until ctx
 // ends or fn fails.

@@ -97,7 +97,11 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
-	p.add(local.New(l))
+	j, err := local.Open(l, d.join("journal-closed"))
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	p.add(j)
 	alarm, err := deadLetters(tel.meter, log)
 	if err != nil {
 		return nil, err
@@ -150,7 +154,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if conf.Modules, err = modules.Open(d.join("modules")); err != nil {
 		return nil, err
 	}
-	conf.Journal = local.New(l)
+	conf.Journal = j
 	// Nothing of what is loaded now is garbage: collecting it again and again would
 	// take a third of the start. What it costs in memory is given back later.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))

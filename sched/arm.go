@@ -45,7 +45,11 @@ func (l *loop) fire(_ int64, v any) {
 			l.admit(v.r)
 		}
 	case *deadline:
-		if v.holds(l) {
+		switch {
+		case !v.holds(l):
+		case l.unsure(v.r):
+			l.wheel.Add(l.settledAt.UnixMilli()+1, v)
+		default:
 			l.expired(v.r)
 		}
 	case *onward:

@@ -241,6 +241,7 @@ func (c *checkpoints) counted(j *job.Job) {
 const (
 	isDirty  = 1 << iota // it is in checkpoints.runs
 	isStored             // the store has a row of it as a live run, which needs a delete
+	isUnsure             // it was due when the server began: see loop.unsettled
 )
 
 func (c *checkpoints) run(r *job.Run) {

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,9 +18,10 @@ const (
 	// maxTasks and maxTaskBytes bound one message to a host.
 	maxTasks     = 128
 	maxTaskBytes = 64 << 10
-	// settleTime is how long runs wait after a restart for hosts to say what
-	// they are still executing.
-	settleTime = time.Second
+	// settleTime is how long, after a server that did not end in order, a run waits
+	// that it may have sent: by then hosts have said what they hold. They come back
+	// within two seconds of each other.
+	settleTime = 3 * time.Second
 	// forgetHost is how long a lost host is shown.
 	forgetHost = time.Hour
 )
@@ -60,7 +62,7 @@ func (l *loop) enqueue(r *job.Run) {
 
 // dispatch sends runs to hosts as far as credits reach, the apps in turn.
 func (l *loop) dispatch() {
-	if len(l.order) == 0 || l.failure != nil || l.held() || l.cramped() {
+	if len(l.order) == 0 || l.failure != nil || l.cramped() {
 		return
 	}
 	starts := map[startKey]*apiv1.Started{}
@@ -68,16 +70,23 @@ func (l *loop) dispatch() {
 	for blocked := 0; blocked < len(l.order); {
 		a := l.order[0]
 		l.order = append(l.order[1:], a)
-		h := l.pick(a)
+		h, room := l.pick(a)
 		if h == nil {
 			blocked++
 			continue
 		}
 		blocked = 0
 		var ro *roster
-		for n := 0; n < maxTasks && a.ready.len() > 0 && h.credits > 0; n++ {
+		for n := 0; n < room && a.ready.len() > 0 && h.credits > 0; n++ {
 			r := a.ready.pop()
-			if !l.due(r) || l.expired(r) {
+			if !l.due(r) {
+				continue
+			}
+			if l.unsure(r) {
+				l.stick(r)
+				continue
+			}
+			if l.expired(r) {
 				continue
 			}
 			if r.Policy.Fans() && !r.IsPart() {
@@ -131,41 +140,62 @@ type startKey struct {
 	host *host
 }
 
-// held reports whether runs are kept back after a restart.
-func (l *loop) held() bool {
-	if !l.now.Before(l.holdUntil) {
+// unsure reports whether the server before this one may have sent a run, and its
+// host has had no time to say so.
+func (l *loop) unsure(r *job.Run) bool {
+	if !l.unsettled || r.Mark&isUnsure == 0 {
 		return false
 	}
-	for _, h := range l.hosts {
-		if !h.connected && len(h.running) > 0 {
-			return true
-		}
-	}
-	l.holdUntil = time.Time{}
-	return false
+	l.unsettled = l.now.Before(l.settledAt)
+	return l.unsettled
 }
 
-// pick returns the host with the most free credits that serves the app, one that runs what is first in line before
-// others.
-func (l *loop) pick(a *app) *host {
+// pick returns the host that is asked first for the runs of an app, and how many
+// it may take before another one is asked: one that runs what is first in line
+// before others, of those the one with the most slots free, then with the most
+// credits. Credits are also for what is to wait at a host, so they are used up
+// only when no other host has a slot that is free.
+func (l *loop) pick(a *app) (best *host, room int) {
 	needs := ""
 	if r := a.ready.peek(); r != nil {
 		needs = r.Shape().Needs
 	}
-	var best *host
-	fits := false // best runs it
+	var most offer
+	all := 0 // slots that are free
 	for _, h := range l.hosts {
 		if !h.connected || h.draining || h.credits <= 0 || !h.serves(a.name) {
 			continue
 		}
-		has := h.abilities.Has(needs)
-		if best == nil || has && !fits ||
-			has == fits && (h.credits > best.credits || h.credits == best.credits && h.hello.Host < best.hello.Host) {
-			best, fits = h, has
+		o := offer{fits: h.abilities.Has(needs), free: h.free(), credits: h.credits}
+		if o.fits {
+			all += o.free
+		}
+		if best == nil || o.before(most) || o == most && h.hello.Host < best.hello.Host {
+			best, most = h, o
 		}
 	}
-	return best
+	if most.free > 0 && all > most.free {
+		return best, min(most.free, maxTasks)
+	}
+	return best, maxTasks
 }
+
+// offer is what makes one host better than another one.
+type offer struct {
+	fits    bool // it runs what is asked for
+	free    int
+	credits int64
+}
+
+func (o offer) before(p offer) bool {
+	if o.fits != p.fits {
+		return o.fits
+	}
+	return cmp.Or(cmp.Compare(o.free, p.free), cmp.Compare(o.credits, p.credits)) > 0
+}
+
+// free returns the slots in which a task that is sent now would start at once.
+func (h *host) free() int { return max(int(h.hello.Slots)-len(h.running), 0) }
 
 // start records that runs were sent and sends them. The record is not waited
 // for: when a crash loses it, the host reports what it is executing.
@@ -279,6 +309,7 @@ func (l *loop) adopt(h *host, rep *apiv1.Running) {
 			Host: h.hello.Host, Session: h.hello.Session, Runs: []*apiv1.Started_Run{{Run: rep.Run, Attempt: rep.Attempt}},
 		}}})
 		h.running[id] = r
+		r.Mark &^= isUnsure
 	default: // ended, or given to another host: nobody waits for it any more
 		h.out.cancel(id, rep.Attempt)
 	}

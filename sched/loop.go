@@ -99,9 +99,12 @@ type loop struct {
 
 	hosts    map[string]*host
 	progress map[job.RunID]*apiv1.Progress
-	// holdUntil keeps runs back after a restart, so that hosts that are still
-	// executing some of them can say so first.
-	holdUntil time.Time
+	// unsettled means that the server before did not end in order. That it sent a
+	// run is in the journal a little later than the task is with its host: until
+	// settledAt those that it may have sent, which have the mark isUnsure, are not
+	// sent again, so that hosts can say first what they hold.
+	unsettled bool
+	settledAt time.Time
 
 	view checkpoints
 }
@@ -364,9 +367,6 @@ func (l *loop) sleep() time.Duration {
 	}
 	if d, ok := l.view.wait(l.now, l.cfg.CheckpointEvery); ok {
 		wait = min(wait, d)
-	}
-	if len(l.order) > 0 && l.now.Before(l.holdUntil) {
-		wait = min(wait, l.holdUntil.Sub(l.now))
 	}
 	return max(wait, 0)
 }

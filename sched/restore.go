@@ -173,8 +173,13 @@ func (l *loop) resume() {
 			}
 		}
 	}
-	if len(l.hosts) > 0 {
-		l.holdUntil = l.now.Add(settleTime)
+	if j, ok := l.cfg.Journal.(journal.Orderly); !ok || !j.Orderly() {
+		l.unsettled, l.settledAt = true, l.now.Add(settleTime)
+		for _, r := range queued {
+			if !r.Policy.Fans() || r.IsPart() { // of a parent everything is durable before its parts are sent
+				r.Mark |= isUnsure
+			}
+		}
 	}
 	for _, h := range l.hosts {
 		h.lostAt = l.now.Add(l.cfg.HostLease)

@@ -1,12 +1,15 @@
 package sched_test
 
 import (
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
 )
 
 // What the simulation has found, each as small as it can be.
@@ -115,5 +118,101 @@ func TestBackfillWithADeadline(t *testing.T) {
 		if got := states(c.all("j", "")); count(got, "succeeded") != 2 {
 			t.Errorf("backfilled: %q", got)
 		}
+	})
+}
+
+// A task that was sent a moment before the power failed is not sent again: its
+// host, which comes back later than others, says first that it has it.
+func TestSentBeforeThePowerFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 0)
+		s.ledger.do = sleeping(20 * time.Second)
+		s.w.start()
+		s.c = s.w.client()
+		s.c.push()
+		for _, id := range []string{"a", "b"} {
+			m := &machine{w: s.w, id: id, slots: 1, ledger: s.ledger}
+			s.machines = append(s.machines, m)
+			m.start()
+		}
+		s.c.apply(&apiv1.Job{Name: "j", Deadline: "2s"})
+		time.Sleep(time.Second)
+		run := s.c.trigger("j", "")
+		synctest.Wait()
+		execs := s.ledger.execs
+		if len(execs) != 1 || len(s.disk.lazy) == 0 {
+			t.Fatalf("%d tasks began, %d records wait", len(execs), len(s.disk.lazy))
+		}
+		s.disk.cutPower(1, false)
+		if _, err := s.c.jobs.PauseJob(t.Context(), &apiv1.PauseJobRequest{Name: "j"}); err == nil {
+			t.Fatal("the power did not fail")
+		}
+		s.stopServer(true)
+		has := s.machines[slices.IndexFunc(s.machines, func(m *machine) bool { return m.id == execs[0].host })]
+		has.sever()
+		s.w.start()
+		s.c.reconnect(s.w)
+		time.Sleep(time.Second)
+		has.heal()
+		time.Sleep(30 * time.Second)
+		r, err := s.c.runs.GetRun(t.Context(), &apiv1.GetRunRequest{Id: run})
+		if err != nil || r.State != string(job.Succeeded) || len(r.Attempts) != 1 || len(s.ledger.execs) != 1 {
+			t.Errorf("%d tasks began; %v, %v", len(s.ledger.execs), r, err)
+		}
+		// What nobody has is sent when the time is over.
+		again := s.c.trigger("j", "")
+		synctest.Wait()
+		s.disk.cutPower(1, false)
+		s.c.jobs.ResumeJob(t.Context(), &apiv1.ResumeJobRequest{Name: "j"}) //nolint:errcheck // the power fails
+		s.stopServer(true)
+		for _, m := range s.machines {
+			m.crash()
+			m.start()
+		}
+		s.w.start()
+		s.c.reconnect(s.w)
+		time.Sleep(time.Minute)
+		if r, err := s.c.runs.GetRun(t.Context(), &apiv1.GetRunRequest{Id: again}); err != nil || r.Code != "deadline" {
+			t.Errorf("%v, %v", r, err)
+		}
+		for _, m := range s.machines {
+			m.stop()
+		}
+		s.c.close()
+		s.stopServer(false)
+	})
+}
+
+// Runs that wait for slots are not put in line at one host while another one
+// has slots that are free.
+func TestFreeSlotsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 0)
+		s.ledger.do = sleeping(time.Minute)
+		s.w.start()
+		s.c = s.w.client()
+		s.c.push()
+		s.c.apply(&apiv1.Job{Name: "j", Fanout: &apiv1.Fanout{Mode: "shards", Shards: 12}})
+		for i, slots := range []int{6, 4, 2} {
+			m := &machine{w: s.w, id: string(rune('a' + i)), slots: slots, ledger: s.ledger}
+			s.machines = append(s.machines, m)
+			m.start()
+		}
+		time.Sleep(time.Second)
+		s.c.trigger("j", "") // its parts are in line at once
+		time.Sleep(time.Second)
+		on := map[string]int{}
+		for _, x := range s.ledger.execs {
+			on[x.host]++
+		}
+		if on["a"] != 6 || on["b"] != 4 || on["c"] != 2 {
+			t.Errorf("began at once: %v", on)
+		}
+		time.Sleep(2 * time.Minute)
+		for _, m := range s.machines {
+			m.stop()
+		}
+		s.c.close()
+		s.stopServer(false)
 	})
 }

@@ -144,7 +144,10 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	var j journal.Journal = local.New(log)
+	var j journal.Journal
+	if j, err = local.Open(log, filepath.Join(w.dir, "journal-closed")); err != nil {
+		w.t.Fatal(err)
+	}
 	if w.wrap != nil {
 		j = w.wrap(j)
 	}

@@ -34,6 +34,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 		{"a reader's error ends the reading", stops},
 		{"trimming", trims},
 		{"closing", closes},
+		{"that it was closed", orderly},
 		{"what is refused", refuses},
 		{"bytes and room", sizes},
 	} {
@@ -377,6 +378,27 @@ func closes(t *testing.T, open Open) {
 	j = open(t)
 	same(t, read(t, j, 1), []told{{1, r.Slot, "lazy"}, {2, r.Slot, "lazy"}})
 	closeIt(t, j)
+}
+
+// orderly: a journal knows whether it was closed, where it says that it does.
+func orderly(t *testing.T, open Open) {
+	for i, want := range []bool{false, true, true} {
+		j := open(t)
+		o, ok := j.(journal.Orderly)
+		if !ok {
+			closeIt(t, j)
+			t.Skip("it does not say how its last user ended")
+		}
+		if o.Orderly() != want {
+			t.Errorf("opened for the %d. time: orderly is %v", i+1, !want)
+		}
+		if i == 0 {
+			if _, err := j.AppendLazy([]journal.Record{record("a", 1, "x")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeIt(t, j)
+	}
 }
 
 func refuses(t *testing.T, open Open) {

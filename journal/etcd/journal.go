@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type Journal struct {
 	name  string
 	epoch int64 // the owner key's create revision
 	lease *lease
+	tidy  bool // the last owner closed it
 
 	mu     sync.Mutex
 	units  []unit // staged, oldest first
@@ -59,6 +61,7 @@ var (
 	_ journal.Journal  = (*Journal)(nil)
 	_ journal.Refuser  = (*Journal)(nil)
 	_ journal.Follower = (*Journal)(nil)
+	_ journal.Orderly  = (*Journal)(nil)
 )
 
 // unit is the records of one Append, encoded. Without records it is a barrier.
@@ -89,6 +92,9 @@ func (j *Journal) Name() string { return j.name }
 // Epoch returns the number of this ownership: higher than that of every
 // earlier one.
 func (j *Journal) Epoch() uint64 { return uint64(j.epoch) }
+
+// Orderly implements [journal.Orderly].
+func (j *Journal) Orderly() bool { return j.tidy }
 
 // Lost is closed when the ownership has ended, or the journal has failed.
 func (j *Journal) Lost() <-chan struct{} { return j.over }
@@ -381,9 +387,13 @@ func (j *Journal) Close() error {
 	ctx, cancel := context.WithTimeout(j.c.ctx, j.c.patience())
 	defer cancel()
 	owner := j.c.key("o", j.name)
+	leave := []clientv3.Op{clientv3.OpDelete(owner)}
+	if late == nil {
+		leave = append(leave, clientv3.OpPut(j.c.key("e", j.name), strconv.FormatUint(j.Next(), 10)))
+	}
 	_, err := j.c.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(owner), "=", j.epoch)).
-		Then(clientv3.OpDelete(owner)).Commit()
+		Then(leave...).Commit()
 	if err != nil && late == nil {
 		j.c.log.Warn("the journal's ownership runs out by itself", "journal", j.name, "error", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -129,12 +130,18 @@ func (c *Cluster) open(ctx context.Context, name string, epoch int64, l *lease) 
 	owner := c.key("o", name)
 	resp, err := c.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(owner), "=", epoch)).
-		Then(clientv3.OpDelete(partKey(c.cfg.Prefix, name, j.end.next, 0), clientv3.WithRange(c.endOf(name)))).Commit()
+		Then(
+			clientv3.OpDelete(partKey(c.cfg.Prefix, name, j.end.next, 0), clientv3.WithRange(c.endOf(name))),
+			clientv3.OpDelete(c.key("e", name), clientv3.WithPrevKV()),
+		).Commit()
 	if err != nil {
 		return nil, fmt.Errorf("tidy the end of the journal %s: %w", name, err)
 	}
 	if !resp.Succeeded {
 		return nil, c.fenced(j)
+	}
+	if ended := resp.Responses[1].GetResponseDeleteRange().PrevKvs; len(ended) == 1 {
+		j.tidy = string(ended[0].Value) == strconv.FormatUint(j.end.next, 10)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,8 +7,13 @@
 package local
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
 
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/mq"
@@ -17,12 +22,40 @@ import (
 const recordType = 1
 
 // Journal implements [journal.Journal].
-type Journal struct{ log *mq.Log }
+type Journal struct {
+	log  *mq.Log
+	note string // a file, which says where the journal ended when it was closed; "": none
+	tidy bool   // the note said that it is whole
+}
 
-var _ journal.Journal = (*Journal)(nil)
+var (
+	_ journal.Journal = (*Journal)(nil)
+	_ journal.Orderly = (*Journal)(nil)
+)
 
-// New wraps an open log, which the journal owns from here on.
+// New wraps an open log, which the journal owns from here on. It does not know
+// how its last user ended.
 func New(log *mq.Log) *Journal { return &Journal{log: log} }
+
+// Open is New with a note: the path of a file that is there only while the
+// journal is closed, and closed in order.
+func Open(log *mq.Log, note string) (*Journal, error) {
+	b, err := os.ReadFile(note)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("read how the journal ended: %w", err)
+	default:
+		// Nothing may be appended while it is there, not even by who is killed next.
+		if err := cmp.Or(os.Remove(note), syncDir(filepath.Dir(note))); err != nil {
+			return nil, fmt.Errorf("remove the note of how the journal ended: %w", err)
+		}
+	}
+	return &Journal{log: log, note: note, tidy: string(b) == strconv.FormatUint(log.Next(), 10)}, nil
+}
+
+// Orderly implements [journal.Orderly].
+func (j *Journal) Orderly() bool { return j.tidy }
 
 func frame(recs []journal.Record) ([]mq.Record, error) {
 	size := 0
@@ -98,8 +131,40 @@ func (j *Journal) Room() int64 { return j.log.Room() }
 // Bytes implements [journal.Journal].
 func (j *Journal) Bytes() int64 { return j.log.Stats().DiskBytes }
 
-// Close implements [journal.Journal].
-func (j *Journal) Close() error { return j.log.Close() }
+// Close implements [journal.Journal]. Without a note, which a full disk may have
+// no room for, nobody will know that it was closed in order.
+func (j *Journal) Close() error {
+	end := j.log.Next()
+	if err := j.log.Close(); err != nil || j.note == "" {
+		return err
+	}
+	if err := leave(j.note, strconv.FormatUint(end, 10)); err != nil {
+		os.Remove(j.note) //nolint:errcheck // a part of it says nothing
+	}
+	j.note = ""
+	return nil
+}
+
+// leave writes a small file that is durable when leave returns.
+func leave(path, text string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
 
 func translate(err error) error {
 	switch {

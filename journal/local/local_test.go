@@ -2,6 +2,8 @@ package local
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/wheelworkhq/wheelwork/journal"
@@ -18,9 +20,68 @@ func TestConform(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return New(log)
+			j, err := Open(log, filepath.Join(dir, "closed"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return j
 		}
 	})
+}
+
+// TestKilledIsNotOrderly: the note is gone while the journal is open, and one
+// that is of another end says nothing.
+func TestKilledIsNotOrderly(t *testing.T) {
+	dir := t.TempDir()
+	note := filepath.Join(dir, "closed")
+	open := func() *Journal {
+		t.Helper()
+		log, err := mq.Open(mq.Config{Dir: filepath.Join(dir, "log"), SegmentBytes: 2 << 20, ReserveBytes: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := Open(log, note)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	shut := func(j *Journal) {
+		t.Helper()
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shut(open())
+	old, err := os.ReadFile(note)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := open()
+	if _, err := os.Stat(note); !j.Orderly() || !os.IsNotExist(err) {
+		t.Errorf("orderly is %v; the note: %v", j.Orderly(), err)
+	}
+	if _, err := j.AppendLazy([]journal.Record{{Slot: journal.Slot{App: "a"}, Body: []byte("x")}}); err != nil {
+		t.Fatal(err)
+	}
+	shut(j)
+	for _, text := range []string{string(old), "", "x"} {
+		if err := os.WriteFile(note, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j := open()
+		if j.Orderly() {
+			t.Errorf("the note %q counts", text)
+		}
+		shut(j)
+	}
+	if err := os.Remove(note); err != nil { // it was killed
+		t.Fatal(err)
+	}
+	if j = open(); j.Orderly() {
+		t.Error("one that was killed is orderly")
+	}
+	shut(j)
 }
 
 func FuzzUnframe(f *testing.F) {
