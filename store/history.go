@@ -55,9 +55,10 @@ type columns struct{ app, job, state, host uint64 }
 // keySet collects the keys of a block. A row often shares its app, state and host
 // with the one before it, and sometimes its job: then nothing is hashed again.
 type keySet struct {
-	last *Finished // the row before; nil: none
-	of   columns   // its
-	keys []uint64  // some of them may be there more than once
+	last  *Finished // the row before; nil: none
+	of    columns   // its
+	keys  []uint64  // some of them may be there more than once
+	other []uint64  // for sorting
 }
 
 func (k *keySet) add(l lookup) uint64 {
@@ -86,10 +87,31 @@ func (k *keySet) run(r *Finished) columns {
 	return c
 }
 
-// sorted returns the keys in order, each once.
+// sorted returns the keys in order, each once. They are hashes, so their first
+// bytes put nearly each in a place of its own.
 func (k *keySet) sorted() []uint64 {
-	slices.Sort(k.keys)
-	return slices.Compact(k.keys)
+	var ends [256]int32
+	for _, key := range k.keys {
+		ends[key>>56]++
+	}
+	sum := int32(0)
+	for i, n := range ends {
+		ends[i], sum = sum, sum+n
+	}
+	k.other = slices.Grow(k.other[:0], len(k.keys))[:len(k.keys)]
+	for _, key := range k.keys {
+		at := &ends[key>>56]
+		k.other[*at] = key
+		*at++
+	}
+	start := int32(0)
+	for _, end := range ends {
+		if end-start > 1 {
+			slices.Sort(k.other[start:end]) // chosen names may all have the same first byte
+		}
+		start = end
+	}
+	return slices.Compact(k.other)
 }
 
 // encoder makes blocks of finished runs. Its memory is used again: what it made

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -79,6 +80,29 @@ func TestEncoderIsUsedAgain(t *testing.T) {
 		for _, v := range used.values[:cap(used.values)] {
 			if v != nil {
 				t.Fatalf("%d runs: a value is kept", n)
+			}
+		}
+	}
+}
+
+// TestSortedKeys: keys of any kind come in order, each once, also those that have
+// their first byte in common.
+func TestSortedKeys(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	var set keySet
+	for _, n := range []int{0, 1, 2, 1000, 5} {
+		for shift := range 9 {
+			set.keys = set.keys[:0]
+			for range n {
+				set.keys = append(set.keys, r.Uint64()>>(8*shift))
+			}
+			for i := range n / 2 {
+				set.keys = append(set.keys, set.keys[i])
+			}
+			want := slices.Clone(set.keys)
+			slices.Sort(want)
+			if got := set.sorted(); !slices.Equal(got, slices.Compact(want)) {
+				t.Fatalf("%d keys without %d bytes: %x", n, shift, got)
 			}
 		}
 	}
