@@ -30,6 +30,7 @@ type checkpoints struct {
 	jobs    []*job.Job // whose definition changed; each once: those with the mark isChanged
 	plans   []*job.Job // whose stats have to be in the store with the next capture: those with the mark isMoved
 	tallies tallies
+	pieces  int        // see statsPieces
 	runs    []*job.Run // each once: those with the mark isDirty
 	minutes map[*app]map[int64]struct{}
 	modules []*apiv1.Module
@@ -54,6 +55,7 @@ type checkpoints struct {
 
 	work    chan *capture // to the writer
 	busy    bool          // the writer has one
+	late    bool          // it has nothing but stats that are written late
 	full    bool          // the last commit found the disk full
 	last    time.Time     // of the last capture
 	large   bool          // the last capture had many rows
@@ -171,10 +173,11 @@ type capture struct {
 	keys  [][]byte // what rows of it were written to
 }
 
-func (c *checkpoints) init() {
+func (c *checkpoints) init(statsBatch int) {
 	c.work = make(chan *capture, 1)
 	c.ends.rows, c.writing.rows = map[job.RunID]int{}, map[job.RunID]int{}
 	c.tallies.groups = make([]tallyGroup, 1)
+	c.pieces = min(statsPieces, statsBatch)
 	c.reset()
 }
 
@@ -326,13 +329,22 @@ func (c *checkpoints) wait(now time.Time, every time.Duration) (time.Duration, b
 }
 
 // distance is the time between two captures. Under load it is longer: most runs
-// then begin and end between two of them, and never become a row.
+// then begin and end between two of them, and never become a row. Of stats alone
+// there are many small ones: who asks the loop for something waits for one at most.
 func (c *checkpoints) distance(every time.Duration) time.Duration {
-	if c.large {
+	switch {
+	case c.large:
 		return 10 * every
+	case !c.fresh():
+		return every / time.Duration(c.pieces)
 	}
 	return every
 }
+
+// statsPieces is into how many pieces the stats are cut that are written late in
+// the time between two captures, when there is nothing else to write. Beside other
+// rows a capture takes some pieces at once, so that they do not wait for ever.
+const statsPieces = 40
 
 // soonRuns is how many ended runs are captured without waiting for the distance:
 // far below what makes the server refuse new ones.
@@ -344,19 +356,20 @@ const manyRows = 4096
 // checkpoint captures when it is time to.
 func (l *loop) checkpoint() {
 	v := &l.view
-	if !v.fresh() && !v.busy {
-		v.arrive(l.lastSeq)
+	if !v.fresh() && (!v.busy || v.late) {
+		v.arrive(l.lastSeq) // nobody waits for stats that are written late
 	}
 	early := len(v.wanted) > 0 || len(v.ends.runs) >= soonRuns
 	if v.busy || !v.dirty() || (!early && l.now.Sub(v.last) < v.distance(l.cfg.CheckpointEvery)) {
 		return
 	}
+	late := !v.fresh() && len(v.ends.runs) == 0
 	c, err := l.capture()
 	if err != nil {
 		l.fail(err)
 		return
 	}
-	v.busy = true
+	v.busy, v.late = true, late
 	// The store must never be ahead of the journal: commit when the last record
 	// of the capture is durable.
 	_, err = l.cfg.Journal.Append(nil, func(err error) {
@@ -374,6 +387,10 @@ func (l *loop) checkpoint() {
 func (l *loop) capture() (*capture, error) {
 	v := &l.view
 	v.last, v.large = l.now, len(v.runs)+len(v.ends.runs) > manyRows
+	share := v.pieces // of the stats that are written late
+	if v.fresh() {
+		share = max(v.pieces/4, 1)
+	}
 	batch := v.spare
 	v.spare, batch.Applied = store.Batch{}, l.lastSeq
 	c := &capture{batch: &batch}
@@ -450,7 +467,7 @@ func (l *loop) capture() (*capture, error) {
 		})
 	}
 	v.ends, v.writing = v.writing, v.ends // the writer has forgotten those before
-	if from := v.tallies.write(l.cfg.StatsBatch, v.large, stats); from != v.tallies.from {
+	if from := v.tallies.write(l.cfg.StatsBatch/share, v.large, stats); from != v.tallies.from {
 		v.tallies.from = from
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: tallyRow, Value: binary.AppendUvarint(nil, uint64(from))})
 	}
