@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 )
 
 const (
@@ -27,6 +28,11 @@ type disk struct {
 	count    uint32 // blocks
 	pages    int64  // offset of the first page of postings
 	table    int64  // offset of the first page of spans
+
+	// absent are keys that were looked for and are nowhere in the segment, each in
+	// the place of its last bits. A list of the states that runs rarely are in asks
+	// every segment for the same ones.
+	absent [64]atomic.Uint64
 }
 
 func pagesOf(n, perPage int64) int64 { return (n + perPage - 1) / perPage }
@@ -70,7 +76,19 @@ func (d *disk) span(rd *reader, block uint32) (span, error) {
 	return span{binary.LittleEndian.Uint32(spans[at:]), binary.LittleEndian.Uint32(spans[at+4:])}, nil
 }
 
-func (d *disk) last(rd *reader, key uint64, at uint32) (uint32, bool, error) {
+func (d *disk) last(rd *reader, key uint64, at uint32) (block uint32, ok bool, err error) {
+	absent := &d.absent[key%uint64(len(d.absent))]
+	if key != 0 && absent.Load() == key {
+		return 0, false, nil
+	}
+	block, ok, err = d.lookUp(rd, key, at)
+	if !ok && err == nil && at+1 >= d.count {
+		absent.Store(key)
+	}
+	return block, ok, err
+}
+
+func (d *disk) lookUp(rd *reader, key uint64, at uint32) (uint32, bool, error) {
 	want := posting{key, at}
 	i, exact := slices.BinarySearchFunc(d.fences, want, posting.compare)
 	if !exact {

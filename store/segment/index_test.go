@@ -3,6 +3,7 @@ package segment
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -165,5 +166,55 @@ func TestRest(t *testing.T) {
 	l = mustOpen(t, dir, Options{Kind: "test", SegmentBytes: 4 << 10, Length: length})
 	if got := payloads(find(t, l, nil, End)); !sameBytes(got, [][]byte{[]byte("e"), []byte("abcd")}) {
 		t.Fatalf("got %q", got)
+	}
+}
+
+// countingReader counts what is read.
+type countingReader struct {
+	io.ReaderAt
+	n int
+}
+
+func (r *countingReader) ReadAt(p []byte, off int64) (int, error) {
+	r.n++
+	return r.ReaderAt.ReadAt(p, off)
+}
+
+// TestAbsentKeys: a segment that was asked for a key that it has nowhere knows so
+// without reading. One that it has only later stays to be found.
+func TestAbsentKeys(t *testing.T) {
+	r := rand.New(rand.NewPCG(10, 11))
+	l := mustOpen(t, t.TempDir(), testOptions)
+	var blocks []Block
+	for i := range 20 { // key 0 is a key like any other, 164 shares the place of 100
+		blocks = append(blocks, Block{Keys: []uint64{uint64(i % 2), uint64(100 + i)}, Payload: fmt.Append(nil, i)})
+	}
+	appendAll(t, l, r, blocks)
+	l.write.Lock()
+	err := l.roll()
+	l.write.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := (*l.files.Load())[0].idx.(*disk)
+	counting := &countingReader{ReaderAt: d.r}
+	d.r = counting
+	for _, ask := range []struct {
+		key   uint64
+		reads int // more, when it is asked again
+	}{{164, 0}, {100, 1}, {7, 0}, {0, 1}, {64, 0}, {119, 1}} {
+		want := expect(blocks, [][]uint64{{ask.key}})
+		if got := find(t, l, [][]uint64{{ask.key}}, (*l.files.Load())[0].base+headerSize+1); len(got) > 1 {
+			t.Fatalf("%d blocks before the second", len(got))
+		}
+		for again := range 3 {
+			before := counting.n
+			if got := find(t, l, [][]uint64{{ask.key}}, End); !sameBytes(payloads(got), want) {
+				t.Fatalf("key %d: %d blocks, want %d", ask.key, len(got), len(want))
+			}
+			if again > 0 && (counting.n > before) != (ask.reads > 0) {
+				t.Fatalf("key %d, asked again: %d reads", ask.key, counting.n-before)
+			}
+		}
 	}
 }
