@@ -37,15 +37,16 @@ func TestBlocksOfBefore(t *testing.T) {
 				t.Fatalf("run %d: %q, %t, %v", n, value, ok, err)
 			}
 		}
-		q := RunQuery{App: "default", Job: "job-77"}
-		want := 0
-		for n := range 8000 {
-			if many(n, nil).Job == q.Job {
-				want++
+		for _, q := range []RunQuery{{App: "default", Job: "job-77"}, {Host: "host-42"}, {App: "default", Host: "host-7"}, {State: "failed"}} {
+			want := 0
+			for n := range 8000 {
+				if f := many(n, nil); (q.Job == "" || f.Job == q.Job) && (q.Host == "" || f.Host == q.Host) && (q.State == "" || f.State == q.State) {
+					want++
+				}
 			}
-		}
-		if got := len(pages(t, s, q)); got != want {
-			t.Fatalf("%d runs of %s, want %d", got, q.Job, want)
+			if got := len(pages(t, s, q)); got != want || want == 0 {
+				t.Fatalf("%+v: %d runs, want %d", q, got, want)
+			}
 		}
 	}
 }
