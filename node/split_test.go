@@ -140,7 +140,7 @@ func TestAppIsSplit(t *testing.T) {
 		}
 	}
 	// Every planned time of the schedules has its run, and one run.
-	planned := map[string][]time.Time{}
+	planned, times := map[string][]time.Time{}, map[string]int64{}
 	listed := map[string]bool{}
 	for r, err := range c.Runs(t.Context(), sdk.RunQuery{App: app}) {
 		if err != nil {
@@ -150,11 +150,12 @@ func TestAppIsSplit(t *testing.T) {
 			t.Errorf("run %s is listed twice", r.Id)
 		}
 		listed[r.Id] = true
-		if key, ordered := seen[r.Id]; ordered && (r.State != sdk.Succeeded || r.Attempt != 1) {
-			t.Errorf("order %s: run %s is %s after %d attempts", key, r.Id, r.State, r.Attempt)
+		if key, ordered := seen[r.Id]; ordered && !once(r) {
+			t.Errorf("order %s: run %s is %s after the attempts %v", key, r.Id, r.State, r.Attempts)
 		}
 		if r.Trigger == "schedule" {
 			planned[r.Job] = append(planned[r.Job], r.PlannedAt.AsTime())
+			times[r.Job] += 1 + r.Covers // more when this machine stood still for long
 		}
 	}
 	for id := range seen {
@@ -165,15 +166,28 @@ func TestAppIsSplit(t *testing.T) {
 	for i := 0; i < jobs; i += 2 {
 		at := planned[name(i)]
 		slices.SortFunc(at, time.Time.Compare)
-		if len(at) < int(time.Since(began)/time.Second)-2 {
-			t.Errorf("%s: %d planned times in %v", name(i), len(at), time.Since(began))
+		if len(at) == 0 || at[len(at)-1].Before(began) {
+			t.Errorf("%s: it was not scheduled", name(i))
+			continue
 		}
-		for k := 1; k < len(at); k++ {
-			if d := at[k].Sub(at[k-1]); d != time.Second {
-				t.Errorf("%s: %v after %v comes %v", name(i), d, at[k-1], at[k])
-			}
+		if n := len(slices.Compact(slices.Clone(at))); n != len(at) {
+			t.Errorf("%s: %d runs for %d planned times", name(i), len(at), n)
+		}
+		if n := int64(at[len(at)-1].Sub(at[0])/time.Second) + 1; times[name(i)] < n {
+			t.Errorf("%s: of %d planned times %d have a run: %v", name(i), n, times[name(i)], at)
 		}
 	}
+}
+
+// once reports whether a run succeeded, and no attempt of it that came to an end
+// was followed by another one.
+func once(r *sdk.Run) bool {
+	for i, a := range r.Attempts {
+		if i < len(r.Attempts)-1 && a.Outcome != "lost" { // a slow machine loses touch with its hosts
+			return false
+		}
+	}
+	return r.State == sdk.Succeeded
 }
 
 // TestHotAppSpreads: of several apps the one that does ten times as much as the
@@ -283,8 +297,8 @@ func TestHotAppSpreads(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n++; of[r.Id] == "" || r.State != sdk.Succeeded || r.Attempt != 1 {
-				t.Errorf("%s: run %s is %s after %d attempts, order %q", app, r.Id, r.State, r.Attempt, of[r.Id])
+			if n++; of[r.Id] == "" || !once(r) {
+				t.Errorf("%s: run %s is %s after the attempts %v, order %q", app, r.Id, r.State, r.Attempts, of[r.Id])
 			}
 		}
 		if n != len(of) {
