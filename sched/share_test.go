@@ -67,8 +67,12 @@ func (o other) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnqueue
 	return o.to().Enqueue(ctx, from, req, trace)
 }
 
-func newTwo(t *testing.T) *two {
+func newTwo(t *testing.T) *two { return newTwoOf(t, func(*world) {}) }
+
+func newTwoOf(t *testing.T, change func(*world)) *two {
 	p := &two{t: t, u: newWorld(t), v: newWorld(t)}
+	change(p.u)
+	change(p.v)
 	p.v.handlers = p.u.handlers
 	for i, w := range []*world{p.u, p.v} {
 		w.wrap = func(j journal.Journal) journal.Journal {
@@ -313,4 +317,116 @@ func (c *client) reconnectTo(w *world) { c.reconnect(w) }
 // tryTrigger asks for a run as the router does.
 func (c *client) tryTrigger(name string) (*apiv1.Run, error) {
 	return c.jobs.TriggerJob(context.Background(), &apiv1.TriggerJobRequest{Name: name})
+}
+
+// TestHandlersAcrossUnits: a handler whose job is in another unit than the app
+// began in reads and writes the app's values at home, knows its secrets, and
+// enqueues a job that is at home, once however often it asks; and so the other
+// way round.
+func TestHandlersAcrossUnits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		p := newTwoOf(t, func(w *world) { w.requests = everything() })
+		defer func() { p.u.close(); p.v.close() }()
+		p.u.addHost("hu", 4)
+		p.v.addHost("hv", 4)
+		var seen []string
+		asks := func(child string) handler {
+			return func(ctx context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
+				svc := guest(ctx)
+				value, version, err := svc.Get(ctx, &task, "state", "k")
+				if err != nil {
+					return runtime.Result{Outcome: runtime.Permanent, Error: "get: " + err.Error()}
+				}
+				if _, err = svc.Put(ctx, &task, "state", "k", append(value, '+'), version); err == nil {
+					version, err = svc.Put(ctx, &task, "config", "once", []byte("x"), 0)
+				}
+				if err == nil {
+					err = svc.Delete(ctx, &task, "config", "once", version)
+				}
+				if err != nil {
+					return runtime.Result{Outcome: runtime.Permanent, Error: "put: " + err.Error()}
+				}
+				if secret, err := svc.Secret(ctx, &task, "token"); err != nil || string(secret) != "s3" {
+					return runtime.Result{Outcome: runtime.Permanent, Error: fmt.Sprint("secret: ", err)}
+				}
+				var ids []string
+				for range 2 {
+					id, err := svc.Enqueue(ctx, &task, runtime.Submit{Job: child})
+					if err != nil {
+						return runtime.Result{Outcome: runtime.Permanent, Error: "enqueue: " + err.Error()}
+					}
+					ids = append(ids, id)
+				}
+				if ids[0] != ids[1] {
+					return runtime.Result{Outcome: runtime.Permanent, Error: "one order has two runs"}
+				}
+				seen = append(seen, ids[0])
+				return runtime.Result{Outcome: runtime.Succeeded}
+			}
+		}
+		childMoved, childStays := nameIn(movedSlot, "child"), nameIn(movedSlot+1, "child")
+		p.u.handlers.byJob[movedJob], p.u.handlers.byJob[stayJob] = asks(childStays), asks(childMoved)
+		c := p.u.client()
+		defer c.close()
+		c.push()
+		c.grant(everything())
+		if _, err := apiv1.NewSecretsClient(c.conn).SetSecret(ctx, &apiv1.SetSecretRequest{Name: "token", Value: "s3"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := apiv1.NewValuesClient(c.conn).PutValue(ctx, &apiv1.PutValueRequest{Bucket: "state", Key: "k", Value: "v"}); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{movedJob, stayJob, childMoved, childStays} {
+			c.apply(&apiv1.Job{Name: name})
+		}
+		p.copyApp()
+		time.Sleep(2 * time.Second) // until hosts have said what they execute
+		move, err := p.u.srv.Leave(ctx, "default", movedSlot, "v", time.Second)
+		if err == nil {
+			err = p.v.srv.Take(ctx, "default", movedSlot, move, exported(t, p.u.srv, movedSlot, move))
+		}
+		if err = errors.Join(err, p.u.srv.Forget(ctx, "default", movedSlot, move)); err != nil {
+			t.Fatal(err)
+		}
+		d := p.v.client()
+		defer d.close()
+		for _, run := range []*apiv1.Run{d.wait(d.trigger(movedJob, "1")), c.wait(c.trigger(stayJob, "2"))} {
+			if run.State != "succeeded" {
+				t.Errorf("%s: %s: %s", run.Job, run.State, run.Error)
+			}
+		}
+		for i, at := range []*client{c, d} {
+			if run := at.wait(seen[i]); run.State != "succeeded" || run.Trigger != "handler" {
+				t.Errorf("%s: %s", run.Job, run.State)
+			}
+		}
+		for _, name := range []string{childMoved, childStays} {
+			if n := len(p.u.handlers.of(name)); n != 1 {
+				t.Errorf("%s was executed %d times", name, n)
+			}
+		}
+		v, err := apiv1.NewValuesClient(c.conn).GetValue(ctx, &apiv1.GetValueRequest{Bucket: "state", Key: "k"})
+		if err != nil || v.Value != "v++" {
+			t.Errorf("the value is %v, %v", v, err)
+		}
+		// Jobs in different units do not refer to each other, and what refers stays.
+		_, err = d.jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: &apiv1.Job{
+			Name: movedJob, Handler: &apiv1.Handler{Module: "m@1"}, Dependency: &apiv1.Dependency{Jobs: []string{stayJob}},
+		}})
+		if err == nil || !strings.Contains(err.Error(), "merge") {
+			t.Errorf("a job refers to one in another unit: %v", err)
+		}
+		if _, err := c.modules.CollectModules(ctx, &apiv1.CollectModulesRequest{}); err == nil {
+			t.Error("modules were collected that jobs in other units may name")
+		}
+		if _, err := c.jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: &apiv1.Job{
+			Name: childStays, Handler: &apiv1.Handler{Module: "m@1"}, Dependency: &apiv1.Dependency{Jobs: []string{stayJob}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.u.srv.Leave(ctx, "default", movedSlot+1, "v", time.Second); err == nil || !strings.Contains(err.Error(), "refer") {
+			t.Errorf("a slot with jobs that refer to each other left: %v", err)
+		}
+	})
 }
