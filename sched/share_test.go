@@ -396,6 +396,9 @@ func TestHandlersAcrossUnits(t *testing.T) {
 				t.Errorf("%s: %s: %s", run.Job, run.State, run.Error)
 			}
 		}
+		if len(seen) != 2 {
+			t.FailNow()
+		}
 		for i, at := range []*client{c, d} {
 			if run := at.wait(seen[i]); run.State != "succeeded" || run.Trigger != "handler" {
 				t.Errorf("%s: %s", run.Job, run.State)
