@@ -100,7 +100,7 @@ func TestPagesOfUnits(t *testing.T) {
 	var all []string
 	for i := range 100 {
 		name := fmt.Sprintf("job-%03d", i)
-		units[i%7%3] = append(units[i%7%3], name)
+		units[2-i%7%3] = append(units[2-i%7%3], name)
 		all = append(all, name)
 	}
 	units[0] = append(units[0], "job-050") // it is in two
