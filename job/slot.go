@@ -416,6 +416,7 @@ const (
 	JobCounted                        // a run of it has ended, which Run.Nth counts
 	JobPlanned                        // arm it ahead of NextMs
 	JobDepends                        // on other jobs or on calendars
+	JobBounded                        // its overlap policy bounds what is under way, and did not when live runs of it were accepted
 	JobDeleted                        // Job holds what it was
 	ModuleAdded                       // Module
 	RunArmed                          // fires at PlannedMs
@@ -559,7 +560,7 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 		s.Jobs.put(j)
 	}
 	planned := p.NextMs > 0 && p.NextMs != j.NextMs
-	before := j.shape
+	before, policy := j.shape, j.Policy
 	j.spec, j.revision, j.etag, j.NextMs = s.spec(p.Job), uint32(p.Job.Revision), parseEtag(p.Job.Etag), p.NextMs
 	s.recount(before, j.shape)
 	j.Policy = s.policyOf(j.spec)
@@ -586,6 +587,9 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 		}
 	}
 	fx = append(fx, Effect{Change: JobChanged, Job: j})
+	if policy != nil && !policy.Bounded() && j.Policy.Bounded() && j.Stats().Live > 0 {
+		fx = append(fx, Effect{Change: JobBounded, Job: j})
+	}
 	if planned {
 		fx = append(fx, Effect{Change: JobPlanned, Job: j})
 	}

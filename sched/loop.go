@@ -540,6 +540,8 @@ func (l *loop) perform(e *job.Effect) {
 		if e.Job.Current() && e.Job.NextMs > 0 {
 			l.wheel.Add(armAt(e.Job.NextMs), e.Job)
 		}
+	case job.JobBounded:
+		l.countIn(e.Job)
 	case job.RunArmed:
 		l.wheel.Add(e.Run.PlannedMs, e.Run)
 	case job.RunAccepted, job.RunRequeued:
@@ -593,6 +595,7 @@ func (l *loop) account(fx []job.Effect) {
 			}
 		case job.JobDepends:
 			l.depends(e.Job)
+		case job.JobBounded: // see perform
 		case job.KeyAdded:
 			l.view.key(ownerOf(e.Run.Slot()), e.Key, e.Run.ID, e.AtMs)
 		default:
