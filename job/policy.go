@@ -69,8 +69,8 @@ func (p *Policy) Fans() bool { return p.Broadcast || p.Shards > 0 || p.Map }
 // under way.
 func (p *Policy) Bounded() bool { return p.Overlap != Parallel || p.Limited > 0 }
 
-// fanout is the mode of the fan-out; "": there is none.
-func (p *Policy) fanout() string {
+// Fanout is the mode of the fan-out; "": there is none.
+func (p *Policy) Fanout() string {
 	switch {
 	case p.Reduce:
 		return "map_reduce"

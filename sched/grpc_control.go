@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -401,8 +400,8 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 		app: app, name: r.Job, why: job.ByRetry, cause: id, traceParent: traceParent(ctx),
 		hasInput: true, input: inputOf(r),
 	}
-	if r.Parts > 0 && r.PartsFailed > 0 && !strings.HasPrefix(r.Fanout, "map") { // a run that maps begins anew
-		if t.parts, err = a.failedParts(ctx, app, id, r); err != nil {
+	if r.Parts > 0 && r.PartsFailed > 0 {
+		if t.redo, err = a.s.redoOf(ctx, &under{app, id, r}); err != nil {
 			return nil, err
 		}
 	}
@@ -434,30 +433,4 @@ func inputOf(r *apiv1.Run) []byte {
 		return r.InputBytes
 	}
 	return []byte(r.Input)
-}
-
-// failedParts returns the numbers of a parent's parts that did not succeed.
-func (a *runsAPI) failedParts(ctx context.Context, app string, parent job.RunID, r *apiv1.Run) ([]int32, error) {
-	if err := a.s.loop.caughtUp(ctx); err != nil {
-		return nil, err
-	}
-	var failed []int32
-	for n := range r.Parts {
-		id := job.PartID(app, r.Job, r.PlannedAt.AsTime(), parent, n)
-		value, ok, err := a.s.cfg.Store.Run(app, id)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			continue // of a retried parent: it was not made, as it had succeeded
-		}
-		row := &apiv1.RunRow{}
-		if err := proto.Unmarshal(value, row); err != nil {
-			return nil, err
-		}
-		if row.State != string(job.Succeeded) {
-			failed = append(failed, n)
-		}
-	}
-	return failed, nil
 }

@@ -206,7 +206,10 @@ func (l *loop) fanOut(r *job.Run) {
 	if r.Policy.Map {
 		f.Parts, f.Window = 1, job.MapWindow
 	}
-	if r.Policy.Broadcast {
+	switch {
+	case r.Fan != nil && r.Fan.Parts > 0: // it is retried, with the parts that there were
+		f.Parts = r.Fan.Parts
+	case r.Policy.Broadcast:
 		ro := l.rosterOf(r.App)
 		for i := range ro.cands {
 			ro.cands[i].Credits = max(ro.cands[i].Credits, 1) // a host that is busy now gets its part later
