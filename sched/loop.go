@@ -51,6 +51,7 @@ type loop struct {
 	now      time.Time // of this turn
 	nowMs    int64
 	lastWall time.Time // of the last turn, with its monotonic reading
+	since    time.Time // when the loop was made
 
 	apps  map[string]*app
 	order []*app // round robin over apps with runs to dispatch
@@ -165,6 +166,7 @@ func newLoop(cfg *Config, h *hub) (*loop, error) {
 	}
 	l.view.init()
 	l.setNow(time.Now())
+	l.since = l.now
 	l.wheel, l.sweepAt = wheel.New[any](l.nowMs), leastSweep
 	return l, nil
 }

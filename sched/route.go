@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -196,6 +197,10 @@ func (l *loop) unstick() {
 	}
 }
 
+// gathering returns how long the hosts still have to come back to a server that
+// has just begun: a broadcast that did not wait for it would leave some out.
+func (l *loop) gathering() time.Duration { return max(settleTime-l.now.Sub(l.since), 0) }
+
 // fanOut makes a run that is due into parts.
 func (l *loop) fanOut(r *job.Run) {
 	if l.cramped() {
@@ -209,6 +214,9 @@ func (l *loop) fanOut(r *job.Run) {
 	switch {
 	case r.Fan != nil && r.Fan.Parts > 0: // it is retried, with the parts that there were
 		f.Parts = r.Fan.Parts
+	case r.Policy.Broadcast && l.gathering() > 0:
+		l.wheel.Add(l.nowMs+l.gathering().Milliseconds()+1, &again{r: r})
+		return
 	case r.Policy.Broadcast:
 		ro := l.rosterOf(r.App)
 		for i := range ro.cands {
@@ -274,6 +282,8 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 		resp.State, resp.Why = string(job.Queued), "the jobs of the app start no more often than its rate allows"
 	case r.Policy.Rate > 0 && l.rates[jobKey{r.App, r.Job}] != nil && l.rates[jobKey{r.App, r.Job}].waiting > 0:
 		resp.State, resp.Why = string(job.Queued), "the job starts at most "+plural(int(r.Policy.Rate), "once", "%d times")+" in "+r.Policy.RatePer.String()
+	case r.Policy.Broadcast && !r.IsPart() && l.gathering() > 0:
+		resp.State, resp.Why = string(job.Queued), "the server has just started, and a broadcast waits until its hosts are back"
 	default:
 		resp.State = string(job.Queued)
 	}
