@@ -3,10 +3,13 @@ package sched_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
@@ -181,6 +184,40 @@ func TestExplain(t *testing.T) {
 	})
 }
 
+// cramped is a journal whose disk is full when it is told so.
+type cramped struct {
+	journal.Journal
+	full atomic.Bool
+}
+
+func (j *cramped) Room() int64 {
+	if j.full.Load() {
+		return 0
+	}
+	return j.Journal.Room()
+}
+
+func TestExplainAFullDisk(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		j := &cramped{}
+		w.stopServer()
+		w.wrap = func(inner journal.Journal) journal.Journal { j.Journal = inner; return j }
+		w.start()
+		c.reconnect(w)
+		w.removeHost("h1")
+		c.apply(&apiv1.Job{Name: "quick"})
+		id := c.trigger("quick", "")
+		j.full.Store(true)
+		x, err := c.runs.ExplainRun(t.Context(), &apiv1.ExplainRunRequest{Id: id})
+		if err != nil || x.State != "queued" || !strings.Contains(x.Why, "disk is full") {
+			t.Errorf("explain: %v, %v", x, err)
+		}
+		j.full.Store(false)
+		w.addHost("h1", 1)
+		c.wait(id)
+	})
+}
+
 // trigger runs a job with a routing.
 func trigger(c *client, name string, routing *apiv1.Routing) string {
 	c.apply(&apiv1.Job{Name: name, Routing: routing})
@@ -189,3 +226,39 @@ func trigger(c *client, name string, routing *apiv1.Routing) string {
 	return id
 }
 
+
+func TestExplainWhatACrashedServerMayHaveSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 0)
+		s.ledger.do = sleeping(20 * time.Second)
+		s.w.start()
+		s.c = s.w.client()
+		s.c.push()
+		m := &machine{w: s.w, id: "a", slots: 1, ledger: s.ledger}
+		m.start()
+		s.c.apply(&apiv1.Job{Name: "j"})
+		time.Sleep(time.Second)
+		run := s.c.trigger("j", "")
+		synctest.Wait()
+		s.disk.cutPower(1, false)
+		if _, err := s.c.jobs.PauseJob(t.Context(), &apiv1.PauseJobRequest{Name: "j"}); err == nil {
+			t.Fatal("the power did not fail")
+		}
+		s.stopServer(true)
+		m.sever()
+		s.w.start()
+		s.c.reconnect(s.w)
+		time.Sleep(time.Second)
+		x, err := s.c.runs.ExplainRun(t.Context(), &apiv1.ExplainRunRequest{Id: run})
+		if err != nil || x.State != "queued" || !strings.Contains(x.Why, "may have sent it") {
+			t.Errorf("explain: %v, %v", x, err)
+		}
+		m.heal()
+		if r := s.c.wait(run); r.State != "succeeded" || len(s.ledger.execs) != 1 {
+			t.Errorf("%d tasks began: %v", len(s.ledger.execs), r)
+		}
+		m.stop()
+		s.stopServer(false)
+		s.c.close()
+	})
+}

@@ -231,7 +231,11 @@ func TestBroadcastAfterARestart(t *testing.T) {
 		w.stopServer()
 		w.start()
 		c.reconnect(w)
-		if r := c.wait(c.trigger("all", "")); r.State != "succeeded" || r.Parts != 5 {
+		id := c.trigger("all", "")
+		if x, err := c.runs.ExplainRun(t.Context(), &apiv1.ExplainRunRequest{Id: id}); err != nil || !strings.Contains(x.Why, "waits until its hosts are back") {
+			t.Errorf("explain: %v, %v", x, err)
+		}
+		if r := c.wait(id); r.State != "succeeded" || r.Parts != 5 {
 			t.Errorf("the broadcast: %v", r)
 		}
 	})

@@ -282,6 +282,10 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 		resp.State, resp.Why = string(job.Queued), "the jobs of the app start no more often than its rate allows"
 	case r.Policy.Rate > 0 && l.rates[jobKey{r.App, r.Job}] != nil && l.rates[jobKey{r.App, r.Job}].waiting > 0:
 		resp.State, resp.Why = string(job.Queued), "the job starts at most "+plural(int(r.Policy.Rate), "once", "%d times")+" in "+r.Policy.RatePer.String()
+	case l.cramped():
+		resp.State, resp.Why = string(job.Queued), "the server's disk is full: nothing starts until there is space on it"
+	case l.unsure(r):
+		resp.State, resp.Why = string(job.Queued), "the server before this one may have sent it to a host, which has a moment to say so"
 	case r.Policy.Broadcast && !r.IsPart() && l.gathering() > 0:
 		resp.State, resp.Why = string(job.Queued), "the server has just started, and a broadcast waits until its hosts are back"
 	default:
