@@ -59,7 +59,9 @@ type Info struct {
 	Version string    `json:"version"` // of the program that made it
 	Server  string    `json:"server"`  // the id of the server that it is of
 	Group   string    `json:"group,omitempty"`
-	Applied uint64    `json:"applied"` // the sequence of the last record that it includes
+	Units   int       `json:"units,omitempty"`   // of a cluster, where it has several: each is a store
+	Modules bool      `json:"modules,omitempty"` // their code is in it
+	Applied uint64    `json:"applied"`           // the sequence of the last record that it includes, of the first unit
 	Bytes   int64     `json:"bytes"`   // about: for those who show progress
 }
 
@@ -183,7 +185,7 @@ func (b *Writer) Close() (Summary, error) {
 // checkName accepts relative paths in their shortest form alone: a backup writes
 // nowhere else than into the directory that it is restored to.
 func checkName(name string) error {
-	plain := strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") == ""
+	plain := strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-~/") == ""
 	if !plain || name == "" || len(name) > maxName || path.Clean(name) != name || path.IsAbs(name) || name == "." || name == ".." || strings.HasPrefix(name, "../") {
 		return fmt.Errorf("%w: %.80q is no name of a file in it", ErrDamaged, name)
 	}

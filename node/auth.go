@@ -39,6 +39,9 @@ var (
 	admin = role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "cluster.operate", "cluster.backup", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write", "apps.write"}}
 	// member is what the processes of one installation are to each other.
 	member = role{"member", []string{"work", "execute", "serve", "jobs.read", "cluster.read"}}
+	// peer is what the servers of a cluster are to each other beside: they may have all
+	// that is in it. Its token is in their etcd, where hosts are not.
+	peer = role{"server", append(slices.Clone(member.permissions), "state")}
 	// worker is what programs are that execute runs themselves, with functions of
 	// their own. It gets no modules, and nothing of what modules are granted.
 	worker = role{"worker", []string{"work"}}

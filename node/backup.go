@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,26 +36,67 @@ import (
 //
 //	store/...          the store at one moment: see store.Copy
 //	modules/HEX        the code of a module, by its sha256
+//	units/NAME/...     these two of a further unit of a cluster, each at a moment of its own
+//	placement.json     of a cluster with several units: see placement
 //	ingress/SEQUENCE   the records of the ingress queue's log; the name says the first one's
 //	token, host-token  of the administrator and of workers
 //	secret.key         what seals secrets, unless the operator keeps it elsewhere
 var keptFiles = []string{"token", "host-token", secretKeyFile}
 
-const secretKeyFile = "secret.key"
+const (
+	secretKeyFile = "secret.key"
+	placementFile = "placement.json"
+	unitsDir      = "units"
+)
+
+// placement is what a backup of several units says of all of them.
+type placement struct {
+	Units []placedUnit `json:"units"`
+	// Rows are those of the cluster's table that outlive servers; none where a
+	// directory was copied, for the owner of a unit knows what it holds.
+	Rows map[string]string `json:"rows,omitempty"`
+}
+
+type placedUnit struct {
+	Name    string `json:"name"`
+	Applied uint64 `json:"applied"`
+}
 
 // state is what a backup is of.
 type state struct {
 	id, group string
-	dir       *dataDir // nil: the keys stay
-	store     *store.Store
-	modules   *modules.Store // nil: they stay
-	queue     *queue.Queue   // nil: it stays
-	// settle waits until the store has all that was acknowledged before.
-	settle func(context.Context) error
+	dir       *dataDir     // nil: the keys stay
+	queue     *queue.Queue // nil: it stays
+	parts     []part       // at least one
+	// rows reads the lasting ones of the cluster's table; nil: there are none.
+	rows func(context.Context) (map[string]string, error)
+}
+
+// part is one store, with the modules of its apps.
+type part struct {
+	unit    string         // "" for a store that has no name
+	dir     string         // of its files in the backup: "", or units/NAME/
+	modules *modules.Store // nil: copy brings them, or they stay
+	copy    copyFunc
+}
+
+// copyFunc copies a store as store.Copy does, at a moment at which it has all
+// that was acknowledged before the call.
+type copyFunc func(ctx context.Context, begin func(store.Copied) error, create func(name string) (io.Writer, error)) error
+
+// copyOf copies a store of this process, once settle has returned.
+func copyOf(st *store.Store, settle func(context.Context) error) copyFunc {
+	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
+		if err := settle(ctx); err != nil {
+			return err
+		}
+		_, err := st.Copy(ctx, begin, func(name string, _ int64) (io.Writer, error) { return create("store/" + name) })
+		return err
+	}
 }
 
 // write writes a backup: all that was acknowledged before the call is in it.
-// The ingress is noted before the store: what goes from the one to the other
+// The ingress is noted before the stores: what goes from the one to the other
 // meanwhile is in both, and is applied once, as after a crash between the two.
 func (s *state) write(ctx context.Context, w io.Writer) (sum backup.Summary, err error) {
 	var waiting *queue.Copy
@@ -62,20 +104,39 @@ func (s *state) write(ctx context.Context, w io.Writer) (sum backup.Summary, err
 		waiting = s.queue.Copy()
 		defer waiting.Close()
 	}
-	if err := s.settle(ctx); err != nil {
-		return sum, err
-	}
 	var b *backup.Writer
-	begin := func(c store.Copied) (err error) {
-		b, err = backup.NewWriter(w, backup.Info{
-			MadeAt: time.Now().UTC().Truncate(time.Second), Version: version.String(),
-			Server: s.id, Group: s.group, Applied: c.Applied, Bytes: c.Bytes + s.moduleBytes(),
-		})
-		return err
+	var placed placement
+	if s.rows != nil {
+		if placed.Rows, err = s.rows(ctx); err != nil {
+			return sum, err
+		}
 	}
-	_, err = s.store.Copy(ctx, begin, func(name string, _ int64) (io.Writer, error) { return b.Create("store/" + name) })
-	if err == nil {
-		err = s.writeModules(ctx, b)
+	for _, p := range s.parts {
+		begin := func(c store.Copied) (err error) {
+			placed.Units = append(placed.Units, placedUnit{p.unit, c.Applied})
+			if b != nil {
+				return nil
+			}
+			info := backup.Info{
+				MadeAt: time.Now().UTC().Truncate(time.Second), Version: version.String(),
+				Server: s.id, Group: s.group, Applied: c.Applied, Bytes: c.Bytes + s.moduleBytes(), Modules: p.modules != nil,
+			}
+			if len(s.parts) > 1 {
+				info.Units, info.Modules = len(s.parts), true
+			}
+			b, err = backup.NewWriter(w, info)
+			return err
+		}
+		err = p.copy(ctx, begin, func(name string) (io.Writer, error) { return b.Create(p.dir + name) })
+		if err == nil {
+			err = p.writeModules(ctx, b)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err == nil && len(s.parts) > 1 {
+		err = s.writePlacement(ctx, b, placed)
 	}
 	if err == nil && waiting != nil {
 		err = writeIngress(b, waiting)
@@ -90,25 +151,32 @@ func (s *state) write(ctx context.Context, w io.Writer) (sum backup.Summary, err
 }
 
 func (s *state) moduleBytes() (n int64) {
-	if s.modules == nil {
-		return 0
-	}
-	all, err := s.modules.List()
-	if err != nil {
-		return 0 // it is for a progress bar; reading them will say it
-	}
-	for _, m := range all {
-		n += m.Bytes
+	for _, p := range s.parts {
+		if p.modules == nil {
+			continue
+		}
+		all, err := p.modules.List()
+		if err != nil {
+			return n // it is for a progress bar; reading them will say it
+		}
+		for _, m := range all {
+			n += m.Bytes
+		}
 	}
 	return n
 }
 
 // writeModules comes after the store: what the store names is on the disk by then.
-func (s *state) writeModules(ctx context.Context, b *backup.Writer) error {
-	if s.modules == nil {
+func (p *part) writeModules(ctx context.Context, b *backup.Writer) error {
+	if p.modules == nil {
 		return nil
 	}
-	all, err := s.modules.List()
+	return eachModule(ctx, p.modules, func(name string, code []byte) error { return writePiece(b, p.dir+name, code) })
+}
+
+// eachModule hands out the code of all modules, by the names that they have in a backup.
+func eachModule(ctx context.Context, from *modules.Store, write func(name string, code []byte) error) error {
+	all, err := from.List()
 	if err != nil {
 		return err
 	}
@@ -116,7 +184,7 @@ func (s *state) writeModules(ctx context.Context, b *backup.Writer) error {
 		if m.Digest == "" {
 			continue // of a write that was broken off
 		}
-		code, err := s.modules.Get(m.Digest)
+		code, err := from.Get(m.Digest)
 		switch {
 		case errors.Is(err, modules.ErrNotFound):
 			continue // collected meanwhile: nothing refers to it
@@ -125,11 +193,34 @@ func (s *state) writeModules(ctx context.Context, b *backup.Writer) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
-		if err := writePiece(b, "modules/"+strings.TrimPrefix(m.Digest, "sha256:"), code); err != nil {
+		if err := write("modules/"+strings.TrimPrefix(m.Digest, "sha256:"), code); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// writePlacement comes after the units: an app that got its place meanwhile is
+// told. What had its place before has to have it still, or the copies of two units
+// would not belong together.
+func (s *state) writePlacement(ctx context.Context, b *backup.Writer, p placement) error {
+	before := p.Rows
+	if s.rows != nil {
+		var err error
+		if p.Rows, err = s.rows(ctx); err != nil {
+			return err
+		}
+	}
+	for key, was := range before {
+		if is, there := p.Rows[key]; !there || is != was {
+			return status.Errorf(codes.Unavailable, "what is in which unit was changed meanwhile (%s): make the backup again", key)
+		}
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return writePiece(b, placementFile, text)
 }
 
 func writePiece(b *backup.Writer, name string, content []byte) error {
@@ -169,7 +260,7 @@ func (s *state) writeKeys(b *backup.Writer) error {
 	return nil
 }
 
-// backupsAPI serves copies of what a server keeps.
+// backupsAPI serves copies of what a server keeps that is in no cluster.
 type backupsAPI struct {
 	apiv1.UnimplementedBackupsServer
 	s   *state
@@ -183,14 +274,9 @@ func (a *backupsAPI) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupS
 	return a.send(stream.Context(), a.s, stream.Send)
 }
 
-// FetchState streams what a standby begins with.
-func (a *backupsAPI) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Backups_FetchStateServer) error {
-	if req.Group != a.s.group {
-		return status.Errorf(codes.FailedPrecondition, "this server works on the journal %q, not on %q", a.s.group, req.Group)
-	}
-	bare := *a.s
-	bare.dir, bare.modules, bare.queue = nil, nil, nil
-	return a.send(stream.Context(), &bare, stream.Send)
+// FetchState is refused: nobody stands by.
+func (a *backupsAPI) FetchState(req *apiv1.FetchStateRequest, _ apiv1.Backups_FetchStateServer) error {
+	return status.Errorf(codes.FailedPrecondition, "this server is in no cluster, and has no unit %q", req.Group)
 }
 
 func (a *backupsAPI) send(ctx context.Context, s *state, send func(*apiv1.BackupChunk) error) error {
@@ -202,6 +288,9 @@ func (a *backupsAPI) send(ctx context.Context, s *state, send func(*apiv1.Backup
 			return status.FromContextError(ctx.Err()).Err()
 		}
 		a.log.Error("a backup was not made", "error", err)
+		if told := (interface{ GRPCStatus() *status.Status })(nil); errors.As(err, &told) {
+			return status.Error(told.GRPCStatus().Code(), "make a backup: "+told.GRPCStatus().Message())
+		}
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	a.log.Info("a backup was made", "files", sum.Files, "bytes", sum.Bytes, "in", time.Since(start).Round(time.Millisecond))
@@ -231,9 +320,14 @@ func Backup(ctx context.Context, data string, log *slog.Logger, w io.Writer) (su
 		return sum, err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
-	s := &state{
-		id: o.id, dir: o.data, store: o.store, modules: o.modules, queue: o.queue,
-		settle: func(context.Context) error { return o.settle() },
+	s := &state{id: o.id, dir: o.data, queue: o.queue, parts: []part{{
+		unit: o.id, modules: o.modules, copy: copyOf(o.store, func(context.Context) error { return o.settle() }),
+	}}}
+	for _, u := range o.units { // their journals are elsewhere
+		s.parts = append(s.parts, part{
+			unit: u.name, dir: unitsDir + "/" + u.name + "/", modules: u.modules,
+			copy: copyOf(u.store, func(context.Context) error { return nil }),
+		})
 	}
 	return s.write(ctx, w)
 }
@@ -247,7 +341,30 @@ type stopped struct {
 	store   *store.Store
 	modules *modules.Store
 	queue   *queue.Queue
+	units   []stoppedUnit // further ones, of a cluster
 	log     *slog.Logger
+}
+
+type stoppedUnit struct {
+	name    string
+	store   *store.Store
+	modules *modules.Store
+}
+
+func (o *stopped) openUnits() error {
+	names, err := unitsIn(o.data.path)
+	for _, name := range names {
+		u := stoppedUnit{name: name}
+		if u.store, err = store.Open(store.Config{Dir: o.data.join(unitsDir, name, "store"), Logger: o.log}); err != nil {
+			return fmt.Errorf("open the store of the unit %s: %w", name, err)
+		}
+		o.add(u.store)
+		if u.modules, err = modules.Open(o.data.join(unitsDir, name, "modules")); err != nil {
+			return err
+		}
+		o.units = append(o.units, u)
+	}
+	return err
 }
 
 func openStopped(data string, log *slog.Logger) (_ *stopped, err error) {
@@ -279,7 +396,7 @@ func openStopped(data string, log *slog.Logger) (_ *stopped, err error) {
 		return nil, fmt.Errorf("open the ingress: %w", err)
 	}
 	o.add(o.queue)
-	return o, nil
+	return o, o.openUnits()
 }
 
 // settle brings the store up to the end of the journal that is in the directory.
@@ -304,6 +421,7 @@ const restoring = "restoring"
 var (
 	storeFile   = regexp.MustCompile(`^store/(snapshots/[0-9]{10}-[0-9]{2}\.snap|(history|logs)/[0-9]{20}\.seg)$`)
 	moduleFile  = regexp.MustCompile(`^modules/([0-9a-f]{64})$`)
+	unitFile    = regexp.MustCompile(`^(units/[^/]+/)(.+)$`)
 	ingressFile = regexp.MustCompile(`^ingress/([0-9]{20})$`)
 )
 
@@ -401,7 +519,9 @@ type restore struct {
 	bare     bool // the files of the store alone, in dir itself
 	progress func(done, total int64)
 	res      Restored
-	seen     bool // the ingress
+	seen     bool            // the ingress
+	units    map[string]bool // of which there is something
+	placed   *placement
 }
 
 func (x *restore) read(ctx context.Context, r io.Reader) (Restored, error) {
@@ -445,12 +565,23 @@ func (w *watched) Read(p []byte) (int, error) {
 }
 
 func (x *restore) file(name string, r io.Reader) error {
+	in, plain := "", name // of a unit
+	if found := unitFile.FindStringSubmatch(name); found != nil && !x.bare {
+		in, plain = found[1], found[2]
+		if x.units == nil {
+			x.units = map[string]bool{}
+		}
+		x.units[path.Base(in)] = true
+	}
 	switch {
-	case storeFile.MatchString(name):
+	case storeFile.MatchString(plain):
 		return x.copy(name, r, 0o600)
 	case x.bare:
-	case moduleFile.MatchString(name):
-		return x.module(moduleFile.FindStringSubmatch(name)[1], r)
+	case moduleFile.MatchString(plain):
+		return x.module(in, moduleFile.FindStringSubmatch(plain)[1], r)
+	case in != "":
+	case name == placementFile:
+		return x.placement(r)
 	case ingressFile.MatchString(name):
 		return x.ingress(ingressFile.FindStringSubmatch(name)[1], r)
 	case name == "token", name == "host-token", name == secretKeyFile:
@@ -480,7 +611,65 @@ func (x *restore) copy(name string, r io.Reader, mode fs.FileMode) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-func (x *restore) module(hex string, r io.Reader) error {
+// placement keeps what is said of all units, for who makes a cluster of them.
+func (x *restore) placement(r io.Reader) error {
+	text, err := io.ReadAll(io.LimitReader(r, maxPlacement+1))
+	if err != nil {
+		return err
+	}
+	if len(text) > maxPlacement || json.Unmarshal(text, &x.placed) != nil || x.placed == nil || len(x.placed.Units) == 0 {
+		return fmt.Errorf("%w: %s does not say which units there are", backup.ErrDamaged, placementFile)
+	}
+	if x.dir == "" {
+		return nil
+	}
+	return writeFile(filepath.Join(x.dir, placementFile), text, 0o600)
+}
+
+// maxPlacement is more than the apps of the largest cluster need.
+const maxPlacement = 256 << 20
+
+// checkUnits compares what is said of the units with what there is of them.
+func (x *restore) checkUnits() error {
+	want := max(x.res.Units, 1)
+	if x.placed == nil {
+		if want > 1 || len(x.units) > 0 {
+			return fmt.Errorf("%w: it has several units, and does not say which", backup.ErrDamaged)
+		}
+		return nil
+	}
+	if len(x.placed.Units) != want || x.placed.Units[0].Applied != x.res.Applied {
+		return fmt.Errorf("%w: it begins as one of %d units, and names %d", backup.ErrDamaged, want, len(x.placed.Units))
+	}
+	for _, u := range x.placed.Units[1:] {
+		if !x.units[u.Name] {
+			return fmt.Errorf("%w: there is nothing of the unit %.80q in it, or it is named twice", backup.ErrDamaged, u.Name)
+		}
+		delete(x.units, u.Name)
+	}
+	for name := range x.units {
+		return fmt.Errorf("%w: it has the unit %.80q and does not name it", backup.ErrDamaged, name)
+	}
+	return nil
+}
+
+// opens proves that a store that was restored does, and includes what it should.
+func opens(dir string, want uint64) error {
+	st, err := store.Open(store.Config{Dir: dir})
+	if err != nil {
+		return err
+	}
+	applied := st.Applied()
+	if err := st.Close(); err != nil {
+		return err
+	}
+	if applied != want {
+		return fmt.Errorf("%w: its store includes record %d, and it says %d", backup.ErrDamaged, applied, want)
+	}
+	return nil
+}
+
+func (x *restore) module(unit, hex string, r io.Reader) error {
 	code, err := io.ReadAll(io.LimitReader(r, modules.MaxBytes+1))
 	if err != nil {
 		return err
@@ -492,7 +681,7 @@ func (x *restore) module(hex string, r io.Reader) error {
 	if x.dir == "" {
 		return nil
 	}
-	to, err := modules.Open(filepath.Join(x.dir, "modules"))
+	to, err := modules.Open(filepath.Join(x.dir, filepath.FromSlash(unit), "modules"))
 	if err == nil {
 		_, err = to.Put(code)
 	}
@@ -540,28 +729,24 @@ func (x *restore) ingress(first string, r io.Reader) (err error) {
 
 // finish makes what belongs to the files, and proves that they open.
 func (x *restore) finish() error {
-	if x.dir == "" {
-		return nil
+	if err := x.checkUnits(); err != nil || x.dir == "" {
+		return err
 	}
 	at := x.dir
 	if !x.bare {
 		at = filepath.Join(x.dir, "store")
 	}
-	st, err := store.Open(store.Config{Dir: at})
-	if err != nil {
+	if err := opens(at, x.res.Applied); err != nil || x.bare {
 		return err
 	}
-	applied := st.Applied()
-	if err := st.Close(); err != nil {
-		return err
+	if x.placed != nil {
+		for _, u := range x.placed.Units[1:] {
+			if err := opens(filepath.Join(x.dir, unitsDir, u.Name, "store"), u.Applied); err != nil {
+				return fmt.Errorf("the unit %s: %w", u.Name, err)
+			}
+		}
 	}
-	if applied != x.res.Applied {
-		return fmt.Errorf("%w: its store includes record %d, and it says %d", backup.ErrDamaged, applied, x.res.Applied)
-	}
-	if x.bare {
-		return nil
-	}
-	l, err := mq.Open(mq.Config{Dir: filepath.Join(x.dir, "journal"), First: applied + 1})
+	l, err := mq.Open(mq.Config{Dir: filepath.Join(x.dir, "journal"), First: x.res.Applied + 1})
 	if err != nil {
 		return fmt.Errorf("begin the journal: %w", err)
 	}

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -32,13 +34,14 @@ import (
 type EtcdConfig struct {
 	Endpoints     []string      // of etcd; none: the journal is on this server's disk
 	Group         string        // the cluster's name; default "main"
-	Units         int           // with which a new cluster begins; default 1. Afterwards it stays
+	Units         int           // with which a new cluster begins; default 6. Afterwards it stays
 	Settle        time.Duration // how long a unit stays where it came to, unless its server is lost or drained; default 10 s
 	Cert, Key, CA string        // with which the server shows itself to etcd and checks it; "": no TLS, on this machine only
 }
 
-// defaultUnits is what a backup can be of.
-const defaultUnits = 1
+// defaultUnits are shared evenly by two servers and by three: those that one
+// begins with may come to be several, and the number stays.
+const defaultUnits = 6
 
 // maxUnits bounds them: a transaction of etcd has room for so many journals.
 const maxUnits = 24
@@ -54,7 +57,33 @@ type memberParts struct {
 	units   []*unit
 	router  *router
 	steward *steward
+	zone    string
+	power   float64 // what this server can do beside others
+	trips   trips
 	log     *slog.Logger
+}
+
+// trips are how long the last writes to etcd took.
+type trips struct {
+	last [32]time.Duration
+	n    int
+}
+
+func (t *trips) add(d time.Duration) {
+	t.last[t.n%len(t.last)] = d
+	t.n++
+}
+
+// tripsEnough are so many that one of them was not held up.
+const tripsEnough = 5
+
+// least is the round trip of a moment with nothing else to do: how long a busy
+// machine takes says nothing of where it is.
+func (t *trips) least() time.Duration {
+	if t.n < tripsEnough {
+		return 0
+	}
+	return slices.Min(t.last[:min(t.n, len(t.last))])
 }
 
 // joinCluster connects to etcd.
@@ -79,6 +108,9 @@ func joinCluster(ctx context.Context, cfg ServerConfig, id string, log *slog.Log
 // openMember joins the cluster and opens what the server has of each unit. conf
 // is what the units have in common.
 func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Config, shared string, tel *telemetry, log *slog.Logger) (_ *memberParts, err error) {
+	if cfg.Capacity < 0 || math.IsNaN(cfg.Capacity) || math.IsInf(cfg.Capacity, 0) {
+		return nil, fmt.Errorf("--capacity %v: want a positive number, the processors of a usual server or so", cfg.Capacity)
+	}
 	m := &memberParts{id: conf.ID, log: log}
 	defer func() {
 		if err != nil {
@@ -98,7 +130,11 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	if err := m.roster.begin(ctx, cmp.Or(cfg.Etcd.Units, defaultUnits)); err != nil {
 		return nil, err
 	}
-	p := &peers{token: shared, caCert: cfg.CACert, log: log}
+	key, err := c.First(ctx, m.roster.group, rowKey, newToken("ws_"))
+	if err != nil {
+		return nil, err
+	}
+	p := &peers{token: shared, key: key, caCert: cfg.CACert, log: log}
 	m.router = &router{roster: m.roster, units: map[string]*unit{}, peers: p}
 	for i, name := range m.roster.units {
 		u := &unit{name: name, roster: m.roster, conf: conf, tel: tel, peers: p, log: log, dir: d.join}
@@ -113,6 +149,10 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 		}
 		m.units = append(m.units, u)
 		m.router.units[name] = u
+	}
+	m.zone, m.power = cfg.Zone, cfg.Capacity
+	if m.power == 0 {
+		m.power = float64(runtime.GOMAXPROCS(0))
 	}
 	m.steward = newSteward(m.roster, cmp.Or(cfg.Etcd.Settle, unitSettles), log)
 	return m, nil
@@ -156,7 +196,11 @@ func (m *memberParts) present(ctx context.Context) error {
 func (m *memberParts) tell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*presenceEvery)
 	defer cancel()
-	p := presence{Address: m.address, Version: version.String(), At: time.Now().UnixMilli(), Owns: map[string]unitReport{}, Follows: map[string]followState{}}
+	begin := time.Now()
+	p := presence{
+		Address: m.address, Version: version.String(), At: begin.UnixMilli(), Owns: map[string]unitReport{}, Follows: map[string]followState{},
+		Zone: m.zone, Capacity: m.power, TripUs: m.trips.least().Microseconds(),
+	}
 	for _, u := range m.units {
 		if r := u.reports.Load(); r != nil {
 			p.Owns[u.name] = *r
@@ -168,9 +212,23 @@ func (m *memberParts) tell(ctx context.Context) {
 	if err == nil {
 		err = m.roster.cluster.Note(ctx, m.roster.group, rowHere+m.id, string(row), true)
 	}
+	if err == nil {
+		m.trips.add(time.Since(begin))
+	}
 	if err != nil && ctx.Err() == nil {
 		m.log.Warn("etcd was not told that this server lives", "error", err)
 	}
+}
+
+// owns names the units that this server works for now, with the ownerships' numbers.
+func (m *memberParts) owns() string {
+	var b strings.Builder
+	for _, u := range m.units {
+		if rack := u.rack.Load(); rack != nil {
+			fmt.Fprintf(&b, "%s=%d ", u.name, rack.sched.Epoch())
+		}
+	}
+	return b.String()
 }
 
 // load is what a nameserver is told of this server.
@@ -302,7 +360,7 @@ func clusterStatus(v view, group, self, leader string, trouble error) *apiv1.Clu
 	}
 	servers := map[string]*apiv1.Member{}
 	for id, p := range v.servers {
-		servers[id] = &apiv1.Member{Id: id, Address: p.Address, State: "up", Version: p.Version, LastSeenAt: timestamppb.New(time.UnixMilli(p.At))}
+		servers[id] = &apiv1.Member{Id: id, Address: p.Address, State: "up", Version: p.Version, LastSeenAt: timestamppb.New(time.UnixMilli(p.At)), Zone: p.Zone, Capacity: p.Capacity, RoundTripMs: float64(p.TripUs) / 1000}
 	}
 	for id := range v.draining {
 		if servers[id] == nil {

@@ -101,6 +101,7 @@ func (w *several) start(name string) *process {
 		return node.Server(ctx, node.ServerConfig{
 			Data: data, Listen: w.at[name], TokenFile: w.token, Ready: ready, Logger: log,
 			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.units, Settle: time.Second},
+			Zone: "zone-" + name, Capacity: 3,
 		})
 	})
 	return w.all[name]
@@ -182,6 +183,14 @@ func TestUnitsMove(t *testing.T) {
 		return n[w.at["a"]] == 2 && n[w.at["b"]] == 2
 	})
 	w.host("h", "a", "b")
+	w.until(c, "the servers to say what they weigh", func(s *sdk.Cluster) bool {
+		for _, m := range s.GetServers() {
+			if m.GetCapacity() != 3 || m.GetRoundTripMs() <= 0 || m.GetZone() != map[string]string{w.at["a"]: "zone-a", w.at["b"]: "zone-b"}[m.GetAddress()] {
+				return false
+			}
+		}
+		return len(s.GetServers()) == 2
+	})
 	var apps []string
 	for i := range 6 {
 		app := fmt.Sprint("app", i)

@@ -3,12 +3,15 @@ package node
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
@@ -65,6 +68,14 @@ func Grow(ctx context.Context, cfg GrowConfig) (_ Grown, err error) {
 		g.Applied, g.Again = o.store.Applied(), true
 		return g, nil
 	}
+	for i, u := range o.units {
+		if want := fmt.Sprintf("%s.%d", g.Group, i+1); u.name != want {
+			return g, fmt.Errorf("%s holds the unit %s, and in the group %s it would be %s: give the name that the group had when the backup was made with --group", o.data.path, u.name, g.Group, want)
+		}
+		if _, err := u.store.Snapshot(ctx); err != nil {
+			return g, err
+		}
+	}
 	if err := o.settle(); err != nil {
 		return g, err
 	}
@@ -74,17 +85,17 @@ func Grow(ctx context.Context, cfg GrowConfig) (_ Grown, err error) {
 	if next := o.journal.Next(); next != g.Applied+1 {
 		return g, fmt.Errorf("the store of %s includes record %d, and its journal ends before %d: they do not belong together", o.data.path, g.Applied, next)
 	}
-	if err := seed(ctx, o.data, cfg, g, log); err != nil {
+	if err := seed(ctx, o, cfg, g, log); err != nil {
 		return g, err
 	}
 	return g, o.retire()
 }
 
-// seed has the cluster's journal begin behind the store.
-func seed(ctx context.Context, d *dataDir, cfg GrowConfig, g Grown, log *slog.Logger) (err error) {
+// seed has the cluster's journals begin behind the stores, one for each unit.
+func seed(ctx context.Context, o *stopped, cfg GrowConfig, g Grown, log *slog.Logger) (err error) {
 	s := ServerConfig{Etcd: cfg.Etcd, Cluster: cfg.Cluster}
 	if len(cfg.Etcd.Endpoints) == 0 {
-		m, err := memberConfig(&s, d.join(memberDir), log)
+		m, err := memberConfig(&s, o.data.join(memberDir), log)
 		if err != nil {
 			return err
 		}
@@ -110,10 +121,46 @@ func seed(ctx context.Context, d *dataDir, cfg GrowConfig, g Grown, log *slog.Lo
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	err = c.Seed(ctx, g.Group, g.Applied+1)
+	for _, u := range o.units {
+		if err == nil {
+			err = c.Seed(ctx, u.name, u.store.Applied()+1)
+		}
+	}
+	if err == nil && len(o.units) > 0 {
+		err = o.place(connecting, newRoster(c, g.Group, g.Server, log))
+	}
 	if errors.Is(err, etcd.ErrHasRecords) {
 		return fmt.Errorf("a cluster works already on this etcd: choose another group with --group, or another etcd: %w", err)
 	}
 	return err
+}
+
+// place gives the cluster as many units as there are, and the apps the places that
+// they had. What an older attempt has placed stays.
+func (o *stopped) place(ctx context.Context, r *roster) error {
+	if err := r.begin(ctx, len(o.units)+1); err != nil {
+		return err
+	}
+	if want := len(o.units) + 1; len(r.units) != want {
+		return fmt.Errorf("the group %s has %d units on this etcd, and %s has %d: choose another etcd, or remove what is left of the group there", r.group, len(r.units), o.data.path, want)
+	}
+	text, err := os.ReadFile(o.data.join(placementFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the owners of the units say what is in them
+	}
+	var p placement
+	if err == nil {
+		err = json.Unmarshal(text, &p)
+	}
+	if err != nil {
+		return fmt.Errorf("read which app is in which unit: %w", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Rows)) {
+		if _, err := r.cluster.First(ctx, r.group, key, p.Rows[key]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // retire takes the journal of one machine out of the way.
@@ -130,6 +177,9 @@ func (o *stopped) retire() error {
 	}
 	if err := os.Rename(o.data.join("journal"), old); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if err := os.Remove(o.data.join(placementFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err // it is in etcd now
 	}
 	return syncPath(o.data.path)
 }

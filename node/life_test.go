@@ -231,7 +231,7 @@ func TestRestoreRefuses(t *testing.T) {
 func TestForeignBackup(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, name := range []string{"server-id", "form", "lock", "journal/0000000000000001.seg", "store/view/000001.sst", "units/x/store/history/00000000000000000000.seg", "modules/abc", "ingress/0", "restoring"} {
+	for _, name := range []string{"server-id", "form", "lock", "journal/0000000000000001.seg", "store/view/000001.sst", "units/x/y/store/history/00000000000000000000.seg", "units/x/token", "units/x/placement.json", "modules/abc", "ingress/0", "restoring"} {
 		var b bytes.Buffer
 		w, err := backup.NewWriter(&b, backup.Info{})
 		if err != nil {
@@ -294,6 +294,7 @@ type clustered struct {
 	names *process
 	key   string   // of secrets
 	etcd  string   // beside the servers; "": it is inside them
+	units int      // of the cluster; 0: as many as there are by default
 	at    []string // client and peer of each member
 }
 
@@ -329,7 +330,7 @@ func (w *clustered) server(i int) (ready <-chan node.Ready, stop func() error) {
 		SecretKey: w.key,
 	}
 	if w.etcd != "" {
-		cfg.Etcd.Endpoints = []string{w.etcd}
+		cfg.Etcd.Endpoints, cfg.Etcd.Units = []string{w.etcd}, w.units
 	} else {
 		cfg.Cluster = w.member(i)
 	}

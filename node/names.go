@@ -97,7 +97,8 @@ func unitsOf(ctx context.Context, names grpc.ClientConnInterface, name string, a
 // namesAgain is the pause before the nameserver is asked once more.
 const namesAgain = 500 * time.Millisecond
 
-// announce keeps the server known to the nameserver.
+// announce keeps the server known to the nameserver. It tells of a unit at once
+// that came to this server: hosts ask the nameserver where the unit is.
 func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverParts, address string, log *slog.Logger) error {
 	const every = time.Second
 	client := apiv1.NewNameserverClient(names)
@@ -109,6 +110,7 @@ func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverPa
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
+			owns := srv.owns()
 			report, err := srv.report(ctx, address)
 			if err != nil {
 				return err
@@ -117,9 +119,7 @@ func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverPa
 				_, err := stream.Recv() // says why
 				return err
 			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
+			if !srv.untilOther(ctx, owns, tick.C) {
 				return nil
 			}
 		}

@@ -83,6 +83,34 @@ func (p *serverParts) report(ctx context.Context, address string) (*apiv1.Server
 	}, nil
 }
 
+// owns names what the server owns of its cluster; "" without one.
+func (p *serverParts) owns() string {
+	if p.member == nil {
+		return ""
+	}
+	return p.member.owns()
+}
+
+// untilOther waits until the server owns something else than it did, or until a
+// tick. It reports false when ctx has ended.
+func (p *serverParts) untilOther(ctx context.Context, owned string, tick <-chan time.Time) bool {
+	for {
+		var changed <-chan struct{}
+		if p.member != nil {
+			if changed = p.member.roster.change(); p.member.owns() != owned {
+				return true
+			}
+		}
+		select {
+		case <-changed:
+		case <-tick:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
 	p := &serverParts{}
 	defer func() {
@@ -147,6 +175,9 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 		p.member.data, p.member.queue = d, q
 		return p, nil
 	}
+	if names, err := unitsIn(d.path); err != nil || len(names) > 0 {
+		return nil, errors.Join(err, errHasUnits)
+	}
 	if conf.Store, err = store.Open(store.Config{Dir: d.join("store"), Logger: log}); err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
@@ -161,10 +192,9 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if p.sched, err = sched.New(conf); err != nil {
 		return nil, err
 	}
-	p.state = &state{
-		id: p.id, dir: d, store: conf.Store, modules: conf.Modules, queue: q,
-		settle: func(ctx context.Context) error { return p.sched.CaughtUp(ctx) },
-	}
+	p.state = &state{id: p.id, dir: d, queue: q, parts: []part{{
+		modules: conf.Modules, copy: copyOf(conf.Store, func(ctx context.Context) error { return p.sched.CaughtUp(ctx) }),
+	}}}
 	return p, nil
 }
 

@@ -30,6 +30,7 @@ import (
 //	want/UNIT       the id of the server that is to own it
 //	ready/UNIT/ID   the epoch whose owner this server is ready to follow, under its lease
 //	drain/ID        the server is to own nothing
+//	key             the token by which servers know each other; the first one writes it
 type roster struct {
 	cluster *etcd.Cluster
 	group   string
@@ -51,11 +52,16 @@ type roster struct {
 
 // presence is what a server tells of itself.
 type presence struct {
-	Address string                 `json:"address"`
-	Version string                 `json:"version"`
-	At      int64                  `json:"at"`   // Unix milliseconds, its clock
-	Owns    map[string]unitReport  `json:"owns"` // by unit
-	Follows map[string]followState `json:"follows"`
+	Address string `json:"address"`
+	Version string `json:"version"`
+	At      int64  `json:"at"` // Unix milliseconds, its clock
+	// What it weighs: where it is, what it can do beside others, and its round trip to
+	// etcd in microseconds, without which nothing of it is durable.
+	Zone     string                 `json:"zone,omitempty"`
+	Capacity float64                `json:"capacity,omitempty"`
+	TripUs   int64                  `json:"trip_us,omitempty"`
+	Owns     map[string]unitReport  `json:"owns"` // by unit
+	Follows  map[string]followState `json:"follows"`
 }
 
 // unitReport is what the owner of a unit tells of it.
@@ -63,6 +69,7 @@ type unitReport struct {
 	Rate  float64 `json:"rate"` // schedules a second
 	Hosts int     `json:"hosts"`
 	Apps  int     `json:"apps"`
+	Zone  string  `json:"zone,omitempty"` // of most of its hosts
 }
 
 // followState is how far a standby is.
@@ -79,6 +86,7 @@ const (
 	rowWant  = "want/"
 	rowReady = "ready/"
 	rowDrain = "drain/"
+	rowKey   = "key" // of a cluster: the token by which its servers know each other
 )
 
 func newRoster(c *etcd.Cluster, group, self string, log *slog.Logger) *roster {
@@ -233,6 +241,32 @@ func (r *roster) look() view {
 		v.servers[id] = *p
 	}
 	return v
+}
+
+// lasting reads the rows that outlive every server from etcd: what a cluster that
+// is restored begins with. The rest is said anew by those who live.
+func (r *roster) lasting(ctx context.Context) (map[string]string, error) {
+	ctx, enough := context.WithCancel(ctx)
+	defer enough()
+	var rows map[string]string
+	err := r.cluster.Facts(ctx, r.group, func(facts []etcd.Fact, whole bool) {
+		if rows != nil || !whole {
+			return
+		}
+		rows = map[string]string{}
+		for _, f := range facts {
+			switch kind, _, _ := strings.Cut(f.Key, "/"); kind + "/" {
+			case rowUnits + "/", rowKey + "/", rowKnown, rowHere, rowWant, rowReady, rowDrain:
+			default:
+				rows[f.Key] = f.Value
+			}
+		}
+		enough()
+	})
+	if rows != nil {
+		return rows, nil
+	}
+	return nil, err
 }
 
 // standing is what there is to know of one unit.

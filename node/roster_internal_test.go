@@ -1,13 +1,21 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/sched"
 )
 
 func quietRoster(units ...string) *roster {
@@ -175,6 +183,69 @@ func FuzzRoster(f *testing.F) {
 		r.standing("main")
 		if _, err := r.emptiest(); err == nil && !v.known["main"] {
 			t.Error("placed where nobody knows what there is")
+		}
+	})
+}
+
+// TestEnqueueAcrossUnits: what a handler asks of an app that is in another unit is
+// refused with the reason, and nothing else is.
+func TestEnqueueAcrossUnits(t *testing.T) {
+	r := quietRoster("main", "main.1")
+	r.hear(facts("app/pay", "main", "app/mail", "main.1", "app/shop", "main"), true)
+	x := &router{roster: r}
+	for to, refused := range map[string]bool{"": false, "pay": false, "shop": false, "nobody": false, "mail": true} {
+		err := x.mayEnqueue(&apiv1.GuestEnqueueRequest{Caller: &apiv1.Caller{App: "pay"}, App: to}, "main")
+		if refused != (status.Code(err) == codes.FailedPrecondition) || err != nil && !strings.Contains(err.Error(), "main.1") {
+			t.Errorf("to %q: %v", to, err)
+		}
+	}
+	if err := x.mayEnqueue(&apiv1.GuestGetCheckpointRequest{Caller: &apiv1.Caller{App: "pay"}}, "main"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTellsOfUnitsAtOnce: a nameserver hears of a unit as soon as this server works
+// for it, and as soon as it does not any more; what happens to others is nothing to it.
+func TestTellsOfUnitsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := quietRoster("main", "main.1")
+		u := &unit{name: "main.1"}
+		p := &serverParts{member: &memberParts{roster: r, units: []*unit{{name: "main"}, u}}}
+		told := make(chan string)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			defer close(told)
+			for owned := p.owns(); p.untilOther(ctx, owned, nil); {
+				owned = p.owns()
+				told <- owned
+			}
+		}()
+		quiet := func(after string) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case s := <-told:
+				t.Errorf("%s: it tells of %q", after, s)
+			default:
+			}
+		}
+		r.hearOwners(map[string]etcd.Owner{"main": {Server: "you"}})
+		quiet("another server's unit")
+		u.rack.Store(newRack(&sched.Server{}))
+		r.poke()
+		if s := <-told; s != "main.1=0 " {
+			t.Errorf("it owns %q", s)
+		}
+		r.poke()
+		quiet("nothing")
+		u.rack.Store(nil)
+		r.hearOwners(map[string]etcd.Owner{})
+		if s := <-told; s != "" {
+			t.Errorf("it owns %q", s)
+		}
+		cancel()
+		if _, more := <-told; more {
+			t.Error("it goes on")
 		}
 	})
 }

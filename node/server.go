@@ -33,6 +33,8 @@ type ServerConfig struct {
 	SecretKey  string // the file with the key that seals secrets; default secret.key in Data, made when missing
 	Etcd       EtcdConfig
 	Cluster    ClusterConfig
+	Zone       string  // where it is: units go to servers in the zone of their hosts, which have it as the label "zone"
+	Capacity   float64 // what it can do beside the cluster's other servers; default its processors
 
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always
@@ -174,6 +176,7 @@ func (s *serving) openDoor(g *guard, cfg ServerConfig, shared, inner string) (er
 		return err
 	}
 	if m != nil {
+		g.allow(m.router.peers.key, peer)
 		m.router.writes = g.writes
 		apiv1.RegisterNameserverServer(s.door.grpc, &clusterNames{m: m})
 		apiv1.RegisterMembershipServer(s.door.grpc, &membership{m: m})

@@ -1,9 +1,11 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -112,9 +114,7 @@ func (s *steward) look(ctx context.Context) {
 func (s *steward) decide(v view, now time.Time) map[string]string {
 	wants := map[string]string{}
 	state := balance.State{Subs: s.subs(v, now, wants)}
-	for id := range v.servers {
-		state.Servers = append(state.Servers, balance.Server{ID: id, Draining: v.draining[id]})
-	}
+	state.Servers = seats(v)
 	d := balance.Decide(s.cfg, state, now)
 	for _, m := range d.Moves {
 		if m.From == "" {
@@ -131,6 +131,49 @@ func (s *steward) decide(v view, now time.Time) map[string]string {
 		}
 	}
 	return wants
+}
+
+// seats are the servers as the balancer sees them. While one does not say what it
+// can do, as those of older versions, all count the same. Of a round trip counts
+// what it takes longer than the quickest one: etcd's own time is everybody's.
+func seats(v view) (all []balance.Server) {
+	told, quickest := true, int64(math.MaxInt64)
+	for _, p := range v.servers {
+		told = told && p.Capacity > 0
+		if p.TripUs > 0 {
+			quickest = min(quickest, p.TripUs)
+		}
+	}
+	for id, p := range v.servers {
+		s := balance.Server{ID: id, Zone: p.Zone, Draining: v.draining[id]}
+		if p.TripUs > 0 {
+			s.Trip = time.Duration(p.TripUs-quickest) * time.Microsecond
+		}
+		if told {
+			s.Capacity = p.Capacity
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// hostsZone is where most units have most of their hosts. It stands in for a unit
+// that nobody owns: hosts serve all units.
+func hostsZone(v view) string {
+	units, best := map[string]int{}, ""
+	for _, p := range v.servers {
+		for _, r := range p.Owns {
+			if r.Zone != "" {
+				units[r.Zone]++
+			}
+		}
+	}
+	for _, zone := range slices.Sorted(maps.Keys(units)) {
+		if best == "" || units[zone] > units[best] {
+			best = zone
+		}
+	}
+	return best
 }
 
 // fit returns who is to take a unit that nobody owns: the server that was chosen,
@@ -156,6 +199,7 @@ func fit(v view, unit, chosen string) string {
 // subs are the units as the balancer sees them. It puts into wants what has to
 // be said anyhow: that an owner keeps a unit whose taker was lost, or does not come.
 func (s *steward) subs(v view, now time.Time, wants map[string]string) (subs []balance.SubApp) {
+	zone := hostsZone(v)
 	for _, unit := range v.units {
 		owner := v.owners[unit].Server
 		if _, here := v.servers[owner]; !here {
@@ -170,7 +214,8 @@ func (s *steward) subs(v view, now time.Time, wants map[string]string) (subs []b
 			s.since[unit] = t
 		}
 		sub := balance.SubApp{App: unit, ID: unit, Slots: 1, Owner: owner, At: now, Since: t.at}
-		sub.Rates[0] = v.servers[owner].Owns[unit].Rate
+		report := v.servers[owner].Owns[unit]
+		sub.Rates[0], sub.Zone = report.Rate, cmp.Or(report.Zone, zone)
 		want := v.wants[unit]
 		_, alive := v.servers[want]
 		switch {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/nameserver/balance"
 )
 
 // sight is what a steward sees, made by hand.
@@ -255,5 +256,108 @@ func TestStewardPassesOverThoseBehind(t *testing.T) {
 				t.Errorf("with %s draining the unit is to go to %s, want %s", most, got, id)
 			}
 		}
+	}
+}
+
+// TestSeats: what servers say of themselves is what the balancer weighs.
+func TestSeats(t *testing.T) {
+	of := func(all map[string]presence, draining ...string) map[string]balance.Server {
+		v := view{servers: all, draining: map[string]bool{}}
+		for _, id := range draining {
+			v.draining[id] = true
+		}
+		got := map[string]balance.Server{}
+		for _, s := range seats(v) {
+			got[s.ID] = s
+		}
+		return got
+	}
+	got := of(map[string]presence{
+		"a": {Zone: "z1", Capacity: 2, TripUs: 1500}, "b": {Zone: "z2", Capacity: 8, TripUs: 41_500}, "c": {Capacity: 4},
+	}, "c")
+	want := map[string]balance.Server{
+		"a": {ID: "a", Zone: "z1", Capacity: 2}, "b": {ID: "b", Zone: "z2", Capacity: 8, Trip: 40 * time.Millisecond}, "c": {ID: "c", Capacity: 4, Draining: true},
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for id, s := range of(map[string]presence{"a": {Capacity: 8}, "old": {}}) {
+		if s.Capacity != 0 {
+			t.Errorf("beside one that says nothing, %s counts %v", id, s.Capacity)
+		}
+	}
+	if got := of(nil); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestStewardWeighs: units are shared by what servers can do, those that are far
+// from the journal get less, and a unit goes to where its hosts are.
+func TestStewardWeighs(t *testing.T) {
+	say := func(s *sight, id string, change func(*presence)) {
+		p := s.servers[id]
+		change(&p)
+		s.servers[id] = p
+	}
+	rates := func(s *sight) {
+		for unit := range s.owners {
+			s.rate(unit, 10)
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*presence) // of b
+		b      int             // of six units
+	}{
+		"as strong":    {func(p *presence) { p.Capacity = 4 }, 3},
+		"half as much": {func(p *presence) { p.Capacity = 2 }, 2},
+		"far":          {func(p *presence) { p.Capacity, p.TripUs = 4, 50_000 }, 2},
+		"unknown":      {func(*presence) {}, 3},
+	} {
+		s := newSight(6, "a", "b")
+		say(s, "a", func(p *presence) { p.Capacity, p.TripUs = 4, 1000 })
+		say(s, "b", c.change)
+		s.settle(5 * time.Second)
+		rates(s)
+		s.settle(5 * time.Minute)
+		if n := s.owned(); n["b"] != c.b {
+			t.Errorf("%s: %v, want %d for b", name, n, c.b)
+		}
+	}
+	// The unit of a server that is lost goes to where the hosts are, though another
+	// idle server comes first by its name.
+	for zone, to := range map[string]string{"z1": "a", "z2": "b", "": "a", "z9": "a"} {
+		s := newSight(2, "a", "b", "c", "d")
+		for id, zone := range map[string]string{"a": "z1", "b": "z2", "c": "z1", "d": "z1"} {
+			say(s, id, func(p *presence) { p.Zone = zone })
+		}
+		s.owners["u0"], s.owners["u1"] = etcd.Owner{Server: "c", Epoch: 1}, etcd.Owner{Server: "d", Epoch: 1}
+		s.wants["u0"], s.wants["u1"] = "c", "d"
+		s.servers["c"].Owns["u0"] = unitReport{Rate: 10, Zone: zone}
+		s.servers["d"].Owns["u1"] = unitReport{Rate: 10, Zone: zone}
+		s.decide()
+		s.lose("c")
+		if d := s.decide(); d["u0"] != to {
+			t.Errorf("with the hosts in %q the unit goes to %v, want %s", zone, d, to)
+		}
+	}
+}
+
+func TestTrips(t *testing.T) {
+	var trips trips
+	for i := range tripsEnough {
+		if d := trips.least(); d != 0 {
+			t.Errorf("after %d: %v", i, d)
+		}
+		trips.add(time.Second)
+	}
+	trips.add(time.Millisecond)
+	if d := trips.least(); d != time.Millisecond {
+		t.Errorf("%v", d)
+	}
+	for range len(trips.last) {
+		trips.add(2 * time.Millisecond)
+	}
+	if d := trips.least(); d != 2*time.Millisecond {
+		t.Errorf("what was long ago counts: %v", d)
 	}
 }

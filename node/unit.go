@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
@@ -245,15 +248,14 @@ func (u *unit) refill(ctx context.Context, owner etcd.Owner, why error) error {
 	}
 	u.log.Info("this standby begins with the state of the server that works", "unit", u.name, "from", owner.Address, "because", why)
 	start := time.Now()
-	conn, err := dialMember(owner.Address, u.peers.token, u.peers.caCert)
-	if err != nil {
-		return err
-	}
-	defer conn.Close() //nolint:errcheck // nothing is under way
 	if err := u.store.Close(); err != nil {
 		return err
 	}
-	got, fetched := refill(ctx, apiv1.NewBackupsClient(conn), u.name, u.dir("store"))
+	var got Restored
+	fetched := u.peers.state(owner.Address, func(from apiv1.BackupsClient) (err error) {
+		got, err = refill(ctx, from, u.name, u.dir("store"))
+		return err
+	})
 	if err := u.openStore(); err != nil {
 		return errors.Join(fetched, err)
 	}
@@ -362,7 +364,7 @@ func (u *unit) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ende
 }
 
 func (u *unit) report(l sched.Load) {
-	u.reports.Store(&unitReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps)})
+	u.reports.Store(&unitReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps), Zone: l.Zone})
 }
 
 // untilOver waits until the server has to stop working, and says why.
@@ -453,7 +455,25 @@ func (r *rack) close(clean bool) {
 // peers are the other servers, to be asked for the code of modules.
 type peers struct {
 	token, caCert string // of members
+	key           string // of servers alone
 	log           *slog.Logger
+}
+
+// state has something fetch state from a server, as a server. One of an older
+// version knows members only.
+func (p *peers) state(address string, fetch func(apiv1.BackupsClient) error) (err error) {
+	for _, token := range []string{p.key, p.token} {
+		conn, derr := dialMember(address, token, p.caCert)
+		if derr != nil {
+			return derr
+		}
+		err = fetch(apiv1.NewBackupsClient(conn))
+		conn.Close() //nolint:errcheck // nothing is under way
+		if status.Code(err) != codes.Unauthenticated {
+			break
+		}
+	}
+	return err
 }
 
 // fetch gets the code of modules from the first of some servers that has it. It

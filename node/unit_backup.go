@@ -2,62 +2,200 @@ package node
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/backup"
+	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// unitBackups serves copies of what a server of a cluster owns.
+// unitBackups serves copies of what a cluster keeps: of all units, whoever owns
+// them, or of one that this server owns.
+//
+// Each unit is copied at a moment of its own. That is as consistent as the cluster
+// itself: what concerns one unit never waits for another one, and what goes from
+// one to the other (an accepted command) is kept by the sender until the receiver
+// has it.
 type unitBackups struct {
 	apiv1.UnimplementedBackupsServer
 	m   *memberParts
 	log *slog.Logger
 }
 
-// of calls f with the state of a unit that this server owns.
-func (a *unitBackups) of(ctx context.Context, name string, f func(ctx context.Context, u *unit, s *state) error) error {
-	u := a.m.router.units[name]
-	if u == nil {
-		return status.Errorf(codes.NotFound, "the cluster has no unit %q", name)
+// Backup streams all of the cluster, with the ingress and the keys of this server.
+func (a *unitBackups) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupServer) error {
+	s := &state{id: a.m.id, group: a.m.roster.group, dir: a.m.data, queue: a.m.queue, rows: a.m.roster.lasting}
+	for i, u := range a.m.units {
+		p := part{unit: u.name, copy: a.copyOf(u)}
+		if i > 0 {
+			p.dir = unitsDir + "/" + u.name + "/"
+		}
+		s.parts = append(s.parts, p)
 	}
-	rack, err := a.m.router.enter(ctx, name, "")
+	return (&backupsAPI{log: a.log}).send(stream.Context(), s, stream.Send)
+}
+
+// FetchState streams one unit: what a standby begins with, or a part of a backup.
+func (a *unitBackups) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Backups_FetchStateServer) error {
+	u := a.m.router.units[req.Group]
+	if u == nil {
+		return status.Errorf(codes.NotFound, "the cluster has no unit %q", req.Group)
+	}
+	r, err := a.m.router.enter(stream.Context(), req.Group, "")
 	if err != nil {
 		return err
 	}
-	defer rack.leave()
+	defer r.leave()
+	p := part{unit: u.name, copy: copyOwned(u, r)}
+	if req.Modules {
+		p.modules = u.conf.Modules
+	}
+	return (&backupsAPI{log: a.log}).send(stream.Context(), &state{id: a.m.id, group: req.Group, parts: []part{p}}, stream.Send)
+}
+
+// copyOf copies a unit with its modules, here or at its owner. While the unit is on
+// its way it waits a little, as calls do; once the copy has begun it cannot begin
+// again, and the backup ends when the unit goes.
+func (a *unitBackups) copyOf(u *unit) copyFunc {
+	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
+		begun := false
+		first := func(c store.Copied) error {
+			begun = true
+			return begin(c)
+		}
+		waiting, cancel := context.WithTimeout(ctx, routePatience)
+		defer cancel()
+		for {
+			changed := a.m.roster.change()
+			err := a.copyOnce(ctx, waiting, u, first, create)
+			if err == nil || begun || !onItsWay(err) {
+				return err
+			}
+			select {
+			case <-changed:
+			case <-time.After(routePatience / 20): // the owner may know it earlier
+			case <-waiting.Done():
+				return err
+			}
+		}
+	}
+}
+
+func onItsWay(err error) bool {
+	code := status.Code(err)
+	return code == codes.Unavailable || code == codes.FailedPrecondition
+}
+
+func (a *unitBackups) copyOnce(ctx, waiting context.Context, u *unit, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
+	r, err := a.m.router.enter(waiting, u.name, "")
+	if err == nil {
+		defer r.leave()
+		if err := copyOwned(u, r)(ctx, begin, create); err != nil {
+			return err
+		}
+		return eachModule(ctx, u.conf.Modules, func(name string, code []byte) error {
+			w, err := create(name)
+			if err == nil {
+				_, err = w.Write(code)
+			}
+			return err
+		})
+	}
+	address := named(err)
+	if address == "" {
+		return err
+	}
+	return u.peers.state(address, func(from apiv1.BackupsClient) error {
+		return fetchPart(ctx, from, u.name, address, begin, create)
+	})
+}
+
+// copyOwned copies the store of a unit while this server owns it: nothing that
+// gives the unit away waits for a copy.
+func copyOwned(u *unit, r *rack) copyFunc {
+	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		done := make(chan struct{})
+		defer close(done)
+		go func() {
+			select {
+			case <-r.gone:
+				cancel(status.Errorf(codes.Unavailable, "the unit %s goes to another server: try again in a moment", u.name))
+			case <-done:
+			}
+		}()
+		err := copyOf(u.conf.Store, r.sched.CaughtUp)(ctx, begin, create)
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			return cause
+		}
+		return err
+	}
+}
+
+// fetchPart copies a unit with its modules from the server that owns it.
+func fetchPart(ctx context.Context, from apiv1.BackupsClient, unit, address string, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // a copy must not hold up the unit
-		select {
-		case <-rack.gone:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return f(ctx, u, &state{
-		id: a.m.id, group: name, store: u.conf.Store,
-		settle: func(asked context.Context) error { return rack.sched.CaughtUp(asked) },
-	})
-}
-
-// Backup streams all of a cluster that has one unit. The units of one that has
-// several are stores of their own, which no server without a cluster could serve.
-func (a *unitBackups) Backup(_ *apiv1.BackupRequest, stream apiv1.Backups_BackupServer) error {
-	if n := len(a.m.units); n > 1 {
-		return status.Errorf(codes.Unimplemented, "the cluster has %d units, and a backup is of one: copy the data directories of servers that are stopped, all of them, and etcd's", n)
+	stream, err := from.FetchState(ctx, &apiv1.FetchStateRequest{Group: unit, Modules: true})
+	if err != nil {
+		return err
 	}
-	return a.of(stream.Context(), a.m.roster.fallback(), func(ctx context.Context, u *unit, s *state) error {
-		s.dir, s.modules, s.queue = a.m.data, u.conf.Modules, a.m.queue
-		return (&backupsAPI{s: s, log: a.log}).send(ctx, s, stream.Send)
-	})
+	b, err := backup.NewReader(&received{next: stream.Recv})
+	if err != nil {
+		return err
+	}
+	if !b.Info().Modules {
+		return status.Errorf(codes.Unimplemented, "the server at %s, which owns the unit %s, is of a version that gives the state away without the code of modules: bring it up to date, or have the unit go to this server (`wheelwork cluster move`)", address, unit)
+	}
+	if err := begin(store.Copied{Applied: b.Info().Applied, Bytes: b.Info().Bytes}); err != nil {
+		return err
+	}
+	for {
+		name, err := b.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil && !storeFile.MatchString(name) && !moduleFile.MatchString(name) {
+			err = fmt.Errorf("the server at %s has in the unit %s a file %s, of which this version knows nothing", address, unit, name)
+		}
+		if err != nil {
+			return err
+		}
+		w, err := create(name)
+		if err == nil {
+			_, err = io.Copy(w, b)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
-// FetchState streams what a standby of a unit begins with.
-func (a *unitBackups) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Backups_FetchStateServer) error {
-	return a.of(stream.Context(), req.Group, func(ctx context.Context, _ *unit, s *state) error {
-		return (&backupsAPI{s: s, log: a.log}).send(ctx, s, stream.Send)
+// unitsIn returns the names of the further units whose stores are in a data
+// directory, as they are counted.
+func unitsIn(dir string) (names []string, err error) {
+	found, err := filepath.Glob(filepath.Join(dir, unitsDir, "*", "store"))
+	for _, f := range found {
+		names = append(names, filepath.Base(filepath.Dir(f)))
+	}
+	slices.SortFunc(names, func(a, b string) int { // .2 before .10
+		if len(a) != len(b) {
+			return len(a) - len(b)
+		}
+		return strings.Compare(a, b)
 	})
+	return names, err
 }
+
+var errHasUnits = errors.New("the data directory holds several units of a cluster, and a server alone has one: start it with --cluster or --etcd-endpoints; if it was restored from a backup, make it the first one of a cluster with `wheelwork cluster init` before")

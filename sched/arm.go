@@ -81,31 +81,46 @@ func (l *loop) sweep() {
 	if l.wheel.Len() < l.sweepAt {
 		return
 	}
-	seen := map[*job.Job]bool{} // a job may be planned again for a time that it had before
-	l.wheel.Sweep(func(due int64, v any) bool {
-		switch v := v.(type) {
-		case *job.Job:
-			if seen[v] || !v.Current() || v.NextMs == 0 || armAt(v.NextMs) > due {
-				return false
-			}
-			seen[v] = true
-			return true
-		case *job.Run:
-			return v.State == job.Armed && v.PlannedMs <= due || v.State == job.Waiting && v.RetryMs <= due
-		case *again:
-			return v.b != nil || v.holds(l)
-		case *deadline:
-			return v.holds(l)
-		case *onward:
-			return v.holds(l)
-		case retryStuck:
-			return true
-		case *hostLease:
-			return v.holds()
+	l.wheel.Sweep(func(entries []wheel.Entry[any], holds []bool) {
+		for i, e := range entries {
+			holds[i] = l.holds(e)
 		}
-		return false
+	})
+	l.wheel.Sweep(func(entries []wheel.Entry[any], holds []bool) {
+		for i, e := range entries {
+			if j, ok := e.V.(*job.Job); ok {
+				j.Mark &^= isSeen
+			}
+			holds[i] = true
+		}
 	})
 	l.sweepAt = max(2*l.wheel.Len(), leastSweep)
+}
+
+// holds reports whether a timer is of any use. Of those of a job one is, though the
+// job may have been planned again for a time that it had before.
+func (l *loop) holds(e wheel.Entry[any]) bool {
+	switch v := e.V.(type) {
+	case *job.Job:
+		if v.Mark&isSeen != 0 || !v.Current() || v.NextMs == 0 || armAt(v.NextMs) > e.Due {
+			return false
+		}
+		v.Mark |= isSeen
+		return true
+	case *job.Run:
+		return v.State == job.Armed && v.PlannedMs <= e.Due || v.State == job.Waiting && v.RetryMs <= e.Due
+	case *again:
+		return v.b != nil || v.holds(l)
+	case *deadline:
+		return v.holds(l)
+	case *onward:
+		return v.holds(l)
+	case retryStuck:
+		return true
+	case *hostLease:
+		return v.holds()
+	}
+	return false
 }
 
 // armBudget bounds the runs that one job gets in one turn: who makes up for a
@@ -208,11 +223,13 @@ func (l *loop) rewind() {
 		v   *again
 	}
 	var agains []kept // the state does not know of them
-	l.wheel.Sweep(func(due int64, v any) bool {
-		if x, ok := v.(*again); ok {
-			agains = append(agains, kept{min(due, l.nowMs+armWindow), x}) // to look too early does no harm
+	l.wheel.Sweep(func(entries []wheel.Entry[any], holds []bool) {
+		for i, e := range entries {
+			if x, ok := e.V.(*again); ok {
+				agains = append(agains, kept{min(e.Due, l.nowMs+armWindow), x}) // to look too early does no harm
+			}
+			holds[i] = true
 		}
-		return true
 	})
 	l.wheel = wheel.New[any](l.nowMs)
 	l.sweepAt = leastSweep // grows with what is put in now

@@ -195,6 +195,7 @@ const (
 	isMoved               // it is in checkpoints.plans
 	isCounted             // it is in a group of tallies, and not written since
 	hasStats              // the store has a row of its stats
+	isSeen                // this sweep of the wheel has found a timer of it that holds
 )
 
 // job notes that a definition has to be written, or removed. One whose stats

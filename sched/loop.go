@@ -729,9 +729,18 @@ func (l *loop) end() {
 
 func (l *loop) load() Load {
 	ld := Load{ScheduleRate: l.rate.value(l.now)}
+	zones := map[string]int{}
 	for _, h := range l.hosts {
 		if h.connected {
 			ld.Hosts++
+			if zone := h.hello.Labels["zone"]; zone != "" {
+				zones[zone]++
+			}
+		}
+	}
+	for zone, n := range zones {
+		if m := zones[ld.Zone]; n > m || n == m && zone < ld.Zone {
+			ld.Zone = zone
 		}
 	}
 	for name := range l.apps {

@@ -174,6 +174,7 @@ func (s *Server) CaughtUp(ctx context.Context) error { return s.loop.caughtUp(ct
 type Load struct {
 	ScheduleRate float64 // fires and triggers a second, decaying over a minute
 	Hosts        int
+	Zone         string // that most hosts have in their label "zone"; "": none says
 	Apps         []string
 }
 

@@ -85,6 +85,15 @@ func (f *facts) forgot(from, to time.Time) bool {
 	})
 }
 
+// unheard reports whether a host had no chance to say, after the power had
+// failed, that it executed something: a second server then gave it to another.
+func (f *facts) unheard(x *execution) bool {
+	m := f.machines[slices.IndexFunc(f.machines, func(m *machine) bool { return m.id == x.host })]
+	return slices.ContainsFunc(f.restarts, func(r restart) bool {
+		return r.power && m.wasAway(r.from, r.to.Add(3*time.Second))
+	})
+}
+
 // began returns when a run was really begun for the first time.
 func (f *facts) began(r *apiv1.Run) time.Time {
 	at := r.StartedAt.AsTime()
@@ -119,7 +128,7 @@ func (f *facts) checkRun(r *apiv1.Run) {
 		if r.Trigger == string(job.ByBackfill) {
 			due = r.AcceptedAt.AsTime()
 		}
-		if late := f.began(r).Sub(due); late > limit && !f.job(r.Job).remade {
+		if late := f.began(r).Sub(due); late > limit && !f.job(r.Job).remade && !f.forgot(due, f.began(r)) { // else its host had it in time
 			f.t.Errorf("run %s of %s started %s late, its deadline was %s", r.Id, r.Job, late, limit)
 		}
 	}
@@ -145,7 +154,8 @@ func (f *facts) checkAttempts(r *apiv1.Run) {
 	for _, x := range f.execs[r.Id] {
 		i := slices.IndexFunc(r.Attempts, func(a *apiv1.Attempt) bool { return a.Number == x.attempt && a.Host == x.host })
 		if i < 0 {
-			if !f.forgot(due(r), x.begin.Add(time.Second)) {
+			// One that was cancelled before its host could say that it has it ended at once.
+			if !f.forgot(due(r), x.begin.Add(time.Second)) || !f.unheard(x) && !r.CancelRequested {
 				f.t.Errorf("host %s executed attempt %d of run %s from %s on, which it was not given: %v", x.host, x.attempt, r.Id, x.begin, r)
 			}
 			continue
@@ -300,7 +310,7 @@ func (f *facts) checkOverlap(j *simJob) {
 			f.t.Errorf("%s has %d runs under way at %s, its overlap policy is %v", j.def.Name, under, r.StartedAt.AsTime(), j.def.Overlap)
 		}
 		if i > 0 && j.def.Overlap.Policy == "queue" && due(runs[i-1]).After(due(r)) && !f.restarted(due(r), r.StartedAt.AsTime()) {
-			f.t.Errorf("%s: run %s, due at %s, started after run %s, due at %s", j.def.Name, r.Id, due(r), runs[i-1].Id, due(runs[i-1]))
+			f.t.Errorf("%s: run %s, due at %s, started after run %s, due at %s:\n%v\n%v\nrestarts: %v", j.def.Name, r.Id, due(r), runs[i-1].Id, due(runs[i-1]), r, runs[i-1], f.restarts)
 		}
 	}
 	for _, r := range f.of[j.def.Name] {

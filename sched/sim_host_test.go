@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +34,29 @@ type machine struct {
 	mu   sync.Mutex
 	cut  bool
 	conn *grpc.ClientConn // nil: none
+	away []absence        // not ended ones last
+}
+
+// absence is a time in which a machine could not reach a server.
+type absence struct{ from, to time.Time } // to is zero while it goes on
+
+func (m *machine) leaves() {
+	if n := len(m.away); n == 0 || !m.away[n-1].to.IsZero() {
+		m.away = append(m.away, absence{from: time.Now()})
+	}
+}
+
+func (m *machine) returns() {
+	if n := len(m.away); n > 0 && m.away[n-1].to.IsZero() && !m.cut && m.stop != nil {
+		m.away[n-1].to = time.Now()
+	}
+}
+
+// wasAway reports whether the machine was out of reach at some time in between.
+func (m *machine) wasAway(from, to time.Time) bool {
+	return slices.ContainsFunc(m.away, func(a absence) bool {
+		return !a.from.After(to) && (a.to.IsZero() || !a.to.Before(from))
+	})
 }
 
 // ledger lists executions of handlers on all machines.
@@ -90,6 +114,7 @@ func (m *machine) sever() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cut = true
+	m.leaves()
 	if m.conn != nil {
 		m.conn.Close() //nolint:errcheck // it is to break
 	}
@@ -99,6 +124,7 @@ func (m *machine) heal() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cut = false
+	m.returns()
 }
 
 func (m *machine) spoolDir() string { return filepath.Join(m.w.dir, m.id, "spool") }
@@ -132,7 +158,8 @@ func (m *machine) start() {
 			t.Errorf("host %s: %v", m.id, err)
 		}
 	}()
-	m.stop = func() { cancel(); <-done; m.stop = nil }
+	m.stop = func() { cancel(); <-done; m.stop = nil; m.leaves() }
+	m.returns()
 }
 
 // crash takes the machine down and loses all that it has not brought back.

@@ -97,6 +97,7 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
+	servers.takeover = min(takeover, limits.retryFor)
 	c := &Client{
 		retryFor:  limits.retryFor,
 		servers:   servers,

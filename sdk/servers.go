@@ -26,6 +26,11 @@ const (
 	// and how long the owner of an app is taken for granted.
 	learnEvery = time.Minute
 
+	// takeover is how long a call waits for the successor of a server of a cluster that
+	// was lost: its lease lasts for three seconds.
+	takeover      = 6 * time.Second
+	takeoverAgain = 200 * time.Millisecond
+
 	minRest = time.Second // after a failure, while others are preferred; doubled each time
 	maxRest = time.Minute
 )
@@ -37,6 +42,7 @@ const (
 type servers struct {
 	connect  func(url string) (*grpc.ClientConn, error) // does not wait for the server
 	patience time.Duration                              // with a server that is asked about others
+	takeover time.Duration                              // how long a call waits for a successor
 
 	mu     sync.Mutex
 	list   []*server        // those that Dial was given come first; it only grows
@@ -327,7 +333,9 @@ func lost(err error) bool {
 }
 
 // Invoke is one call, sent to the next server when one is out of reach. Each is
-// tried at most once. Every call of this package can be repeated.
+// tried at most once, but where the owner of a unit is out of reach: the others of
+// its cluster name it until one of them takes over. Every call of this package can
+// be repeated.
 func (s *servers) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	return s.try(ctx, appIn(ctx, args), func(at *server) error {
 		return at.conn.Invoke(ctx, method, args, reply, opts...)
@@ -369,7 +377,7 @@ func (h *heeding) RecvMsg(m any) error {
 }
 
 func (s *servers) try(ctx context.Context, app string, call func(*server) error) error {
-	hops := 0
+	hops, begin, owned := 0, time.Now(), false
 	var to *server // where the last one said that the app is; nil: nothing was said
 	for left := s.count(); ; left-- {
 		at := to
@@ -377,6 +385,7 @@ func (s *servers) try(ctx context.Context, app string, call func(*server) error)
 			at = s.pick(ctx, app)
 		}
 		err := call(at)
+		owned = owned || moving(err)
 		if to = s.follow(at, app, err); to != nil && hops < maxHops && ctx.Err() == nil {
 			hops++
 			left++
@@ -390,7 +399,10 @@ func (s *servers) try(ctx context.Context, app string, call func(*server) error)
 		}
 		s.heard(at, err)
 		if left <= 1 {
-			return err
+			if !owned || time.Since(begin) >= s.takeover || sleep(ctx, jitter(takeoverAgain)) != nil {
+				return err
+			}
+			hops, left = 0, s.count()+1
 		}
 	}
 }

@@ -59,7 +59,8 @@ func (*BackupRequest) Descriptor() ([]byte, []int) {
 
 type FetchStateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"` // the journal that the state is of
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`      // the journal that the state is of: a unit of a cluster
+	Modules       bool                   `protobuf:"varint,2,opt,name=modules,proto3" json:"modules,omitempty"` // with the code of modules
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -99,6 +100,13 @@ func (x *FetchStateRequest) GetGroup() string {
 		return x.Group
 	}
 	return ""
+}
+
+func (x *FetchStateRequest) GetModules() bool {
+	if x != nil {
+		return x.Modules
+	}
+	return false
 }
 
 type BackupChunk struct {
@@ -150,15 +158,16 @@ var File_v1_backup_proto protoreflect.FileDescriptor
 const file_v1_backup_proto_rawDesc = "" +
 	"\n" +
 	"\x0fv1/backup.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\"\x0f\n" +
-	"\rBackupRequest\")\n" +
+	"\rBackupRequest\"C\n" +
 	"\x11FetchStateRequest\x12\x14\n" +
-	"\x05group\x18\x01 \x01(\tR\x05group\"!\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
+	"\amodules\x18\x02 \x01(\bR\amodules\"!\n" +
 	"\vBackupChunk\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data2\xb8\x01\n" +
 	"\aBackups\x12V\n" +
 	"\x06Backup\x12\x1b.wheelwork.v1.BackupRequest\x1a\x19.wheelwork.v1.BackupChunk\"\x12\xaa\xbb\x18\x0ecluster.backup0\x01\x12U\n" +
 	"\n" +
-	"FetchState\x12\x1f.wheelwork.v1.FetchStateRequest\x1a\x19.wheelwork.v1.BackupChunk\"\t\xaa\xbb\x18\x05serve0\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
+	"FetchState\x12\x1f.wheelwork.v1.FetchStateRequest\x1a\x19.wheelwork.v1.BackupChunk\"\t\xaa\xbb\x18\x05state0\x01B/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
 	file_v1_backup_proto_rawDescOnce sync.Once

@@ -34,7 +34,8 @@ type BackupsClient interface {
 	// what the administrator can.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error)
 	// FetchState streams what a standby begins with: the state alone, without keys,
-	// code of modules and ingress.
+	// code of modules and ingress. It is for servers of the same cluster: what hosts
+	// share with servers does not open it.
 	FetchState(ctx context.Context, in *FetchStateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupChunk], error)
 }
 
@@ -95,7 +96,8 @@ type BackupsServer interface {
 	// what the administrator can.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupChunk]) error
 	// FetchState streams what a standby begins with: the state alone, without keys,
-	// code of modules and ingress.
+	// code of modules and ingress. It is for servers of the same cluster: what hosts
+	// share with servers does not open it.
 	FetchState(*FetchStateRequest, grpc.ServerStreamingServer[BackupChunk]) error
 	mustEmbedUnimplementedBackupsServer()
 }

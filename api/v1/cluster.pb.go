@@ -1662,6 +1662,9 @@ type Member struct {
 	ScheduleRate  float64                `protobuf:"fixed64,5,opt,name=schedule_rate,json=scheduleRate,proto3" json:"schedule_rate,omitempty"`
 	Units         int32                  `protobuf:"varint,6,opt,name=units,proto3" json:"units,omitempty"` // that it owns
 	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	Zone          string                 `protobuf:"bytes,8,opt,name=zone,proto3" json:"zone,omitempty"`                                       // where it says it is
+	Capacity      float64                `protobuf:"fixed64,9,opt,name=capacity,proto3" json:"capacity,omitempty"`                             // beside others; 0: it says nothing
+	RoundTripMs   float64                `protobuf:"fixed64,10,opt,name=round_trip_ms,json=roundTripMs,proto3" json:"round_trip_ms,omitempty"` // to the journal, the least of the last half a minute; 0: not measured
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1743,6 +1746,27 @@ func (x *Member) GetLastSeenAt() *timestamppb.Timestamp {
 		return x.LastSeenAt
 	}
 	return nil
+}
+
+func (x *Member) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *Member) GetCapacity() float64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *Member) GetRoundTripMs() float64 {
+	if x != nil {
+		return x.RoundTripMs
+	}
+	return 0
 }
 
 type Unit struct {
@@ -1994,7 +2018,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\aservers\x18\x04 \x03(\v2\x14.wheelwork.v1.MemberR\aservers\x12(\n" +
 	"\x05units\x18\x05 \x03(\v2\x12.wheelwork.v1.UnitR\x05units\x12\x12\n" +
 	"\x04apps\x18\x06 \x01(\x05R\x04apps\x12\x18\n" +
-	"\atrouble\x18\a \x01(\tR\atrouble\"\xdb\x01\n" +
+	"\atrouble\x18\a \x01(\tR\atrouble\"\xaf\x02\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -2003,7 +2027,11 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\rschedule_rate\x18\x05 \x01(\x01R\fscheduleRate\x12\x14\n" +
 	"\x05units\x18\x06 \x01(\x05R\x05units\x12<\n" +
 	"\flast_seen_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeenAt\"\xf1\x01\n" +
+	"lastSeenAt\x12\x12\n" +
+	"\x04zone\x18\b \x01(\tR\x04zone\x12\x1a\n" +
+	"\bcapacity\x18\t \x01(\x01R\bcapacity\x12\"\n" +
+	"\rround_trip_ms\x18\n" +
+	" \x01(\x01R\vroundTripMs\"\xf1\x01\n" +
 	"\x04Unit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +

@@ -50,7 +50,11 @@ func (o *ours) cancel(i int) {
 	}
 }
 
-func (o *ours) holds(_ int64, t timer) bool { return o.gens[t.id] == t.gen }
+func (o *ours) holds(e []wheel.Entry[timer], holds []bool) {
+	for i := range e {
+		holds[i] = o.gens[e[i].V.id] == e[i].V.gen
+	}
+}
 
 func (o *ours) close() { o.w, o.gens = nil, nil }
 

@@ -212,8 +212,8 @@ func TestParties(t *testing.T) {
 		t.Errorf("%d entries are held for one timer", n)
 	}
 	left := 0
-	o.w.Advance(1000, func(due int64, v timer) {
-		if o.holds(due, v) {
+	o.w.Advance(1000, func(_ int64, v timer) {
+		if o.gens[v.id] == v.gen {
 			left++
 		}
 	})

@@ -26,7 +26,8 @@ func (c *cli) backupCommand() *cobra.Command {
 		Short: "Write all that a server keeps to a file, while it works or when it is stopped",
 		Long: `Write all that a server keeps to a file: jobs, runs, history and logs, the code of
 modules, secrets, calendars, what waits in the ingress, and the server's keys.
-The server works on; what it acknowledged before the command is in the file.
+The server works on; what it acknowledged before the command is in the file. Of a
+cluster any server is asked: it has all units, from whoever owns them.
 FILE gets its name when it is whole and has been read back; "-" is standard
 output. Whoever reads it can do what the administrator can: keep it so.
 
@@ -153,13 +154,14 @@ func (c *cli) printRestored(r backupRow) error {
 	if !r.Key {
 		key = "no: keep the file of --secret-key-file yourself"
 	}
-	columns := []string{"file", "of server", "made at", "version", "records up to", "files", "bytes", "modules", "in the ingress", "key of the secrets"}
+	columns := []string{"file", "of server", "made at", "version", "units", "records up to", "files", "bytes", "modules", "in the ingress", "key of the secrets"}
 	return c.printOne(columns, object(r, func() []cell {
 		return []cell{
 			{r.File, none},
 			{r.Server, none},
 			{r.MadeAt.Local().Format(time.DateTime), none},
 			{r.Version, none},
+			{fmt.Sprint(max(r.Units, 1)), none},
 			{fmt.Sprint(r.Applied), none},
 			{fmt.Sprint(r.Files), none},
 			{fmt.Sprint(r.Size), none},

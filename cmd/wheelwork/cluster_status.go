@@ -143,7 +143,7 @@ func (c *cli) showCluster(s *sdk.Cluster) error {
 	if s.GetTrouble() != "" {
 		fmt.Fprintf(c.out, "%s\n\n", c.paint(c.out, red, "nothing new is accepted: "+printable(s.GetTrouble())))
 	}
-	columns := []string{"server", "address", "state", "units", "schedules/s", "version", "last seen at"}
+	columns := []string{"server", "address", "zone", "state", "units", "schedules/s", "capacity", "round trip", "version", "last seen at"}
 	err := c.printAll(columns, func(yield func(record, error) bool) {
 		for _, m := range s.GetServers() {
 			if !yield(message(m, func() []cell { return clusterMemberRow(m, s.GetBalancer()) }), nil) {
@@ -173,12 +173,23 @@ func clusterMemberRow(m *sdk.Member, balancer string) []cell {
 	return []cell{
 		{name, none},
 		{m.GetAddress(), none},
+		{m.GetZone(), none},
 		{m.GetState(), stateTint(m.GetState())},
 		{fmt.Sprint(m.GetUnits()), none},
 		{fmt.Sprintf("%.1f", m.GetScheduleRate()), none},
+		{known("%g", m.GetCapacity()), none},
+		{known("%.1f ms", m.GetRoundTripMs()), none},
 		{m.GetVersion(), none},
 		{moment(m.GetLastSeenAt()), none},
 	}
+}
+
+// known writes a number that is there.
+func known(form string, n float64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(form, n)
 }
 
 func unitRow(u *sdk.Unit) []cell {

@@ -65,6 +65,8 @@ func (c *cli) explain(err error) (code, message string) {
 		return "unauthenticated", c.url + " asks for a token: pass the one that the server printed with --token or WHEELWORK_TOKEN"
 	case errors.Is(err, sdk.ErrUnauthenticated):
 		return "unauthenticated", "the token was refused by " + c.url + ": pass the one that the server printed with --token or WHEELWORK_TOKEN"
+	case errors.Is(err, sdk.ErrUnavailable) && strings.Contains(c.url, ","):
+		return "unavailable", strings.TrimPrefix(err.Error(), "dial: ") + "; when a server of a cluster is lost another one takes over after about four seconds: try again, and if that does not help look at the servers with \"wheelwork cluster status\", or name others with --url"
 	case errors.Is(err, sdk.ErrUnavailable):
 		return "unavailable", strings.TrimPrefix(err.Error(), "dial: ") + "; start a server with \"wheelwork dev\" or name another with --url or WHEELWORK_URL"
 	case errors.As(err, &refused):

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -287,7 +289,9 @@ func (w *Worker) connectAll(ctx context.Context) error {
 // connect keeps a session going. It returns an error that is final.
 func (l *link) connect(ctx context.Context) error {
 	w := l.w
-	const first, longest = 50 * time.Millisecond, 2 * time.Second
+	// Who is told that the server is not the right one any more is soon told which
+	// one is: it asks again before long.
+	const first, soon, longest = 50 * time.Millisecond, 100 * time.Millisecond, 2 * time.Second
 	wait := first
 	for ctx.Err() == nil {
 		start := time.Now()
@@ -301,6 +305,9 @@ func (l *link) connect(ctx context.Context) error {
 		if time.Since(start) > longest {
 			wait = first
 		}
+		if elsewhere(err) {
+			wait = min(wait, soon)
+		}
 		w.cfg.Logger.Warn("no server", "unit", l.unit, "error", err, "again_in", wait)
 		select {
 		case <-time.After(wait):
@@ -309,6 +316,15 @@ func (l *link) connect(ctx context.Context) error {
 		wait = min(2*wait, longest)
 	}
 	return nil
+}
+
+// elsewhere reports whether a server has refused because another one is to be asked.
+func elsewhere(err error) bool {
+	s, ok := status.FromError(err)
+	return ok && s.Code() == codes.FailedPrecondition && slices.ContainsFunc(s.Details(), func(d any) bool {
+		a, ok := d.(*apiv1.Assignment)
+		return ok && a.Address != ""
+	})
 }
 
 func (w *Worker) hasJoined() bool {

@@ -1,107 +1,167 @@
 package fault
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// shiftEnv is how many seconds the clock of a process is wrong by, where its
-// program was built with a clock that can be.
-const shiftEnv = "WHEELWORK_TEST_CLOCK_SHIFT"
+// nowLine is the first line of time.Now. In a program whose clock is wrong it goes
+// on, on the same line, so the product has no clock that could be set, and the
+// program is otherwise what a release is.
+const nowLine = "\tsec, nsec, mono := runtimeNow()\n"
 
-// wrongClock is two files of the standard library's package time: one line
-// of time.Now is changed, and what it asks for is added. So the product has no
-// clock to be set, and the program is otherwise what a release is.
-const (
-	nowLine = "\tsec, nsec, mono := runtimeNow()\n"
-	shift   = `package time
+// offsets are by how many seconds clocks are wrong.
+var offsets = []int{-2, 2}
 
-import "syscall"
-
-// clockShift moves what Now says, in seconds; the steady clock is not moved.
-var clockShift = readShift()
-
-func readShift() int64 {
-	s, _ := syscall.Getenv("` + shiftEnv + `")
-	n, _ := atoi(s)
-	return int64(n)
-}
-`
-)
-
-// programWithClock builds the command with a clock that can be wrong. All of its
-// packages are compiled anew for that, which takes a minute or two the first time.
-func programWithClock(t *testing.T) string {
+// programWithClock links the command with a clock that is wrong by some seconds.
+//
+// To build it the usual way, with `go build -overlay`, compiles everything that
+// imports time anew, which takes minutes. But what they use of the package stays as
+// it was: only the code of one function that is never inlined differs. So the
+// package alone is compiled, its object gets the fingerprint of the one that it
+// stands for, and the program is linked from what the usual build has left in the
+// cache. TestClock says whether the result is what it should be.
+func programWithClock(t *testing.T, seconds int) string {
 	t.Helper()
 	binaries.Lock()
 	defer binaries.Unlock()
-	if binaries.shifted != "" {
-		return binaries.shifted
+	if at := binaries.shifted[seconds]; at != "" {
+		return at
 	}
-	root, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
+	dir := filepath.Join(makeDir(t), fmt.Sprint("clock", seconds))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	src := filepath.Join(strings.TrimSpace(string(root)), "src", "time")
-	now, err := os.ReadFile(filepath.Join(src, "time.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, body, _ := strings.Cut(string(now), "\nfunc Now() Time {\n")
-	if !strings.HasPrefix(body, nowLine) {
-		t.Fatal("time.Now of this Go does not begin as it did: see how its clock can be moved now")
-	}
-	dir := makeDir(t)
-	moved := strings.Replace(string(now), "\nfunc Now() Time {\n"+nowLine, "\nfunc Now() Time {\n"+nowLine+"\tsec += clockShift\n", 1)
-	overlay := map[string]map[string]string{"Replace": {
-		filepath.Join(src, "time.go"):  filepath.Join(dir, "time.go"),
-		filepath.Join(src, "shift.go"): filepath.Join(dir, "shift.go"),
-	}}
-	list, err := json.Marshal(overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"time.go": moved, "shift.go": shift, "overlay.json": string(list)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+	const command = "github.com/wheelworkhq/wheelwork/cmd/wheelwork"
+	archives := map[string]string{} // by package
+	for line := range strings.Lines(output1(t, "go", "list", "-export", "-deps", "-f", "{{.ImportPath}}={{.Export}}", command)) {
+		if path, at, _ := strings.Cut(strings.TrimSpace(line), "="); at != "" {
+			archives[path] = at
 		}
 	}
-	binaries.shifted = build(t, "wheelwork-with-clock", "-overlay", filepath.Join(dir, "overlay.json"))
-	return binaries.shifted
+	usual, err := os.ReadFile(archives["time"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved, err := os.ReadFile(movedTime(t, dir, seconds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := takeFingerprint(moved, usual); err != nil {
+		t.Fatal(err)
+	}
+	archives["time"] = write(t, dir, "time.a", string(moved))
+	var config strings.Builder
+	for path, at := range archives {
+		fmt.Fprintf(&config, "packagefile %s=%s\n", path, at)
+	}
+	path := filepath.Join(dir, "wheelwork")
+	output1(t, "go", "tool", "link", "-o", path, "-importcfg", write(t, dir, "link.cfg", config.String()), "-buildmode=exe", archives[command])
+	if binaries.shifted == nil {
+		binaries.shifted = map[int]string{}
+	}
+	binaries.shifted[seconds] = path
+	return path
 }
 
-// setClock starts a server or a host anew with a clock that is wrong by up to two seconds.
+// movedTime compiles the package time with the changed line.
+func movedTime(t *testing.T, dir string, seconds int) string {
+	t.Helper()
+	source := filepath.Join(output1(t, "go", "env", "GOROOT"), "src", "time", "time.go")
+	now, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, body, _ := strings.Cut(string(now), "\nfunc Now() Time {\n")
+	rest, ok := strings.CutPrefix(body, nowLine)
+	if !ok {
+		t.Fatal("time.Now of this Go does not begin as it did: see how its clock can be moved now")
+	}
+	changed := fmt.Sprintf("%s\nfunc Now() Time {\n%s; sec += %d\n%s", before, strings.TrimSuffix(nowLine, "\n"), seconds, rest)
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {source: write(t, dir, "time.go", changed)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return output1(t, "go", "list", "-export", "-overlay", write(t, dir, "overlay.json", string(list)), "-f", "{{.Export}}", "time")
+}
+
+// takeFingerprint has an object say that it offers what another one offers: it is
+// in the eight bytes behind the mark of the Go object.
+func takeFingerprint(object, of []byte) error {
+	mark := []byte("\x00go120ld")
+	to, from := bytes.Index(object, mark), bytes.Index(of, mark)
+	if to < 0 || from < 0 || bytes.Count(object, mark) != 1 || bytes.Count(of, mark) != 1 {
+		return errors.New("objects of this Go are not as they were: see how its clock can be moved now")
+	}
+	copy(object[to+len(mark):][:8], of[from+len(mark):][:8])
+	return nil
+}
+
+func write(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// output1 runs a command and returns what it says.
+func output1(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	var said bytes.Buffer
+	cmd := exec.Command(name, args...)
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, args[0], err, said.Bytes())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// setClock starts a server or a host anew with a clock that is wrong by two
+// seconds, or right again.
 func setClock(c *cluster, rnd *rand.Rand) {
 	p := c.servers[rnd.IntN(len(c.servers))]
 	if rnd.IntN(2) == 0 {
 		p = c.host(rnd)
 	}
-	seconds := rnd.IntN(5) - 2
+	binary, wrong := c.binary, 0
+	if was := p.wrong; was == 0 || rnd.IntN(3) > 0 {
+		wrong = offsets[rnd.IntN(len(offsets))]
+		binary = programWithClock(c.t, wrong)
+	}
 	p.end([]syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}[rnd.IntN(2)])
 	p.mu.Lock()
-	p.env = []string{shiftEnv + "=" + strconv.Itoa(seconds)}
+	p.binary, p.wrong = binary, wrong
 	p.mu.Unlock()
 	p.start()
-	c.t.Logf("the clock of %s is wrong by %d s", p.name, seconds)
+	c.t.Logf("the clock of %s is wrong by %d s", p.name, wrong)
 }
 
-// TestClock shows that the clock which can be wrong is, and by how much.
+// TestClock shows that the clocks which are to be wrong are, and by how much.
 func TestClock(t *testing.T) {
-	if !clocksOf(t) {
-		t.Skip("takes minutes to build: " + envFaults + "=long does it, and so does " + envClocks + "=1")
+	formOf(t)
+	programs := map[int]string{0: program(t)}
+	for _, seconds := range offsets {
+		begin := time.Now()
+		programs[seconds] = programWithClock(t, seconds)
+		t.Logf("the program whose clock is wrong by %d s took %v", seconds, time.Since(begin).Round(time.Millisecond))
 	}
-	for _, seconds := range []int{0, 1000, -1000} {
-		cmd := exec.Command(programWithClock(t), "cron", "next", "-n", "1", "-o", "json", "* * * * * *")
-		cmd.Env = append(os.Environ(), shiftEnv+"="+strconv.Itoa(seconds))
-		out, err := cmd.CombinedOutput()
+	for seconds, binary := range programs {
+		before := time.Now()
+		out, err := exec.Command(binary, "cron", "next", "-n", "1", "-o", "json", "* * * * * *").CombinedOutput()
+		after := time.Now()
 		var next []time.Time
 		if err == nil {
 			err = json.Unmarshal(out, &next)
@@ -109,8 +169,10 @@ func TestClock(t *testing.T) {
 		if err != nil || len(next) != 1 {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		if off := time.Until(next[0]) - time.Duration(seconds)*time.Second; off < -5*time.Second || off > 5*time.Second {
-			t.Errorf("with the clock wrong by %d s the next second is %v", seconds, next[0])
+		// The next second of the wrong clock, asked for between before and after.
+		off := time.Duration(seconds) * time.Second
+		if next[0].Before(before.Add(off).Truncate(time.Second)) || next[0].After(after.Add(off+time.Second)) {
+			t.Errorf("with the clock wrong by %d s the next second is %v, asked for from %v to %v", seconds, next[0], before, after)
 		}
 	}
 }

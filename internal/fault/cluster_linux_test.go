@@ -90,18 +90,19 @@ type cluster struct {
 	dir     string
 	members []*part // of etcd
 	names   *part
+	namesAt string // its address
 	servers []*part
 	hosts   []*part
 
-	peers      []*link          // to each member, from the other ones
-	etcdOf     [][]*link        // from a server to each member
-	namesOf    map[*part]*link  // from a server or a host
-	front      []*link          // to each server, from hosts and other servers
-	clients    []*link          // to each server, from producers
-	byFront    map[string]*link // the producers' link by the address that the server tells
+	peers      []*link         // to each member, from the other ones
+	etcdOf     [][]*link       // from a server to each member
+	namesOf    map[*part]*link // from a server or a host
+	front      []*link         // to each server, from hosts and other servers
+	clients    []*link         // to each server, from producers
+	byFront    sync.Map        // the producers' *link by the address that the server tells
 	wire       *wire
 	orders     *orders
-	clocks     bool           // they can be wrong
+	binary     string         // of its processes, while nothing else is said
 	beside     sync.WaitGroup // faults that go on beside others
 	service    *service
 	watch      *etcd.Cluster // for who owns what
@@ -116,51 +117,28 @@ type shape struct {
 	members, servers, hosts int
 	slots                   int // of each host
 	binary                  string
+	units                   int // 0: as many as there are by default
 	// smallDisk asks that the first server's disk can be filled.
 	smallDisk bool
 }
 
 func newCluster(t *testing.T, s shape) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.ArtifactDir(), namesOf: map[*part]*link{}, byFront: map[string]*link{}, wire: newWire(), service: newService(t)}
+	c := &cluster{t: t, binary: s.binary, dir: t.ArtifactDir(), namesOf: map[*part]*link{}, wire: newWire(), service: newService(t)}
 	shared := filepath.Join(c.dir, "shared")
 	c.write(shared, "a-secret-that-the-members-share\n")
 	c.startEtcd(s)
 	at := freeAddress(t)
+	c.namesAt = at
 	c.names = c.part("names", s.binary, "nameserver", "--listen", at, "--token-file", shared)
 	c.names.start()
-	names := func(p string) *link { return newLink(t, at, nil) }
-	for i := range s.servers {
-		name := fmt.Sprint("s", i)
-		dir := filepath.Join(c.dir, name)
-		if i == 0 {
-			c.noSmallDisk = "not asked for"
-			if s.smallDisk {
-				c.noSmallDisk = smallDisk(t, dir)
-			}
-		}
-		c.write(filepath.Join(dir, "token"), adminToken+"\n")
-		listen, toNames := freeAddress(t), names(name)
-		front, client := newLink(t, listen, c.wire.tap), newLink(t, listen, nil)
-		c.front, c.clients = append(c.front, front), append(c.clients, client)
-		c.byFront[front.address()] = client
-		var links []*link
-		var urls []string
-		for _, m := range c.members {
-			l := newLink(t, strings.TrimPrefix(m.env[len(m.env)-1], "AT="), nil)
-			links, urls = append(links, l), append(urls, "http://"+l.address())
-		}
-		c.etcdOf = append(c.etcdOf, links)
-		p := c.part(name, s.binary, "server", "--data", dir, "--listen", listen, "--advertise", front.address(), "--nameserver", toNames.address(),
-			"--token-file", shared, "--etcd-endpoints", strings.Join(urls, ","), "--group", group)
-		p.dir, p.keep, c.namesOf[p] = dir, []string{"token"}, toNames
-		c.servers = append(c.servers, p)
-		p.start()
+	for range s.servers {
+		c.addServer(s, at)
 	}
 	until(t, "a server to work", time.Minute, c.hasOwner)
 	for i := range s.hosts {
 		name := fmt.Sprint("h", i)
-		toNames := names(name)
+		toNames := newLink(t, at, nil)
 		dir := filepath.Join(c.dir, name)
 		p := c.part(name, s.binary, "host", "--data", dir, "--name", name, "--nameserver", toNames.address(), "--token-file", shared,
 			"--slots", fmt.Sprint(s.slots), "--http-allow-private", strings.Join(c.service.addresses(), ","))
@@ -172,6 +150,38 @@ func newCluster(t *testing.T, s shape) *cluster {
 		until(t, p.name+" to be ready", time.Minute, p.isReady)
 	}
 	return c
+}
+
+// addServer starts one more server, which knows the nameserver at an address.
+func (c *cluster) addServer(s shape, names string) *part {
+	t, i := c.t, len(c.servers)
+	t.Helper()
+	name := fmt.Sprint("s", i)
+	dir := filepath.Join(c.dir, name)
+	if i == 0 {
+		c.noSmallDisk = "not asked for"
+		if s.smallDisk {
+			c.noSmallDisk = smallDisk(t, dir)
+		}
+	}
+	c.write(filepath.Join(dir, "token"), adminToken+"\n")
+	listen, toNames := freeAddress(t), newLink(t, names, nil)
+	front, client := newLink(t, listen, c.wire.tap), newLink(t, listen, nil)
+	c.front, c.clients = append(c.front, front), append(c.clients, client)
+	c.byFront.Store(front.address(), client)
+	var links []*link
+	var urls []string
+	for _, m := range c.members {
+		l := newLink(t, strings.TrimPrefix(m.env[len(m.env)-1], "AT="), nil)
+		links, urls = append(links, l), append(urls, "http://"+l.address())
+	}
+	c.etcdOf = append(c.etcdOf, links)
+	p := c.part(name, s.binary, "server", "--data", dir, "--listen", listen, "--advertise", front.address(), "--nameserver", toNames.address(),
+		"--token-file", filepath.Join(c.dir, "shared"), "--etcd-endpoints", strings.Join(urls, ","), "--group", group, "--units", fmt.Sprint(s.units))
+	p.dir, p.keep, c.namesOf[p] = dir, []string{"token"}, toNames
+	c.servers = append(c.servers, p)
+	p.start()
+	return p
 }
 
 func (c *cluster) write(path, text string) {
@@ -260,7 +270,7 @@ type owner struct {
 func (c *cluster) owners() (all []owner) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Second)
 	defer cancel()
-	for unit := range 4 {
+	for unit := range 6 {
 		name := group
 		if unit > 0 {
 			name = fmt.Sprint(group, ".", unit)
@@ -313,11 +323,11 @@ func (c *cluster) dial(retry time.Duration) *sdk.Client {
 	o := sdk.Options{
 		Token: adminToken, RetryFor: retry,
 		Dialer: func(ctx context.Context, address string) (net.Conn, error) {
-			l := c.byFront[address]
-			if l == nil {
+			l, ok := c.byFront.Load(address)
+			if !ok {
 				return nil, fmt.Errorf("%s is nobody's address", address)
 			}
-			return (&net.Dialer{}).DialContext(ctx, "tcp", l.address())
+			return (&net.Dialer{}).DialContext(ctx, "tcp", l.(*link).address())
 		},
 	}
 	for begin := time.Now(); ; wait(50 * time.Millisecond) {
@@ -333,10 +343,11 @@ func (c *cluster) dial(retry time.Duration) *sdk.Client {
 }
 
 // binaries are the programs of this checkout, each built once: the usual one, and
-// the one whose clock can be wrong.
+// those whose clocks are wrong, by how many seconds.
 var binaries struct {
 	sync.Mutex
-	dir, plain, shifted string
+	dir, plain string
+	shifted    map[int]string
 }
 
 // makeDir returns the directory of the programs; binaries must be locked.

@@ -23,8 +23,6 @@ type fault struct {
 	do   func(c *cluster, rnd *rand.Rand)
 	// needs says what is missing for it; "": nothing.
 	needs func(c *cluster) string
-	// optional says that WHEELWORK_REQUIRE does not ask for it.
-	optional bool
 	// long says that it takes too long for the short form.
 	long bool
 }
@@ -187,12 +185,7 @@ var faults = []fault{
 		slow(c, awhile(rnd), c.busy(rnd), c.members[rnd.IntN(len(c.members))])
 	}},
 	{name: "fill the disk of a server that works", needs: func(c *cluster) string { return c.noSmallDisk }, do: fillDisk},
-	{name: "a wrong clock", needs: func(c *cluster) string {
-		if !c.clocks {
-			return "the program whose clock can be wrong takes minutes to build: " + envClocks + "=1"
-		}
-		return ""
-	}, optional: true, do: setClock},
+	{name: "a wrong clock", do: setClock},
 	{name: "restart everything in turn", do: func(c *cluster, _ *rand.Rand) {
 		for _, p := range slices.Concat(c.hosts, c.servers, []*part{c.names}, c.members) {
 			p.end(syscall.SIGTERM)
@@ -237,16 +230,8 @@ func slow(c *cluster, d time.Duration, parts ...*part) {
 	watching.Wait()
 }
 
-// The form of the suite, and whether clocks are wrong in the short one as well.
-const (
-	envFaults = "WHEELWORK_FAULTS"
-	envClocks = "WHEELWORK_CLOCKS"
-)
-
-func clocksOf(t *testing.T) bool {
-	t.Helper()
-	return os.Getenv(envClocks) != "" || os.Getenv(envFaults) == "long"
-}
+// The form of the suite.
+const envFaults = "WHEELWORK_FAULTS"
 
 func formOf(t *testing.T) (long bool) {
 	t.Helper()
@@ -288,18 +273,12 @@ func TestFaults(t *testing.T) {
 		}
 		t.Log(missing)
 	}
-	clocks := clocksOf(t)
-	binary := ""
-	if clocks {
-		binary = programWithClock(t)
-	} else {
-		binary = program(t)
-	}
+	binary := program(t)
 	plan := planOf(t, rand.New(rand.NewPCG(seed, 0)), len(kinds), long)
 	for i, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
-			play(t, kind, binary, clocks, plan[i], seed+uint64(i))
+			play(t, kind, binary, plan[i], seed+uint64(i))
 		})
 	}
 }
@@ -340,13 +319,13 @@ func planOf(t *testing.T, rnd *rand.Rand, n int, long bool) [][]fault {
 }
 
 // play is the life of one cluster.
-func play(t *testing.T, kind etcdKind, binary string, clocks bool, plan []fault, seed uint64) {
+func play(t *testing.T, kind etcdKind, binary string, plan []fault, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	c := newCluster(t, shape{etcd: kind, members: 3, servers: 3, hosts: 3, slots: 32, binary: binary, smallDisk: true})
 	client := c.dial(time.Minute)
 	defineJobs(t, client, c.service)
 	o := newOrders(seed)
-	c.orders, c.clocks = o, clocks
+	c.orders = o
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
 	defer busy.Wait()
@@ -360,7 +339,7 @@ func play(t *testing.T, kind etcdKind, binary string, clocks bool, plan []fault,
 	for _, f := range plan {
 		if f.needs != nil {
 			if missing := f.needs(c); missing != "" {
-				if os.Getenv("WHEELWORK_REQUIRE") == "all" && !f.optional {
+				if os.Getenv("WHEELWORK_REQUIRE") == "all" {
 					t.Errorf("%s: %s", f.name, missing)
 				}
 				t.Logf("left out: %s: %s", f.name, missing)

@@ -34,6 +34,7 @@ type part struct {
 	mu    sync.Mutex
 	life  *life
 	want  bool // it shall run
+	wrong int  // its clock, by so many seconds
 	again int  // how often it was started because it had ended by itself
 	why   []string
 }

@@ -159,6 +159,20 @@ func (s *service) told(run string, attempt int) string {
 	return strings.Join(all, ", ")
 }
 
+// gap returns the longest time without the begin of a call of a job, APP/JOB,
+// between two moments.
+func (s *service) gap(job string, from, to time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, most := from, time.Duration(0)
+	for i, at := range s.begun {
+		if s.jobs[i] == job && at.After(from) && at.Before(to) {
+			most, last = max(most, at.Sub(last)), at
+		}
+	}
+	return max(most, to.Sub(last))
+}
+
 // first returns when a call of a job, APP/JOB, began first after a moment.
 func (s *service) first(job string, after time.Time) (begun time.Time, ok bool) {
 	s.mu.Lock()

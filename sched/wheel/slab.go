@@ -11,7 +11,7 @@ const (
 type chunk[T any] struct {
 	next uint32
 	n    uint32
-	e    [chunkLen]entry[T]
+	e    [chunkLen]Entry[T]
 }
 
 // list is entries in the order in which they were pushed, in chunks that know
@@ -50,7 +50,7 @@ func (s *slab[T]) grow() {
 
 func (s *slab[T]) at(c uint32) *chunk[T] { return &s.pages[c/pageLen][c%pageLen] }
 
-func (s *slab[T]) push(l *list, e entry[T]) {
+func (s *slab[T]) push(l *list, e Entry[T]) {
 	k := s.at(l.last)
 	if k.n == chunkLen {
 		k = s.extend(l)
@@ -85,26 +85,29 @@ func (s *slab[T]) release(c uint32) (next uint32) {
 	return next
 }
 
-// filter moves the entries of a list that holds is true for to its front, in
-// their order, and frees the chunks behind. It returns how many are gone.
-func (s *slab[T]) filter(l *list, holds func(due int64, v T) bool) (gone int) {
+// filter moves the entries of a list that hold, as judge says, to its front, in
+// their order, and frees the chunks behind. It returns how many are gone. keep is
+// memory that it uses.
+func (s *slab[T]) filter(l *list, keep *[chunkLen]bool, judge func(entries []Entry[T], holds []bool)) (gone int) {
 	// Only the last chunk of a list is not full. The first n entries of chunk
 	// to, and all chunks before it, of which last is the last, are done.
 	last, to, n := uint32(0), l.first, 0
 	dst := s.at(to)
 	for c := l.first; c != 0; {
 		k := s.at(c)
-		for i := range k.n {
+		// All of a chunk are judged before one is moved: what the owner looks up
+		// for one does not wait for another.
+		judge(k.e[:k.n], keep[:k.n])
+		for i, e := range k.e[:k.n] {
 			if n == chunkLen {
 				last, to, n = to, dst.next, 0
 				dst = s.at(to)
 			}
-			// Written before it is judged: a branch here would be guessed wrong
-			// for every other entry.
-			e := k.e[i]
+			// Written whether it is kept or not: a branch here would be guessed
+			// wrong for every other entry.
 			dst.e[n] = e
 			kept := 0
-			if holds(e.due, e.v) {
+			if keep[i] {
 				kept = 1
 			}
 			n += kept

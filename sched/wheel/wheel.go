@@ -34,9 +34,10 @@ const (
 	end = math.MaxInt64 - 1
 )
 
-type entry[T any] struct {
-	due int64
-	v   T
+// Entry is a value with its deadline.
+type Entry[T any] struct {
+	Due int64
+	V   T
 }
 
 // Wheel holds values of type T by their deadline. Its memory is that of the
@@ -63,13 +64,13 @@ func (w *Wheel[T]) Len() int { return w.n }
 // Add puts v in. A deadline that has passed fires at the next Advance.
 func (w *Wheel[T]) Add(due int64, v T) {
 	w.n++
-	w.put(entry[T]{max(min(due, end), w.cur), v})
+	w.put(Entry[T]{max(min(due, end), w.cur), v})
 }
 
-func (w *Wheel[T]) put(e entry[T]) {
+func (w *Wheel[T]) put(e Entry[T]) {
 	// Or 1, because what is due at this very moment is at level 0 too.
-	level := (bits.Len64(uint64(e.due^w.cur)|1) - 1) / 8
-	i := index(e.due, level)
+	level := (bits.Len64(uint64(e.Due^w.cur)|1) - 1) / 8
+	i := index(e.Due, level)
 	l := &w.slot[level][i]
 	if l.first == 0 {
 		w.taken[level][i/64] |= 1 << (i % 64)
@@ -109,7 +110,7 @@ func (w *Wheel[T]) Advance(now int64, fire func(due int64, v T)) {
 			k := w.slab.at(c)
 			w.n -= int(k.n)
 			for i := range k.n {
-				fire(k.e[i].due, k.e[i].v)
+				fire(k.e[i].Due, k.e[i].V)
 			}
 			c = w.slab.release(c)
 		}
@@ -117,13 +118,17 @@ func (w *Wheel[T]) Advance(now int64, fire func(due int64, v T)) {
 	w.shrink()
 }
 
-// Sweep drops the entries for which holds is false. It looks at each entry
-// once, so its owner calls it when it may drop as many as it keeps.
-func (w *Wheel[T]) Sweep(holds func(due int64, v T) bool) {
+// Sweep drops the entries that do not hold: judge is given some at a time, and
+// says of each whether it does, at the same index. They are some at a time
+// because what judge has to look up for each is seldom in a cache, and a
+// processor waits for several places as long as for one. Sweep looks at each
+// entry once, so its owner calls it when it may drop as many as it keeps.
+func (w *Wheel[T]) Sweep(judge func(entries []Entry[T], holds []bool)) {
+	keep := new([chunkLen]bool)
 	for level := range levels {
 		for i, ok := w.firstTaken(level, 0); ok; i, ok = w.firstTaken(level, i+1) {
 			l := &w.slot[level][i]
-			w.n -= w.slab.filter(l, holds)
+			w.n -= w.slab.filter(l, keep, judge)
 			if l.first == 0 {
 				w.take(level, i)
 			}
@@ -159,7 +164,7 @@ func (w *Wheel[T]) Next() (at int64, ok bool) {
 	at = end
 	k := w.slab.at(l.first)
 	for i := range k.n {
-		at = min(at, k.e[i].due)
+		at = min(at, k.e[i].Due)
 	}
 	return at, true
 }

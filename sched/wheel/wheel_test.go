@@ -39,6 +39,15 @@ func newModel(t testing.TB, now int64) *model {
 
 func (m *model) holds(_ int64, v timer) bool { return m.gens[v.id] == v.gen }
 
+// one is a judge that looks at one entry at a time.
+func one[T any](holds func(due int64, v T) bool) func([]Entry[T], []bool) {
+	return func(entries []Entry[T], hold []bool) {
+		for i, e := range entries {
+			hold[i] = holds(e.Due, e.V)
+		}
+	}
+}
+
 func (m *model) add(due int64) {
 	if len(m.free) == 0 {
 		m.free = append(m.free, uint32(len(m.gens)))
@@ -68,7 +77,7 @@ func (m *model) cancel(i int) {
 }
 
 func (m *model) sweep() {
-	m.w.Sweep(m.holds)
+	m.w.Sweep(one(m.holds))
 	m.stale = 0
 }
 
@@ -306,12 +315,12 @@ func TestSweepOfOneSlot(t *testing.T) {
 						want = append(want, i)
 					}
 				}
-				w.Sweep(func(_ int64, v *int) bool { return *v >= from && *v < to })
+				w.Sweep(one(func(_ int64, v *int) bool { return *v >= from && *v < to }))
 				kept := 0
 				for _, page := range w.slab.pages {
 					for _, c := range page {
 						for _, e := range c.e {
-							if e.v != nil {
+							if e.V != nil {
 								kept++
 							}
 						}
@@ -374,13 +383,13 @@ func TestMemory(t *testing.T) {
 	}
 	for range 10 {
 		keep := false
-		w.Sweep(func(int64, timer) bool { keep = !keep; return keep })
+		w.Sweep(one(func(int64, timer) bool { keep = !keep; return keep }))
 		fill(50_000)
 	}
 	if n := len(w.slab.pages); n > pages*11/10+1 {
 		t.Fatalf("%d pages after sweeps, %d before", n, pages)
 	}
-	w.Sweep(func(int64, timer) bool { return false })
+	w.Sweep(one(func(int64, timer) bool { return false }))
 	if w.Len() != 0 || len(w.slab.pages) != 1 {
 		t.Fatalf("%d entries and %d pages are left", w.Len(), len(w.slab.pages))
 	}
@@ -395,11 +404,11 @@ func TestMemory(t *testing.T) {
 	p.Add(2, new(int))
 	p.Add(1000, new(int))
 	p.Advance(1, func(int64, *int) {})
-	p.Sweep(func(due int64, _ *int) bool { return due == 1000 })
+	p.Sweep(one(func(due int64, _ *int) bool { return due == 1000 }))
 	kept := 0
 	for _, c := range p.slab.pages[0] {
 		for _, e := range c.e {
-			if e.v != nil {
+			if e.V != nil {
 				kept++
 			}
 		}

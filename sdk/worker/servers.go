@@ -55,22 +55,24 @@ func newServers(opt Options) (*servers, error) {
 // connect asks the servers in turn who serves the worker, and returns a
 // connection to that one.
 func (s *servers) connect(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) {
-	conn, err := s.connectTo(ctx, "")
-	return conn, conn, err
+	return s.connectTo(ctx, "")
 }
 
 // connectUnit is connect for the owner of a unit.
 func (s *servers) connectUnit(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error) {
-	conn, err := s.connectTo(ctx, unit)
-	return ofUnit{conn, unit}, conn, err
+	conn, closer, err := s.connectTo(ctx, unit)
+	return ofUnit{conn, unit}, closer, err
 }
 
-func (s *servers) connectTo(ctx context.Context, unit string) (conn *grpc.ClientConn, err error) {
-	err = s.each(func(url string) (err error) {
-		conn, err = s.follow(ctx, url, unit)
+func (s *servers) connectTo(ctx context.Context, unit string) (to grpc.ClientConnInterface, closer io.Closer, err error) {
+	err = s.each(func(url string) error {
+		conn, at, a, err := s.follow(ctx, url, unit)
+		if err == nil {
+			to, closer = conn, s.watch(conn, unit, at, a)
+		}
 		return err
 	})
-	return conn, err
+	return to, closer, err
 }
 
 // each tries the servers in turn, beginning with the one that answered last.
@@ -141,32 +143,33 @@ func (c ofUnit) NewStream(ctx context.Context, desc *grpc.StreamDesc, method str
 // follow asks at url which server serves the worker. One that does not know is
 // it itself, and so is one whose answer cannot be reached: the address that the
 // worker was given is more likely to lead somewhere than one that servers use
-// among themselves.
-func (s *servers) follow(ctx context.Context, url, unit string) (*grpc.ClientConn, error) {
+// among themselves. It returns the URL that the connection is to, and what the
+// server said; nil: it is no nameserver.
+func (s *servers) follow(ctx context.Context, url, unit string) (_ *grpc.ClientConn, at string, a *apiv1.Assignment, err error) {
 	conn, err := s.opt.Conn(url)
 	if err != nil {
-		return nil, err
+		return nil, "", nil, err
 	}
-	a, err := s.assigned(ctx, conn, unit)
-	address := a.GetAddress()
+	a, err = s.assigned(ctx, conn, unit)
 	if status.Code(err) == codes.Unimplemented {
-		return conn, nil
+		return conn, url, nil, nil
 	}
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, "", nil, errors.Join(err, conn.Close())
 	}
 	scheme, own, _ := strings.Cut(strings.TrimSuffix(url, "/"), "://")
-	if address == own {
-		return conn, nil
+	if a.Address == own {
+		return conn, url, a, nil
 	}
-	to, err := s.opt.Conn(scheme + "://" + address)
+	at = scheme + "://" + a.Address
+	to, err := s.opt.Conn(at)
 	if err != nil {
-		return conn, nil
+		return conn, url, a, nil
 	}
 	if !reach(ctx, to) {
-		return conn, to.Close()
+		return conn, url, a, to.Close()
 	}
-	return to, conn.Close()
+	return to, at, a, conn.Close()
 }
 
 // assigned waits until there is a server for the worker, and not for long.

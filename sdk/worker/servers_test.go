@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -33,13 +34,14 @@ type member struct {
 	g       *grpc.Server
 	names   string // the assignment that it gives, as a nameserver; "": it is none
 	works   bool
+	news    chan *apiv1.Assignment // what it says later, as a nameserver
 }
 
 func newFleet() *fleet { return &fleet{members: map[string]*member{}, joined: make(chan string, 100)} }
 
 // add starts a server; names is the assignment that it gives.
 func (f *fleet) add(address, names string, works bool) *member {
-	m := &member{f: f, address: address, lis: bufconn.Listen(1 << 16), g: grpc.NewServer(), names: names, works: works}
+	m := &member{f: f, address: address, lis: bufconn.Listen(1 << 16), g: grpc.NewServer(), names: names, works: works, news: make(chan *apiv1.Assignment, 1)}
 	if works {
 		apiv1.RegisterWorkerServer(m.g, m)
 	}
@@ -88,12 +90,20 @@ func (m *member) Work(stream apiv1.Worker_WorkServer) error {
 
 func (m *member) Watch(_ *apiv1.WatchRequest, stream apiv1.Nameserver_WatchServer) error {
 	for _, a := range []string{"", m.names} { // first it knows nobody
-		if err := stream.Send(&apiv1.Assignment{Address: a}); err != nil {
+		if err := stream.Send(&apiv1.Assignment{Address: a, Epoch: 5}); err != nil {
 			return err
 		}
 	}
-	<-stream.Context().Done()
-	return nil
+	for {
+		select {
+		case a := <-m.news:
+			if err := stream.Send(a); err != nil {
+				return err
+			}
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
 }
 
 // follow runs a worker with some addresses and returns where it joins.
@@ -164,6 +174,62 @@ func TestServers(t *testing.T) {
 				tt.then(f)
 				if at := next(); at != tt.joinsThen {
 					t.Fatalf("then it joined %s, want %s", at, tt.joinsThen)
+				}
+			})
+		})
+	}
+}
+
+// TestSilentServer: a worker leaves a server that says nothing more, and whose
+// connection stands, when another one names its successor; not for what is older
+// than what it knows, and not for the server that it has.
+func TestSilentServer(t *testing.T) {
+	const a, b, c = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
+	for name, tt := range map[string]struct {
+		addresses string
+		asked     string // who knows better
+		says      *apiv1.Assignment
+		joins     string
+	}{
+		"another server knows":              {"http://" + a + ",http://" + b, b, &apiv1.Assignment{Address: c, Epoch: 6}, c},
+		"it is the successor itself":        {"http://" + a + ",http://" + b, b, &apiv1.Assignment{Address: b, Epoch: 6}, b},
+		"a nameserver knows":                {"http://" + b, b, &apiv1.Assignment{Address: c, Epoch: 6}, c},
+		"what is late":                      {"http://" + a + ",http://" + b, b, &apiv1.Assignment{Address: c, Epoch: 5}, ""},
+		"the same server again":             {"http://" + a + ",http://" + b, b, &apiv1.Assignment{Address: a, Epoch: 6}, ""},
+		"nobody":                            {"http://" + a + ",http://" + b, b, &apiv1.Assignment{Epoch: 6}, ""},
+		"the server itself, nobody else is": {"http://" + a, a, &apiv1.Assignment{Address: c, Epoch: 6}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet()
+				defer func() {
+					for address := range f.members {
+						f.remove(address)
+					}
+				}()
+				first, second := f.add(a, a, true), f.add(b, a, true)
+				f.add(c, c, true)
+				next, stop := f.follow(tt.addresses)
+				defer stop()
+				if at := next(); at != a {
+					t.Fatalf("it joined %s, want %s", at, a)
+				}
+				synctest.Wait() // it asks whom it asks
+				for _, m := range []*member{first, second} {
+					m.names = cmp.Or(tt.says.Address, a) // who asks from now on is told that
+				}
+				f.members[tt.asked].news <- tt.says
+				begin := time.Now()
+				at := ""
+				select {
+				case at = <-f.joined:
+				case <-time.After(time.Minute):
+				}
+				if at != tt.joins {
+					t.Fatalf("it joined %q, want %q", at, tt.joins)
+				}
+				if took := time.Since(begin); at != "" && took > time.Second {
+					t.Errorf("it took %v", took)
 				}
 			})
 		})

@@ -1,0 +1,152 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// shareWithin is how soon an idle server that is added owns its share.
+const shareWithin = 30 * time.Second
+
+// TestAddServer adds a third, idle server to two that work under a steady load: it
+// owns its share soon. Then units are moved by hand, and the third server leaves
+// again. Nothing is lost or executed twice, and it says for how long an app paused:
+// less than half a second in most runs, where a crash costs the lease of three.
+func TestAddServer(t *testing.T) {
+	formOf(t)
+	s := shape{etcd: embedded, members: 3, servers: 2, hosts: 3, slots: 32, binary: program(t)}
+	c := newCluster(t, s)
+	client := c.dial(time.Minute)
+	defineJobs(t, client, c.service)
+	o := newOrders(seedOf(t))
+	c.orders = o
+	ctx, cancel := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	defer cancel()
+	for _, app := range apps { // a steady load of each: about fifty a second
+		p := c.dial(10 * time.Second)
+		for range 2 {
+			busy.Go(func() {
+				pace := time.NewTicker(40 * time.Millisecond)
+				defer pace.Stop()
+				for ctx.Err() == nil {
+					if _, err := o.ask(ctx, p, o.add(app+"/quick")); err != nil && ctx.Err() == nil && !mayFail(err) {
+						t.Errorf("a producer: %v", err)
+					}
+					<-pace.C
+				}
+			})
+		}
+	}
+	busy.Go(func() { o.look(ctx, client) })
+	c.works(o, "at first")
+	status := func() *sdk.Cluster {
+		s, err := client.Cluster(t.Context())
+		if err != nil {
+			return nil
+		}
+		return s
+	}
+	// owns returns how many units each server owns, and how many have apps; nil while one moves.
+	owns := func() (all, used map[string]int) {
+		all, used = map[string]int{}, map[string]int{}
+		for _, u := range status().GetUnits() {
+			if u.GetState() != "owned" {
+				return nil, nil
+			}
+			all[u.GetAddress()]++
+			if u.GetApps() > 0 {
+				used[u.GetAddress()]++
+			}
+		}
+		return all, used
+	}
+	said := func() string { return fmt.Sprint(status()) }
+	until(t, "two servers to share six units", time.Minute, func() bool {
+		all, used := owns()
+		return len(all) == 2 && len(used) == 2 && all[c.front[0].address()] == 3
+	}, said)
+
+	// pause says for how long the apps stood still at most since a moment.
+	pause := func(what string, since time.Time) {
+		t.Helper()
+		now, most, tick := time.Now(), map[string]time.Duration{}, map[string]time.Duration{}
+		for _, app := range apps {
+			most[app] = c.service.gap(app+"/quick", since, now).Round(time.Millisecond)
+			tick[app] = max(0, c.service.gap(app+"/tick", since, now)-time.Second).Round(time.Millisecond)
+			if most[app] > lease { // what is planned costs less than a crash, however busy the machine
+				t.Errorf("%s: the app %s paused for %v", what, app, most[app])
+			}
+		}
+		t.Logf("%s: the longest time without the start of a run of an app: %v; a schedule fired late by at most %v", what, most, tick)
+	}
+	begin := time.Now()
+	wait(5 * time.Second)
+	pause("at rest", begin)
+
+	begin = time.Now()
+	third := c.addServer(s, c.namesAt)
+	at := c.front[2].address()
+	took := until(t, "the third server to own its share", shareWithin, func() bool {
+		all, used := owns()
+		return len(all) == 3 && all[at] == 2 && used[at] >= 1
+	}, said)
+	wait(time.Second)
+	pause("a server was added", begin)
+	t.Logf("the third server owned its share %v after its start", took.Round(time.Millisecond))
+
+	moved := 0
+	for _, u := range status().GetUnits() {
+		if u.GetApps() == 0 || u.GetState() != "owned" {
+			continue
+		}
+		to := c.front[(slices.IndexFunc(c.front, func(l *link) bool { return l.address() == u.GetAddress() })+1)%3].address()
+		begin = time.Now()
+		if _, err := client.MoveUnit(t.Context(), u.GetName(), to); err != nil {
+			t.Fatal(err)
+		}
+		took := until(t, u.GetName()+" to move", 20*time.Second, func() bool {
+			return slices.ContainsFunc(status().GetUnits(), func(is *sdk.Unit) bool {
+				return is.GetName() == u.GetName() && is.GetState() == "owned" && is.GetAddress() == to
+			})
+		}, said)
+		wait(time.Second)
+		pause(fmt.Sprintf("%s was moved in %v", u.GetName(), took.Round(time.Millisecond)), begin)
+		moved++
+	}
+	if moved == 0 {
+		t.Error("no unit was moved: the test shows nothing")
+	}
+
+	begin = time.Now()
+	if _, err := client.Drain(t.Context(), at); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the third server to own nothing", 30*time.Second, func() bool { all, _ := owns(); return len(all) > 0 && all[at] == 0 }, said)
+	third.end(syscall.SIGTERM)
+	wait(time.Second)
+	pause("the third server left", begin)
+
+	cancel()
+	busy.Wait()
+	runs := o.settle(t, c.dial(time.Minute))
+	var once []string
+	for _, app := range apps {
+		once = append(once, app+"/quick", app+"/tick", app+"/tock")
+	}
+	o.judge(t, c, runs, once...)
+	for _, p := range slices.Concat(c.servers, c.hosts) {
+		if p.again > 0 {
+			t.Errorf("%s ended by itself and was started again %d times: %s", p.name, p.again, strings.Join(slices.Compact(p.why), "; "))
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package fault
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// before is the commit that a cluster is upgraded from: the state of the main branch
+// before servers could hand single units of a backup to each other, and before a
+// new cluster had several units without being asked.
+const before = "866ece2f42df2067878a13183340db9cb6035e72"
+
+// git asks about this checkout, which may belong to somebody else.
+func git(args ...string) *exec.Cmd {
+	return exec.Command("git", append([]string{"-c", "safe.directory=*"}, args...)...)
+}
+
+// olderProgram builds the command of an earlier commit, with a version that tells it.
+func olderProgram(t *testing.T, commit string) string {
+	t.Helper()
+	if err := git("cat-file", "-e", commit+"^{commit}").Run(); err != nil {
+		missing := "the history of this checkout does not reach back to " + commit[:12] + ": `git fetch --unshallow` brings it"
+		shallow, serr := git("rev-parse", "--is-shallow-repository").Output()
+		if serr == nil && strings.TrimSpace(string(shallow)) == "false" && os.Getenv("WHEELWORK_REQUIRE") == "all" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	root, err := git("rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := git("-C", strings.TrimSpace(string(root)), "archive", "--format=tar", commit)
+	var said bytes.Buffer
+	archive.Stderr = &said
+	out, err := archive.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	begin := time.Now()
+	if err := archive.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(unpack(out, dir), archive.Wait()); err != nil {
+		t.Fatalf("take the sources of %s from git: %v\n%s", commit[:12], err, said.Bytes())
+	}
+	path := filepath.Join(dir, "wheelwork-before")
+	build := exec.Command("go", "build", "-ldflags", "-X github.com/wheelworkhq/wheelwork/internal/version.release=before", "-o", path, "./cmd/wheelwork")
+	build.Dir = dir
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the program of %s: %v\n%s", commit[:12], err, said)
+	}
+	t.Logf("the program of %s was built in %v", commit[:12], time.Since(begin).Round(time.Second))
+	return path
+}
+
+// unpack writes the regular files of an archive.
+func unpack(r io.Reader, dir string) error {
+	in := tar.NewReader(r)
+	for {
+		h, err := in.Next()
+		if err == io.EOF {
+			_, err = io.Copy(io.Discard, r)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		if h.Typeflag != tar.TypeReg || !filepath.IsLocal(h.Name) {
+			continue
+		}
+		to := filepath.Join(dir, h.Name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return err
+		}
+		f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, in)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+}
+
+// TestUpgrade brings a cluster of an older program up to date, one process after
+// the other and in any order, while producers order and schedules fire: nothing is
+// lost, and nothing is executed twice. Half way, programs of both versions work
+// together, and one goes back to where it was.
+func TestUpgrade(t *testing.T) {
+	formOf(t)
+	seed := seedOf(t)
+	rnd := rand.New(rand.NewPCG(seed, 3))
+	old, current := olderProgram(t, before), program(t)
+	c := newCluster(t, shape{etcd: embedded, members: 3, servers: 3, hosts: 3, slots: 32, binary: old, units: 3})
+	client := c.dial(time.Minute)
+	defineJobs(t, client, c.service)
+	o := newOrders(seed)
+	c.orders = o
+	ctx, cancel := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	defer cancel()
+	for range 3 {
+		p := c.dial(10 * time.Second)
+		busy.Go(func() { o.produce(ctx, t, p, 20*time.Millisecond) })
+	}
+	busy.Go(func() { o.look(ctx, client) })
+	c.works(o, "with the program of before")
+	versions := func() map[string]int {
+		n := map[string]int{}
+		if s, err := client.Cluster(t.Context()); err == nil {
+			for _, m := range s.GetServers() {
+				if m.GetState() == "up" {
+					n[m.GetVersion()]++
+				}
+			}
+		}
+		return n
+	}
+	until(t, "three servers of before", 30*time.Second, func() bool { return versions()["before"] == 3 }, func() string { return fmt.Sprint(versions()) })
+
+	with := func(p *part, binary string) {
+		begin := time.Now()
+		c.service.longest()
+		p.end(syscall.SIGTERM)
+		p.mu.Lock()
+		p.binary = binary
+		p.mu.Unlock()
+		p.start()
+		until(t, p.name+" to be back", 30*time.Second, p.isReady)
+		took := time.Since(begin)
+		again := c.works(o, p.name+" with "+filepath.Base(binary))
+		t.Logf("%s with %s: %v, works again %v later, longest pause %v", p.name, filepath.Base(binary),
+			took.Round(time.Millisecond), again.Round(time.Millisecond), c.service.longest().Round(time.Millisecond))
+	}
+	all := slices.Concat(c.servers, c.hosts, []*part{c.names})
+	rnd.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	mixed := false
+	for i, p := range all {
+		with(p, current)
+		if i == len(all)/2 { // an operator thinks twice
+			with(p, old)
+			with(p, current)
+		}
+		v := versions()
+		mixed = mixed || v["before"] > 0 && v["dev"] > 0
+		if t.Failed() {
+			break
+		}
+	}
+	if !mixed {
+		t.Error("servers of both versions never worked together: the test shows nothing")
+	}
+	until(t, "three servers of this version", 30*time.Second, func() bool { return versions()["dev"] == 3 }, func() string { return fmt.Sprint(versions()) })
+	until(t, "the schedules to fire", 30*time.Second, func() bool { return c.service.ended("/tick") > 20 && c.service.ended("/tock") > 20 })
+	cancel()
+	busy.Wait()
+	runs := o.settle(t, c.dial(time.Minute))
+	var once []string
+	for _, app := range apps {
+		for _, job := range []string{"/quick", "/slow", "/flaky", "/tick", "/tock"} {
+			once = append(once, app+job)
+		}
+	}
+	o.judge(t, c, runs, once...)
+	for _, p := range slices.Concat(c.servers, c.hosts, []*part{c.names}) {
+		if p.again > 0 {
+			t.Errorf("%s ended by itself and was started again %d times: %s", p.name, p.again, strings.Join(slices.Compact(p.why), "; "))
+		}
+	}
+}

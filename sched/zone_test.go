@@ -1,0 +1,34 @@
+package sched
+
+import (
+	"testing"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// TestZoneOfHosts: a server tells where most of the hosts are that it has now.
+func TestZoneOfHosts(t *testing.T) {
+	type h struct {
+		zone string
+		away bool
+	}
+	for _, c := range []struct {
+		hosts []h
+		want  string
+	}{
+		{nil, ""},
+		{[]h{{"", false}, {"", false}}, ""},
+		{[]h{{"", false}, {"", false}, {"z1", false}}, "z1"},
+		{[]h{{"z2", false}, {"z1", false}, {"z2", false}}, "z2"},
+		{[]h{{"z2", true}, {"z1", false}, {"z2", true}}, "z1"},
+		{[]h{{"z2", false}, {"z1", false}}, "z1"}, // as many: the first by name
+	} {
+		l := &loop{hosts: map[string]*host{}}
+		for i, x := range c.hosts {
+			l.hosts[string(rune('a'+i))] = &host{connected: !x.away, hello: &apiv1.Hello{Labels: map[string]string{"zone": x.zone}}}
+		}
+		if got := l.load().Zone; got != c.want {
+			t.Errorf("%v: %q, want %q", c.hosts, got, c.want)
+		}
+	}
+}

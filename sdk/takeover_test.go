@@ -1,0 +1,105 @@
+package sdk_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// heir is a server of a cluster that stands by, and takes over after a while.
+type heir struct {
+	apiv1.UnimplementedClusterServer
+	apiv1.UnimplementedJobsServer
+	names *apiv1.Assignment
+	takes time.Time
+
+	mu    sync.Mutex
+	asked int
+}
+
+func (h *heir) GetVersion(context.Context, *apiv1.GetVersionRequest) (*apiv1.Version, error) {
+	return &apiv1.Version{}, nil
+}
+
+func (h *heir) GetJob(_ context.Context, r *apiv1.GetJobRequest) (*apiv1.Job, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked++
+	if time.Now().Before(h.takes) {
+		s, err := status.New(codes.FailedPrecondition, "it is on another server").WithDetails(h.names)
+		if err != nil {
+			return nil, err
+		}
+		return nil, s.Err()
+	}
+	return &apiv1.Job{App: r.App, Name: r.Name}, nil
+}
+
+// TestTakeover: a call whose server of a cluster was lost waits until another one
+// has taken over, and not for ever, nor where nobody can take over.
+func TestTakeover(t *testing.T) {
+	const gone, here = "127.0.0.2:1", "127.0.0.1:1"
+	unit := &apiv1.Assignment{Server: "s", Address: gone, Unit: "main"}
+	for name, c := range map[string]struct {
+		names    *apiv1.Assignment
+		takes    time.Duration
+		opt      sdk.Options
+		patience time.Duration // of the caller
+		err      error
+		min, max time.Duration
+	}{
+		"somebody takes over":       {unit, 3300 * time.Millisecond, sdk.Options{}, time.Minute, nil, 3300 * time.Millisecond, 4 * time.Second},
+		"nobody does":               {unit, time.Hour, sdk.Options{}, time.Minute, sdk.ErrUnavailable, 5 * time.Second, 8 * time.Second},
+		"the caller does not wait":  {unit, time.Hour, sdk.Options{}, time.Second, context.DeadlineExceeded, time.Second, 2 * time.Second},
+		"who wants to know at once": {unit, time.Hour, sdk.Options{RetryFor: -1}, time.Minute, sdk.ErrUnavailable, 0, time.Second},
+		"no cluster":                {&apiv1.Assignment{Server: "s", Address: gone}, time.Hour, sdk.Options{}, time.Minute, sdk.ErrUnavailable, 0, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &heir{names: c.names, takes: time.Now().Add(c.takes)}
+				g, ln := grpc.NewServer(), bufconn.Listen(1<<16)
+				apiv1.RegisterClusterServer(g, h)
+				apiv1.RegisterJobsServer(g, h)
+				go g.Serve(ln) //nolint:errcheck // ends with Stop
+				defer g.Stop()
+				c.opt.Dialer = func(ctx context.Context, address string) (net.Conn, error) {
+					if address != here {
+						return nil, errors.New("connection refused")
+					}
+					return ln.DialContext(ctx)
+				}
+				client, err := sdk.Dial(t.Context(), "http://"+here, c.opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer client.Close() //nolint:errcheck // every answer has come
+				ctx, cancel := context.WithTimeout(t.Context(), c.patience)
+				defer cancel()
+				begin := time.Now()
+				j, err := client.Job(ctx, "pay", "j")
+				took := time.Since(begin)
+				if !errors.Is(err, c.err) || err == nil && j.GetName() != "j" {
+					t.Errorf("%v, %v, want %v", j, err, c.err)
+				}
+				if took < c.min || took > c.max {
+					t.Errorf("it took %v, want %v to %v", took, c.min, c.max)
+				}
+				if h.asked > 200 {
+					t.Errorf("the server was asked %d times", h.asked)
+				}
+			})
+		})
+	}
+}
