@@ -226,7 +226,6 @@ func trigger(c *client, name string, routing *apiv1.Routing) string {
 	return id
 }
 
-
 func TestExplainWhatACrashedServerMayHaveSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSim(t, 0)

@@ -21,11 +21,11 @@ func (c *cli) runCommand() *cobra.Command {
 func (c *cli) runList() *cobra.Command {
 	q := sdk.RunQuery{}
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List runs, newest first",
+		Use:   "list",
+		Short: "List runs, newest first",
 		Example: `  wheelwork run list --job totals --state unsuccessful --limit 10
   wheelwork run list --parent 01K9… --state unsuccessful`,
-		Args:    arguments(),
+		Args: arguments(),
 		RunE: c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
 			q.App = c.app
 			columns := []string{"id", "job", "state", "trigger", "planned at", "took", "attempt", "host", "error"}
