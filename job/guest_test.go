@@ -613,3 +613,45 @@ func FuzzLoadRow(f *testing.F) {
 		}
 	})
 }
+
+// TestResumedTwice applies a record to a run that has it already, as a replay does
+// when the row of the run is younger than the record.
+func TestResumedTwice(t *testing.T) {
+	m := &mapped{s: NewSlot("app", SlotOf("j")), nowMs: 1_700_000_000_000, window: 2, base: 9, again: 4}
+	m.root = NewRunID("app", "j", time.UnixMilli(m.nowMs), "")
+	m.with(&apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{
+		App: "app", Name: "j", Handler: &apiv1.Handler{Module: "m@1", Name: "main"}, Fanout: &apiv1.Fanout{Mode: "map_reduce"}, Revision: 1,
+	}}})
+	apply := func(rec *apiv1.Record) {
+		rec.AtMs = m.nowMs
+		m.s.Apply(rec, nil)
+	}
+	apply(&apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: m.root[:], Job: "j"}}})
+	for _, begun := range []bool{false, true} {
+		if begun {
+			apply(&apiv1.Record{Kind: &apiv1.Record_Fanned{Fanned: &apiv1.Fanned{Run: m.root[:], Parts: 1, Window: m.window}}})
+		}
+		for range 2 {
+			apply(&apiv1.Record{Kind: &apiv1.Record_Resumed{Resumed: m.resumed()}})
+			r := m.s.Runs[m.root]
+			waiting, bytes := r.Waiting()
+			wantWaiting, wantBytes := int32(4), int64(0+1+2+3)
+			if begun { // two of them are runs
+				wantWaiting, wantBytes = 2, 2+3
+			}
+			outputs := 0
+			for _, c := range r.Fan.Map.outputs {
+				outputs += len(c.Outputs)
+			}
+			if waiting != wantWaiting || bytes != wantBytes || outputs != 5 || r.Fan.Map.outBytes != 5*(1+reduceOverhead) || r.Fan.Map.chunkN != 1 {
+				t.Errorf("begun %v: %d parts of %d bytes wait, %d outputs of %d bytes, %d chunks", begun, waiting, bytes, outputs, r.Fan.Map.outBytes, r.Fan.Map.chunkN)
+			}
+		}
+	}
+	// One that fits nothing changes nothing.
+	for _, broken := range []*apiv1.Resumed{{}, {Run: m.root[:]}, {Run: make([]byte, 16), Parts: 3}, {Run: m.root[:], Parts: 8}, {Run: m.root[:], Parts: 9, Inputs: &apiv1.MapChunk{Sizes: []uint32{1}}}} {
+		if fx := m.s.Apply(&apiv1.Record{AtMs: m.nowMs, Kind: &apiv1.Record_Resumed{Resumed: broken}}, nil); len(fx) > 0 {
+			t.Errorf("%v changes something", broken)
+		}
+	}
+}
