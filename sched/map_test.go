@@ -542,10 +542,15 @@ func TestRetryOfAMap(t *testing.T) {
 // TestRetryOfAMapIsRefused shows when what succeeded cannot be told from the rest.
 func TestRetryOfAMapIsRefused(t *testing.T) {
 	serve(t, func(t *testing.T, w *world, c *client) {
-		const many = job.MaxMapBatch + 10
+		const many = job.MapWindow + 100
 		w.handlers.byJob["many"] = func(ctx context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
 			if task.Role == job.RoleRoot {
-				return done(guest(ctx).Map(ctx, &task, 0, texts("", 0, many)))
+				large := strings.Repeat("x", 60_000)
+				err := guest(ctx).Map(ctx, &task, 0, texts(large, 0, 10))
+				if err == nil {
+					err = guest(ctx).Map(ctx, &task, 10, texts(large, 10, 20))
+				}
+				return done(err)
 			}
 			return runtime.Result{Outcome: runtime.Permanent, Error: "no"}
 		}
@@ -555,7 +560,7 @@ func TestRetryOfAMapIsRefused(t *testing.T) {
 			}
 			return sleeping(time.Hour)(ctx, task, s)
 		}
-		for name, want := range map[string]string{"many": "more than 10000 of its parts", "slow": "had not begun"} {
+		for name, want := range map[string]string{"many": "their inputs are more than 1 MiB", "slow": "had not begun"} {
 			c.apply(&apiv1.Job{Name: name, Fanout: &apiv1.Fanout{Mode: "map"}})
 			id := c.trigger(name, "")
 			if name == "slow" {
