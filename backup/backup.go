@@ -62,7 +62,7 @@ type Info struct {
 	Units   int       `json:"units,omitempty"`   // of a cluster, where it has several: each is a store
 	Modules bool      `json:"modules,omitempty"` // their code is in it
 	Applied uint64    `json:"applied"`           // the sequence of the last record that it includes, of the first unit
-	Bytes   int64     `json:"bytes"`   // about: for those who show progress
+	Bytes   int64     `json:"bytes"`             // about: for those who show progress
 }
 
 // Summary is what is known of a backup at its end.

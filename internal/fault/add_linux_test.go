@@ -71,9 +71,9 @@ func TestAddServer(t *testing.T) {
 		return all, used
 	}
 	said := func() string { return fmt.Sprint(status()) }
-	until(t, "two servers to share six units", time.Minute, func() bool {
-		all, used := owns()
-		return len(all) == 2 && len(used) == 2 && all[c.front[0].address()] == 3
+	until(t, "two servers to share the apps", time.Minute, func() bool {
+		_, used := owns()
+		return len(used) == 2
 	}, said)
 
 	// pause says for how long the apps stood still at most since a moment.
@@ -97,8 +97,8 @@ func TestAddServer(t *testing.T) {
 	third := c.addServer(s, c.namesAt)
 	at := c.front[2].address()
 	took := until(t, "the third server to own its share", shareWithin, func() bool {
-		all, used := owns()
-		return len(all) == 3 && all[at] == 2 && used[at] >= 1
+		_, used := owns() // it is shared by schedules, and four units have some
+		return len(used) == 3 && used[at] >= 1
 	}, said)
 	wait(time.Second)
 	pause("a server was added", begin)
