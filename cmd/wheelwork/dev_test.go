@@ -116,12 +116,12 @@ func readField(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // awaitRuns is the script command "await N STATE JOB": it asks until a job has so
-// many runs in a state, and fails when that takes half a minute.
+// many runs in a state, and fails when that takes three minutes.
 func awaitRuns(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	var out, errOut strings.Builder
-	for began := time.Now(); time.Since(began) < 30*time.Second; {
+	for began := time.Now(); time.Since(began) < 3*time.Minute; {
 		out.Reset()
 		command := []string{"run", "list", "--job", args[2], "--state", args[1], "-o", "jsonl", "--limit", "0"}
 		if code := run(context.Background(), command, strings.NewReader(""), &out, &errOut, ts.Getenv); code != exitOK {

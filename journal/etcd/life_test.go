@@ -129,7 +129,8 @@ func TestJoinBrokenOff(t *testing.T) {
 		}
 	}
 	cancel()
-	if err := <-done; err == nil || !strings.Contains(err.Error(), "voter") {
+	// How far it was by then is chance: it is up before it has asked.
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "voter") && !errors.Is(err, context.Canceled) {
 		t.Fatalf("without a way to the others: %v", err)
 	}
 	e.client[0].set(false)
