@@ -78,7 +78,7 @@ func dial(t *testing.T, p *process, token string) (*grpc.ClientConn, context.Con
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() }) //nolint:errcheck // a test's connection
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
 	return conn, metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }

@@ -22,6 +22,14 @@ func (b *bench) metering(ctx context.Context) error {
 	if err := hostModules(ctx, rt); err != nil {
 		return err
 	}
+	cUnmarked, err := wasm.WithManifest(cGuest, manifest("fresh"))
+	if err != nil {
+		return err
+	}
+	rustUnmarked, err := wasm.WithManifest(rustGuest, `{"handlers":[{"name":"main"}],"reuse":"fresh"}`)
+	if err != nil {
+		return err
+	}
 	for _, row := range []struct {
 		name   string
 		code   []byte
@@ -35,6 +43,8 @@ func (b *bench) metering(ctx context.Context) error {
 		{"metering/c/fib", cGuest, "fib", 22, report.AtMost(2.5)},
 		{"metering/rust/fnv", rustGuest, "fnv", 200_000, report.AtMost(1.1)},
 		{"metering/rust/sort", rustGuest, "sort", 1024, report.AtMost(2.5)},
+		{"metering/c/sort/unmarked", cUnmarked, "sort", 4096, nil},
+		{"metering/rust/sort/unmarked", rustUnmarked, "sort", 1024, nil},
 		{"metering/go/fnv", b.goReactor, "fnv", 200_000, report.AtMost(2.5)},
 	} {
 		plain, err := instance(ctx, rt, row.code, row.export, row.n)
@@ -111,6 +121,7 @@ func hostModules(ctx context.Context, rt wazero.Runtime) error {
 	})
 	_, err := rt.NewHostModuleBuilder("wheelwork_meter").
 		NewFunctionBuilder().WithGoFunction(tick, []api.ValueType{i64}, []api.ValueType{i64}).Export("tick").
+		NewFunctionBuilder().WithGoFunction(none, []api.ValueType{i64, i64}, []api.ValueType{i32}).Export("next").
 		Instantiate(ctx)
 	return err
 }

@@ -35,7 +35,8 @@ func TestMeasure(t *testing.T) {
 	}
 	want := []string{
 		"warm/call", "reset/8pages", "reset/all", "reset/go", "fresh/small", "fresh/go", "batch/16",
-		"metering/c/fnv", "metering/c/crc", "metering/c/sort", "metering/c/fib", "metering/rust/fnv", "metering/rust/sort", "metering/go/fnv",
+		"metering/c/fnv", "metering/c/crc", "metering/c/sort", "metering/c/fib", "metering/rust/fnv", "metering/rust/sort",
+		"metering/c/sort/unmarked", "metering/rust/sort/unmarked", "metering/go/fnv",
 		"deadline/overshoot", "gc/stall", "load/go/compile", "load/go/cached",
 		"warm/extism", "warm/process", "warm/goplugin", "plugin/stream",
 	}

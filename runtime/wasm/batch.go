@@ -3,7 +3,6 @@ package wasm
 import (
 	"context"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
@@ -40,7 +39,7 @@ func (e *Engine) Batches(digest, handler string) bool {
 }
 
 func (m *module) batches(handler string) bool {
-	if m.info.Kind != Reactor || !slices.Contains(m.info.Exports, abi.ExportRun) {
+	if !m.runs {
 		return false
 	}
 	for _, h := range m.info.Manifest.Handlers {
@@ -120,6 +119,7 @@ func (e *Engine) runBatch(items []*runtime.Item) int {
 	inst.params[0] = uint64(p.index)
 	err = inst.run.CallWithStack(c, inst.params[:])
 	status := abi.Status(int32(inst.params[0]))
+	c.tasks.hear(c, inst)
 	switch {
 	case err != nil:
 		_ = inst.close(c) // its state is unknown
@@ -191,15 +191,39 @@ type discard struct{}
 func (discard) Log(runtime.Level, []byte)     {}
 func (discard) Progress(int64, int64, string) {}
 
+// hear ends the task of which the guest's call did not tell any more that it has ended.
+func (b *batch) hear(c *call, inst *instance) {
+	if inst.taken == nil {
+		return
+	}
+	if v := inst.taken.Get(); v != meter.NoTask {
+		if v >= meter.TaskEnded && b.open {
+			b.done(c, v, b.budget.Get())
+		}
+		inst.taken.Set(meter.NoTask)
+	}
+}
+
+// done ends the open task with the status in the lower half of a word. So much of the
+// guest's budget is left.
+func (b *batch) done(c *call, status, budget uint64) {
+	if status := abi.Status(int32(status)); status == abi.StatusOK { // in place: a result is large
+		b.item.Result = runtime.Result{Outcome: runtime.Succeeded, Output: c.output}
+	} else {
+		b.item.Result = c.statusResult(status)
+	}
+	b.end(c, budget)
+}
+
 // settle ends the open task.
 func (b *batch) settle(c *call, r runtime.Result) {
 	b.item.Result = r
-	b.end(c)
+	b.end(c, b.budget.Get())
 }
 
 // end ends the open task, whose result is known but for the time it took.
-func (b *batch) end(c *call) {
-	b.look(c)
+func (b *batch) end(c *call, budget uint64) {
+	b.look(c, budget)
 	b.item.Result.Duration = time.Duration(c.seen - b.start)
 	c.close()
 	b.open = false
@@ -212,8 +236,8 @@ const shortWork = 2000
 // look looks at the clock unless the guest has done very little since that was done
 // last, and has kept the host busy as little: a look costs as much as all
 // else that is done for a task. What the time so far belongs to is the next task then.
-func (b *batch) look(c *call) {
-	left, _ := meter.SplitBudget(b.budget.Get())
+func (b *batch) look(c *call, budget uint64) {
+	left, _ := meter.SplitBudget(budget)
 	if uint32(b.fuel-left) >= shortWork || c.log.touched || c.progress.heard {
 		c.look()
 		b.fuel = left
@@ -235,14 +259,22 @@ func (b *batch) room(n int) []byte {
 	return b.small[at : at : at+n]
 }
 
-// jobNext opens the next task. The batch is whole when it begins, so that
-// there is never a task to wait for.
-func jobNext(c *call, _ memory, stack []uint64) {
+// nextTask ends the task that the guest says has ended, and opens the next one: what a
+// guest asks for by job_done and then job_next. See meter.Batch.
+func (c *call) nextTask(taken, budget uint64) uint64 {
 	b := c.batch
-	if b == nil || b.open {
-		stack[0] = errno(abi.ErrnoInvalid)
-		return
+	if b == nil {
+		return errno(abi.ErrnoInvalid)
 	}
+	if taken >= meter.TaskEnded {
+		b.done(c, taken, budget)
+	}
+	return b.openNext(c)
+}
+
+// openNext opens the next task. The batch is whole when it begins, so that
+// there is never a task to wait for.
+func (b *batch) openNext(c *call) uint64 {
 	for b.next < len(b.items) {
 		item := b.items[b.next]
 		if b.next++; c.task != &item.Task { // one before it was overdue
@@ -252,13 +284,21 @@ func jobNext(c *call, _ memory, stack []uint64) {
 			item.Result = c.ended(err)
 			continue
 		}
-		c.take(item.Sink)
+		c.take(item.Sink, &b.items[0].Task.Limits) // which are those of all
 		b.item, b.open, b.start = item, true, c.seen
-		stack[0] = result(abi.NextReady)
-		return
+		return result(abi.NextReady)
 	}
 	c.between()
-	stack[0] = result(abi.NextEnd)
+	return result(abi.NextEnd)
+}
+
+// jobNext is called by modules that end no task, and by others where they may not.
+func jobNext(c *call, _ memory, stack []uint64) {
+	if b := c.batch; b == nil || b.open {
+		stack[0] = errno(abi.ErrnoInvalid)
+	} else {
+		stack[0] = b.openNext(c)
+	}
 }
 
 func jobDone(c *call, _ memory, stack []uint64) {
@@ -267,11 +307,6 @@ func jobDone(c *call, _ memory, stack []uint64) {
 		stack[0] = errno(abi.ErrnoInvalid)
 		return
 	}
-	if status := abi.Status(int32(stack[0])); status == abi.StatusOK { // in place: a result is large
-		b.item.Result = runtime.Result{Outcome: runtime.Succeeded, Output: c.output}
-		b.end(c)
-	} else {
-		b.settle(c, c.statusResult(status))
-	}
+	b.done(c, stack[0], b.budget.Get())
 	stack[0] = 0
 }

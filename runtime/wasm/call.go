@@ -72,6 +72,9 @@ type call struct {
 	// call, so what happens at one moment shares a look.
 	seen moment
 
+	due   moment    // when dueAt is: the tasks of a batch often have one deadline
+	dueAt time.Time // invariant: zero, or of a task that this call has faced
+
 	attempt              // the task at hand
 	own     runtime.Task // where Run keeps its task
 	lines   *lines.Table // of the module that runs
@@ -112,6 +115,8 @@ func newCall(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan
 func (c *call) begin(ctx context.Context, t *runtime.Task, sink runtime.Sink, slots chan struct{}) {
 	c.Context, c.slots, c.slice = context.Background(), slots, firstSlice
 	c.starting, c.describing, c.batch, c.files, c.cause, c.worked = false, false, nil, nil, nil, 0
+	c.due, c.dueAt = never, time.Time{}
+	c.log.of = nil
 	c.look()
 	c.open(ctx, t, sink)
 }
@@ -125,7 +130,7 @@ func (c *call) look() moment {
 // open makes t the task at hand, at the time seen last.
 func (c *call) open(ctx context.Context, t *runtime.Task, sink runtime.Sink) {
 	c.face(ctx, t)
-	c.take(sink)
+	c.take(sink, &t.Limits)
 }
 
 // face makes t the task that is next: its time runs and its fuel is used, but
@@ -134,18 +139,22 @@ func (c *call) face(ctx context.Context, t *runtime.Task) {
 	c.ctx, c.task = ctx, t
 	c.cancelSeen = never
 	c.fuel = orDefault(t.Limits.Fuel, unlimited)
-	c.deadline = momentOf(t.Deadline, c.seen)
+	if t.Deadline != c.dueAt {
+		c.due, c.dueAt = momentOf(t.Deadline, c.seen), t.Deadline
+	}
+	c.deadline = c.due
 	if d, ok := ctx.Deadline(); ok {
 		c.deadline = min(c.deadline, momentOf(d, c.seen))
 	}
 	c.log.sink, c.progress.sink = discard{}, discard{}
 }
 
-// take gives the guest the task that it faces. What it said before is gone.
-func (c *call) take(sink runtime.Sink) {
+// take gives the guest the task that it faces, with these limits. What it said before
+// is gone.
+func (c *call) take(sink runtime.Sink, limits *runtime.Limits) {
 	c.stdin, c.output, c.failure = nil, nil, nil
-	c.outputLimit = int(orDefault(c.task.Limits.OutputBytes, defaultOutputBytes))
-	c.log.begin(sink, &c.task.Limits)
+	c.outputLimit = int(orDefault(limits.OutputBytes, defaultOutputBytes))
+	c.log.begin(sink, limits)
 	c.progress.begin(sink)
 	if c.asked.calls > 0 {
 		c.asked = asked{}

@@ -90,18 +90,26 @@ func TestOutputsOfABatchAreApart(t *testing.T) {
 func TestTimeOfABatch(t *testing.T) {
 	run, items := echoes(t, "a", "a", "a", "a", "busy", "a", "a", "a")
 	run() // makes the instance
-	start := time.Now()
-	run()
-	took := time.Since(start)
-	var sum, busy time.Duration
-	for _, it := range items {
-		sum += it.Result.Duration
-		if it.Task.Input[0] == 'b' {
-			busy = it.Result.Duration
+	for tries := 0; ; tries++ {
+		start := time.Now()
+		run()
+		took := time.Since(start)
+		var sum, busy time.Duration
+		for _, it := range items {
+			sum += it.Result.Duration
+			if it.Task.Input[0] == 'b' {
+				busy = it.Result.Duration
+			}
 		}
-	}
-	if sum > took || busy < took/2 || busy < time.Millisecond {
-		t.Errorf("all took %v, the tasks say %v, of which the long one %v", took, sum, busy)
+		if sum > took || busy < time.Millisecond {
+			t.Fatalf("all took %v, the tasks say %v, of which the long one %v", took, sum, busy)
+		}
+		if busy >= took/2 {
+			break
+		}
+		if tries == 50 { // a machine may have other things to do in the midst of it, but not each time
+			t.Fatalf("all took %v, of which the long one says %v", took, busy)
+		}
 	}
 }
 

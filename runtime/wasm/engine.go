@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"sync"
 
 	"github.com/tetratelabs/wazero"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
@@ -271,6 +273,7 @@ func (e *Engine) load(digest string, code []byte) error {
 		return fmt.Errorf("load module: %w", err)
 	}
 	m := &module{info: p.Info, globals: p.Globals, marks: (*marks)(p.Marks), resettable: p.Reset, lines: lines.Open(p.Lines)}
+	m.runs = p.Info.Kind == Reactor && slices.Contains(p.Info.Exports, abi.ExportRun)
 	m.files, err = e.kept.Use(p.Sum, []string{e.shelf.Path(rewrittenName(digest, e.meterOptions()))}, func() (err error) {
 		m.compiled, err = compile(e.rt, p.Code)
 		return err
@@ -318,6 +321,7 @@ func meterOptions(cfg Config) meter.Options {
 		MemoryPages:   pages(cfg.MaxMemoryBytes),
 		TableElements: binary.DefaultLimits().TableElements,
 		Writes:        writesOf,
+		Batch:         meter.Batch{Module: abi.ImportModule, Done: "job_done", Next: "job_next"},
 	}
 }
 

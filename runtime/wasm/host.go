@@ -183,8 +183,12 @@ func instantiateMeter(ctx context.Context, rt wazero.Runtime) error {
 	tick := api.GoFunc(func(ctx context.Context, stack []uint64) {
 		stack[0] = callFrom(ctx).refill(stack[0])
 	})
-	_, err := rt.NewHostModuleBuilder(meter.HostModule).NewFunctionBuilder().
-		WithGoFunction(tick, []api.ValueType{i64}, []api.ValueType{i64}).Export(meter.TickName).
+	next := api.GoFunc(func(ctx context.Context, stack []uint64) {
+		stack[0] = callFrom(ctx).nextTask(stack[0], stack[1])
+	})
+	_, err := rt.NewHostModuleBuilder(meter.HostModule).
+		NewFunctionBuilder().WithGoFunction(tick, []api.ValueType{i64}, []api.ValueType{i64}).Export(meter.TickName).
+		NewFunctionBuilder().WithGoFunction(next, []api.ValueType{i64, i64}, []api.ValueType{i32}).Export(meter.NextName).
 		Instantiate(ctx)
 	return err
 }

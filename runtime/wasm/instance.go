@@ -34,6 +34,7 @@ type module struct {
 	compiled   wazero.CompiledModule
 	globals    []string                // exports that hold its mutable globals
 	marks      *marks                  // nil: what a call writes is not marked
+	runs       bool                    // it can take batches
 	resettable bool                    // memory and globals are all the state that a call changes
 	gone       bool                    // it was unloaded; guarded by the pool's lock
 	last       atomic.Pointer[waiting] // the place asked for last: most tasks of a module are of one app
@@ -57,6 +58,7 @@ type instance struct {
 	run     api.Function // of batches; nil until there was one
 	budget  api.MutableGlobal
 	marks   api.MutableGlobal
+	taken   api.MutableGlobal   // what its code knows of a batch's task; nil: it takes no batches
 	globals []api.MutableGlobal // in the order of module.globals
 	params  [1]uint64           // parameter and result of handle
 	quick   *quick              // drives the interpreter of a script; nil: there is none to drive
@@ -88,6 +90,7 @@ func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error)
 	inst.handle = mod.ExportedFunction(abi.ExportHandle)
 	inst.budget = mod.ExportedGlobal(meter.BudgetGlobal).(api.MutableGlobal)
 	inst.marks = mod.ExportedGlobal(meter.MarksGlobal).(api.MutableGlobal)
+	inst.taken, _ = mod.ExportedGlobal(meter.BatchGlobal).(api.MutableGlobal)
 	for _, name := range m.globals {
 		inst.globals = append(inst.globals, mod.ExportedGlobal(name).(api.MutableGlobal))
 	}

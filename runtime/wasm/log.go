@@ -19,8 +19,9 @@ const (
 // limit allows. Each line costs its bytes and one for its line break.
 type logWriter struct {
 	sink    runtime.Sink
-	limits  runtime.Limits // those of the task
-	touched bool           // something was written
+	limits  runtime.Limits  // those of the task
+	of      *runtime.Limits // where they were copied from in this call, which does not change them; nil: nowhere
+	touched bool            // something was written
 	limit   int64
 	used    int64     // bytes passed on
 	lines   int64     // that may still be passed on
@@ -35,12 +36,13 @@ type logWriter struct {
 
 // begin makes l the writer of a task, whatever it was before.
 func (l *logWriter) begin(sink runtime.Sink, limits *runtime.Limits) {
-	if l.sink = sink; l.limit > 0 && !l.touched && l.limits == *limits {
+	if l.sink = sink; l.limit > 0 && !l.touched && (l.of == limits || l.limits == *limits) {
+		l.of = limits
 		return // nothing has changed since it began
 	}
 	rate, most := orDefault(limits.LogRate, defaultLogRate), orDefault(limits.LogLines, defaultLogLines)
 	*l = logWriter{
-		sink: sink, limits: *limits, limit: orDefault(limits.LogBytes, defaultLogBytes),
+		sink: sink, limits: *limits, of: limits, limit: orDefault(limits.LogBytes, defaultLogBytes),
 		lines: most, most: most, rate: rate, burst: rate,
 	}
 }

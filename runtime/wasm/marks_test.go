@@ -9,7 +9,8 @@ import (
 )
 
 // program writes the body of a random function (param i32 i32 i32). Locals 0 to
-// 2 hold addresses below 64 KiB, local 3 counts the rounds of all loops down.
+// 2 hold addresses below 64 KiB, local 3 counts the rounds of all loops down, local 4
+// holds an address less 64 KiB, and local 5 one in its lower half.
 type program struct {
 	r    *rand.Rand
 	code []byte
@@ -45,10 +46,24 @@ func (p *program) store() {
 	p.code = wasmbinary.AppendU32(append(p.code, op, 0), p.offset())
 }
 
+// near adds to a pointer.
+func (p *program) near(least int64) {
+	least += int64(p.r.IntN(4) * p.r.IntN(300))
+	if p.r.IntN(2) == 0 {
+		p.konst(least)
+		p.op(0x6a)
+		return
+	}
+	p.konst(least + 4)
+	p.op(0x6a)
+	p.konst(-4)
+	p.op(0x6a)
+}
+
 // statements writes n of them; depth bounds how they nest.
 func (p *program) statements(n, depth int) {
 	for range n {
-		switch p.r.IntN(12) {
+		switch p.r.IntN(18) {
 		case 0, 1, 2, 3:
 			p.op(0x20, p.pointer())
 			p.store()
@@ -70,9 +85,33 @@ func (p *program) statements(n, depth int) {
 		case 8: // a pointer that changes between its reading and the store
 			local := p.pointer()
 			p.op(0x20, local)
+			if p.r.IntN(2) == 0 {
+				p.near(0)
+			}
 			p.konst(int64(p.r.IntN(1 << 16)))
 			p.op(0x22, local, 0x3a, 0)
 			p.code = wasmbinary.AppendU32(p.code, p.offset())
+		case 9, 10: // to a little beside a pointer
+			p.op(0x20, p.pointer())
+			p.near(0)
+			p.store()
+		case 11: // the same, of one that lies before the memory
+			p.op(0x20, 4)
+			p.near(1 << 16)
+			p.store()
+		case 12:
+			p.op(0x20, 5, 0xa7)
+			if p.r.IntN(2) == 0 {
+				p.near(0)
+			}
+			p.store()
+		case 13: // another value for those
+			p.op(0x20, p.pointer())
+			p.konst(1 << 16)
+			p.op(0x6b, 0x21, 4)
+			p.op(0x20, p.pointer(), 0xad)
+			p.code = wasmbinary.AppendS64(append(p.code, 0x42), p.r.Int64()<<32)
+			p.op(0x84, 0x21, 5)
 		default:
 			if depth > 0 {
 				p.nested(depth - 1)
@@ -113,7 +152,9 @@ func (p *program) nested(depth int) {
 
 // randomProgram is a module with a memory of 128 KiB and a function "f".
 func randomProgram(r *rand.Rand) []byte {
-	p := &program{r: r, code: []byte{1, 1, 0x7f, 0x41, 20, 0x21, 3}}
+	p := &program{r: r, code: []byte{2, 2, 0x7f, 1, 0x7e, 0x41, 20, 0x21, 3, 0x20, 0}}
+	p.konst(1 << 16)
+	p.op(0x6b, 0x21, 4)
 	p.statements(6+r.IntN(20), 3)
 	p.op(0x0b)
 	code := []byte("\x00asm\x01\x00\x00\x00")

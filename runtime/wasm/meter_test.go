@@ -368,3 +368,67 @@ func TestChargesOfCallees(t *testing.T) {
 		}
 	}
 }
+
+// TestFuelDoesNotDependOnSlices gives guests what they need at once, and in pieces so
+// small that they ask for the next one in most rounds of their loops.
+func TestFuelDoesNotDependOnSlices(t *testing.T) {
+	given := assemble([]byte{ // a loop that is given a number, and gives it to each round
+		0, 0x20, 0, 0x03, 0, 0x41, 1, 0x6b, 0x22, 0, 0x20, 0, 0x0d, 0, 0x0b, 0x0b,
+	})
+	nested := assemble([]byte{ // one around another
+		1, 1, 0x7f, 0x03, 0x40, 0x41, 5, 0x21, 1,
+		0x03, 0x40, 0x20, 1, 0x41, 1, 0x6b, 0x22, 1, 0x0d, 0, 0x0b,
+		0x20, 0, 0x41, 1, 0x6b, 0x22, 0, 0x0d, 0, 0x0b, 0x20, 0, 0x0b,
+	})
+	for _, tt := range []struct {
+		name string
+		code []byte
+		arg  uint64
+	}{
+		{"wheelwork_handle", given, 50},
+		{"wheelwork_handle", nested, 20},
+		{"one", fixture(t, "calls"), 20},
+		{"many", fixture(t, "calls"), 20},
+		{"deep", fixture(t, "calls"), 7},
+	} {
+		var used []int64
+		for _, slice := range []int64{1 << 30, 1000, 7, 1} {
+			ctx := context.Background()
+			rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCoreFeatures(features))
+			granted, ticks := slice, 0
+			_, err := rt.NewHostModuleBuilder(meter.HostModule).NewFunctionBuilder().WithGoFunction(api.GoFunc(func(_ context.Context, s []uint64) {
+				left, stack := meter.SplitBudget(s[0])
+				if left >= 0 {
+					t.Errorf("%s asks for more with %d left", tt.name, left)
+				}
+				granted += slice - int64(left)
+				ticks++
+				s[0] = meter.Budget(int32(slice), stack)
+			}), []api.ValueType{i64}, []api.ValueType{i64}).Export(meter.TickName).Instantiate(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mod, err := rt.Instantiate(ctx, meter.Rewrite(parsed(t, tt.code), meterOptions(Config{}.withDefaults())).Code)
+			if err != nil {
+				t.Fatal(err)
+			}
+			budget := mod.ExportedGlobal(meter.BudgetGlobal).(api.MutableGlobal)
+			budget.Set(meter.Budget(int32(slice), defaultStackBytes))
+			if _, err := mod.ExportedFunction(tt.name).Call(ctx, tt.arg); err != nil {
+				t.Fatal(err)
+			}
+			left, stack := meter.SplitBudget(budget.Get())
+			if stack != defaultStackBytes {
+				t.Errorf("%s left %d bytes of stack, want %d", tt.name, stack, defaultStackBytes)
+			}
+			if slice == 1 && ticks < int(tt.arg) {
+				t.Errorf("%s asked %d times", tt.name, ticks)
+			}
+			used = append(used, granted-int64(left))
+			rt.Close(ctx)
+		}
+		if slices.Min(used) != slices.Max(used) || used[0] <= 0 {
+			t.Errorf("%s used %v", tt.name, used)
+		}
+	}
+}

@@ -112,7 +112,7 @@ func (w *rewriter) appendTake(out []byte) []byte {
 	out = appendIndexed(out, opGlobalGet, w.budget)
 	out = append(out, opI32Wrap, opI32Const, 0, opI32LtS, opIf, blockTypeVoid)
 	out = appendIndexed(out, opGlobalGet, w.budget)
-	out = appendIndexed(out, opCall, w.tick)
+	out = appendIndexed(out, opCall, w.tickFn)
 	out = appendIndexed(out, opGlobalSet, w.budget)
 	return append(out, opEnd)
 }

@@ -12,6 +12,7 @@ const (
 	opBr          = 0x0c
 	opBrIf        = 0x0d
 	opCall        = 0x10
+	opDrop        = 0x1a
 	opLocalGet    = 0x20
 	opLocalSet    = 0x21
 	opLocalTee    = 0x22
@@ -21,9 +22,13 @@ const (
 	opI32Const    = 0x41
 	opI64Const    = 0x42
 	opI32GtU      = 0x4b
+	opI32Eq       = 0x46
 	opI32LtS      = 0x48
 	opI32LeU      = 0x4d
-	opI64Ne       = 0x52
+	opI32GeS      = 0x4e
+	opI64Eqz      = 0x50
+	opI64Eq       = 0x51
+	opI64LtU      = 0x54
 	opI64LeU      = 0x58
 	opI64GeU      = 0x5a
 	opI32Add      = 0x6a
@@ -102,6 +107,7 @@ type function struct {
 
 	budget  uint32 // local that holds the budget; noLocal: it stays in its global
 	scratch uint32 // local for a budget that is looked at; noLocal until needed
+	answer  uint32 // local for calls of a batch's functions; noLocal until needed
 	frame   int64  // bytes of stack taken while it runs; 0: it cannot be part of a recursion
 	marks   marker
 	wraps   bool  // its code is in a block with the function's own label, behind which the frame is given back
@@ -130,8 +136,7 @@ func (f *function) rewrite(i int, body binary.Body) []byte {
 	if w.nests[i] {
 		f.frame = frameBytes + 8*int64(f.params+body.LocalCount)
 	}
-	f.budget = noLocal
-	f.scratch = noLocal
+	f.budget, f.scratch, f.answer = noLocal, noLocal, noLocal
 	if s.loops && handed <= len(loopEnds) && len(points) > 0 {
 		f.budget = f.local(binary.I64)
 	}
@@ -173,12 +178,18 @@ func (f *function) enter(cost int64) {
 	f.code = append(f.code, opI64Const)
 	f.code = binary.AppendS64(f.code, price)
 	f.code = append(f.code, opI64Sub)
-	f.setBudgetAndCheck(f.frame > 0)
+	f.setBudgetAndCheck(f.frame > 0, 0)
 }
 
 // setBudgetAndCheck pops the budget, and lets the host grant the next slice when the
 // fuel is used up, or, if it matters here, end the guest when the stack is.
-func (f *function) setBudgetAndCheck(stack bool) {
+//
+// The usual way is the first of the two: the engine's compiler keeps locals in the
+// registers that they have where the first way to a place ends, and behind a call that
+// is none. With the call in front every round of a loop would fetch its locals from memory.
+// At the head of a loop the second way does not even come to where the first does: it
+// gives back what was charged, and begins the loop again.
+func (f *function) setBudgetAndCheck(stack bool, again int64) {
 	get := f.budget
 	if get == noLocal { // what was just written to a global need not be read again
 		if f.scratch == noLocal {
@@ -192,14 +203,22 @@ func (f *function) setBudgetAndCheck(stack bool) {
 	if stack {
 		f.code = append(f.code, opI64Const)
 		f.code = binary.AppendS64(f.code, spent)
-		f.code = append(f.code, opI64And, opI64Const, 0, opI64Ne)
+		f.code = append(f.code, opI64And, opI64Eqz)
 	} else {
-		f.code = append(f.code, opI32Wrap, opI32Const, 0, opI32LtS)
+		f.code = append(f.code, opI32Wrap, opI32Const, 0, opI32GeS)
 	}
-	f.code = append(f.code, opIf, blockTypeVoid)
+	f.code = append(f.code, opIf, blockTypeVoid, opElse)
 	f.code = appendIndexed(f.code, opLocalGet, get)
-	f.code = appendIndexed(f.code, opCall, f.w.tick)
+	f.code = appendIndexed(f.code, opCall, f.w.tickFn)
+	if again > 0 {
+		f.code = append(f.code, opI64Const)
+		f.code = binary.AppendS64(f.code, again)
+		f.code = append(f.code, opI64Add)
+	}
 	f.setBudget()
+	if again > 0 {
+		f.code = append(f.code, opBr, 1)
+	}
 	f.code = append(f.code, opEnd)
 }
 
@@ -226,9 +245,12 @@ func (f *function) charge(p point) {
 	f.code = append(f.code, opI64Const)
 	f.code = binary.AppendS64(f.code, p.cost)
 	f.code = append(f.code, opI64Sub)
-	if p.check {
-		f.setBudgetAndCheck(false)
-	} else {
+	switch {
+	case p.again:
+		f.setBudgetAndCheck(false, p.cost)
+	case p.check:
+		f.setBudgetAndCheck(false, 0)
+	default:
 		f.setBudget()
 	}
 }
@@ -286,7 +308,11 @@ func (f *function) instructions(points []point) {
 			if takes || in.Index < w.tick { // the host may want to know what is left
 				f.handOver()
 			}
-			f.code = appendIndexed(f.code, opCall, w.shift(in.Index))
+			if in.Index < w.tick {
+				f.callImport(in.Index)
+			} else {
+				f.code = appendIndexed(f.code, opCall, w.shift(in.Index))
+			}
 			if takes {
 				f.takeBack()
 			}

@@ -83,22 +83,36 @@ type marker struct {
 	sets    map[uint32][]int // where each local is assigned, rising
 }
 
-// origin is where an operand comes from.
+// origin is where an operand comes from: it is a constant, or the value of a local
+// plus another.
 type origin struct {
 	kind  byte // 0: unknown
 	value uint32
+	plus  int64
 }
 
 const (
 	fromLocal = 1
-	fromConst = 2
+	fromWide  = 2 // the lower half of a 64-bit local
+	fromConst = 3
 )
 
-// marked says that the chunk of a local's value plus from is marked.
-type marked struct{ local, from uint32 }
+// local says whether the operand comes from a local.
+func (o origin) local() bool { return o.kind == fromLocal || o.kind == fromWide }
+
+// marked says that the chunk of a local's value plus from is marked. A store there
+// has succeeded, so that the sum is an address in the memory.
+type marked struct {
+	local uint32
+	from  int64
+}
 
 // maxKnown bounds the work for each block.
 const maxKnown = 8
+
+// addsUp says whether addresses near the end of the memory and a little beyond do not
+// begin again at 0: then a local plus a constant is as good a pointer as a local.
+func (w *rewriter) addsUp() bool { return max(w.opts.MemoryPages, w.m.Memory.Min) < 1<<16 }
 
 // region is an open block and what was known where it began.
 type region struct {
@@ -187,8 +201,8 @@ func (m *marker) needs(in binary.Instr) bool {
 	switch at := m.operand(1); at.kind {
 	case fromConst:
 		return m.consts&m.constBits(at.value, in.Offset, size) != m.constBits(at.value, in.Offset, size)
-	case fromLocal:
-		return !m.covered(at.value, in.Offset, size)
+	case fromLocal, fromWide:
+		return !m.covered(at.value, at.plus+int64(in.Offset), size)
 	}
 	return true
 }
@@ -202,9 +216,9 @@ func (m *marker) operand(below int) origin {
 }
 
 // covered says whether a mark for the local covers the bytes stored.
-func (m *marker) covered(local, offset, size uint32) bool {
+func (m *marker) covered(local uint32, offset int64, size uint32) bool {
 	for _, k := range m.known {
-		if k.local == local && offset >= k.from && uint64(offset)+uint64(size) <= uint64(k.from)+uint64(m.f.w.marks.Slack) {
+		if k.local == local && offset >= k.from && offset+int64(size) <= k.from+int64(m.f.w.marks.Slack) {
 			return true
 		}
 	}
@@ -226,23 +240,14 @@ func (m *marker) mark(in binary.Instr) {
 	}
 	size, typ := storeOf(in.Op)
 	store := f.body.Code[in.Start:in.End]
-	from := uint32(0) // what is added to the pointer before its chunk is marked
-	if uint64(in.Offset)+uint64(size) > uint64(f.w.marks.Slack) {
-		from = in.Offset
-	}
 	switch at := m.operand(1); at.kind {
 	case fromConst:
-		set := m.constBits(at.value, in.Offset, size)
 		f.code = append(f.code, store...)
-		m.get()
-		f.code = append(f.code, opI64Const)
-		f.code = binary.AppendS64(f.code, int64(set))
-		f.code = append(f.code, opI64Or)
-		m.set()
-		m.consts |= set
-	case fromLocal:
+		m.markConst(m.constBits(at.value, in.Offset, size))
+	case fromLocal, fromWide:
+		from := m.from(at.plus, in.Offset, size)
 		f.code = append(f.code, store...)
-		m.markLocal(at.value, from)
+		m.markChunk(at, from)
 		m.learn(marked{at.value, from})
 	default:
 		value := m.value(typ)
@@ -250,8 +255,17 @@ func (m *marker) mark(in binary.Instr) {
 		f.code = appendIndexed(f.code, opLocalTee, m.addressLocal())
 		f.code = appendIndexed(f.code, opLocalGet, value)
 		f.code = append(f.code, store...)
-		m.markLocal(m.address, from)
+		m.markChunk(origin{kind: fromLocal, value: m.address}, m.from(0, in.Offset, size))
 	}
+}
+
+// from is what is added to a pointer before its chunk is marked: no more than it is
+// itself, where the mark reaches that far.
+func (m *marker) from(plus int64, offset, size uint32) int64 {
+	if uint64(offset)+uint64(size) > uint64(m.f.w.marks.Slack) {
+		plus += int64(offset)
+	}
+	return plus
 }
 
 func (m *marker) addressLocal() uint32 {
@@ -290,22 +304,41 @@ func (m *marker) set() {
 	}
 }
 
-// markLocal marks the chunk of a local's value plus from. A shift by a 64-bit
-// amount takes its low six bits, which is the number of the bit.
-func (m *marker) markLocal(local, from uint32) {
-	f := m.f
+// markConst sets marks that are known.
+func (m *marker) markConst(set uint64) {
 	m.get()
-	f.code = append(f.code, opI64Const, 1)
-	f.code = appendIndexed(f.code, opLocalGet, local)
-	if from > 0 {
+	m.f.code = append(m.f.code, opI64Const)
+	m.f.code = binary.AppendS64(m.f.code, int64(set))
+	m.f.code = append(m.f.code, opI64Or)
+	m.set()
+	m.consts |= set
+}
+
+// markChunk marks the chunk of a local's value plus from. A shift by a 64-bit amount
+// takes its low six bits, which is the number of the bit.
+func (m *marker) markChunk(at origin, from int64) {
+	m.get()
+	m.f.code = append(m.f.code, opI64Const, 1)
+	m.pushChunk(at, from)
+	m.f.code = append(m.f.code, opI64ExtendU, opI64Shl, opI64Or)
+	m.set()
+}
+
+// pushChunk pushes the number of the chunk of a local's value plus from.
+func (m *marker) pushChunk(at origin, from int64) {
+	f := m.f
+	f.code = appendIndexed(f.code, opLocalGet, at.value)
+	if at.kind == fromWide {
+		f.code = append(f.code, opI32Wrap)
+	}
+	if from != 0 {
 		f.code = append(f.code, opI32Const)
 		f.code = binary.AppendS64(f.code, int64(int32(from)))
 		f.code = append(f.code, opI32Add)
 	}
 	f.code = append(f.code, opI32Const)
 	f.code = binary.AppendS64(f.code, int64(f.w.marks.Shift))
-	f.code = append(f.code, opI32ShrU, opI64ExtendU, opI64Shl, opI64Or)
-	m.set()
+	f.code = append(f.code, opI32ShrU)
 }
 
 // markInit marks what memory.init writes: its operands are destination, source
@@ -372,15 +405,26 @@ func (m *marker) follow(in binary.Instr) {
 			m.known, m.consts = m.unassigned(append(m.known[:0], r.known...), r.start, in.End), r.consts
 		}
 	case binary.OpLocalGet:
-		m.stack = append(m.stack, origin{fromLocal, in.Index})
+		m.stack = append(m.stack, origin{kind: fromLocal, value: in.Index})
 	case binary.OpLocalSet, binary.OpLocalTee:
 		m.pop(1)
 		m.forget(in.Index)
 		if in.Op == binary.OpLocalTee {
-			m.stack = append(m.stack, origin{fromLocal, in.Index})
+			m.stack = append(m.stack, origin{kind: fromLocal, value: in.Index})
 		}
 	case binary.OpI32Const:
-		m.stack = append(m.stack, origin{fromConst, in.Offset})
+		m.stack = append(m.stack, origin{kind: fromConst, value: in.Offset})
+	case opI32Add:
+		sum := m.sum(m.operand(0), m.operand(1))
+		m.pop(2)
+		m.stack = append(m.stack, sum)
+	case opI32Wrap:
+		at := origin{}
+		if o := m.operand(0); o.kind == fromLocal {
+			at = origin{kind: fromWide, value: o.value}
+		}
+		m.pop(1)
+		m.stack = append(m.stack, at)
 	case binary.OpCall:
 		t := m.f.w.typeOf(in.Index)
 		m.pop(len(t.Params))
@@ -409,10 +453,22 @@ func (m *marker) push(n int) {
 func (m *marker) forget(local uint32) {
 	m.known = slices.DeleteFunc(m.known, func(k marked) bool { return k.local == local })
 	for i, o := range m.stack {
-		if o == (origin{fromLocal, local}) {
+		if o.local() && o.value == local {
 			m.stack[i] = origin{}
 		}
 	}
+}
+
+// sum is where the sum of two operands comes from.
+func (m *marker) sum(a, b origin) origin {
+	if a.kind == fromConst {
+		a, b = b, a
+	}
+	if !a.local() || b.kind != fromConst || !m.f.w.addsUp() {
+		return origin{}
+	}
+	a.plus = int64(int32(a.plus + int64(b.value)))
+	return a
 }
 
 // unassigned keeps the marks of locals that are not assigned from start to end.

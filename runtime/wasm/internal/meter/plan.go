@@ -123,6 +123,7 @@ type point struct {
 	at    int   // offset in the body's code
 	cost  int64 // of what runs when the point is reached
 	check bool  // the budget is compared as well: at a loop head and behind a bulk instruction
+	again bool  // the loop can be begun again from here: it is a head, and nothing was given to the loop
 	// dominator is the point that always runs before this one in the same
 	// iteration of the innermost loop. Invariant: dominator < own index.
 	dominator int
@@ -159,7 +160,8 @@ func (w *rewriter) points(body binary.Body) (points []point, loopEnds []int, han
 			open = append(open, add(point{at: in.End, dominator: open[top]}))
 			loops = append(loops, -1)
 		case binary.OpLoop:
-			open = append(open, add(point{at: in.End, cost: 1, check: true}))
+			again := !in.TypeIndex || len(w.m.Types[in.Index].Params) == 0
+			open = append(open, add(point{at: in.End, cost: 1, check: true, again: again}))
 			inLoops++
 			loops = append(loops, len(loopEnds))
 			loopEnds = append(loopEnds, 0)

@@ -10,15 +10,17 @@ import (
 )
 
 // Version changes when the rewritten code of an unchanged module may change.
-const Version = 3
+const Version = 4
 
 // Names that the rewritten module uses.
 const (
 	HostModule   = "wheelwork_meter" // where tick is imported from
 	TickName     = "tick"
+	NextName     = "next"       // the same, of a module that takes batches
 	Prefix       = "wheelwork:" // of all added exports; a module that exports such a name itself must be refused before
 	BudgetGlobal = Prefix + "budget"
 	MarksGlobal  = Prefix + "marks"
+	BatchGlobal  = Prefix + "batch" // of a module that takes batches
 )
 
 // Options are the bounds written into the module.
@@ -32,6 +34,8 @@ type Options struct {
 	// Writes tells where an imported function writes to memory; ok is false
 	// when it may write anywhere. Nil: all may.
 	Writes func(module, name string) (writes []Write, ok bool)
+	// Batch names the functions with which a guest takes tasks. Default: none.
+	Batch Batch
 	// Moves asks where code went.
 	Moves bool
 }
@@ -71,11 +75,15 @@ type rewriter struct {
 	shapes []shape // by defined function
 	nests  []bool  // whether a function takes stack: it may be part of a recursion
 
-	tick           uint32 // function index; defined functions of the old module are shifted behind it
+	tick           uint32 // function index of the import, and where defined functions of the old module began
+	tickFn         uint32 // what is called for it: the import, or a helper
+	added          uint32 // imports: defined functions of the old module are shifted by as many
 	fillFn, copyFn uint32 // function indices of helpers
 	markRange      uint32
 	imports        []uint32 // the function that stands for each imported one
-	importTypes    []uint32
+	direct         []uint32 // the one that code calls which knows what has to be done before
+	functions      []binary.Import
+	batch          batchFunctions
 	helpers        []helper // added functions, in the order of their indices
 
 	budget, marksGlobal uint32 // global indices
@@ -86,6 +94,7 @@ type rewriter struct {
 	blockTypes map[string]uint32
 
 	tickType      uint32
+	nextType      uint32
 	usesBulk      bool
 	namesData     bool // its code names data segments by their places
 	notResettable string
@@ -104,12 +113,14 @@ type helper struct {
 }
 
 func (w *rewriter) plan() {
-	w.tick = uint32(w.m.ImportedFuncs)
+	w.tick, w.added = uint32(w.m.ImportedFuncs), 1
+	w.tickFn = w.tick
 	w.budget = uint32(w.m.GlobalCount())
 	w.marksGlobal = w.budget + 1
 	w.typeCount = uint32(len(w.m.Types))
 	w.blockTypes = make(map[string]uint32)
 	w.tickType = w.addType([]byte{binary.I64}, []byte{binary.I64})
+	w.planBatch()
 	w.look()
 	w.findNests()
 	for _, g := range w.m.Globals {
@@ -125,8 +136,12 @@ func (w *rewriter) plan() {
 
 // planHelpers gives the added functions their indices, then writes them.
 func (w *rewriter) planHelpers() {
-	next := uint32(w.m.FuncCount()) + 1
+	next := uint32(w.m.FuncCount()) + w.added
 	take := func() uint32 { next++; return next - 1 }
+	if w.batch.on {
+		w.batch.tell, w.tickFn = take(), take()
+		w.helpers = append(w.helpers, helper{w.addType(nil, nil), w.tellBody()}, helper{w.tickType, w.batchTickBody()})
+	}
 	if w.marks != nil {
 		w.markRange = take()
 		t := w.addType([]byte{binary.I32, binary.I32}, nil)
@@ -141,21 +156,36 @@ func (w *rewriter) planHelpers() {
 		if im.Kind != binary.KindFunc {
 			continue
 		}
-		own := uint32(len(w.imports))
-		stand := own
-		if w.marks != nil {
-			t := w.m.Types[im.Type]
-			if writes, ok := w.writes(im); !ok {
-				stand = take()
-				w.helpers = append(w.helpers, helper{im.Type, w.importAnyBody(own, t)})
-			} else if len(writes) > 0 {
-				stand = take()
-				w.helpers = append(w.helpers, helper{im.Type, w.importBody(own, t, writes)})
-			}
+		stand := uint32(len(w.imports))
+		if body := w.markedBody(stand, im); body != nil {
+			stand = take()
+			w.helpers = append(w.helpers, helper{im.Type, body})
+		}
+		w.direct = append(w.direct, stand)
+		if w.batch.on {
+			w.helpers = append(w.helpers, helper{im.Type, w.batchBody(stand, im)})
+			stand = take()
 		}
 		w.imports = append(w.imports, stand)
-		w.importTypes = append(w.importTypes, im.Type)
+		w.functions = append(w.functions, im)
 	}
+}
+
+// markedBody is the body of a function that calls an imported one and marks what it
+// writes; nil: there is nothing to mark.
+func (w *rewriter) markedBody(index uint32, im binary.Import) []byte {
+	if w.marks == nil {
+		return nil
+	}
+	t := w.m.Types[im.Type]
+	writes, ok := w.writes(im)
+	switch {
+	case !ok:
+		return w.importAnyBody(index, t)
+	case len(writes) > 0:
+		return w.importBody(index, t, writes)
+	}
+	return nil
 }
 
 func (w *rewriter) writes(im binary.Import) ([]Write, bool) {
@@ -178,7 +208,7 @@ func (w *rewriter) addType(params, results []byte) uint32 {
 // typeOf is the type of a function of the old module.
 func (w *rewriter) typeOf(index uint32) binary.FuncType {
 	if index < w.tick {
-		return w.m.Types[w.importTypes[index]]
+		return w.m.Types[w.functions[index].Type]
 	}
 	return w.m.Types[w.m.Funcs[index-w.tick]]
 }
@@ -188,7 +218,7 @@ func (w *rewriter) shift(index uint32) uint32 {
 	if index < w.tick {
 		return w.imports[index]
 	}
-	return index + 1
+	return index + w.added
 }
 
 // module writes all sections. Code comes first because it finds out which
@@ -199,7 +229,7 @@ func (w *rewriter) module() Result {
 	out := make([]byte, 0, len(code)+len(code)/4+len(w.m.RawData)+1024)
 	out = append(out, "\x00asm\x01\x00\x00\x00"...)
 	out = binary.AppendSection(out, binary.SectionType, w.extend(w.m.RawTypes, w.typeCount-uint32(len(w.m.Types)), w.types))
-	out = binary.AppendSection(out, binary.SectionImport, w.extend(w.m.RawImports, 1, w.tickImport()))
+	out = binary.AppendSection(out, binary.SectionImport, w.extend(w.m.RawImports, w.added, w.addedImports()))
 	out = binary.AppendSection(out, binary.SectionFunction, w.functionSection())
 	out = w.appendTables(out)
 	out = w.appendMemory(out)
@@ -234,11 +264,19 @@ func (w *rewriter) extend(raw []byte, more uint32, items []byte) []byte {
 	return append(out, items...)
 }
 
-func (w *rewriter) tickImport() []byte {
-	b := binary.AppendName(nil, HostModule)
-	b = binary.AppendName(b, TickName)
+func (w *rewriter) addedImports() []byte {
+	b := appendImport(nil, TickName, w.tickType)
+	if w.batch.on {
+		b = appendImport(b, NextName, w.nextType)
+	}
+	return b
+}
+
+func appendImport(b []byte, name string, typ uint32) []byte {
+	b = binary.AppendName(b, HostModule)
+	b = binary.AppendName(b, name)
 	b = append(b, byte(binary.KindFunc))
-	return binary.AppendU32(b, w.tickType)
+	return binary.AppendU32(b, typ)
 }
 
 func (w *rewriter) functionSection() []byte {
@@ -281,13 +319,21 @@ func appendRange(b []byte, r binary.Range, limit uint32) []byte {
 }
 
 func (w *rewriter) globalSection() []byte {
-	b := binary.AppendU32(nil, uint32(len(w.m.Globals))+2)
+	more := uint32(2)
+	if w.batch.on {
+		more++
+	}
+	b := binary.AppendU32(nil, uint32(len(w.m.Globals))+more)
 	for _, g := range w.m.Globals {
 		b = append(b, g.Type, flag(g.Mutable))
 		b = w.appendConst(b, g.Init)
 	}
 	b = appendI64Global(b, w.opts.StackBytes<<stackShift)
-	return appendI64Global(b, 0)
+	b = appendI64Global(b, 0)
+	if w.batch.on {
+		b = appendI64Global(b, NoTask)
+	}
+	return b
 }
 
 func flag(on bool) byte {
@@ -317,7 +363,7 @@ func (w *rewriter) appendConst(b, expr []byte) []byte {
 	return b
 }
 
-// exportSection exports the two counters and every mutable number.
+// exportSection exports what was added and every mutable number.
 func (w *rewriter) exportSection() (globals []string, section []byte) {
 	var b []byte
 	n := uint32(len(w.m.Exports))
@@ -333,6 +379,9 @@ func (w *rewriter) exportSection() (globals []string, section []byte) {
 	}
 	add(BudgetGlobal, w.budget)
 	add(MarksGlobal, w.marksGlobal)
+	if w.batch.on {
+		add(BatchGlobal, w.batch.global)
+	}
 	for i, g := range w.m.Globals {
 		if !g.Mutable {
 			continue
