@@ -1,6 +1,8 @@
 package host
 
 import (
+	"bytes"
+	"context"
 	"net/url"
 	"reflect"
 	"slices"
@@ -140,4 +142,54 @@ func TestRoleVariable(t *testing.T) {
 	if got := withRole(nil, "root"); got["WHEELWORK_ROLE"] != "root" {
 		t.Errorf("no environment: %v", got)
 	}
+}
+
+// confidant is what knows one secret.
+type confidant struct{ done int }
+
+func (*confidant) Redact(_ *runtime.Task, text []byte) []byte {
+	return bytes.ReplaceAll(text, []byte("s3cr3t"), []byte("[secret]"))
+}
+
+func (*confidant) Secret(context.Context, *runtime.Task, string) ([]byte, error) {
+	return []byte("s3cr3t"), nil
+}
+
+func (c *confidant) Done(*runtime.Task) { c.done++ }
+
+// TestWhatIsSaidIsRedacted: log, progress, and everything of a result but its output.
+func TestWhatIsSaidIsRedacted(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.engine.run = func(_ context.Context, _ runtime.Task, s runtime.Sink) runtime.Result {
+			s.Log(runtime.LevelInfo, []byte("log s3cr3t"))
+			s.Progress(1, 2, "progress s3cr3t")
+			return runtime.Result{Outcome: runtime.Permanent, Output: []byte("s3cr3t"), Error: "error s3cr3t", Code: "s3cr3t_code", Trace: "trace s3cr3t"}
+		}
+		c := &confidant{}
+		stop := b.start(func(cfg *Config) { cfg.Guests = c })
+		<-b.server.hello
+		b.server.down <- &apiv1.WorkDown{Tasks: []*apiv1.Task{aTask(1)}}
+		var said []string
+		var r *apiv1.TaskResult
+		for up := range b.server.up { // what it says comes before its result, or with it
+			for _, l := range up.Logs {
+				said = append(said, string(l.Lines[0].Text))
+			}
+			for _, p := range up.Progress {
+				said = append(said, p.Message)
+			}
+			if len(up.Results) > 0 {
+				r = up.Results[0]
+				break
+			}
+		}
+		slices.Sort(said)
+		if !slices.Equal(said, []string{"log [secret]", "progress [secret]"}) {
+			t.Errorf("it said %q", said)
+		}
+		if r.Error != "error [secret]" || r.Code != "[secret]_code" || r.Trace != "trace [secret]" || string(r.Output) != "s3cr3t" || c.done != 1 {
+			t.Errorf("result: %v, done %d times", r, c.done)
+		}
+		stop()
+	})
 }

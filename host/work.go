@@ -145,7 +145,9 @@ func (h *Host) prepare(ctx context.Context, a *session.Attempt) (t runtime.Task,
 // ends what was kept for it.
 func (h *Host) redacted(t *runtime.Task, res runtime.Result) runtime.Result {
 	if g := h.cfg.Guests; g != nil {
-		res.Error, res.Trace = string(g.Redact(t, []byte(res.Error))), string(g.Redact(t, []byte(res.Trace)))
+		for _, said := range []*string{&res.Error, &res.Trace, &res.Code} {
+			*said = string(g.Redact(t, []byte(*said)))
+		}
 		g.Done(t)
 	}
 	return res

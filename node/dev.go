@@ -20,16 +20,20 @@ type DevConfig struct {
 	Writer    string // see ServerConfig
 	Sync      mq.SyncPolicy
 	Executors Executors
+	Dirs      map[string]string // see HostConfig
 	// See HostConfig.
-	ModuleBytes, CompiledBytes int64
-	Sample                     bool // push the sample module and apply its job, when there is no job yet
-	Gate                       Gate // see ServerConfig
-	Logger                     *slog.Logger
-	Ready                      func(Ready) // called when ready; nil: nobody
+	ModuleBytes, CompiledBytes, GuestBytes int64
+	Sample                                 bool // push the sample module and apply its job, when there is no job yet
+	Gate                                   Gate // see ServerConfig
+	Logger                                 *slog.Logger
+	Ready                                  func(Ready) // called when ready; nil: nobody
 }
 
 // Dev runs nameserver, server and host until ctx ends.
 func Dev(ctx context.Context, cfg DevConfig) (err error) {
+	if err := checkDirs(cfg.Dirs); err != nil {
+		return err
+	}
 	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Gate: cfg.Gate, Logger: cfg.Logger}, "dev")
 	if err != nil {
 		return err
@@ -39,7 +43,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	toSelf := func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 		return s.self, closeFunc(func() error { return nil }), nil
 	}
-	h, err := openHost(ctx, dir, HostConfig{Name: "dev", Executors: cfg.Executors, ModuleBytes: cfg.ModuleBytes, CompiledBytes: cfg.CompiledBytes}, connect{server: toSelf}, s.tel, s.log)
+	h, err := openHost(ctx, dir, HostConfig{Name: "dev", Executors: cfg.Executors, Dirs: cfg.Dirs, ModuleBytes: cfg.ModuleBytes, CompiledBytes: cfg.CompiledBytes, GuestBytes: cfg.GuestBytes}, connect{server: toSelf}, s.tel, s.log)
 	if err != nil {
 		return err
 	}

@@ -240,7 +240,10 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 		},
 		Meter: tel.meter,
 	})
-	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), CacheBytes: cfg.CompiledBytes, Slots: cfg.Slots, Services: guests, Dirs: cfg.Dirs})
+	if cfg.GuestBytes == 0 {
+		cfg.GuestBytes = systemMemory() / 4 * 3
+	}
+	engine, err := wasm.New(ctx, wasm.Config{CacheDir: dir("compiled"), CacheBytes: cfg.CompiledBytes, MaxTotalBytes: cfg.GuestBytes, Slots: cfg.Slots, Services: guests, Dirs: cfg.Dirs})
 	if err != nil {
 		return nil, fmt.Errorf("start the Wasm engine: %w", err)
 	}

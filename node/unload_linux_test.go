@@ -69,8 +69,7 @@ func (s said) WithAttrs([]slog.Attr) slog.Handler { return s }
 
 // TestCollectedModulesGiveTheirMemoryBack has a host load modules that are
 // collected one after the other, and wants their machine code and their bytes to
-// be gone from the host, and what is pushed again to be loaded again. The engine
-// keeps code of one that was unloaded until it loads another: some may be left.
+// be gone from the host, and what is pushed again to be loaded again.
 func TestCollectedModulesGiveTheirMemoryBack(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{"args", "count", "exit", "files", "host", "init", "memory", "random"}

@@ -37,10 +37,13 @@ type HostConfig struct {
 	ModuleBytes int64 // of the cache of modules; default 1 GiB
 	// CompiledBytes bounds what is kept on disk of compiled modules. Default 2 GiB.
 	CompiledBytes int64
-	Executors     Executors
-	ReadyFile     string
-	Logger        *slog.Logger
-	Ready         func(Ready)
+	// GuestBytes bounds the memory of all guests together. Default: three quarters of
+	// what the process may have, which is known on Linux; elsewhere there is no bound.
+	GuestBytes int64
+	Executors  Executors
+	ReadyFile  string
+	Logger     *slog.Logger
+	Ready      func(Ready)
 }
 
 // checkDirs finds a mistake before a task does.

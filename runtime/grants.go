@@ -105,10 +105,17 @@ func (h HTTPGrant) allowsPath(u *url.URL) bool {
 		return true
 	}
 	p := cmp.Or(u.Path, "/")
-	if ambiguous(p) {
+	if ambiguous(p) || encodesSlash(u.EscapedPath()) {
 		return false
 	}
 	return slices.ContainsFunc(h.Paths, func(prefix string) bool { return pathUnder(prefix, p) })
+}
+
+// encodesSlash says whether a path has a slash in it that is written as another
+// character: some servers part the path there, and some do not.
+func encodesSlash(escaped string) bool {
+	lower := strings.ToLower(escaped)
+	return strings.Contains(lower, "%2f") || strings.Contains(lower, "%5c")
 }
 
 // ambiguous says whether a decoded path has what servers resolve, or decode

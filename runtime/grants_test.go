@@ -48,6 +48,10 @@ func TestHTTPGrantCovers(t *testing.T) {
 		{HTTPGrant{Host: "a.example", Paths: []string{"/v1"}}, "GET", "https://a.example/v1/..%2fadmin", false},
 		{HTTPGrant{Host: "a.example", Paths: []string{"/v1"}}, "GET", "https://a.example/v1/%252e%252e/admin", false},
 		{HTTPGrant{Host: "a.example", Paths: []string{"/v1"}}, "GET", "https://a.example/v1/..;x/admin", false},
+		{HTTPGrant{Host: "a.example", Paths: []string{"/v1/x"}}, "GET", "https://a.example/v1%2fx", false},
+		{HTTPGrant{Host: "a.example", Paths: []string{"/v1"}}, "GET", "https://a.example/v1/a%2Fb", false},
+		{HTTPGrant{Host: "a.example", Paths: []string{"/v1"}}, "GET", "https://a.example/v1/a%20b%C3%A9", true},
+		{HTTPGrant{Host: "a.example"}, "GET", "https://a.example/v1%2fx", true},
 		{HTTPGrant{Host: "a.example", Paths: []string{"/v1"}}, "GET", `https://a.example/v1/..%5cadmin`, false},
 		{HTTPGrant{Host: "a.example", Paths: []string{"/v1"}}, "GET", "https://a.example//v1", false},
 	} {

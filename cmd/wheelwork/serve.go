@@ -29,10 +29,11 @@ sample job running. Jobs and runs are kept in the data directory.`,
 	flags.StringVar(&conf.Data, "data", "wheelwork-data", "`directory` that keeps everything")
 	flags.StringVar(&conf.Listen, "listen", "127.0.0.1:7700", "loopback `address` of console and API; port 0 picks a free one")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready: {\"url\",\"grpc\",\"token\",\"pid\"}")
+	addDirs(cmd, &conf.Dirs)
 	flags.BoolVar(&conf.Sample, "sample", true, "begin with a sample job where there is none")
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	executors := addExecutors(cmd, &conf.Executors)
-	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes)
+	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes, &conf.GuestBytes)
 	log := c.addLogFlags(cmd, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
@@ -164,12 +165,12 @@ func (c *cli) hostCommand() *cobra.Command {
 	flags.StringVar(&conf.Name, "name", "", "name for people (default the machine's)")
 	flags.StringToStringVar(&conf.Labels, "label", nil, "`NAME=VALUE` that jobs can select hosts by; may be repeated")
 	flags.StringSliceVar(&conf.Apps, "apps", nil, "apps to serve (default all)")
-	flags.StringToStringVar(&conf.Dirs, "dir", nil, "`NAME=PATH` of a directory that modules can be granted, of every app that the host serves; may be repeated")
+	addDirs(cmd, &conf.Dirs)
 	flags.StringSliceVar(&conf.TrustedKeys, "trusted-key", nil, "public `key`: run only modules that it has signed; may be repeated (default what the apps ask for)")
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks to run at once (default the processors, at least 4)")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	executors := addExecutors(cmd, &conf.Executors)
-	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes)
+	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes, &conf.GuestBytes)
 	log := c.addLogFlags(cmd, "info")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -6,21 +6,20 @@
 // server is reachable a call is made again for some time; each gives the same
 // result then, however often it arrives.
 //
-// Secrets that an attempt was told are taken out of its log lines.
+// Secrets that an attempt was told are taken out of what it says, also where they
+// stand there encoded.
 package services
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
@@ -65,7 +64,7 @@ type Services struct {
 
 	told  atomic.Int64 // attempts in secrets; spares the lock while there are none
 	mu    sync.Mutex
-	known map[attempt][][]byte // the secrets that an attempt was told
+	known map[attempt]forms // of the secrets that an attempt was told; never changed in place
 }
 
 var _ runtime.Services = (*Services)(nil)
@@ -81,7 +80,7 @@ func New(cfg Config) *Services {
 	if cfg.Meter == nil {
 		cfg.Meter = noop.NewMeterProvider().Meter("")
 	}
-	return &Services{cfg: cfg, known: map[attempt][][]byte{}, meter: instruments{meter: cfg.Meter, byName: map[string]instrument{}}}
+	return &Services{cfg: cfg, known: map[attempt]forms{}, meter: instruments{meter: cfg.Meter, byName: map[string]instrument{}}}
 }
 
 // Attach names the host. An engine is made with its services before its host is.
@@ -193,10 +192,22 @@ func (s *Services) SetCheckpoint(ctx context.Context, t *runtime.Task, data []by
 	})
 }
 
+// checkText refuses a key that is no text. To send another one in its place would
+// make one entry, or one run, of what are two.
+func checkText(key string) error {
+	if !utf8.ValidString(key) {
+		return fmt.Errorf("%w: the key is not UTF-8: encode it, as base64 does", runtime.ErrInvalid)
+	}
+	return nil
+}
+
 // Get implements [runtime.Services].
 func (s *Services) Get(ctx context.Context, t *runtime.Task, bucket, key string) (value []byte, version uint64, err error) {
+	if err := checkText(key); err != nil {
+		return nil, 0, err
+	}
 	err = s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, _ bool) error {
-		resp, err := c.GetEntry(ctx, &apiv1.GuestGetEntryRequest{Caller: who, Bucket: bucket, Key: strings.ToValidUTF8(key, "\ufffd")})
+		resp, err := c.GetEntry(ctx, &apiv1.GuestGetEntryRequest{Caller: who, Bucket: bucket, Key: key})
 		value, version = resp.GetValue(), resp.GetVersion()
 		return err
 	})
@@ -216,9 +227,12 @@ func (s *Services) Put(ctx context.Context, t *runtime.Task, bucket, key string,
 	if len(value) > job.MaxValue {
 		return 0, fmt.Errorf("%w: a value is at most %d bytes", runtime.ErrTooLarge, job.MaxValue)
 	}
+	if err := checkText(key); err != nil {
+		return 0, err
+	}
 	id := rand.Text()
 	err = s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, _ bool) error {
-		resp, err := c.PutEntry(ctx, &apiv1.GuestPutEntryRequest{Caller: who, Bucket: bucket, Key: strings.ToValidUTF8(key, "\ufffd"), Value: value, Expect: expected(expect), Id: id})
+		resp, err := c.PutEntry(ctx, &apiv1.GuestPutEntryRequest{Caller: who, Bucket: bucket, Key: key, Value: value, Expect: expected(expect), Id: id})
 		version = resp.GetVersion()
 		return err
 	})
@@ -227,8 +241,11 @@ func (s *Services) Put(ctx context.Context, t *runtime.Task, bucket, key string,
 
 // Delete implements [runtime.Services].
 func (s *Services) Delete(ctx context.Context, t *runtime.Task, bucket, key string, expect uint64) error {
+	if err := checkText(key); err != nil {
+		return err
+	}
 	return s.call(ctx, t, func(ctx context.Context, c apiv1.GuestClient, who *apiv1.Caller, again bool) error {
-		_, err := c.DeleteEntry(ctx, &apiv1.GuestDeleteEntryRequest{Caller: who, Bucket: bucket, Key: strings.ToValidUTF8(key, "\ufffd"), Expect: expected(expect)})
+		_, err := c.DeleteEntry(ctx, &apiv1.GuestDeleteEntryRequest{Caller: who, Bucket: bucket, Key: key, Expect: expected(expect)})
 		if again && status.Code(err) == codes.NotFound {
 			return nil // the try before, whose answer was lost, deleted it
 		}
@@ -239,8 +256,11 @@ func (s *Services) Delete(ctx context.Context, t *runtime.Task, bucket, key stri
 // Enqueue implements [runtime.Services].
 func (s *Services) Enqueue(ctx context.Context, t *runtime.Task, sub runtime.Submit) (run string, err error) {
 	req := &apiv1.GuestEnqueueRequest{
-		App: sub.App, Job: sub.Job, HasInput: sub.Input != nil, Input: sub.Input, Key: strings.ToValidUTF8(sub.Key, "\ufffd"),
+		App: sub.App, Job: sub.Job, HasInput: sub.Input != nil, Input: sub.Input, Key: sub.Key,
 		Sequence: int64(sub.Sequence), DelayMs: sub.DelayMs,
+	}
+	if err := checkText(sub.Key); err != nil {
+		return "", err
 	}
 	for _, name := range []string{sub.App, sub.Job} {
 		if name != "" && job.CheckName("name", name) != nil {
@@ -307,30 +327,20 @@ func (s *Services) Send(ctx context.Context, t *runtime.Task, r runtime.Request)
 	return s.cfg.Send(ctx, t.Grants, func(ctx context.Context, name string) ([]byte, error) { return s.Secret(ctx, t, name) }, r)
 }
 
-// leastRedacted is the length of the shortest secret that is taken out of log
-// lines: a shorter one is in too many words.
-const leastRedacted = 4
-
 func (s *Services) remember(t *runtime.Task, value []byte) {
-	if len(value) < leastRedacted {
+	f := formsOf(value)
+	if f.none() {
 		return
 	}
 	k := attempt{t.App, t.RunID, t.Attempt}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	values := s.known[k]
-	if values == nil {
+	known := s.known[k]
+	if known.none() {
 		s.told.Add(1)
 	}
-	if !slices.ContainsFunc(values, func(v []byte) bool { return bytes.Equal(v, value) }) {
-		// Longer ones first: one may hold another.
-		i, _ := slices.BinarySearchFunc(values, value, func(a, b []byte) int { return cmp.Compare(len(b), len(a)) })
-		s.known[k] = slices.Insert(slices.Clone(values), i, bytes.Clone(value))
-	}
+	s.known[k] = known.and(f)
 }
-
-// redacted stands in a log line in the place of a secret.
-var redacted = []byte("[secret]")
 
 // Redact takes the secrets that an attempt was told out of what it says. It
 // returns text itself when none is in it.
@@ -339,14 +349,9 @@ func (s *Services) Redact(t *runtime.Task, text []byte) []byte {
 		return text
 	}
 	s.mu.Lock()
-	values := s.known[attempt{t.App, t.RunID, t.Attempt}]
+	known := s.known[attempt{t.App, t.RunID, t.Attempt}]
 	s.mu.Unlock()
-	for _, v := range values {
-		if bytes.Contains(text, v) {
-			text = bytes.ReplaceAll(text, v, redacted)
-		}
-	}
-	return text
+	return known.takeOut(text)
 }
 
 // Done forgets what an attempt that has ended was told.
@@ -357,7 +362,7 @@ func (s *Services) Done(t *runtime.Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := attempt{t.App, t.RunID, t.Attempt}
-	if s.known[k] != nil {
+	if !s.known[k].none() {
 		delete(s.known, k)
 		s.told.Add(-1)
 	}

@@ -323,11 +323,16 @@ func TestArguments(t *testing.T) {
 		if _, err := s.Secret(ctx, &runtime.Task{RunID: task.RunID}, "token"); !errors.Is(err, runtime.ErrNotGranted) {
 			t.Errorf("a secret without grants: %v", err)
 		}
+		_, _, got := s.Get(ctx, task, "b", "not\xffutf8")
+		_, put := s.Put(ctx, task, "b", "not\xffutf8", nil, 0)
+		_, enqueued := s.Enqueue(ctx, task, runtime.Submit{Job: "j", Key: "not\xffutf8"})
+		for name, err := range map[string]error{"get": got, "put": put, "enqueue": enqueued, "delete": s.Delete(ctx, task, "b", "not\xffutf8", 0)} {
+			if !errors.Is(err, runtime.ErrInvalid) {
+				t.Errorf("%s of a key that is no text: %v", name, err)
+			}
+		}
 		if srv.calls != 0 {
 			t.Errorf("%d calls were made", srv.calls)
-		}
-		if _, _, err := s.Get(ctx, task, "b", "not\xffutf8"); err != nil {
-			t.Errorf("a key that is no text: %v", err)
 		}
 		if _, err := s.Enqueue(ctx, task, runtime.Submit{Job: "j", Input: []byte{}, Key: "k", Sequence: 9, DelayMs: 5}); err != nil {
 			t.Fatal(err)

@@ -119,8 +119,16 @@ func command(ctx context.Context, s Source, out string) (*exec.Cmd, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Relative: asc takes an absolute path for one below its folder.
-		rel, err := filepath.Rel(s.Dir, out)
+		// Relative: asc takes an absolute path for one below its folder. The way up
+		// from that folder is the way up from where a link to it leads.
+		dir, err := filepath.Abs(s.Dir)
+		if err == nil {
+			dir, err = filepath.EvalSymlinks(dir)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("build: %w", err)
+		}
+		rel, err := filepath.Rel(dir, out)
 		if err != nil {
 			return nil, fmt.Errorf("build: %w", err)
 		}

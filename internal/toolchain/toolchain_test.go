@@ -85,3 +85,34 @@ func TestZigLib(t *testing.T) {
 		t.Errorf("zigLib of a compiler that came another way = %s", got)
 	}
 }
+
+// TestFromInside builds a project from within its folder, as people do: asc wants
+// the file that it writes as a path relative to the source.
+func TestFromInside(t *testing.T) {
+	bin, dir, out := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "out.wasm")
+	script := "#!/bin/sh\nwhile [ \"$1\" != -o ]; do shift; done\ncase $2 in /*) exit 1;; esac\necho built > \"$2\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "asc"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	link := filepath.Join(filepath.Dir(bin), "link")
+	if err := os.Symlink(t.TempDir(), link); err != nil {
+		t.Fatal(err)
+	}
+	inside := filepath.Join(link, "a", "b")
+	if err := os.MkdirAll(inside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Dir(dir))
+	for _, from := range []string{dir, filepath.Base(dir), "." + string(filepath.Separator) + filepath.Base(dir), inside} {
+		if err := os.RemoveAll(out); err != nil {
+			t.Fatal(err)
+		}
+		if err := Build(t.Context(), Source{Language: AssemblyScript, Dir: from, Main: "main.ts"}, out); err != nil {
+			t.Errorf("built from %q: %v", from, err)
+		}
+		if text, err := os.ReadFile(out); string(text) != "built\n" {
+			t.Errorf("built from %q: it wrote %q, %v", from, text, err)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package oci
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -27,9 +29,10 @@ import (
 // distribution protocol as clients need.
 type testRegistry struct {
 	mu        sync.Mutex
-	blobs     map[string][]byte // by digest
-	manifests map[string][]byte // by repository:tag and repository@digest
-	corrupt   bool              // blobs are sent with a byte changed
+	blobs     map[string][]byte                             // by digest
+	manifests map[string][]byte                             // by repository:tag and repository@digest
+	corrupt   bool                                          // blobs are sent with a byte changed
+	flood     func(w http.ResponseWriter, kind string) bool // answers a GET of a blob or a manifest; nil: nothing does
 }
 
 var (
@@ -43,6 +46,9 @@ func (g *testRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer g.mu.Unlock()
 	body, _ := io.ReadAll(r.Body)
 	send := func(data []byte, kind string) {
+		if r.Method == http.MethodGet && g.flood != nil && g.flood(w, kind) {
+			return
+		}
 		w.Header().Set("Content-Type", kind)
 		w.Header().Set("Docker-Content-Digest", digest.FromBytes(data).String())
 		w.Header().Set("Content-Length", fmt.Sprint(len(data)))
@@ -274,6 +280,63 @@ func TestRegistryThatLies(t *testing.T) {
 	}
 	if _, err := Pull(t.Context(), parse(t, host+"/nothing")); err == nil || !strings.Contains(err.Error(), "not found") {
 		t.Errorf("what is not there: %v", err)
+	}
+}
+
+// TestRegistryThatFloods sends what has no end, or unpacks to it, in the place of a
+// module and of a manifest. Little of it is read.
+func TestRegistryThatFloods(t *testing.T) {
+	g, host := startRegistry(t)
+	p := parse(t, host+"/totals")
+	if _, err := Push(t.Context(), p, artifact(t)); err != nil {
+		t.Fatal(err)
+	}
+	const much = 1 << 30
+	zeros := make([]byte, 1<<20)
+	for name, flood := range map[string]func(w http.ResponseWriter){
+		"without a length": func(w http.ResponseWriter) {
+			w.Header().Del("Content-Length")
+			for range much / len(zeros) {
+				if _, err := w.Write(zeros); err != nil {
+					return
+				}
+			}
+		},
+		"packed": func(w http.ResponseWriter) {
+			w.Header().Del("Content-Length")
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			for range much / len(zeros) {
+				if _, err := z.Write(zeros); err != nil {
+					return
+				}
+			}
+			_ = z.Close() // the client may be gone
+		},
+	} {
+		for what, kind := range map[string]string{"blobs": "application/octet-stream", "manifests": v1.MediaTypeImageManifest} {
+			g.mu.Lock()
+			g.flood = func(w http.ResponseWriter, of string) bool {
+				if of == kind {
+					flood(w)
+				}
+				return of == kind
+			}
+			g.mu.Unlock()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := Pull(t.Context(), p)
+			runtime.ReadMemStats(&after)
+			if err == nil {
+				t.Errorf("%s %s: it was taken", what, name)
+			}
+			if took := after.TotalAlloc - before.TotalAlloc; took > 128<<20 {
+				t.Errorf("%s %s: %d MiB were taken to find out", what, name, took>>20)
+			}
+			g.mu.Lock()
+			g.flood = nil
+			g.mu.Unlock()
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	goruntime "runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,23 +17,48 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/local"
 )
 
-// late is how much longer than it may an attack may run. One that no limit holds goes
-// on for a second at least.
+// late is how much an attack may be late on a machine that is busy with others. One
+// that no limit holds goes on for a second at least, each time.
 const late = 500 * time.Millisecond
 
-// endless are the handlers of attack.wat that never return.
+// punctual does something that should take so long until it is no more than slack
+// late once: a machine that is busy makes one late, a limit that does not hold all
+// of them.
+func punctual(t *testing.T, what string, long, slack time.Duration, do func() time.Duration) {
+	t.Helper()
+	var took []time.Duration
+	for range 8 {
+		d := do()
+		if d < long {
+			t.Errorf("%s ended after %v, which is before %v", what, d, long)
+			return
+		}
+		if d <= long+slack || t.Failed() {
+			return
+		}
+		took = append(took, d)
+	}
+	t.Errorf("%s ended after %v, want no more than %v after %v", what, took, slack, long)
+}
+
+// endless are the handlers of attack.wat and then of attack2.wat that never return.
 var endless = []string{
 	"log", "blank", "progress", "cancelled", "now", "nap", "nothing", "drip", "kv", "checkpoint", "secret", "enqueue", "map", "send",
 	"metric", "param", "fail", "random", "next", "yield", "clock", "iovec", "huge", "poll", "pollin", "overrun", "some", "readv", "copy", "grow", "return",
 }
 
-// ending are those that end badly by themselves, with what they end as.
-var ending = []struct {
+var endless2 = []string{"tgrow", "tfill", "tcopy", "tinit", "minit", "mfill", "brtable", "double", "garbage", "spill", "close", "open", "select"}
+
+// An ended attack ends by itself, mostly badly.
+type ended struct {
 	handler string
 	outcome runtime.Outcome
 	code    string
 	says    string
-}{
+}
+
+// ending are those of attack.wat that end by themselves, and ending2 those of attack2.wat.
+var ending = []ended{
 	{"unreachable", runtime.Retryable, "trap", "unreachable"},
 	{"divide", runtime.Retryable, "trap", "divide by zero"},
 	{"overflow", runtime.Retryable, "trap", "overflow"},
@@ -43,11 +69,20 @@ var ending = []struct {
 	{"bomb", runtime.Succeeded, "", ""}, // it gets what it may have, and no more
 }
 
+var ending2 = []ended{
+	{"deep", runtime.Retryable, "call_depth", "nested too deep"},
+	{"drop", runtime.Retryable, "trap", "out of bounds memory"},
+	{"tset", runtime.Retryable, "trap", "invalid table access"},
+	{"null", runtime.Retryable, "trap", "invalid table access"},
+	{"unfit", runtime.Retryable, "trap", "unreachable"}, // what it said of its failure before is no text
+}
+
 // besieged is an engine that has the attackers and one who wants to work.
 type besieged struct {
-	engine           *Engine
-	attacker, victim string
-	grants           *runtime.Grants
+	engine    *Engine
+	attackers map[string]string // digests by handler
+	victim    string
+	grants    *runtime.Grants
 }
 
 func newBesieged(t *testing.T) *besieged {
@@ -56,28 +91,41 @@ func newBesieged(t *testing.T) *besieged {
 	}}
 	services.SetSecret("evil", "x", []byte("s"))
 	e := newEngine(t, Config{MaxPoolBytes: 16 << 20, MaxMemoryBytes: 64 << 20, Services: services})
-	var names []string
-	names = append(names, endless...)
-	for _, a := range ending {
-		names = append(names, a.handler)
-	}
-	return &besieged{
-		engine: e, attacker: load(t, e, withHandlers(fixture(t, "attack"), names...)), victim: load(t, e, withHandlers(fixture(t, "host"), hostHandlers...)),
+	b := &besieged{
+		engine: e, attackers: map[string]string{}, victim: load(t, e, withHandlers(fixture(t, "host"), hostHandlers...)),
 		grants: &runtime.Grants{
 			HTTP: []runtime.HTTPGrant{{Host: "a"}}, KV: []runtime.Bucket{{Name: "x", Write: true}}, Secrets: []string{"x"}, Enqueue: []string{"*"},
 		},
 	}
+	for name, handlers := range map[string][]string{"attack": handlersOf(endless, ending), "attack2": handlersOf(endless2, ending2)} {
+		digest := load(t, e, withHandlers(fixture(t, name), handlers...))
+		for _, h := range handlers {
+			b.attackers[h] = digest
+		}
+	}
+	return b
 }
 
-// attack runs one attacker, which is at work for so long.
-func (b *besieged) attack(ctx context.Context, handler string, deadline time.Duration) (r runtime.Result, work time.Duration) {
-	work = spent(func() {
-		r = b.engine.Run(ctx, runtime.Task{
-			App: "evil", RunID: handler, Digest: b.attacker, Handler: handler, Deadline: within(deadline), Grants: b.grants,
-			Limits: runtime.Limits{MemoryBytes: 32 << 20},
-		}, &counter{})
-	})
-	return r, work
+// handlersOf are the handlers of an attacker in their order.
+func handlersOf(endless []string, ending []ended) []string {
+	names := slices.Clone(endless)
+	for _, a := range ending {
+		names = append(names, a.handler)
+	}
+	return names
+}
+
+// besiegers are all handlers that do not end.
+func besiegers() []string { return slices.Concat(endless, endless2) }
+
+// attack runs one attacker.
+func (b *besieged) attack(ctx context.Context, handler string, deadline time.Duration) (runtime.Result, time.Duration) {
+	start := time.Now()
+	r := b.engine.Run(ctx, runtime.Task{
+		App: "evil", RunID: handler, Digest: b.attackers[handler], Handler: handler, Deadline: start.Add(deadline), Grants: b.grants,
+		Limits: runtime.Limits{MemoryBytes: 32 << 20},
+	}, &counter{})
+	return r, time.Since(start)
 }
 
 // counter is a sink that keeps nothing.
@@ -86,20 +134,25 @@ type counter struct{ lines, progress int }
 func (c *counter) Log(runtime.Level, []byte)     { c.lines++ }
 func (c *counter) Progress(int64, int64, string) { c.progress++ }
 
+// slowWork is what a task of the victim takes that waited for others.
+const slowWork = 100 * time.Millisecond
+
 // work runs the victim's tasks until ctx ends. Each has to come out right.
-func (b *besieged) work(t *testing.T, ctx context.Context) (runs int, worst time.Duration) {
+func (b *besieged) work(t *testing.T, ctx context.Context) (runs, slow int) {
 	for ctx.Err() == nil {
 		input := fmt.Sprint("task ", runs)
 		start := time.Now()
 		r := b.engine.Run(context.Background(), runtime.Task{App: "good", Digest: b.victim, Handler: "echo", Input: []byte(input), Deadline: within(20 * time.Second)}, &counter{})
-		worst = max(worst, time.Since(start))
+		if time.Since(start) > slowWork {
+			slow++
+		}
 		if r.Outcome != runtime.Succeeded || string(r.Output) != input {
 			t.Errorf("the work of another app: %+v", r)
-			return runs, worst
+			return runs, slow
 		}
 		runs++
 	}
-	return runs, worst
+	return runs, slow
 }
 
 // TestAttacks runs every attack once with a deadline, two at a time, while
@@ -110,32 +163,28 @@ func TestAttacks(t *testing.T) {
 	b.attack(t.Context(), "grow", time.Millisecond) // compiled code is there from now on
 	before := resident(t)
 	ctx, stop := context.WithCancel(t.Context())
-	type report struct {
-		runs  int
-		worst time.Duration
-	}
+	type report struct{ runs, slow int }
 	worked := make(chan report)
 	go func() {
-		runs, worst := b.work(t, ctx)
-		worked <- report{runs, worst}
+		runs, slow := b.work(t, ctx)
+		worked <- report{runs, slow}
 	}()
 	handlers := make(chan string)
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
 			for h := range handlers {
-				start := time.Now()
-				r, work := b.attack(ctx, h, attackTime)
-				if r.Outcome != runtime.TimedOut || r.Code != "deadline" {
-					t.Errorf("%s: %+v", h, r)
-				}
-				if took := time.Since(start); took < attackTime || work > attackTime+late {
-					t.Errorf("%s ended after %v, of which it ran for %v; deadline %v", h, took, work, attackTime)
-				}
+				punctual(t, h, attackTime, late, func() time.Duration {
+					r, took := b.attack(ctx, h, attackTime)
+					if r.Outcome != runtime.TimedOut || r.Code != "deadline" {
+						t.Errorf("%s: %+v", h, r)
+					}
+					return took
+				})
 			}
 		})
 	}
-	for _, h := range endless {
+	for _, h := range besiegers() {
 		if h == "drip" {
 			continue // ends by its output
 		}
@@ -146,7 +195,7 @@ func TestAttacks(t *testing.T) {
 	if r, _ := b.attack(ctx, "drip", 20*time.Second); r.Outcome != runtime.Permanent || r.Code != "output_limit" {
 		t.Errorf("drip: %+v", r)
 	}
-	for _, a := range ending {
+	for _, a := range slices.Concat(ending, ending2) {
 		r, _ := b.attack(ctx, a.handler, 20*time.Second)
 		if r.Outcome != a.outcome || r.Code != a.code || !strings.Contains(r.Error, a.says) {
 			t.Errorf("%s: %+v", a.handler, r)
@@ -154,32 +203,70 @@ func TestAttacks(t *testing.T) {
 	}
 	stop()
 	w := <-worked
-	t.Logf("the other app ran %d tasks, the slowest took %v", w.runs, w.worst)
-	if w.runs < 100 {
-		t.Errorf("beside the attacks another app ran %d tasks, the slowest took %v", w.runs, w.worst)
+	t.Logf("the other app ran %d tasks, %d of them took more than %v", w.runs, w.slow, slowWork)
+	if w.runs < 100 || w.slow > w.runs/50 {
+		t.Errorf("beside the attacks another app ran %d tasks, %d of which took more than %v", w.runs, w.slow, slowWork)
 	}
 	after := resident(t)
 	t.Logf("resident before %d MiB, after %d MiB", before>>20, after>>20)
-	if after > before+64<<20 {
+	if after > before+tolerated {
 		t.Errorf("the process has grown from %d to %d MiB", before>>20, after>>20)
 	}
+	b.accounted(t)
+}
+
+// tolerated is how much the process may grow by, under the race detector too, which
+// keeps some bytes for each that was ever touched.
+const tolerated = 192 << 20
+
+// accounted looks whether there is no memory of guests but of those that wait.
+func (b *besieged) accounted(t *testing.T) {
+	t.Helper()
+	p := b.engine.pool
+	p.mu.Lock()
+	waiting, n := p.bytes, int64(0)
+	for inst := p.oldest; inst != nil; inst = inst.younger {
+		n++
+	}
+	p.mu.Unlock()
+	if used := b.engine.ration.used.Load(); used != waiting-n*instanceOverhead {
+		t.Errorf("guests have %d bytes, those that wait %d", used, waiting-n*instanceOverhead)
+	}
+}
+
+// TestBombsGiveTheirMemoryBack has guests take all that they may, again and again.
+func TestBombsGiveTheirMemoryBack(t *testing.T) {
+	b := newBesieged(t)
+	b.attack(t.Context(), "bomb", time.Minute)
+	before := resident(t)
+	for range 20 {
+		if r, _ := b.attack(t.Context(), "bomb", time.Minute); r.Outcome != runtime.Succeeded {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if after := resident(t); after > before+tolerated { // of 640 MiB
+		t.Errorf("the process has grown from %d to %d MiB", before>>20, after>>20)
+	}
+	b.accounted(t)
 }
 
 // TestAttacksAreCancelled cancels every attack that would not end.
 func TestAttacksAreCancelled(t *testing.T) {
 	b := newBesieged(t)
-	for _, h := range endless {
+	for _, h := range besiegers() {
 		if h == "drip" || h == "copy" && testing.Short() {
 			continue
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		timer := time.AfterFunc(5*time.Millisecond, cancel)
-		r, work := b.attack(ctx, h, time.Minute)
-		if r.Outcome != runtime.Stopped || work > late {
-			t.Errorf("%s: %+v after running for %v", h, r, work)
-		}
-		timer.Stop()
-		cancel()
+		punctual(t, h, 0, late, func() time.Duration {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			defer time.AfterFunc(5*time.Millisecond, cancel).Stop()
+			r, took := b.attack(ctx, h, time.Minute)
+			if r.Outcome != runtime.Stopped {
+				t.Errorf("%s: %+v after %v", h, r, took)
+			}
+			return took
+		})
 	}
 }
 
@@ -195,9 +282,10 @@ func TestManyTraps(t *testing.T) {
 			t.Fatalf("%s: %+v", ending[i%7].handler, r)
 		}
 	}
-	if after := resident(t); after > before+32<<20 {
+	if after := resident(t); after > before+tolerated {
 		t.Errorf("the process has grown from %d to %d MiB", before>>20, after>>20)
 	}
+	b.accounted(t)
 }
 
 // resident is the memory of this process that the system backs, after what can

@@ -64,6 +64,10 @@ type Config struct {
 	Slots int
 	// MaxMemoryBytes caps runtime.Limits.MemoryBytes of every task. Default 1 GiB.
 	MaxMemoryBytes int64
+	// MaxTotalBytes bounds the linear memory of all instances together, those that
+	// run and those that are idle: memory.grow fails, and an instance that cannot be
+	// made for it is the host's error. Default: no bound.
+	MaxTotalBytes int64
 	// StackBytes bounds the estimated native stack of one guest call, and so its
 	// recursion. Default 16 MiB.
 	StackBytes int64
@@ -93,7 +97,7 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	if c.MaxPoolBytes < 0 || c.CacheBytes < 0 || c.Slots < 0 || c.MaxMemoryBytes < 0 || c.StackBytes < 0 {
+	if c.MaxPoolBytes < 0 || c.CacheBytes < 0 || c.Slots < 0 || c.MaxMemoryBytes < 0 || c.MaxTotalBytes < 0 || c.StackBytes < 0 {
 		return errors.New("wasm: a limit in the configuration is negative")
 	}
 	if c.StackBytes > maxStackBytes {
@@ -118,6 +122,9 @@ type Engine struct {
 	calls sync.Pool // of *call
 	hosts hostModules
 
+	fillers fillers
+	ration  ration
+
 	mu      sync.RWMutex
 	modules map[string]*module // by digest
 	loading sync.WaitGroup     // loads that are under way
@@ -139,6 +146,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	e.calls.New = func() any { return new(call) }
 	e.slots = make(chan struct{}, e.cfg.Slots)
 	e.pool = newPool(e.cfg.MaxPoolBytes)
+	e.ration.max, e.ration.spare = e.cfg.MaxTotalBytes, func() bool { return e.pool.spare(ctx) }
 	if err := e.openCache(); err != nil {
 		return nil, err
 	}
@@ -233,7 +241,7 @@ func (e *Engine) Unload(ctx context.Context, digest string) error {
 	for _, s := range e.scriptsOf(digest) {
 		err = errors.Join(err, e.Unload(ctx, s))
 	}
-	return errors.Join(err, m.compiled.Close(ctx))
+	return errors.Join(err, e.closeCode(ctx, m))
 }
 
 // Load makes a module ready to run: it checks the digest and the upload rules,
@@ -272,6 +280,9 @@ func (e *Engine) load(digest string, code []byte) error {
 	if err != nil {
 		return fmt.Errorf("load module: %w", err)
 	}
+	if err := e.fillers.take(context.Background()); err != nil {
+		return fmt.Errorf("load module: %w", err)
+	}
 	m := &module{info: p.Info, globals: p.Globals, marks: (*marks)(p.Marks), resettable: p.Reset, lines: lines.Open(p.Lines)}
 	m.runs = p.Info.Kind == Reactor && slices.Contains(p.Info.Exports, abi.ExportRun)
 	m.files, err = e.kept.Use(p.Sum, []string{e.shelf.Path(rewrittenName(digest, e.meterOptions()))}, func() (err error) {
@@ -279,11 +290,17 @@ func (e *Engine) load(digest string, code []byte) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("load module: %w", err)
+		return errors.Join(fmt.Errorf("load module: %w", err), e.fillers.add(context.Background(), e.rt))
 	}
-	if m.stubs, err = stubModule(context.Background(), e.rt, p.Info.Stubs); err != nil {
+	if len(p.Info.Stubs) > 0 {
+		err = e.fillers.take(context.Background())
+	}
+	if err == nil {
+		m.stubs, err = stubModule(context.Background(), e.rt, p.Info.Stubs)
+	}
+	if err != nil {
 		e.kept.Release(m.files)
-		return fmt.Errorf("load module: %w", err)
+		return errors.Join(fmt.Errorf("load module: %w", err), e.closeCode(context.Background(), m))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -68,31 +68,41 @@ func (h *hostModules) instantiate(ctx context.Context, rt wazero.Runtime) (err e
 	if err = errors.Join(instantiateWASI(ctx, rt), instantiateWheelwork(ctx, rt), instantiateQuick(ctx, rt), instantiateMeter(ctx, rt)); err != nil {
 		return err
 	}
-	h.plainWASI, err = anonymous(ctx, rt, wasi(rt, true))
+	plain, err := anonymous(ctx, rt, wasi(rt, true))
+	h.plainWASI = plain.instance
 	return err
 }
 
-// anonymous instantiates a module that no guest finds by its name.
+// An unnamed is a module of the host that no guest finds by its name.
+type unnamed struct {
+	compiled wazero.CompiledModule
+	instance api.Module
+}
+
+// anonymous instantiates such a module.
 func anonymous(ctx context.Context, rt wazero.Runtime, b interface {
 	Compile(context.Context) (wazero.CompiledModule, error)
 },
-) (api.Module, error) {
-	compiled, err := b.Compile(ctx)
-	if err != nil {
-		return nil, err
+) (m unnamed, err error) {
+	if m.compiled, err = b.Compile(ctx); err != nil {
+		return unnamed{}, err
 	}
-	return rt.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	if m.instance, err = rt.InstantiateModule(ctx, m.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions()); err != nil {
+		return unnamed{}, errors.Join(err, m.compiled.Close(ctx))
+	}
+	return m, nil
 }
 
 // resolve lets a guest find other modules than the named ones.
 func (h *hostModules) resolve(ctx context.Context, m *module, files bool) context.Context {
-	if m.stubs == nil && !files {
+	stubs := m.stubs.instance
+	if stubs == nil && !files {
 		return ctx
 	}
 	return experimental.WithImportResolver(ctx, func(name string) api.Module {
 		switch {
-		case name == abi.ImportModule && m.stubs != nil:
-			return m.stubs
+		case name == abi.ImportModule && stubs != nil:
+			return stubs
 		case name == wasi_snapshot_preview1.ModuleName && files:
 			return h.plainWASI
 		}
@@ -102,9 +112,9 @@ func (h *hostModules) resolve(ctx context.Context, m *module, files bool) contex
 
 // stubModule is wheelwork_v1 and beside it functions that are not served; nil
 // when there are none.
-func stubModule(ctx context.Context, rt wazero.Runtime, stubs []Stub) (api.Module, error) {
+func stubModule(ctx context.Context, rt wazero.Runtime, stubs []Stub) (unnamed, error) {
 	if len(stubs) == 0 {
-		return nil, nil
+		return unnamed{}, nil
 	}
 	b := wheelwork(rt)
 	for _, s := range stubs {

@@ -44,21 +44,18 @@ func TestEndlessGuestsMeetTheirDeadline(t *testing.T) {
 			code = withHandlers(code, "wasi", "own")
 		}
 		digest := load(t, e, code)
-		start := time.Now()
-		var r runtime.Result
-		work := spent(func() {
-			r = e.Run(context.Background(), runtime.Task{
+		punctual(t, tt.fixture+" "+tt.handler, attackTime, slack, func() time.Duration {
+			start := time.Now()
+			r := e.Run(context.Background(), runtime.Task{
 				Digest: digest, Handler: tt.handler, Args: tt.args, Deadline: start.Add(attackTime),
 			}, &recorder{})
+			took := time.Since(start)
+			t.Logf("%s %s: %v over its deadline, %v until the guest had ended", tt.fixture, tt.handler, took-attackTime, r.Duration-attackTime)
+			if r.Outcome != runtime.TimedOut || r.Code != "deadline" || r.Error == "" {
+				t.Errorf("%s %s: %+v", tt.fixture, tt.handler, r)
+			}
+			return took
 		})
-		took := time.Since(start)
-		t.Logf("%s %s: %v over its deadline, %v until the guest had ended", tt.fixture, tt.handler, took-attackTime, r.Duration-attackTime)
-		if r.Outcome != runtime.TimedOut || r.Code != "deadline" || r.Error == "" {
-			t.Errorf("%s %s: %+v", tt.fixture, tt.handler, r)
-		}
-		if took < attackTime || work > attackTime+slack {
-			t.Errorf("%s %s ended after %v, of which it ran for %v; deadline %v", tt.fixture, tt.handler, took, work, attackTime)
-		}
 	}
 }
 
@@ -85,15 +82,17 @@ func TestCancel(t *testing.T) {
 		{"asking", "wait", host},
 	} {
 		digest := load(t, e, tt.code)
-		ctx, cancel := context.WithCancel(context.Background())
-		timer := time.AfterFunc(30*time.Millisecond, cancel)
-		var r runtime.Result
-		work := spent(func() { r = e.Run(ctx, runtime.Task{Digest: digest, Handler: tt.handler}, &recorder{}) })
-		if r.Outcome != runtime.Stopped || r.Code != "stopped" || work > 30*time.Millisecond+slack {
-			t.Errorf("%s: %+v after running for %v", tt.name, r, work)
-		}
-		timer.Stop()
-		cancel()
+		punctual(t, tt.name, 30*time.Millisecond, slack, func() time.Duration {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			start := time.Now()
+			defer time.AfterFunc(30*time.Millisecond, cancel).Stop()
+			r := e.Run(ctx, runtime.Task{Digest: digest, Handler: tt.handler}, &recorder{})
+			if r.Outcome != runtime.Stopped || r.Code != "stopped" {
+				t.Errorf("%s: %+v", tt.name, r)
+			}
+			return time.Since(start)
+		})
 	}
 	if n := e.pool.len(); n != 1 {
 		t.Errorf("%d idle instances, want only the one whose handler stopped by itself", n)
@@ -117,14 +116,14 @@ func TestGuestsDoNotStallTheProcess(t *testing.T) {
 			ended <- e.Run(ctx, runtime.Task{Digest: digests[i%2], Handler: handler, Deadline: within(time.Minute), Limits: runtime.Limits{MemoryBytes: 32 << 20}}, &recorder{})
 		}()
 	}
-	var collections, delays []time.Duration
+	var collections, timers []time.Duration
 	for range 20 {
 		start := time.Now()
 		goruntime.GC()
 		collections = append(collections, time.Since(start))
 		start = time.Now()
 		<-time.After(time.Millisecond)
-		delays = append(delays, time.Since(start)-time.Millisecond)
+		timers = append(timers, time.Since(start)-time.Millisecond)
 	}
 	cancel()
 	for range guests {
@@ -133,10 +132,11 @@ func TestGuestsDoNotStallTheProcess(t *testing.T) {
 		}
 	}
 	slices.Sort(collections)
-	slices.Sort(delays)
-	t.Logf("garbage collections took %v, timers were late by %v", collections, delays)
-	if gc, late := collections[len(collections)/2], delays[len(delays)/2]; gc > time.Second || late > time.Second { // whoever stalls it does so every time
-		t.Errorf("half of the garbage collections took %v, half of the timers were %v late", gc, late)
+	slices.Sort(timers)
+	t.Logf("garbage collections %v, delays of a timer %v", collections, timers)
+	// The middle ones: a machine that is busy makes some slow, a guest that is not interrupted all.
+	if collections[10] > time.Second || timers[10] > time.Second {
+		t.Errorf("garbage collections took %v, timers were %v late", collections, timers)
 	}
 }
 

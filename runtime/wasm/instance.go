@@ -43,7 +43,7 @@ type module struct {
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
 	files      shelf.Held            // of the compile cache, which stay as long as it is loaded
 	lines      *lines.Table          // what its code was compiled from; nil: nobody knows
-	stubs      api.Module            // stands in for wheelwork_v1 where it lacks what the module calls optional; nil: nothing is missing
+	stubs      unnamed               // stands in for wheelwork_v1 where it lacks what the module calls optional; zero: nothing is missing
 }
 
 // An instance is one instantiated module. One goroutine uses it at a time.
@@ -74,7 +74,7 @@ func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error)
 	if m.script != nil {
 		inst.quick = &quick{}
 	}
-	memory := &allocator{limit: limit}
+	memory := &allocator{limit: limit, ration: &e.ration}
 	ctx := e.hosts.resolve(experimental.WithMemoryAllocator(c, memory), m, c.files != nil)
 	cfg := inst.config(c.task)
 	if c.files != nil {
@@ -82,6 +82,9 @@ func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error)
 	}
 	mod, err := instantiate(ctx, e.rt, m.compiled, cfg)
 	if err != nil {
+		if memory.refused() && c.cause == nil {
+			err = e.ration.exceeded()
+		}
 		memory.free()
 		return nil, err
 	}
@@ -470,7 +473,8 @@ func (e *Engine) recycle(ctx context.Context, inst *instance) {
 	switch inst.module.reuse() {
 	case manifest.ReuseReset:
 		im := inst.module.image.Load()
-		keep = im != nil && inst.restore(im)
+		// One that is larger than the pool is not set back in vain: that takes long.
+		keep = im != nil && e.pool.fits(inst) && inst.restore(im)
 	case manifest.ReuseShared:
 		inst.tasks++
 		keep = inst.tasks < sharedTasks

@@ -43,6 +43,9 @@ func newPool(maxBytes int64) *pool {
 
 func cost(inst *instance) int64 { return inst.size() + instanceOverhead }
 
+// fits says whether there can be room for an instance at all.
+func (p *pool) fits(inst *instance) bool { return cost(inst) <= p.max }
+
 // place is where instances of a key wait.
 func (p *pool) place(key poolKey) *waiting {
 	if last := key.module.last.Load(); last != nil && last.key == key {
@@ -131,7 +134,7 @@ func (p *pool) add(inst *instance) (evicted []*instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := inst.idle
-	if inst.module.gone || cost(inst) > p.max {
+	if inst.module.gone || !p.fits(inst) {
 		return []*instance{inst}
 	}
 	if !at.known { // it was forgotten while the instance ran

@@ -73,6 +73,9 @@ func (e *Engine) loadScript(digest string, code []byte) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.modules[s.Interpreter] != interpreter { // it was unloaded meanwhile, with the scripts that were there
+		return &runtime.NeedsError{Digest: s.Interpreter}
+	}
 	e.modules[digest] = m
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tetratelabs/wazero/api"
 
@@ -213,6 +214,10 @@ func entry(c *call, mem memory, stack []uint64, write bool) (bucket, key string,
 		e := errno(abi.ErrnoInvalid)
 		return "", "", &e
 	}
+	if !utf8.ValidString(key) { // of two that are not, a service might make one
+		e := errno(c.refused(mem.fn, fmt.Errorf("%w: the key is not UTF-8: encode it, as base64 does", runtime.ErrInvalid)))
+		return "", "", &e
+	}
 	if !c.task.Grants.Bucket(bucket, write) {
 		e := c.notGranted(mem.fn, "the bucket %.60q", bucket)
 		return "", "", &e
@@ -311,6 +316,8 @@ func (s submission) submit(sequence int) (runtime.Submit, error) {
 	return out, nil
 }
 
+var errNoText = errors.New("the spec is not UTF-8")
+
 func jobEnqueue(c *call, mem memory, stack []uint64) {
 	text, ok := mem.bytes(stack[0], stack[1], maxSpec)
 	if !ok {
@@ -318,7 +325,10 @@ func jobEnqueue(c *call, mem memory, stack []uint64) {
 		return
 	}
 	var spec submission
-	err := manifest.Decode(text, &spec)
+	err := errNoText
+	if utf8.Valid(text) { // JSON would make one key of two that are not
+		err = manifest.Decode(text, &spec)
+	}
 	var submit runtime.Submit
 	if err == nil {
 		submit, err = spec.submit(c.asked.enqueued)

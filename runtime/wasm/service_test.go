@@ -195,6 +195,7 @@ func TestKeysAndValues(t *testing.T) {
 	other := s.call("kv_get", "secret", "k", 1, uint64(0))
 	noKey := s.call("kv_put", "b", "", "x")
 	longKey := s.call("kv_put", "b", strings.Repeat("k", maxName+1), "x")
+	noText := s.call("kv_get", "b", "k\xff", 1, uint64(0))
 	d := p.play(s)
 	if v := d.result(first); v <= 0 || d.result(put) <= v {
 		t.Errorf("versions %d and %d, want rising ones", v, d.result(put))
@@ -208,7 +209,7 @@ func TestKeysAndValues(t *testing.T) {
 	if v := d.memory(version, 8); int64(binary.LittleEndian.Uint64([]byte(v))) != d.result(first) {
 		t.Errorf("version %x", v)
 	}
-	for call, want := range map[int]int64{none: -44, taken: -20, gotEmpty: 0, stale: -20, gone: 0, again: -44, readOnly: -76, canRead: -44, other: -76, noKey: -28, longKey: -28} {
+	for call, want := range map[int]int64{none: -44, taken: -20, gotEmpty: 0, stale: -20, gone: 0, again: -44, readOnly: -76, canRead: -44, other: -76, noKey: -28, longKey: -28, noText: -28} {
 		if got := d.result(call); got != want {
 			t.Errorf("call %d gave %d, want %d", call, got, want)
 		}
@@ -216,7 +217,7 @@ func TestKeysAndValues(t *testing.T) {
 	if d.result(empty) <= 0 {
 		t.Errorf("an empty value: %d", d.result(empty))
 	}
-	if want := []string{`kv_put: the bucket "ro": the module was not granted this`, `kv_get: the bucket "secret": the module was not granted this`}; !cmp.Equal(want, d.sink.lines) {
+	if want := []string{`kv_put: the bucket "ro": the module was not granted this`, `kv_get: the bucket "secret": the module was not granted this`, "kv_get: the arguments make no sense: the key is not UTF-8: encode it, as base64 does"}; !cmp.Equal(want, d.sink.lines) {
 		t.Errorf("log %q, want %q", d.sink.lines, want)
 	}
 }
@@ -264,6 +265,7 @@ func TestEnqueue(t *testing.T) {
 		s.call("job_enqueue", `{"job":"settle"} {}`, 20):                                  -28,
 		s.call("job_enqueue", `nonsense`, 20):                                             -28,
 		s.call("job_enqueue", `{"job":"`+strings.Repeat("j", maxName)+`x"}`, 20):          -28,
+		s.call("job_enqueue", "{\"job\":\"settle\",\"key\":\"\xff\"}", 20):                -28,
 		s.call("job_enqueue", string([]byte{0xff}), 20):                                   -28,
 		s.call("job_enqueue", `{"job":"settle","input":"`+strings.Repeat("[", 3)+`"`, 20): -28,
 	}

@@ -23,6 +23,10 @@ type Limits struct {
 	ModuleWork     int    // sum of the same over all functions
 	BranchTargets  int    // of one br_table
 	FunctionParams int    // parameters, and results, of one type
+	Customs        int    // custom sections; an empty one is three bytes long and takes ten times that to hold
+	Items          int    // of all element segments together
+	InitBytes      int    // one initialiser of a global, an offset or an item
+	InitWork       int    // sum of the same: an engine goes through all of them for each instance, and nothing can stop it
 }
 
 // DefaultLimits are the limits of the upload gate.
@@ -46,6 +50,10 @@ func DefaultLimits() Limits {
 		ModuleWork:     30_000_000,
 		BranchTargets:  65_520,
 		FunctionParams: 1_000,
+		Customs:        1_000,
+		Items:          1 << 20,
+		InitBytes:      1 << 10,
+		InitWork:       2 << 20,
 	}
 }
 

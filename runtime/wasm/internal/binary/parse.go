@@ -51,6 +51,8 @@ type parser struct {
 	limits Limits
 	m      *Module
 	work   int // blocks times locals, of the functions read so far
+	init   int // bytes of initialisers
+	items  int // of element segments
 }
 
 // order gives each section its place: the data count section stands before the
@@ -145,6 +147,10 @@ func (p *parser) reader(id byte) (read func(*reader), name string) {
 
 func (p *parser) custom(r *reader) {
 	name := r.name()
+	if len(p.m.Customs) == p.limits.Customs {
+		r.fail(&LimitError{What: "custom sections", Have: int64(len(p.m.Customs)) + 1, Max: int64(p.limits.Customs)})
+		return
+	}
 	p.m.Customs = append(p.m.Customs, Custom{Name: name, Body: r.buf[r.off:]})
 	r.off = len(r.buf)
 }
@@ -285,8 +291,15 @@ func (p *parser) constExpr(r *reader) []byte {
 	start := r.off
 	for r.err == nil {
 		in := r.instr(0)
+		if n := r.off - start; n > p.limits.InitBytes {
+			r.fail(&LimitError{What: "bytes of one initialiser", Have: int64(n), Max: int64(p.limits.InitBytes)})
+			return nil
+		}
 		switch in.Op {
 		case OpEnd:
+			if p.init += r.off - start; p.init > p.limits.InitWork {
+				r.fail(&LimitError{What: "bytes of all initialisers", Have: int64(p.init), Max: int64(p.limits.InitWork)})
+			}
 			return r.buf[start:r.off]
 		case OpBlock, OpLoop, OpIf, OpBrTable, OpCall:
 			r.failf("initialiser has control flow")
@@ -341,6 +354,15 @@ func (p *parser) element(r *reader) Element {
 		e.Kind = r.bytes(1)
 	}
 	n := r.count("items of one element segment", int(p.limits.TableElements))
+	if p.items += n; p.items > p.limits.Items {
+		r.fail(&LimitError{What: "items of all element segments", Have: int64(p.items), Max: int64(p.limits.Items)})
+		return e
+	}
+	if e.Flags&4 != 0 {
+		e.Exprs = make([][]byte, 0, n)
+	} else {
+		e.Funcs = make([]uint32, 0, n)
+	}
 	for range n {
 		if e.Flags&4 != 0 {
 			e.Exprs = append(e.Exprs, p.constExpr(r))
