@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +30,7 @@ type checkpoints struct {
 	jobs    []*job.Job // whose definition changed; each once: those with the mark isChanged
 	plans   []*job.Job // whose stats have to be in the store with the next capture: those with the mark isMoved
 	tallies tallies
+	pieces  int        // see statsPieces
 	runs    []*job.Run // each once: those with the mark isDirty
 	minutes map[*app]map[int64]struct{}
 	modules []*apiv1.Module
@@ -46,8 +48,14 @@ type checkpoints struct {
 	keyChunks     []keyChunk // rows of idempotency keys in the store, oldest first
 	chunkSeq      uint64
 
+	// What the captures before were made of, to be used again: what a capture takes
+	// is as much as all else that a run takes, and it would be garbage at once.
+	spare    store.Batch
+	keyRooms [][]byte
+
 	work    chan *capture // to the writer
 	busy    bool          // the writer has one
+	late    bool          // it has nothing but stats that are written late
 	full    bool          // the last commit found the disk full
 	last    time.Time     // of the last capture
 	large   bool          // the last capture had many rows
@@ -56,11 +64,14 @@ type checkpoints struct {
 	wanted  []barrier     // readers that wait for the store
 }
 
-// finished are runs that have ended and are not in the history yet.
+// finished are runs that have ended and are not in the history yet. Its rows are
+// read by the loop and the writer alone, so that their rooms can be used again.
 type finished struct {
-	runs []ended
-	rows map[job.RunID]int // place in runs
-	room []byte            // where the next rows go
+	runs  []ended
+	rows  map[job.RunID]int // place in runs
+	room  []byte            // where the next rows go; the last one of used
+	used  [][]byte          // rooms with rows in them
+	spare [][]byte          // rooms without
 }
 
 type ended struct {
@@ -72,20 +83,35 @@ type ended struct {
 const rowRoom = 256 << 10
 
 func (f *finished) add(r *job.Run) error {
-	if cap(f.room)-len(f.room) < 1<<10 {
-		f.room = make([]byte, 0, rowRoom)
-	}
-	from := len(f.room)
-	b, err := r.AppendRow(f.room)
+	row, err := f.write(r)
 	if err != nil {
 		return err
 	}
 	f.rows[r.ID] = len(f.runs)
-	f.runs = append(f.runs, ended{r, b[from:len(b):len(b)]})
+	f.runs = append(f.runs, ended{r, row})
+	return nil
+}
+
+// write returns the row of a run, which stays until all is forgotten.
+func (f *finished) write(r *job.Run) ([]byte, error) {
+	if cap(f.room)-len(f.room) < 1<<10 {
+		f.room = nil
+		if n := len(f.spare); n > 0 {
+			f.room, f.spare = f.spare[n-1], f.spare[:n-1]
+		} else {
+			f.room = make([]byte, 0, rowRoom)
+		}
+		f.used = append(f.used, f.room)
+	}
+	from := len(f.room)
+	b, err := r.AppendRow(f.room)
+	if err != nil {
+		return nil, err
+	}
 	if cap(b) == cap(f.room) { // else it had no room and was moved
 		f.room = b
 	}
-	return nil
+	return b[from:len(b):len(b)], nil
 }
 
 func (f *finished) row(app string, id job.RunID) []byte {
@@ -95,11 +121,13 @@ func (f *finished) row(app string, id job.RunID) []byte {
 	return nil
 }
 
-// forget empties it; its rows may still be read by who has them.
+// forget empties it; its rows must not be read any more. It keeps as many rooms as
+// it took.
 func (f *finished) forget() {
 	clear(f.runs)
 	f.runs, f.room = f.runs[:0], nil
 	clear(f.rows)
+	f.spare, f.used = f.used, emptied(f.spare)
 }
 
 // tallies are the jobs whose runs have ended since their stats were written.
@@ -140,12 +168,16 @@ type barrier struct {
 	ready chan struct{}
 }
 
-type capture struct{ batch *store.Batch }
+type capture struct {
+	batch *store.Batch
+	keys  [][]byte // what rows of it were written to
+}
 
-func (c *checkpoints) init() {
+func (c *checkpoints) init(statsBatch int) {
 	c.work = make(chan *capture, 1)
 	c.ends.rows, c.writing.rows = map[job.RunID]int{}, map[job.RunID]int{}
 	c.tallies.groups = make([]tallyGroup, 1)
+	c.pieces = min(statsPieces, statsBatch)
 	c.reset()
 }
 
@@ -162,12 +194,12 @@ func (c *checkpoints) reset() {
 }
 
 // emptied keeps the room of a list, unless there was much in it once.
-func emptied(jobs []*job.Job) []*job.Job {
-	if cap(jobs) > 1<<16 {
+func emptied[T any](list []T) []T {
+	if cap(list) > 1<<16 {
 		return nil
 	}
-	clear(jobs)
-	return jobs[:0]
+	clear(list)
+	return list[:0]
 }
 
 // unwritten counts the runs that have ended and are not in the history yet.
@@ -270,6 +302,9 @@ func (c *checkpoints) key(a *app, hash [16]byte, id job.RunID, atMs int64) {
 	k := c.keys[a]
 	if k == nil {
 		k = &keyRow{}
+		if n := len(c.keyRooms); n > 0 {
+			k.bytes, c.keyRooms = c.keyRooms[n-1], c.keyRooms[:n-1]
+		}
 		c.keys[a] = k
 	}
 	k.bytes, k.atMs = job.AppendKey(k.bytes, hash, id, atMs), atMs
@@ -295,13 +330,22 @@ func (c *checkpoints) wait(now time.Time, every time.Duration) (time.Duration, b
 }
 
 // distance is the time between two captures. Under load it is longer: most runs
-// then begin and end between two of them, and never become a row.
+// then begin and end between two of them, and never become a row. Of stats alone
+// there are many small ones: who asks the loop for something waits for one at most.
 func (c *checkpoints) distance(every time.Duration) time.Duration {
-	if c.large {
+	switch {
+	case c.large:
 		return 10 * every
+	case !c.fresh():
+		return every / time.Duration(c.pieces)
 	}
 	return every
 }
+
+// statsPieces is into how many pieces the stats are cut that are written late in
+// the time between two captures, when there is nothing else to write. Beside other
+// rows a capture takes some pieces at once, so that they do not wait for ever.
+const statsPieces = 40
 
 // soonRuns is how many ended runs are captured without waiting for the distance:
 // far below what makes the server refuse new ones.
@@ -313,19 +357,20 @@ const manyRows = 4096
 // checkpoint captures when it is time to.
 func (l *loop) checkpoint() {
 	v := &l.view
-	if !v.fresh() && !v.busy {
-		v.arrive(l.lastSeq)
+	if !v.fresh() && (!v.busy || v.late) {
+		v.arrive(l.lastSeq) // nobody waits for stats that are written late
 	}
 	early := len(v.wanted) > 0 || len(v.ends.runs) >= soonRuns
 	if v.busy || !v.dirty() || (!early && l.now.Sub(v.last) < v.distance(l.cfg.CheckpointEvery)) {
 		return
 	}
+	late := !v.fresh() && len(v.ends.runs) == 0
 	c, err := l.capture()
 	if err != nil {
 		l.fail(err)
 		return
 	}
-	v.busy = true
+	v.busy, v.late = true, late
 	// The store must never be ahead of the journal: commit when the last record
 	// of the capture is durable.
 	_, err = l.cfg.Journal.Append(nil, func(err error) {
@@ -343,7 +388,13 @@ func (l *loop) checkpoint() {
 func (l *loop) capture() (*capture, error) {
 	v := &l.view
 	v.last, v.large = l.now, len(v.runs)+len(v.ends.runs) > manyRows
-	c := &capture{batch: &store.Batch{Applied: l.lastSeq}}
+	share := v.pieces // of the stats that are written late
+	if v.fresh() {
+		share = max(v.pieces/4, 1)
+	}
+	batch := v.spare
+	v.spare, batch.Applied = store.Batch{}, l.lastSeq
+	c := &capture{batch: &batch}
 	var err error
 	marshal := func(m proto.Message) []byte {
 		b, e := proto.Marshal(m)
@@ -378,7 +429,7 @@ func (l *loop) capture() (*capture, error) {
 	for _, r := range v.runs {
 		r.Mark &^= isDirty
 		if !r.State.Terminal() {
-			b, e := r.AppendRow(nil)
+			b, e := v.ends.write(r)
 			err = errors.Join(err, e)
 			c.batch.Runs = append(c.batch.Runs, store.RunRow{App: r.App, ID: r.ID, Value: b})
 			r.Mark |= isStored
@@ -408,16 +459,16 @@ func (l *loop) capture() (*capture, error) {
 		c.batch.Rows = append(c.batch.Rows, row)
 	}
 	c.batch.Rows = append(c.batch.Rows, v.guestRows(marshal)...)
-	c.batch.Finished = make([]store.Finished, len(v.ends.runs))
-	for i, e := range v.ends.runs {
+	c.batch.Finished = slices.Grow(c.batch.Finished, len(v.ends.runs))
+	for _, e := range v.ends.runs {
 		r := e.run
-		c.batch.Finished[i] = store.Finished{
+		c.batch.Finished = append(c.batch.Finished, store.Finished{
 			App: r.App, Job: r.Job, Host: r.Host, State: string(r.State), ID: r.ID,
 			PlannedMs: r.PlannedMs, FinishedMs: r.FinishedMs, Value: e.row,
-		}
+		})
 	}
 	v.ends, v.writing = v.writing, v.ends // the writer has forgotten those before
-	if from := v.tallies.write(l.cfg.StatsBatch, v.large, stats); from != v.tallies.from {
+	if from := v.tallies.write(l.cfg.StatsBatch/share, v.large, stats); from != v.tallies.from {
 		v.tallies.from = from
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: tallyRow, Value: binary.AppendUvarint(nil, uint64(from))})
 	}
@@ -441,6 +492,7 @@ func (l *loop) capture() (*capture, error) {
 		v.chunkSeq++
 		row := keysRow(a.name, v.chunkSeq)
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: row, Value: k.bytes})
+		c.keys = append(c.keys, k.bytes)
 		v.keyChunks = append(v.keyChunks, keyChunk{row, k.atMs})
 	}
 	for len(v.keyChunks) > 0 && l.nowMs-v.keyChunks[0].atMs > job.KeyWindow.Milliseconds() {
@@ -546,7 +598,23 @@ func (l *loop) committed(c *capture, err error) {
 	}
 	v.applied = c.batch.Applied
 	v.writing.forget()
+	v.reuse(c)
 	v.arrive(v.applied)
+}
+
+// reuse keeps what a capture was made of, once it is written.
+func (c *checkpoints) reuse(done *capture) {
+	b := done.batch
+	c.spare = store.Batch{
+		Jobs: emptied(b.Jobs), Stats: emptied(b.Stats), Runs: emptied(b.Runs), Modules: emptied(b.Modules),
+		Rows: emptied(b.Rows), Finished: emptied(b.Finished),
+	}
+	c.keyRooms = c.keyRooms[:0]
+	for _, room := range done.keys {
+		if len(room) >= cap(room)/4 { // else there was much in it once
+			c.keyRooms = append(c.keyRooms, room[:0])
+		}
+	}
 }
 
 func (c *checkpoints) arrive(seq uint64) {

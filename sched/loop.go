@@ -163,7 +163,7 @@ func newLoop(cfg *Config, h *hub) (*loop, error) {
 		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{}, granted: map[*job.Shape]grants{},
 		stage: &stage{}, hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{},
 	}
-	l.view.init()
+	l.view.init(cfg.StatsBatch)
 	l.setNow(time.Now())
 	l.wheel, l.sweepAt = wheel.New[any](l.nowMs), leastSweep
 	return l, nil

@@ -45,7 +45,7 @@ type Config struct {
 	MaxLive         int           // runs that have not ended; default 1 000 000
 	HostLease       time.Duration // how long a host may be out of touch before its runs are sent elsewhere; default 10 s
 	CheckpointEvery time.Duration // the store follows the state at this distance; default 200 ms
-	StatsBatch      int           // jobs whose counts one checkpoint writes, when there is time for them; default 20 000
+	StatsBatch      int           // jobs whose counts are written in CheckpointEvery, when there is time for them; default 20 000
 	SnapshotEvery   time.Duration // default 10 min
 	SnapshotBytes   int64         // or when the journal has grown by this; default 256 MiB
 

@@ -37,8 +37,8 @@ type Row struct {
 // Finished is a run that has ended. It goes to the history.
 type Finished struct {
 	App, Job, Host, State string
-	ID                    [16]byte
-	PlannedMs, FinishedMs int64 // Unix ms
+	ID                    [16]byte // begins with its planned time, Unix ms, in 48 bits: where looking for it begins
+	PlannedMs, FinishedMs int64    // Unix ms
 	Value                 []byte
 }
 
@@ -127,7 +127,8 @@ func (s *Store) commit(b *Batch) error {
 	if err != nil {
 		return err
 	}
-	blocks, err := historyBlocks(b.Finished)
+	blocks, err := s.encoder.encode(b.Finished)
+	defer s.encoder.forget()
 	if err != nil {
 		return err
 	}

@@ -50,11 +50,11 @@ func FuzzKeys(f *testing.F) {
 }
 
 func FuzzParseRuns(f *testing.F) {
-	blocks, err := historyBlocks(finishedRange(0, 5))
+	blocks, err := new(encoder).encode(finishedRange(0, 5))
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(blocks[0].Payload, 40)
+	f.Add(append(blocks[0].Payload, bytes.Join(blocks[0].Rest, nil)...), 40)
 	f.Add([]byte{}, 0)
 	f.Add([]byte{255, 255, 255, 255}, 1)
 	f.Fuzz(func(t *testing.T, payload []byte, keys int) {

@@ -13,8 +13,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
-// blockRuns is how many runs stand in one block of the history at most.
-const blockRuns = 1000
+// blockRuns is how many runs stand in one block of the history at most. A look-up
+// reads a whole block for one run, and a page of rare runs one for each row. Those
+// of before had up to 1000.
+const blockRuns = 256
 
 // lookup is the text of a key of a block: what its rows are found by.
 type lookup struct {
@@ -37,12 +39,11 @@ const (
 // hash returns the key: the first 64 bits of a SHA-256, so that nobody can choose
 // names whose runs show up on the pages of another app.
 func (l lookup) hash() uint64 {
-	buf := make([]byte, 0, 128)
-	buf = append(buf, l.kind)
-	for _, part := range []string{l.a, l.b, l.c} {
-		buf = binary.LittleEndian.AppendUint32(buf, uint32(len(part)))
-		buf = append(buf, part...)
-	}
+	le := binary.LittleEndian
+	buf := append(make([]byte, 0, 128), l.kind)
+	buf = append(le.AppendUint32(buf, uint32(len(l.a))), l.a...)
+	buf = append(le.AppendUint32(buf, uint32(len(l.b))), l.b...)
+	buf = append(le.AppendUint32(buf, uint32(len(l.c))), l.c...)
 	sum := sha256.Sum256(buf)
 	return binary.LittleEndian.Uint64(sum[:])
 }
@@ -54,9 +55,10 @@ type columns struct{ app, job, state, host uint64 }
 // keySet collects the keys of a block. A row often shares its app, state and host
 // with the one before it, and sometimes its job: then nothing is hashed again.
 type keySet struct {
-	last *Finished // the row before; nil: none
-	of   columns   // its
-	keys []uint64  // some of them may be there more than once
+	last  *Finished // the row before; nil: none
+	of    columns   // its
+	keys  []uint64  // some of them may be there more than once
+	other []uint64  // for sorting
 }
 
 func (k *keySet) add(l lookup) uint64 {
@@ -85,21 +87,70 @@ func (k *keySet) run(r *Finished) columns {
 	return c
 }
 
-// sorted returns the keys in order, each once.
+// sorted returns the keys in order, each once. They are hashes, so their first
+// bytes put nearly each in a place of its own.
 func (k *keySet) sorted() []uint64 {
-	slices.Sort(k.keys)
-	return slices.Compact(k.keys)
+	var ends [256]int32
+	for _, key := range k.keys {
+		ends[key>>56]++
+	}
+	sum := int32(0)
+	for i, n := range ends {
+		ends[i], sum = sum, sum+n
+	}
+	k.other = slices.Grow(k.other[:0], len(k.keys))[:len(k.keys)]
+	for _, key := range k.keys {
+		at := &ends[key>>56]
+		k.other[*at] = key
+		*at++
+	}
+	start := int32(0)
+	for _, end := range ends {
+		if end-start > 1 {
+			slices.Sort(k.other[start:end]) // chosen names may all have the same first byte
+		}
+		start = end
+	}
+	return slices.Compact(k.other)
 }
 
-// historyBlocks encodes finished runs. Payload of a block, little endian:
+// encoder makes blocks of finished runs. Its memory is used again: what it made
+// is valid until it makes more, or forgets it.
+type encoder struct {
+	set    keySet
+	cols   []columns // of the runs of one block
+	blocks []segment.Block
+	keys   []uint64 // of all blocks
+	heads  []byte
+	values [][]byte
+}
+
+// keptRuns is how many runs an encoder keeps room for.
+const keptRuns = 100_000
+
+// forget lets go of the runs.
+func (e *encoder) forget() {
+	if cap(e.values) > keptRuns {
+		*e = encoder{}
+		return
+	}
+	clear(e.values)
+	clear(e.blocks)
+	e.set.last = nil
+}
+
+// encode encodes finished runs, without copying their values. Payload of a block,
+// little endian:
 //
 //	number of runs n (4)
 //	ids (16 n)
 //	app, job, state, host of each run as places in the block's keys (4 × 2 n)
 //	end of each value, from the first value on (4 n)
 //	values
-func historyBlocks(runs []Finished) ([]segment.Block, error) {
-	var blocks []segment.Block
+func (e *encoder) encode(runs []Finished) ([]segment.Block, error) {
+	e.blocks, e.keys, e.heads, e.values = e.blocks[:0], e.keys[:0], e.heads[:0], e.values[:0]
+	e.heads = slices.Grow(e.heads, len(runs)*rowHead+len(runs)/blockRuns*4+4)
+	e.values = slices.Grow(e.values, len(runs))
 	for part := range slices.Chunk(runs, blockRuns) {
 		total := 0
 		for i := range part {
@@ -108,34 +159,54 @@ func historyBlocks(runs []Finished) ([]segment.Block, error) {
 		if total > maxValue*4 {
 			return nil, fmt.Errorf("the values of %d finished runs take %d bytes, over the limit of %d", len(part), total, maxValue*4)
 		}
-		blocks = append(blocks, historyBlock(part, total))
+		e.blocks = append(e.blocks, e.block(part))
 	}
-	return blocks, nil
+	return e.blocks, nil
 }
 
-func historyBlock(runs []Finished, values int) segment.Block {
-	set := keySet{keys: make([]uint64, 0, 4*len(runs))}
-	cols := make([]columns, len(runs))
+func (e *encoder) block(runs []Finished) segment.Block {
 	b := segment.Block{Min: math.MaxInt64, Max: math.MinInt64}
+	set := &e.set
+	set.last, set.keys, e.cols = nil, set.keys[:0], e.cols[:0]
+	keys, head, values := len(e.keys), len(e.heads), len(e.values)
 	for i := range runs {
 		b.Min, b.Max = min(b.Min, runs[i].FinishedMs), max(b.Max, runs[i].FinishedMs)
-		cols[i] = set.run(&runs[i])
+		e.cols = append(e.cols, set.run(&runs[i]))
+		e.values = append(e.values, runs[i].Value)
 	}
-	b.Keys = set.sorted()
-	b.Payload = appendRuns(make([]byte, 0, 4+len(runs)*(16+8+4)+values), runs, cols, b.Keys)
+	e.keys = append(e.keys, set.sorted()...)
+	b.Keys = e.keys[keys:]
+	e.heads = appendHead(e.heads, runs, e.cols, b.Keys)
+	b.Payload, b.Rest = e.heads[head:], e.values[values:]
 	return b
 }
 
-func appendRuns(dst []byte, runs []Finished, cols []columns, keys []uint64) []byte {
+// rowHead is what a block has of a run besides its value and its keys.
+const rowHead = 16 + 8 + 4
+
+// appendHead writes what comes before the values.
+func appendHead(dst []byte, runs []Finished, cols []columns, keys []uint64) []byte {
 	le := binary.LittleEndian
 	dst = le.AppendUint32(dst, uint32(len(runs)))
 	for i := range runs {
 		dst = append(dst, runs[i].ID[:]...)
 	}
-	for _, c := range cols {
-		for _, key := range []uint64{c.app, c.job, c.state, c.host} {
-			place, _ := slices.BinarySearch(keys, key) // at most 8 keys a run: 16 bits are enough
-			dst = le.AppendUint16(dst, uint16(place))
+	var last columns
+	var app, job, state, host uint16
+	place := func(key uint64) uint16 { // at most 8 keys a run: 16 bits are enough
+		n, _ := slices.BinarySearch(keys, key)
+		return uint16(n)
+	}
+	for i, c := range cols {
+		if i == 0 || c.app != last.app || c.state != last.state || c.host != last.host {
+			app, state, host = place(c.app), place(c.state), place(c.host)
+		}
+		if i == 0 || c.job != last.job {
+			job = place(c.job)
+		}
+		last = c
+		for _, place := range [4]uint16{app, job, state, host} {
+			dst = le.AppendUint16(dst, place)
 		}
 	}
 	end := 0
@@ -143,16 +214,17 @@ func appendRuns(dst []byte, runs []Finished, cols []columns, keys []uint64) []by
 		end += len(runs[i].Value)
 		dst = le.AppendUint32(dst, uint32(end))
 	}
-	for i := range runs {
-		dst = append(dst, runs[i].Value...)
-	}
 	return dst
 }
 
 func blocksSize(blocks []segment.Block) (n int64) {
 	for i := range blocks {
+		b := &blocks[i]
 		// The postings of the block are written again when its segment is sealed.
-		n += int64(len(blocks[i].Payload) + 24*len(blocks[i].Keys))
+		n += int64(len(b.Payload) + 24*len(b.Keys))
+		for _, part := range b.Rest {
+			n += int64(len(part))
+		}
 	}
 	return n
 }
@@ -172,7 +244,7 @@ func parseRuns(b segment.Block) (runBlock, error) {
 	}
 	n := int(binary.LittleEndian.Uint32(p))
 	p = p[4:]
-	if n > len(p)/(16+8+4) {
+	if n > len(p)/rowHead {
 		return runBlock{}, bad
 	}
 	r := runBlock{n: n, keys: b.Keys, ids: p[:16*n], cols: p[16*n : 24*n], ends: p[24*n : 28*n], value: p[28*n:]}
@@ -210,11 +282,15 @@ func (r *runBlock) columns(i int) columns {
 	return columns{key(0), key(1), key(2), key(3)}
 }
 
+// bornMs is when a run was planned, by its id: it ended then or later, and most of
+// them soon after. Only how long a look-up takes depends on that.
+func bornMs(id [16]byte) int64 { return int64(binary.BigEndian.Uint64(id[:]) >> 16) }
+
 // Run returns a finished run.
 func (s *Store) Run(app string, id [16]byte) (value []byte, ok bool, err error) {
 	hash := lookup{byApp, app, "", ""}.hash()
 	find := [][]uint64{{lookup{byRun, app, string(id[:]), ""}.hash()}}
-	for b, err := range s.history.Find(find, segment.End) {
+	for b, err := range s.history.FindSince(find, bornMs(id)) {
 		if err != nil {
 			return nil, false, fmt.Errorf("store: run: %w", err)
 		}

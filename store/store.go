@@ -89,6 +89,7 @@ type Store struct {
 	written  atomic.Int64 // bytes set in badger since then
 	writing  sync.Mutex   // held while a commit writes to badger, which may take several transactions
 	failed   error        // of a commit that failed half way: no other may follow; Commit's alone
+	encoder  encoder      // Commit's alone
 
 	pinned   atomic.Int64 // bytes set since the last snapshot
 	snapshot sync.Mutex   // held while a snapshot is made; guards pin and chain

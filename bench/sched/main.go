@@ -146,6 +146,7 @@ var parts = []part{
 		"e2e/batch100", "e2e/batch100/cpu", "e2e/batch100/vs-river", "e2e/batch100/vs-asynq",
 		"e2e/waiting1024", "e2e/waiting1024/cpu", "e2e/waiting1024/vs-river", "e2e/waiting1024/vs-asynq",
 	}, where(), history), (*bench).endToEnd},
+	{[]string{retentionRow}, (*bench).retention},
 }
 
 // measure runs the parts in a directory of its own below parent. With an error

@@ -24,7 +24,7 @@ func tiny(t *testing.T, only string) options {
 	return options{
 		size: sizes{
 			timers: 1000, costs: 3, rounds: 1, window: 20 * time.Millisecond, fires: 2000,
-			jobs: 100, settle: time.Millisecond, herd: 100, singles: 5, stored: 100, runs: 2000, waiting: 1500, peers: 10,
+			jobs: 100, settle: time.Millisecond, herd: 100, singles: 5, stored: 100, runs: 2000, ended: 2000, waiting: 1500, peers: 10,
 		},
 		only:     regexp.MustCompile(only),
 		postgres: "postgres://nobody@127.0.0.1:1/nothing", redis: "127.0.0.1:1",

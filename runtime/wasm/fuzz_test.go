@@ -3,6 +3,7 @@ package wasm
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,6 +68,10 @@ func FuzzInspect(f *testing.F) {
 // invalid one valid, whatever it imports and exports.
 func FuzzRewrite(f *testing.F) {
 	seeds(f)
+	f.Add(taking())
+	for seed := range uint64(4) {
+		f.Add(taker(rand.New(rand.NewPCG(seed, 0))))
+	}
 	ctx := context.Background()
 	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(features))
 	f.Cleanup(func() { rt.Close(ctx) })

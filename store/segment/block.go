@@ -22,6 +22,9 @@ type Block struct {
 	Keys []uint64
 	// Payload is the caller's.
 	Payload []byte
+	// Rest is written behind the payload, so that what lies in many places need
+	// not be copied into one before. Find yields all of it in Payload.
+	Rest [][]byte
 }
 
 const (
@@ -43,11 +46,17 @@ func checksum(pos int64, content []byte) uint32 {
 }
 
 // size is how many bytes the block takes in a segment.
-func (b *Block) size() int { return blockHead + bodyHead + 8*len(b.Keys) + len(b.Payload) }
+func (b *Block) size() int {
+	n := blockHead + bodyHead + 8*len(b.Keys) + len(b.Payload)
+	for _, part := range b.Rest {
+		n += len(part)
+	}
+	return n
+}
 
-func (b *Block) check() error {
-	if b.size() > maxBody {
-		return fmt.Errorf("segment: a block of %d bytes is more than the limit of %d", b.size(), maxBody)
+func (b *Block) check(size int) error {
+	if size > maxBody {
+		return fmt.Errorf("segment: a block of %d bytes is more than the limit of %d", size, maxBody)
 	}
 	for i := 1; i < len(b.Keys); i++ {
 		if b.Keys[i-1] >= b.Keys[i] {
@@ -61,8 +70,7 @@ func (b *Block) check() error {
 func appendBlock(dst []byte, b *Block, pos int64) []byte {
 	le := binary.LittleEndian
 	start := len(dst)
-	dst = slices.Grow(dst, b.size())
-	dst = le.AppendUint32(dst, uint32(b.size()-blockHead))
+	dst = le.AppendUint32(dst, 0)
 	dst = le.AppendUint32(dst, 0)
 	dst = le.AppendUint32(dst, uint32(len(b.Keys)))
 	dst = le.AppendUint64(dst, uint64(b.Min))
@@ -71,12 +79,17 @@ func appendBlock(dst []byte, b *Block, pos int64) []byte {
 		dst = le.AppendUint64(dst, k)
 	}
 	dst = append(dst, b.Payload...)
+	for _, part := range b.Rest {
+		dst = append(dst, part...)
+	}
+	le.PutUint32(dst[start:], uint32(len(dst)-start-blockHead))
 	le.PutUint32(dst[start+4:], checksum(pos, dst[start+blockHead:]))
 	return dst
 }
 
-// parseBlock reads a whole block that stands at pos. The payload points into raw.
-func parseBlock(raw []byte, pos int64) (Block, error) {
+// parseBlock reads a whole block that stands at pos. The payload points into raw,
+// the keys are in room, if there is enough of it.
+func parseBlock(raw []byte, pos int64, room []uint64) (Block, error) {
 	le := binary.LittleEndian
 	if len(raw) < blockHead+bodyHead || int64(le.Uint32(raw)) != int64(len(raw)-blockHead) {
 		return Block{}, fmt.Errorf("block at %d: wrong length: %w", pos, ErrCorrupt)
@@ -89,7 +102,7 @@ func parseBlock(raw []byte, pos int64) (Block, error) {
 	if n > (len(body)-bodyHead)/8 {
 		return Block{}, fmt.Errorf("block at %d: %d keys do not fit: %w", pos, n, ErrCorrupt)
 	}
-	b := Block{Pos: pos, Min: int64(le.Uint64(body[4:])), Max: int64(le.Uint64(body[12:])), Keys: make([]uint64, n)}
+	b := Block{Pos: pos, Min: int64(le.Uint64(body[4:])), Max: int64(le.Uint64(body[12:])), Keys: slices.Grow(room[:0], n)[:n]}
 	for i := range b.Keys {
 		b.Keys[i] = le.Uint64(body[bodyHead+8*i:])
 	}

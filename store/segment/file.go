@@ -103,16 +103,17 @@ func (s *file) scan(limit int64) error {
 	m := &memory{}
 	s.min, s.max, s.size = math.MaxInt64, math.MinInt64, headerSize
 	defer func() { s.idx = m }()
-	var buf []byte
+	rd := newReader()
+	defer rd.free()
 	for s.size < limit {
-		b, n, err := readBlock(s.f, s.base, s.size, limit, &buf)
+		b, n, err := readBlock(s.f, s.base, s.size, limit, rd)
 		if errors.Is(err, errEndOfBlocks) {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.f.Name(), err)
 		}
-		m = m.with(b.Keys, span{uint32(s.size), uint32(n)})
+		m.add(b.Keys, span{uint32(s.size), uint32(n)})
 		s.min, s.max = min(s.min, b.Min), max(s.max, b.Max)
 		s.size += n
 	}
@@ -122,8 +123,8 @@ func (s *file) scan(limit int64) error {
 var errEndOfBlocks = errors.New("end of blocks")
 
 // readBlock reads the block at offset off of a file, which must end at or before
-// limit; the block points into *buf.
-func readBlock(r io.ReaderAt, base, off, limit int64, buf *[]byte) (b Block, n int64, err error) {
+// limit; the block points into rd.
+func readBlock(r io.ReaderAt, base, off, limit int64, rd *reader) (b Block, n int64, err error) {
 	var head [blockHead]byte
 	if off+blockHead > limit {
 		return b, 0, fmt.Errorf("block at %d: cut short: %w", base+off, ErrCorrupt)
@@ -139,24 +140,28 @@ func readBlock(r io.ReaderAt, base, off, limit int64, buf *[]byte) (b Block, n i
 	if length > maxBody || off+n > limit {
 		return b, 0, fmt.Errorf("block at %d: cut short: %w", base+off, ErrCorrupt)
 	}
-	b, err = readSpan(r, base, span{uint32(off), uint32(n)}, buf)
+	b, err = readSpan(r, base, span{uint32(off), uint32(n)}, rd)
 	return b, n, err
 }
 
-// readSpan reads the block that lies in s; it points into *buf.
-func readSpan(r io.ReaderAt, base int64, s span, buf *[]byte) (Block, error) {
+// readSpan reads the block that lies in s; it points into rd.
+func readSpan(r io.ReaderAt, base int64, s span, rd *reader) (Block, error) {
 	if s.len > blockHead+maxBody {
 		return Block{}, fmt.Errorf("block at %d: wrong length: %w", base+int64(s.off), ErrCorrupt)
 	}
-	if cap(*buf) < int(s.len) {
-		*buf = make([]byte, s.len)
+	if cap(rd.raw) < int(s.len) {
+		rd.raw = make([]byte, s.len)
 	}
-	raw := (*buf)[:s.len]
+	raw := rd.raw[:s.len]
 	if _, err := r.ReadAt(raw, int64(s.off)); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = fmt.Errorf("block at %d: cut short: %w", base+int64(s.off), ErrCorrupt)
 		}
 		return Block{}, err
 	}
-	return parseBlock(raw, base+int64(s.off))
+	b, err := parseBlock(raw, base+int64(s.off), rd.keys)
+	if err == nil {
+		rd.keys = b.Keys
+	}
+	return b, err
 }

@@ -17,33 +17,93 @@ import (
 // A segment that [Log.Retain] removes meanwhile is passed over.
 func (l *Log) Find(all [][]uint64, before int64) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
-		var buf []byte
+		s := newSearch(all)
+		defer s.free()
 		for _, f := range slices.Backward(*l.files.Load()) {
-			if f.base >= before {
-				continue
-			}
-			for b, err := range f.find(all, before, &buf) {
-				if errors.Is(err, os.ErrClosed) {
-					break
-				}
-				if !yield(b, err) || err != nil {
-					return
-				}
+			if f.base < before && !s.in(f, before, yield) {
+				return
 			}
 		}
 	}
+}
+
+// FindSince yields what [Log.Find] yields of all blocks, but begins where rows
+// are that are a little younger than a time, Unix ms: the segments that have
+// rows of then or later come first, the oldest of them first, and then the
+// others. It is for who knows what there is only one of, and about when.
+func (l *Log) FindSince(all [][]uint64, ms int64) iter.Seq2[Block, error] {
+	return func(yield func(Block, error) bool) {
+		s := newSearch(all)
+		defer s.free()
+		files := *l.files.Load()
+		for _, f := range files {
+			if f.max >= ms && !s.in(f, End, yield) {
+				return
+			}
+		}
+		for _, f := range slices.Backward(files) {
+			if f.max < ms && !s.in(f, End, yield) {
+				return
+			}
+		}
+	}
+}
+
+// search is a question that is asked of one segment after the other.
+type search struct {
+	*reader
+	all [][]asked // of each group
+}
+
+// asked is a key with the last answer of a segment. A segment is asked for earlier
+// and earlier blocks: an answer holds until it is too late.
+type asked struct {
+	key   uint64
+	block uint32
+	ok    bool // there is such a block
+	known bool // it was asked
+}
+
+func newSearch(all [][]uint64) *search {
+	s := &search{reader: newReader(), all: make([][]asked, len(all))}
+	for i, group := range all {
+		s.all[i] = make([]asked, len(group))
+		for j, key := range group {
+			s.all[i][j].key = key
+		}
+	}
+	return s
+}
+
+// in yields what a segment has before a position, and reports whether to go on.
+func (s *search) in(f *file, before int64, yield func(Block, error) bool) bool {
+	for _, group := range s.all {
+		for i := range group {
+			group[i].known = false
+		}
+	}
+	for b, err := range f.find(s, before) {
+		if errors.Is(err, os.ErrClosed) {
+			break
+		}
+		if !yield(b, err) || err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // From yields the blocks that stand at pos or behind it, oldest first, under the
 // terms of [Log.Find].
 func (l *Log) From(pos int64) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
-		var buf []byte
+		rd := newReader()
+		defer rd.free()
 		for _, f := range *l.files.Load() {
 			if f.end() <= pos {
 				continue
 			}
-			for b, err := range f.from(pos, &buf) {
+			for b, err := range f.from(pos, rd) {
 				if errors.Is(err, os.ErrClosed) {
 					break
 				}
@@ -56,22 +116,22 @@ func (l *Log) From(pos int64) iter.Seq2[Block, error] {
 }
 
 // from is From within one segment.
-func (s *file) from(pos int64, buf *[]byte) iter.Seq2[Block, error] {
+func (s *file) from(pos int64, rd *reader) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		n := s.idx.blocks()
 		var err error
 		at := uint32(sort.Search(int(n), func(i int) bool {
-			sp, e := s.idx.span(uint32(i))
+			sp, e := s.idx.span(rd, uint32(i))
 			err = errors.Join(err, e)
 			return s.base+int64(sp.off) >= pos
 		}))
 		for ; at < n && err == nil; at++ {
 			var sp span
-			if sp, err = s.idx.span(at); err != nil {
+			if sp, err = s.idx.span(rd, at); err != nil {
 				break
 			}
 			var b Block
-			if b, err = readSpan(s.f, s.base, sp, buf); err == nil && !yield(b, nil) {
+			if b, err = readSpan(s.f, s.base, sp, rd); err == nil && !yield(b, nil) {
 				return
 			}
 		}
@@ -82,19 +142,20 @@ func (s *file) from(pos int64, buf *[]byte) iter.Seq2[Block, error] {
 }
 
 // find is Find within one segment.
-func (s *file) find(all [][]uint64, before int64, buf *[]byte) iter.Seq2[Block, error] {
+func (s *file) find(q *search, before int64) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
-		at, ok, err := s.lastBefore(before)
+		rd := q.reader
+		at, ok, err := s.lastBefore(rd, before)
 		for ok && err == nil {
 			var sp span
-			if at, ok, err = lastOfAll(s.idx, all, at); !ok || err != nil {
+			if at, ok, err = q.lastOfAll(s.idx, at); !ok || err != nil {
 				break
 			}
-			if sp, err = s.idx.span(at); err != nil {
+			if sp, err = s.idx.span(rd, at); err != nil {
 				break
 			}
 			var b Block
-			if b, err = readSpan(s.f, s.base, sp, buf); err != nil {
+			if b, err = readSpan(s.f, s.base, sp, rd); err != nil {
 				break
 			}
 			if !yield(b, nil) {
@@ -119,14 +180,14 @@ func (s *file) explain(err error) error {
 }
 
 // lastBefore returns the last block whose position is before the given one.
-func (s *file) lastBefore(before int64) (block uint32, ok bool, err error) {
+func (s *file) lastBefore(rd *reader, before int64) (block uint32, ok bool, err error) {
 	lo, hi := uint32(0), s.idx.blocks()
 	if before >= s.end() {
 		lo = hi // the usual case needs no search
 	}
 	for lo < hi {
 		mid := lo + (hi-lo)/2
-		sp, err := s.idx.span(mid)
+		sp, err := s.idx.span(rd, mid)
 		if err != nil {
 			return 0, false, err
 		}
@@ -140,10 +201,10 @@ func (s *file) lastBefore(before int64) (block uint32, ok bool, err error) {
 }
 
 // lastOfAll returns the last block at or before at that lists a key of each group.
-func lastOfAll(idx index, all [][]uint64, at uint32) (block uint32, ok bool, err error) {
-	for agreed := 0; agreed < len(all); {
-		for _, group := range all {
-			b, ok, err := lastOfAny(idx, group, at)
+func (s *search) lastOfAll(idx index, at uint32) (block uint32, ok bool, err error) {
+	for agreed := 0; agreed < len(s.all); {
+		for _, group := range s.all {
+			b, ok, err := s.lastOfAny(idx, group, at)
 			if !ok || err != nil {
 				return 0, false, err
 			}
@@ -156,14 +217,17 @@ func lastOfAll(idx index, all [][]uint64, at uint32) (block uint32, ok bool, err
 	return at, true, nil
 }
 
-func lastOfAny(idx index, group []uint64, at uint32) (block uint32, ok bool, err error) {
-	for _, key := range group {
-		b, found, err := idx.last(key, at)
-		if err != nil {
-			return 0, false, err
+func (s *search) lastOfAny(idx index, group []asked, at uint32) (block uint32, ok bool, err error) {
+	for i := range group {
+		a := &group[i]
+		if !a.known || a.ok && a.block > at {
+			if a.block, a.ok, err = idx.last(s.reader, a.key, at); err != nil {
+				return 0, false, err
+			}
+			a.known = true
 		}
-		if found && (!ok || b > block) {
-			block, ok = b, true
+		if a.ok && (!ok || a.block > block) {
+			block, ok = a.block, true
 		}
 	}
 	return block, ok, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 )
 
 const (
@@ -27,6 +28,11 @@ type disk struct {
 	count    uint32 // blocks
 	pages    int64  // offset of the first page of postings
 	table    int64  // offset of the first page of spans
+
+	// absent are keys that were looked for and are nowhere in the segment, each in
+	// the place of its last bits. A list of the states that runs rarely are in asks
+	// every segment for the same ones.
+	absent [64]atomic.Uint64
 }
 
 func pagesOf(n, perPage int64) int64 { return (n + perPage - 1) / perPage }
@@ -34,10 +40,17 @@ func pagesOf(n, perPage int64) int64 { return (n + perPage - 1) / perPage }
 // paged returns how many bytes n entries take in pages.
 func paged(n, perPage, size int64) int64 { return n*size + pagesOf(n, perPage)*crcSize }
 
-// page reads page i of the n entries that start at offset start.
-func (d *disk) page(start, i, n, perPage, size int64) ([]byte, error) {
+// page reads page i of the n entries that start at offset start into p, unless it
+// is there already.
+func (d *disk) page(p *page, start, i, n, perPage, size int64) ([]byte, error) {
 	off := start + i*(perPage*size+crcSize)
-	buf := make([]byte, min(perPage, n-i*perPage)*size+crcSize)
+	if p.of == d && p.off == off {
+		return p.content, nil
+	}
+	p.of = nil
+	buf := slices.Grow(p.content[:0], int(min(perPage, n-i*perPage)*size+crcSize))
+	buf = buf[:min(perPage, n-i*perPage)*size+crcSize]
+	p.content = buf
 	if _, err := d.r.ReadAt(buf, off); err != nil {
 		return nil, err
 	}
@@ -45,24 +58,37 @@ func (d *disk) page(start, i, n, perPage, size int64) ([]byte, error) {
 	if checksum(d.base+off, content) != binary.LittleEndian.Uint32(buf[len(content):]) {
 		return nil, fmt.Errorf("index page at %d: checksum does not match: %w", d.base+off, ErrCorrupt)
 	}
+	*p = page{of: d, off: off, content: content}
 	return content, nil
 }
 
 func (d *disk) blocks() uint32 { return d.count }
 
-func (d *disk) span(block uint32) (span, error) {
+func (d *disk) span(rd *reader, block uint32) (span, error) {
 	if block >= d.count {
 		return span{}, fmt.Errorf("index names block %d of %d: %w", block, d.count, ErrCorrupt)
 	}
-	page, err := d.page(d.table, int64(block)/pageSpans, int64(d.count), pageSpans, spanSize)
+	spans, err := d.page(&rd.spans, d.table, int64(block)/pageSpans, int64(d.count), pageSpans, spanSize)
 	if err != nil {
 		return span{}, err
 	}
 	at := int(block%pageSpans) * spanSize
-	return span{binary.LittleEndian.Uint32(page[at:]), binary.LittleEndian.Uint32(page[at+4:])}, nil
+	return span{binary.LittleEndian.Uint32(spans[at:]), binary.LittleEndian.Uint32(spans[at+4:])}, nil
 }
 
-func (d *disk) last(key uint64, at uint32) (uint32, bool, error) {
+func (d *disk) last(rd *reader, key uint64, at uint32) (block uint32, ok bool, err error) {
+	absent := &d.absent[key%uint64(len(d.absent))]
+	if key != 0 && absent.Load() == key {
+		return 0, false, nil
+	}
+	block, ok, err = d.lookUp(rd, key, at)
+	if !ok && err == nil && at+1 >= d.count {
+		absent.Store(key)
+	}
+	return block, ok, err
+}
+
+func (d *disk) lookUp(rd *reader, key uint64, at uint32) (uint32, bool, error) {
 	want := posting{key, at}
 	i, exact := slices.BinarySearchFunc(d.fences, want, posting.compare)
 	if !exact {
@@ -71,7 +97,7 @@ func (d *disk) last(key uint64, at uint32) (uint32, bool, error) {
 	if i < 0 {
 		return 0, false, nil
 	}
-	page, err := d.page(d.pages, int64(i), d.postings, pagePostings, postingSize)
+	page, err := d.page(&rd.postings, d.pages, int64(i), d.postings, pagePostings, postingSize)
 	if err != nil {
 		return 0, false, err
 	}
@@ -95,25 +121,25 @@ func readPosting(b []byte) posting {
 	return posting{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:])}
 }
 
-func appendPosting(dst []byte, p posting) []byte {
-	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(dst, p.key), p.block)
+func appendPosting(dst []byte, key uint64, block uint32) []byte {
+	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(dst, key), block)
 }
 
 // appendFooter writes the index of a segment whose blocks end at offset end.
 func appendFooter(dst []byte, m *memory, base, end, minTime, maxTime int64) []byte {
 	le := binary.LittleEndian
 	start := len(dst)
-	all := m.postings()
-	dst = slices.Grow(dst, 8+len(all)*(postingSize+1)+len(m.spans)*(spanSize+1)+trailerSize)
+	keys, blocks := m.postings()
+	dst = slices.Grow(dst, 8+len(keys)*(postingSize+1)+len(m.spans)*(spanSize+1)+trailerSize)
 	dst = le.AppendUint32(dst, endOfBlocks)
 	dst = le.AppendUint32(dst, 0)
 	seal := func(content int) { // ends the page that began at content
 		dst = le.AppendUint32(dst, checksum(base+end+int64(content-start), dst[content:]))
 	}
-	for page := range slices.Chunk(all, pagePostings) {
+	for i := 0; i < len(keys); i += pagePostings {
 		content := len(dst)
-		for _, p := range page {
-			dst = appendPosting(dst, p)
+		for j := i; j < min(i+pagePostings, len(keys)); j++ {
+			dst = appendPosting(dst, keys[j], blocks[j])
 		}
 		seal(content)
 	}
@@ -125,11 +151,11 @@ func appendFooter(dst []byte, m *memory, base, end, minTime, maxTime int64) []by
 		seal(content)
 	}
 	fences := len(dst)
-	for i := 0; i < len(all); i += pagePostings {
-		dst = appendPosting(dst, all[i])
+	for i := 0; i < len(keys); i += pagePostings {
+		dst = appendPosting(dst, keys[i], blocks[i])
 	}
 	dst = le.AppendUint64(dst, uint64(end))
-	dst = le.AppendUint64(dst, uint64(len(all)))
+	dst = le.AppendUint64(dst, uint64(len(keys)))
 	dst = le.AppendUint32(dst, uint32(len(m.spans)))
 	dst = le.AppendUint64(dst, uint64(minTime))
 	dst = le.AppendUint64(dst, uint64(maxTime))

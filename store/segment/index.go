@@ -1,6 +1,9 @@
 package segment
 
-import "slices"
+import (
+	"slices"
+	"sort"
+)
 
 // A posting says that a block holds rows of a key.
 type posting struct {
@@ -21,77 +24,157 @@ func (p posting) compare(q posting) int {
 // span is where a block lies in its file.
 type span struct{ off, len uint32 }
 
-// index finds the blocks of one segment. Both kinds are immutable.
+// index finds the blocks of one segment. Both kinds are immutable once they are
+// in [Log.files]. The reader lends its buffers.
 type index interface {
 	blocks() uint32
-	span(block uint32) (span, error)
+	span(rd *reader, block uint32) (span, error)
 	// last returns the last block at or before at that lists the key.
-	last(key uint64, at uint32) (block uint32, ok bool, err error)
+	last(rd *reader, key uint64, at uint32) (block uint32, ok bool, err error)
 }
 
-// memory indexes the active segment. Postings lie in sorted runs; a new block
-// adds a run, and neighbours are merged when they are of similar length, so
-// there are O(log n) runs and each posting moves O(log n) times.
+// largeRun is how many postings a run of them has at least when it is not merged
+// any more. A look-up asks all runs, so there must not be many; but to merge
+// them costs each posting as much as to write it, and who looks is rare.
+const largeRun = 512
+
+// memory indexes the active segment. Postings lie in sorted runs, each of some
+// blocks in a row. A new block adds a run, and neighbours are merged when they
+// are of similar length and small: so an idle server with one row in each block
+// has few runs, and a busy one merges nothing.
 //
-// A memory value is never changed: with returns the next one. The spans of all
-// values share one array, of which each sees its own prefix.
+// A value that readers have is never changed: clone and add make the next one.
+// The spans of all values share one array, of which each sees its own prefix.
 type memory struct {
-	runs  [][]posting // longest first
+	runs  []run // oldest first
 	spans []span
+}
+
+// run is some postings, sorted.
+type run struct {
+	keys   []uint64
+	blocks []uint32 // of each key; nil: first, of all
+	first  uint32   // the least block
+}
+
+func (r *run) at(i int) posting {
+	if r.blocks == nil {
+		return posting{r.keys[i], r.first}
+	}
+	return posting{r.keys[i], r.blocks[i]}
 }
 
 func (m *memory) blocks() uint32 { return uint32(len(m.spans)) }
 
-func (m *memory) span(block uint32) (span, error) { return m.spans[block], nil }
+func (m *memory) span(_ *reader, block uint32) (span, error) { return m.spans[block], nil }
 
-func (m *memory) last(key uint64, at uint32) (uint32, bool, error) {
-	var best uint32
-	var found bool
-	for _, run := range m.runs {
-		i, exact := slices.BinarySearchFunc(run, posting{key, at}, posting.compare)
-		if !exact {
-			i--
-		}
-		if i >= 0 && run[i].key == key && (!found || run[i].block > best) {
-			best, found = run[i].block, true
+func (m *memory) last(_ *reader, key uint64, at uint32) (uint32, bool, error) {
+	// Runs behind at hold only later blocks.
+	n := sort.Search(len(m.runs), func(i int) bool { return m.runs[i].first > at })
+	for i := n - 1; i >= 0; i-- {
+		if block, ok := m.runs[i].last(key, at); ok {
+			return block, true, nil
 		}
 	}
-	return best, found, nil
+	return 0, false, nil
 }
 
-// with returns the index after one more block. Only the newest value of a
-// segment may be extended.
-func (m *memory) with(keys []uint64, s span) *memory {
-	run := make([]posting, len(keys))
-	for i, k := range keys {
-		run[i] = posting{k, m.blocks()}
+func (r *run) last(key uint64, at uint32) (uint32, bool) {
+	i, ok := slices.BinarySearch(r.keys, key)
+	if !ok || r.blocks == nil {
+		return r.first, ok
 	}
-	older := m.runs
-	for len(older) > 0 && len(older[len(older)-1]) <= 2*len(run) {
-		run = merge(older[len(older)-1], run)
-		older = older[:len(older)-1]
+	same := sort.Search(len(r.keys)-i, func(n int) bool { return r.keys[i+n] != key || r.blocks[i+n] > at })
+	if same == 0 {
+		return 0, false
 	}
-	runs := make([][]posting, 0, len(older)+1)
-	return &memory{runs: append(append(runs, older...), run), spans: append(m.spans, s)}
+	return r.blocks[i+same-1], true
 }
 
-// postings returns all postings in order.
-func (m *memory) postings() []posting {
-	var all []posting
-	for _, run := range slices.Backward(m.runs) {
-		all = merge(all, run)
-	}
-	return all
+// clone returns a value to which blocks may be added. Only the newest value of a
+// segment may be cloned.
+func (m *memory) clone() *memory {
+	return &memory{runs: append(make([]run, 0, len(m.runs)+1), m.runs...), spans: m.spans}
 }
 
-func merge(a, b []posting) []posting {
-	out := make([]posting, 0, len(a)+len(b))
-	for len(a) > 0 && len(b) > 0 {
-		if a[0].compare(b[0]) <= 0 {
-			out, a = append(out, a[0]), a[1:]
-		} else {
-			out, b = append(out, b[0]), b[1:]
+// add adds a block to a value that nobody else has. It keeps nothing of keys.
+func (m *memory) add(keys []uint64, s span) {
+	next := run{keys: slices.Clone(keys), first: m.blocks()}
+	n := len(m.runs)
+	for ; n > 0; n-- {
+		older := &m.runs[n-1]
+		if max(len(older.keys), len(next.keys)) >= largeRun || len(older.keys) > 2*len(next.keys) {
+			break
+		}
+		next = merge(older, &next)
+	}
+	m.runs = append(m.runs[:n], next)
+	m.spans = append(m.spans, s)
+}
+
+func merge(a, b *run) run {
+	n := len(a.keys) + len(b.keys)
+	out := run{keys: make([]uint64, 0, n), blocks: make([]uint32, 0, n), first: a.first}
+	put := func(p posting) { out.keys, out.blocks = append(out.keys, p.key), append(out.blocks, p.block) }
+	i := 0
+	for j := range b.keys {
+		p := b.at(j)
+		for ; i < len(a.keys) && a.keys[i] <= p.key; i++ { // the blocks of a are the earlier ones
+			put(a.at(i))
+		}
+		put(p)
+	}
+	for ; i < len(a.keys); i++ {
+		put(a.at(i))
+	}
+	return out
+}
+
+// postings returns all postings in order, which makes an index of a segment
+// that is sealed: keys, and the block of each.
+func (m *memory) postings() ([]uint64, []uint32) {
+	n := 0
+	for i := range m.runs {
+		n += len(m.runs[i].keys)
+	}
+	keys, blocks := make([]uint64, 0, n), make([]uint32, 0, n)
+	for i := range m.runs {
+		r := &m.runs[i]
+		keys = append(keys, r.keys...)
+		if blocks = append(blocks, r.blocks...); r.blocks == nil {
+			for range r.keys {
+				blocks = append(blocks, r.first)
+			}
 		}
 	}
-	return append(append(out, a...), b...)
+	return sortPostings(keys, blocks)
+}
+
+// sortPostings sorts by key, and leaves those of one key as they were: runs come
+// oldest first, so their blocks are in order already. It sorts by one byte after
+// the other, the last one first: hashes have no order that merging could use.
+func sortPostings(keys []uint64, blocks []uint32) ([]uint64, []uint32) {
+	var counts [8][256]uint32
+	for _, k := range keys {
+		for b := range counts {
+			counts[b][byte(k>>(8*b))]++
+		}
+	}
+	otherKeys, otherBlocks := make([]uint64, len(keys)), make([]uint32, len(keys))
+	for b := range counts {
+		places, sum := &counts[b], uint32(0)
+		if len(keys) > 0 && places[byte(keys[0]>>(8*b))] == uint32(len(keys)) {
+			continue // all have the same byte here
+		}
+		for i, n := range places {
+			places[i], sum = sum, sum+n
+		}
+		for i, k := range keys {
+			at := &places[byte(k>>(8*b))]
+			otherKeys[*at], otherBlocks[*at] = k, blocks[i]
+			*at++
+		}
+		keys, otherKeys, blocks, otherBlocks = otherKeys, keys, otherBlocks, blocks
+	}
+	return keys, blocks
 }

@@ -207,10 +207,11 @@ func (l *Log) Append(blocks ...Block) (length int64, err error) {
 	defer l.write.Unlock()
 	size := 0
 	for i := range blocks {
-		if err := blocks[i].check(); err != nil {
+		n := blocks[i].size()
+		if err := blocks[i].check(n); err != nil {
 			return l.Length(), err
 		}
-		size += blocks[i].size()
+		size += n
 	}
 	if a := l.active(); a.size > headerSize && a.size+int64(size) > l.opt.SegmentBytes {
 		if err := l.roll(); err != nil {
@@ -222,13 +223,15 @@ func (l *Log) Append(blocks ...Block) (length int64, err error) {
 		return l.Length(), fmt.Errorf("segment: append: %d bytes at once are more than a segment can hold", size)
 	}
 	next := *a
-	idx := a.idx.(*memory)
+	idx := a.idx.(*memory).clone()
 	l.buf = slices.Grow(l.buf[:0], size)
 	for i := range blocks {
 		b := &blocks[i]
-		l.buf = appendBlock(l.buf, b, a.end()+int64(len(l.buf)))
-		idx = idx.with(b.Keys, span{uint32(next.size), uint32(b.size())})
-		next.size += int64(b.size())
+		start := len(l.buf)
+		l.buf = appendBlock(l.buf, b, a.end()+int64(start))
+		n := len(l.buf) - start
+		idx.add(b.Keys, span{uint32(next.size), uint32(n)})
+		next.size += int64(n)
 		next.min, next.max = min(next.min, b.Min), max(next.max, b.Max)
 	}
 	// A failed write leaves garbage behind the end; the next one goes over it.
@@ -267,7 +270,8 @@ func (l *Log) roll() error {
 // seal writes the footer of s and moves its index to the disk.
 func (l *Log) seal(s *file) error {
 	m := s.idx.(*memory)
-	ft := appendFooter(nil, m, s.base, s.size, s.min, s.max)
+	l.buf = appendFooter(l.buf[:0], m, s.base, s.size, s.min, s.max)
+	ft := l.buf
 	if _, err := s.f.WriteAt(ft, s.size); err != nil {
 		return errors.Join(err, s.f.Truncate(s.size))
 	}

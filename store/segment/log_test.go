@@ -469,7 +469,7 @@ func FuzzParseBlock(f *testing.F) {
 		raw[0], raw[1], raw[2], raw[3] = byte(len(body)), byte(len(body)>>8), byte(len(body)>>16), byte(len(body)>>24)
 		sum := checksum(77, body)
 		raw[4], raw[5], raw[6], raw[7] = byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24)
-		b, err := parseBlock(raw, 77)
+		b, err := parseBlock(raw, 77, nil)
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) {
 				t.Fatalf("error %v is not %v", err, ErrCorrupt)
@@ -479,7 +479,7 @@ func FuzzParseBlock(f *testing.F) {
 		if again := appendBlock(nil, &b, 77); !bytes.Equal(again, raw) {
 			t.Fatal("written again, it is different")
 		}
-		if _, err := parseBlock(raw, 78); err == nil {
+		if _, err := parseBlock(raw, 78, nil); err == nil {
 			t.Fatal("accepted at another position")
 		}
 	})

@@ -6,10 +6,12 @@
 // What it adds to a module:
 //
 //   - an imported function wheelwork_meter.tick (budget i64) -> (budget i64), so
-//     every defined function's index grows by one;
+//     every defined function's index grows;
 //   - an exported i64 global for the budget: bytes of stack in its upper half,
 //     units of fuel in its lower one, so that one subtraction takes both;
 //   - an exported i64 global for marks of what was written to memory;
+//   - in a module that takes batches another one for the task at hand, and an imported
+//     function wheelwork_meter.next: see Batch;
 //   - exports for every mutable global, so that a host can save and restore them;
 //   - maxima for memory and tables;
 //   - functions that fill and copy memory in chunks with a check between them,
@@ -28,6 +30,9 @@
 // too large by at most the small arms not taken. Only function entries and loop
 // heads compare the fuel with zero, because nothing else repeats. A leaf, which
 // is small and neither calls nor repeats, is charged by its callers.
+//
+// A loop whose slice is used up calls tick, gives back the price of the round and begins
+// again, so that what is charged does not depend on where slices end.
 //
 // A function whose loops call nothing that takes from the budget holds it in a
 // local: the engine keeps globals in memory, and a loop that counts in memory

@@ -1,0 +1,171 @@
+package sched
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+// someRuns returns runs that have ended, with outputs of very different lengths.
+func someRuns(t *testing.T, n int) []*job.Run {
+	t.Helper()
+	definition, err := proto.Marshal(&apiv1.Job{App: "default", Name: "j", Handler: &apiv1.Handler{Module: "m@1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot := job.NewSlot("default", 0)
+	var runs []*job.Run
+	for i := range n {
+		row := &apiv1.RunRow{
+			Id: fmt.Appendf(nil, "%016d", i), App: "default", Job: "j", State: string(job.Succeeded), Definition: definition,
+			Output: bytes.Repeat([]byte{byte(i)}, i*i*7%5000),
+		}
+		if i%97 == 96 {
+			row.Output = bytes.Repeat([]byte{byte(i)}, rowRoom+i)
+		}
+		if err := slot.LoadRun(row); err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, slot.Runs[job.RunID(row.Id)])
+	}
+	return runs
+}
+
+// TestRoomsAreUsedAgain: rows stay until they are forgotten, then their rooms take
+// the next ones, and those that are not needed any more go.
+func TestRoomsAreUsedAgain(t *testing.T) {
+	runs := someRuns(t, 300)
+	f := &finished{rows: map[job.RunID]int{}}
+	live := someRuns(t, 50)
+	var took []int
+	for round, n := range []int{300, 300, 3, 3, 250} {
+		spare := len(f.spare)
+		for _, r := range runs[:n] {
+			if err := f.add(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		row, err := f.write(live[round])
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := live[round].AppendRow(nil)
+		if err != nil || !bytes.Equal(row, want) {
+			t.Fatalf("round %d: the row of a live run is not what was written, %v", round, err)
+		}
+		for _, r := range runs[:n] {
+			want, err := r.AppendRow(nil)
+			if err != nil || !bytes.Equal(f.row("default", r.ID), want) {
+				t.Fatalf("round %d: the row of run %s is not what was written, %v", round, r.ID, err)
+			}
+		}
+		if round == 1 && (spare == 0 || len(f.spare) != 0 || len(f.used) != spare) {
+			t.Fatalf("of %d rooms, %d were used again", spare, len(f.used))
+		}
+		took = append(took, len(f.used))
+		f.forget()
+		if f.row("default", runs[0].ID) != nil || len(f.spare) != took[round] {
+			t.Fatalf("round %d: %d rooms are kept of %d", round, len(f.spare), took[round])
+		}
+	}
+	if took[0] < 3 || took[2] != 1 {
+		t.Fatalf("it took %d rooms: the test tests nothing", took)
+	}
+}
+
+// TestKeyRoomsAreUsedAgain: what keys were written to is used when the capture is
+// in the store, not before, and not if it is much too large.
+func TestKeyRoomsAreUsedAgain(t *testing.T) {
+	var c checkpoints
+	c.init(1)
+	a := &app{}
+	add := func(n int) *capture {
+		for i := range n {
+			c.key(a, [16]byte{byte(i)}, job.RunID{1}, 1)
+		}
+		done := &capture{batch: &store.Batch{}, keys: [][]byte{c.keys[a].bytes}}
+		c.reset()
+		return done
+	}
+	first := add(1000)
+	second := add(1000)
+	if &first.keys[0][0] == &second.keys[0][0] {
+		t.Fatal("a room is used while the writer has it")
+	}
+	c.reuse(first)
+	third := add(1000)
+	if &third.keys[0][0] != &first.keys[0][0] || !bytes.Equal(third.keys[0], second.keys[0]) {
+		t.Fatal("the room is not used again")
+	}
+	c.reuse(second)
+	small := add(2)
+	c.reuse(small)
+	if len(c.keyRooms) != 0 {
+		t.Fatal("a large room is kept for few keys")
+	}
+}
+
+// TestStatsDoNotKeepReaders: who waits for the store does not wait for stats that
+// are written late, but for everything else.
+func TestStatsDoNotKeepReaders(t *testing.T) {
+	for _, c := range []struct {
+		what                      string
+		busy, late, fresh, served bool
+	}{
+		{"nothing to write", false, false, false, true},
+		{"stats are under way", true, true, false, true},
+		{"stats are under way, and a row changed", true, true, true, false},
+		{"rows are under way", true, false, false, false},
+	} {
+		l := &loop{cfg: &Config{CheckpointEvery: time.Hour}}
+		l.view.init(20_000)
+		l.view.busy, l.view.late = c.busy, c.late
+		if c.fresh {
+			l.view.small = map[string]func() proto.Message{"row": nil}
+		}
+		ready := make(chan struct{})
+		l.view.wanted = []barrier{{0, ready}}
+		l.checkpoint()
+		select {
+		case <-ready:
+			if !c.served {
+				t.Errorf("%s: the reader is served", c.what)
+			}
+		default:
+			if c.served {
+				t.Errorf("%s: the reader waits", c.what)
+			}
+		}
+	}
+}
+
+// TestStatsInPieces: stats alone are captured often and few at a time, and as many
+// as before in all.
+func TestStatsInPieces(t *testing.T) {
+	for _, batch := range []int{20_000, 100, 40, 7, 1} {
+		var c checkpoints
+		c.init(batch)
+		const every = 200 * time.Millisecond
+		pieces := int(every / c.distance(every))
+		if got := pieces * (batch / c.pieces); got > batch || got < batch/2 {
+			t.Errorf("%d at once are %d in pieces", batch, got)
+		}
+		if each := batch / c.pieces; each > 500 {
+			t.Errorf("a piece of %d is %d", batch, each)
+		}
+		if c.large = true; c.distance(every) != 10*every {
+			t.Error("under load stats are written as often")
+		}
+		c.large, c.small = false, map[string]func() proto.Message{"row": nil}
+		if c.distance(every) != every {
+			t.Error("beside other rows there are as many captures")
+		}
+	}
+}
