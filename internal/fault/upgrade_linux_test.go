@@ -105,6 +105,7 @@ func unpack(r io.Reader, dir string) error {
 // together, and one goes back to where it was.
 func TestUpgrade(t *testing.T) {
 	formOf(t)
+	t.Parallel() // with TestAddServer: both wait most of the time
 	seed := seedOf(t)
 	rnd := rand.New(rand.NewPCG(seed, 3))
 	old, current := olderProgram(t, before), program(t)
