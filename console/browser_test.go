@@ -320,7 +320,7 @@ func testNarrow(t *testing.T, b *browser) {
 	b.visit("/hosts")
 	b.do(chromedp.Click(`button[name=lang][value=zh]`))
 	b.until(`document.documentElement.lang === "zh" && document.readyState === "complete"`)
-	for _, path := range []string{"/apps/default", "/apps/default/jobs/totals", "/apps/default/runs", "/apps/default/runs/" + failedRun, "/apps/default/modules", "/hosts"} {
+	for _, path := range []string{"/apps/default", "/apps/default/jobs/totals", "/apps/default/runs", "/apps/default/runs/" + failedRun, "/apps/default/modules", "/apps/default/calendars", "/apps/default/calendars/weekend", "/hosts"} {
 		b.visit(path)
 		if wide := evaluate[int](b, `document.documentElement.scrollWidth`); wide > 390 {
 			t.Errorf("%s is %d pixels wide on a screen of 390", path, wide)

@@ -3,6 +3,8 @@ package console
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -29,6 +31,11 @@ func partRun(n int32) string {
 
 // populatePolicies adds a job with every policy, a run with parts, and a run that waits.
 func (f *fakeAPI) populatePolicies(ts func(time.Duration) *timestamppb.Timestamp) {
+	f.calendars = map[string]*apiv1.Calendar{
+		"holidays": {App: "default", Name: "holidays", Yearly: []string{"01-01"}, Dates: []string{"2026-12-24/2026-12-26"}, UpdatedAt: ts(time.Hour)},
+		"weekend":  {App: "default", Name: "weekend", Description: "<days off>" + evil, Days: []string{"sat", "sun"}, UpdatedAt: ts(time.Minute)},
+		"never":    {App: "default", Name: "never", Dates: []string{"2001-01-01"}, UpdatedAt: ts(time.Minute)},
+	}
 	f.jobs = append(f.jobs, &apiv1.Job{
 		App: "default", Name: "policed", Handler: &apiv1.Handler{Module: "totals@1"}, NextAt: timestamppb.New(time.Date(2040, 1, 2, 9, 0, 0, 0, time.UTC)),
 		Schedule: &apiv1.Schedule{
@@ -101,8 +108,45 @@ func (f *fakeAPI) ExplainRun(_ context.Context, r *apiv1.ExplainRunRequest) (*ap
 }
 
 func (f *fakeAPI) GetCalendar(_ context.Context, r *apiv1.GetCalendarRequest) (*apiv1.Calendar, error) {
-	if r.Name != "holidays" {
-		return nil, status.Errorf(codes.NotFound, "there is no calendar %q", r.Name)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.calendars[r.Name]; c != nil {
+		return proto.CloneOf(c), nil
 	}
-	return &apiv1.Calendar{App: r.App, Name: r.Name, Yearly: []string{"01-01"}}, nil
+	return nil, status.Errorf(codes.NotFound, "there is no calendar %q", r.Name)
+}
+
+func (f *fakeAPI) ListCalendars(context.Context, *apiv1.ListCalendarsRequest) (*apiv1.ListCalendarsResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := &apiv1.ListCalendarsResponse{}
+	for _, name := range slices.Sorted(maps.Keys(f.calendars)) {
+		out.Calendars = append(out.Calendars, proto.CloneOf(f.calendars[name]))
+	}
+	return out, nil
+}
+
+func (f *fakeAPI) PutCalendar(_ context.Context, r *apiv1.PutCalendarRequest) (*apiv1.Calendar, error) {
+	c := proto.CloneOf(r.Calendar)
+	if _, err := job.CompileCalendar(c); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.calendars == nil {
+		f.calendars = map[string]*apiv1.Calendar{}
+	}
+	c.UpdatedAt = timestamppb.Now()
+	f.calendars[c.Name] = c
+	return proto.CloneOf(c), nil
+}
+
+func (f *fakeAPI) DeleteCalendar(_ context.Context, r *apiv1.DeleteCalendarRequest) (*apiv1.DeleteCalendarResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.Name == "holidays" {
+		return nil, status.Error(codes.FailedPrecondition, "calendar holidays is named by 1 jobs, \"policed\" among them: change these first")
+	}
+	delete(f.calendars, r.Name)
+	return &apiv1.DeleteCalendarResponse{}, nil
 }

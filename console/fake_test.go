@@ -58,9 +58,11 @@ type fakeAPI struct {
 	hosts   []*apiv1.Host
 	members *apiv1.ClusterStatus
 	letters []*apiv1.DeadLetter
-	asked   []proto.Message // every unary request, for what a page asked
-	changed chan struct{}   // closed and replaced at each change
-	revoked bool            // the good token is no longer good
+
+	calendars map[string]*apiv1.Calendar
+	asked     []proto.Message // every unary request, for what a page asked
+	changed   chan struct{}   // closed and replaced at each change
+	revoked   bool            // the good token is no longer good
 
 	skipped, backfilled int    // how often, how many runs
 	denied              string // a permission that the good token lacks
@@ -410,7 +412,7 @@ func (f *fakeAPI) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.
 	out := &apiv1.ListRunsResponse{}
 	for _, run := range f.runs {
 		bad := run.State != "succeeded" && run.FinishedAt != nil
-		if (r.Job == "" || r.Job == run.Job) && (r.State == "" || r.State == run.State || r.State == "unsuccessful" && bad) && (r.Host == "" || r.Host == run.Host) {
+		if (r.Parent == "" || r.Parent == run.Parent) && (r.Job == "" || r.Job == run.Job) && (r.State == "" || r.State == run.State || r.State == "unsuccessful" && bad) && (r.Host == "" || r.Host == run.Host) {
 			out.Runs = append(out.Runs, proto.CloneOf(run))
 		}
 	}

@@ -24,13 +24,21 @@ import (
 // that must be on it.
 func pages() map[string][]string {
 	return map[string][]string{
-		"/apps/default":                         {"Runs per minute", "103\u202f374", "Needs attention", "840µs", "61.0 GiB", failedRun, "at most"},
-		"/apps/default/jobs":                    {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "page=token%2F2%26x%3Dy"},
-		"/apps/default/jobs?prefix=nothing":     {"No job of this app"},
-		"/apps/default/jobs/totals":             {"Next times", "CST", "handler:", "module: totals@1", "Run now", "/jobs/totals/delete", "up to 3 times"},
-		"/apps/default/jobs/totals?format=json": {"&#34;module&#34;: &#34;totals@1&#34;"},
-		"/apps/default/jobs/report":             {"Resume", "If it were resumed now"},
-		"/apps/default/jobs/by-hand":            {"Only when triggered", "wheelwork job trigger by-hand --wait"},
+		"/apps/default":                              {"Runs per minute", "103\u202f374", "Needs attention", "840µs", "61.0 GiB", failedRun, "at most"},
+		"/apps/default/jobs":                         {"totals", "Asia/Shanghai", "Every 30s", "Only when triggered", "state=unsuccessful", "page=token%2F2%26x%3Dy"},
+		"/apps/default/jobs?prefix=nothing":          {"No job of this app"},
+		"/apps/default/calendars":                    {"holidays", "01-01", "<b>weekend</b>", "Sat Sun", "&lt;days off&gt;", `name="ics"`, "enctype=\"multipart/form-data\""},
+		"/apps/default/calendars?deleted=old%3Cb%3E": {"Deleted: old&lt;b&gt;"},
+		"/apps/default/calendars/weekend":            {"The next dates in it", "The next dates that are not in it", `value="sat" checked`, "readonly", "/calendars/weekend/delete", "&lt;days off&gt;"},
+		"/apps/default/calendars/weekend?saved=yes":  {"are planned anew"},
+		"/apps/default/calendars/holidays":           {"-01-01", ">01-01</textarea>"},
+		"/apps/default/calendars/never":              {"None in the next ten years."},
+		"/apps/default/calendars/weekend/delete":     {"Delete the calendar weekend?"},
+		"/apps/default/runs?parent=" + parentRun():   {"Only the runs under", `name="parent"`, partRun(7), "parent=" + parentRun()},
+		"/apps/default/jobs/totals":                  {"Next times", "CST", "handler:", "module: totals@1", "Run now", "/jobs/totals/delete", "up to 3 times"},
+		"/apps/default/jobs/totals?format=json":      {"&#34;module&#34;: &#34;totals@1&#34;"},
+		"/apps/default/jobs/report":                  {"Resume", "If it were resumed now"},
+		"/apps/default/jobs/by-hand":                 {"Only when triggered", "wheelwork job trigger by-hand --wait"},
 		"/apps/default/jobs/policed": {
 			"Daily from 09:00 to 17:00 every 30m, UTC, on mon, tue, at most 100 times, not on the dates of holidays", "Mon 2040-01-02 09:00:00 UTC",
 			"Limits of an attempt", "64.0 MiB of memory", "1\u202f500\u202f000 units of fuel",
@@ -161,13 +169,14 @@ func checkWellFormed(t *testing.T, body string) {
 func TestEmptyPagesShowCommands(t *testing.T) {
 	s := newSite(t, newFake()).signIn(t)
 	for path, want := range map[string]string{
-		"/apps/default":         "wheelwork module push",
-		"/apps/default/jobs":    "wheelwork job apply",
-		"/apps/default/runs":    "wheelwork job trigger",
-		"/apps/default/modules": "wheelwork module push",
-		"/hosts":                "wheelwork host",
-		"/cluster":              "keep their journals on their own disks",
-		"/dead-letters":         "wheelwork mq stats",
+		"/apps/default":           "wheelwork module push",
+		"/apps/default/jobs":      "wheelwork job apply",
+		"/apps/default/runs":      "wheelwork job trigger",
+		"/apps/default/modules":   "wheelwork module push",
+		"/apps/default/calendars": "wheelwork calendar put",
+		"/hosts":                  "wheelwork host",
+		"/cluster":                "keep their journals on their own disks",
+		"/dead-letters":           "wheelwork mq stats",
 	} {
 		resp, body := s.do(t, "GET", path, nil)
 		if resp.StatusCode != http.StatusOK || !strings.Contains(body, want) {
@@ -271,6 +280,7 @@ func TestShortAddresses(t *testing.T) {
 		"/runs/01X?app=b":          "/apps/b/runs/01X",
 		"/runs?app=b&state=failed": "/apps/b/runs?state=failed",
 		"/jobs/totals":             "/apps/default/jobs/totals",
+		"/calendars/off?app=b":     "/apps/b/calendars/off",
 		"/modules":                 "/apps/default/modules",
 	} {
 		resp, _ := s.do(t, "GET", from, nil)

@@ -23,6 +23,7 @@ import (
 type runsView struct {
 	Runs             []*apiv1.Run
 	Job, State, Host string // the filters
+	Parent           string // only the runs under this one
 	Next             string // token of the next page
 	Paged            bool   // this is not the first page
 }
@@ -37,13 +38,15 @@ func (runsView) States() []string {
 }
 
 // Filtered reports whether the list may hide runs.
-func (v runsView) Filtered() bool { return v.Job != "" || v.State != "" || v.Host != "" }
+func (v runsView) Filtered() bool {
+	return v.Job != "" || v.State != "" || v.Host != "" || v.Parent != ""
+}
 
 func (c *console) runsPage(v *visit) error {
 	q := v.r.URL.Query()
-	view := runsView{Job: q.Get("job"), State: q.Get("state"), Host: q.Get("host"), Paged: q.Get("page") != ""}
+	view := runsView{Job: q.Get("job"), State: q.Get("state"), Host: q.Get("host"), Parent: q.Get("parent"), Paged: q.Get("page") != ""}
 	answer, err := c.runs.ListRuns(v.ctx, &apiv1.ListRunsRequest{
-		App: v.app, Job: view.Job, State: view.State, Host: view.Host, PageToken: q.Get("page"), PageSize: pageSize,
+		App: v.app, Job: view.Job, State: view.State, Host: view.Host, Parent: view.Parent, PageToken: q.Get("page"), PageSize: pageSize,
 	})
 	if err != nil {
 		return err

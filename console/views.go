@@ -119,6 +119,7 @@ func functions(lang string, texts catalogue, a *assets) template.FuncMap {
 		"trigger":  w.trigger,
 		"policies": w.policies,
 		"list":     func(s ...string) []string { return s },
+		"list2":    func(a, b any) []any { return []any{a, b} },
 		"join":     strings.Join,
 	}
 }

@@ -226,6 +226,32 @@ type mapped struct {
 	root   RunID
 	nowMs  int64
 	window int32
+
+	// Of a run that goes on where one of base parts ended, again of which are
+	// tried again; 0: it begins.
+	base, again int32
+}
+
+// resumed is the record that a run goes on with.
+func (m *mapped) resumed() *apiv1.Resumed {
+	rec := &apiv1.Resumed{Run: m.root[:], Parts: m.base}
+	for i := range m.again {
+		if rec.Inputs == nil {
+			rec.Inputs = &apiv1.MapChunk{}
+		}
+		text := strings.Repeat("y", int(i))
+		rec.Inputs.Parts = append(rec.Inputs.Parts, &apiv1.MapPart{Number: m.base - 1 - i, Depth: i, Mapped: i})
+		rec.Inputs.Sizes = append(rec.Inputs.Sizes, uint32(len(text)))
+		rec.Inputs.Data = append(rec.Inputs.Data, text...)
+	}
+	for n := range m.base - m.again {
+		if n%3 == 0 {
+			rec.Outputs = append(rec.Outputs, &apiv1.MapOutputs{})
+		}
+		c := rec.Outputs[len(rec.Outputs)-1]
+		c.Outputs = append(c.Outputs, &apiv1.MapOutputs_Output{Part: n, Output: fmt.Append(nil, n)})
+	}
+	return rec
 }
 
 func newMapped(t *rapid.T, reduce bool) *mapped {
@@ -235,6 +261,10 @@ func newMapped(t *rapid.T, reduce bool) *mapped {
 		mode = "map_reduce"
 	}
 	m.root = NewRunID("app", "j", time.UnixMilli(m.nowMs), "")
+	if rapid.Bool().Draw(t, "goes on") {
+		m.base = rapid.Int32Range(1, 9).Draw(t, "base")
+		m.again = rapid.Int32Range(0, m.base).Draw(t, "again")
+	}
 	return m.with(&apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{
 		App: "app", Name: "j", Handler: &apiv1.Handler{Module: "m@1", Name: "main"}, Retry: &apiv1.Retry{Max: 3},
 		Fanout: &apiv1.Fanout{Mode: mode}, Revision: 1, CreatedAt: timestamppb.New(time.UnixMilli(m.nowMs)),
@@ -254,6 +284,21 @@ func (m *mapped) next() *apiv1.Record {
 	parent := s.Runs[m.root]
 	if parent == nil {
 		rec.Kind = &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: m.root[:], Job: "j", HasInput: true, Input: []byte("in")}}
+		return rec
+	}
+	if m.base > 0 && parent.Fan == nil {
+		r := m.resumed()
+		if rapid.IntRange(0, 9).Draw(t, "broken") == 0 && r.Inputs != nil {
+			switch rapid.IntRange(0, 2).Draw(t, "how") {
+			case 0:
+				r.Inputs.Sizes[0]++
+			case 1:
+				r.Inputs.Parts = r.Inputs.Parts[1:]
+			case 2:
+				r.Parts = m.again - 1
+			}
+		}
+		rec.Kind = &apiv1.Record_Resumed{Resumed: r}
 		return rec
 	}
 	if !parent.HasParts() {
@@ -298,6 +343,9 @@ func (m *mapped) next() *apiv1.Record {
 
 // fits reports whether a record that maps is one that a server would write.
 func (m *mapped) fits(rec *apiv1.Record) bool {
+	if k, ok := rec.Kind.(*apiv1.Record_Resumed); ok {
+		return proto.Equal(k.Resumed, m.resumed())
+	}
 	k, ok := rec.Kind.(*apiv1.Record_Mapped)
 	if !ok {
 		return true
@@ -320,7 +368,7 @@ func (m *mapped) check(ended map[int32]State) {
 	f := parent.Fan
 	waiting, bytes := parent.Waiting()
 	n, size := int32(0), int64(0)
-	for _, c := range f.Map.chunks {
+	for _, c := range slices.Concat(f.Map.chunks, f.Map.retries) {
 		n += int32(len(c.Sizes) - c.next)
 		size += int64(len(c.Data) - c.at)
 	}
@@ -386,7 +434,8 @@ func TestMapFold(t *testing.T) {
 			return
 		}
 		f := last.Fan
-		succeeded, failed := int32(0), f.Made-int32(len(ended))
+		kept := m.base - m.again
+		succeeded, failed := kept, f.Made-kept-int32(len(ended))
 		for _, state := range ended {
 			if state == Succeeded {
 				succeeded++
@@ -394,7 +443,7 @@ func TestMapFold(t *testing.T) {
 				failed++
 			}
 		}
-		if f.Succeeded != succeeded || f.Failed != failed || failed > 0 && !last.CancelRequested && int(f.Made) != len(ended) {
+		if f.Succeeded != succeeded || f.Failed != failed || failed > 0 && !last.CancelRequested && f.Made-kept != int32(len(ended)) {
 			t.Fatalf("the run counts %d and %d, %d parts succeeded and %d did not, of %d", f.Succeeded, f.Failed, succeeded, failed, f.Made)
 		}
 		if (last.State == Succeeded) != (failed == 0 && (!last.Policy.Reduce || f.Map.Reduced)) {
@@ -563,4 +612,46 @@ func FuzzLoadRow(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestResumedTwice applies a record to a run that has it already, as a replay does
+// when the row of the run is younger than the record.
+func TestResumedTwice(t *testing.T) {
+	m := &mapped{s: NewSlot("app", SlotOf("j")), nowMs: 1_700_000_000_000, window: 2, base: 9, again: 4}
+	m.root = NewRunID("app", "j", time.UnixMilli(m.nowMs), "")
+	m.with(&apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{
+		App: "app", Name: "j", Handler: &apiv1.Handler{Module: "m@1", Name: "main"}, Fanout: &apiv1.Fanout{Mode: "map_reduce"}, Revision: 1,
+	}}})
+	apply := func(rec *apiv1.Record) {
+		rec.AtMs = m.nowMs
+		m.s.Apply(rec, nil)
+	}
+	apply(&apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: m.root[:], Job: "j"}}})
+	for _, begun := range []bool{false, true} {
+		if begun {
+			apply(&apiv1.Record{Kind: &apiv1.Record_Fanned{Fanned: &apiv1.Fanned{Run: m.root[:], Parts: 1, Window: m.window}}})
+		}
+		for range 2 {
+			apply(&apiv1.Record{Kind: &apiv1.Record_Resumed{Resumed: m.resumed()}})
+			r := m.s.Runs[m.root]
+			waiting, bytes := r.Waiting()
+			wantWaiting, wantBytes := int32(4), int64(0+1+2+3)
+			if begun { // two of them are runs
+				wantWaiting, wantBytes = 2, 2+3
+			}
+			outputs := 0
+			for _, c := range r.Fan.Map.outputs {
+				outputs += len(c.Outputs)
+			}
+			if waiting != wantWaiting || bytes != wantBytes || outputs != 5 || r.Fan.Map.outBytes != 5*(1+reduceOverhead) || r.Fan.Map.chunkN != 1 {
+				t.Errorf("begun %v: %d parts of %d bytes wait, %d outputs of %d bytes, %d chunks", begun, waiting, bytes, outputs, r.Fan.Map.outBytes, r.Fan.Map.chunkN)
+			}
+		}
+	}
+	// One that fits nothing changes nothing.
+	for _, broken := range []*apiv1.Resumed{{}, {Run: m.root[:]}, {Run: make([]byte, 16), Parts: 3}, {Run: m.root[:], Parts: 8}, {Run: m.root[:], Parts: 9, Inputs: &apiv1.MapChunk{Sizes: []uint32{1}}}} {
+		if fx := m.s.Apply(&apiv1.Record{AtMs: m.nowMs, Kind: &apiv1.Record_Resumed{Resumed: broken}}, nil); len(fx) > 0 {
+			t.Errorf("%v changes something", broken)
+		}
+	}
 }

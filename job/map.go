@@ -45,6 +45,13 @@ type Mapping struct {
 	Reduced  bool // the part that reduces was made
 	Overflow bool // the outputs are more than it may get
 
+	// Of a run that goes on where another one ended: base are the parts of that
+	// one, again so many of them are tried again, in the order of retries, and
+	// Retried of those are or were runs.
+	base, again int32
+	Retried     int32
+	retries     []*mapChunk
+
 	window   int32
 	chunks   []*mapChunk // that are waited in, oldest first
 	waiting  int64       // bytes of their inputs
@@ -111,7 +118,8 @@ func (r *Run) Waiting() (parts int32, bytes int64) {
 	if r.Fan == nil || r.Fan.Map == nil {
 		return 0, 0
 	}
-	return r.Fan.Made - r.Fan.Map.Released, r.Fan.Map.waiting
+	m := r.Fan.Map
+	return r.Fan.Made - m.Released + m.again - m.Retried, m.waiting
 }
 
 // NextChunk is the number of the next chunk of inputs of a run that maps.
@@ -150,21 +158,25 @@ func (s *Slot) mapParts(m *apiv1.Mapped, atMs int64, fx []Effect) []Effect {
 
 // attach puts a chunk in its place, unless it is there or was used up.
 func (m *Mapping) attach(number uint32, in *apiv1.MapChunk) {
+	released, chunks := m.Released, &m.chunks
+	if len(in.Parts) > 0 {
+		released, chunks = m.Retried, &m.retries
+	}
 	last := in.First + int32(len(in.Sizes))
-	if last <= m.Released {
+	if last <= released {
 		return
 	}
-	i, found := slices.BinarySearchFunc(m.chunks, number, func(c *mapChunk, n uint32) int { return cmp.Compare(c.number, n) })
+	i, found := slices.BinarySearchFunc(*chunks, number, func(c *mapChunk, n uint32) int { return cmp.Compare(c.number, n) })
 	if found {
 		return
 	}
 	c := &mapChunk{MapChunk: in, number: number}
-	for in.First+int32(c.next) < m.Released {
+	for in.First+int32(c.next) < released {
 		c.at += int(in.Sizes[c.next])
 		c.next++
 	}
 	m.waiting += int64(len(in.Data) - c.at)
-	m.chunks = slices.Insert(m.chunks, i, c)
+	*chunks = slices.Insert(*chunks, i, c)
 }
 
 // releaseParts makes runs of parts that wait, as far as the window allows.
@@ -174,25 +186,116 @@ func (s *Slot) releaseParts(r *Run, atMs int64, fx []Effect) []Effect {
 	if r.CancelRequested {
 		return fx
 	}
+	for len(f.parts) < int(m.window) && len(m.retries) > 0 {
+		c := m.retries[0]
+		if c.First+int32(c.next) != m.Retried {
+			return fx // of a record that is still to be replayed
+		}
+		p := c.Parts[c.next]
+		m.Retried++
+		fx = s.addPart(r, &Fan{Part: p.Number, Depth: p.Depth, Mapped: p.Mapped}, m.take(&m.retries), true, atMs, fx)
+	}
 	for len(f.parts) < int(m.window) && len(m.chunks) > 0 {
 		c := m.chunks[0]
 		number := c.First + int32(c.next)
 		if number != m.Released {
 			return fx // of a record that is still to be replayed
 		}
-		size := int(c.Sizes[c.next])
-		input := c.Data[c.at : c.at+size : c.at+size]
-		c.next, c.at = c.next+1, c.at+size
-		m.waiting -= int64(size)
 		m.Released++
-		if c.next == len(c.Sizes) {
-			m.chunks[0] = nil
-			m.chunks = m.chunks[1:]
-		}
-		// A copy: the input of one part must not keep those of its whole chunk.
-		fx = s.addPart(r, &Fan{Part: number, Depth: c.Depth}, bytes.Clone(input), true, atMs, fx)
+		fx = s.addPart(r, &Fan{Part: number, Depth: c.Depth}, m.take(&m.chunks), true, atMs, fx)
 	}
 	return fx
+}
+
+// take takes the next input of the first chunk. It is a copy: the input of one
+// part must not keep those of its whole chunk.
+func (m *Mapping) take(chunks *[]*mapChunk) []byte {
+	c := (*chunks)[0]
+	size := int(c.Sizes[c.next])
+	input := bytes.Clone(c.Data[c.at : c.at+size])
+	c.next, c.at = c.next+1, c.at+size
+	m.waiting -= int64(size)
+	if c.next == len(c.Sizes) {
+		(*chunks)[0] = nil
+		*chunks = (*chunks)[1:]
+	}
+	return input
+}
+
+// resume gives a parent that was just accepted what it goes on with. Of a row of
+// the parent that is younger than the record, its own rows may be missing: see
+// mapParts.
+func (s *Slot) resume(m *apiv1.Resumed, fx []Effect) []Effect {
+	r, in := s.Runs[runID(m.Run)], m.Inputs
+	if r == nil || m.Parts <= 0 || !r.Policy.Fans() {
+		return fx
+	}
+	if !r.Policy.Map {
+		if r.HasParts() || r.Fan == nil || len(r.Fan.Only) == 0 {
+			return fx
+		}
+		r.Fan.Parts, r.Fan.OnlyHosts = m.Parts, m.Hosts
+		return append(fx, Effect{Change: RunChanged, Run: r, Job: r.owner})
+	}
+	again := int32(len(in.GetParts()))
+	if again > m.Parts || int(again) != len(in.GetSizes()) || in != nil && !whole(in) {
+		return fx
+	}
+	if r.Fan == nil {
+		r.Fan = &Fan{Map: &Mapping{base: m.Parts, again: again, Overflow: m.Overflow}}
+	}
+	mp := r.Fan.Map
+	if mp == nil || mp.base != m.Parts || mp.again != again || r.State.Terminal() {
+		return fx // another record has begun it
+	}
+	if again > 0 {
+		mp.attach(0, in)
+		mp.chunkN = max(mp.chunkN, 1)
+		fx = s.changed(fx, rowMapInputs, mapRow(r.ID, 0), in)
+	}
+	known := map[int32]bool{}
+	for _, c := range mp.outputs {
+		for _, o := range c.Outputs {
+			known[o.Part] = true
+		}
+	}
+	for _, c := range m.Outputs {
+		if len(c.Outputs) == 0 || known[c.Outputs[0].Part] {
+			continue
+		}
+		size := 0
+		for _, o := range c.Outputs {
+			size += len(o.Output) + reduceOverhead
+		}
+		mp.outputs = append(mp.outputs, &outputChunkOf{c, size})
+		mp.outBytes += size
+		fx = s.changed(fx, rowMapOutputs, mapRow(r.ID, uint32(len(mp.outputs)-1)), c)
+	}
+	return append(fx, Effect{Change: RunChanged, Run: r, Job: r.owner})
+}
+
+// goOn begins a run that goes on where another one ended: parts that succeeded
+// there count, and the others are made anew.
+func (s *Slot) goOn(r *Run, window int32, atMs int64, fx []Effect) []Effect {
+	f := r.Fan
+	m := f.Map
+	r.StartedMs = atMs
+	f.Made, f.Parts, f.Succeeded = m.base, m.base, m.base-m.again
+	m.Released, m.window = m.base, max(window, 1)
+	fx = append(fx, Effect{Change: RunStarted, Run: r, Job: r.owner})
+	fx = s.releaseParts(r, atMs, fx)
+	if len(f.parts) > 0 || m.again > m.Retried {
+		return fx
+	}
+	fx, over := s.reduce(r, atMs, fx) // nothing else had failed
+	if !over {
+		return fx
+	}
+	to := Succeeded
+	if r.Policy.Reduce {
+		to = Failed
+	}
+	return s.end(r, to, 0, atMs, fx) // it is a retry: no delay counts from it
 }
 
 // addPart makes a part of a run into a run of its own.
@@ -240,15 +343,16 @@ func (r *Run) giveUpParts() {
 	if m == nil {
 		return
 	}
-	r.Fan.Failed += r.Fan.Made - m.Released
+	left, _ := r.Waiting()
+	r.Fan.Failed += left
 	m.Released, m.chunks, m.waiting = r.Fan.Made, nil, 0
+	m.Retried, m.retries = m.again, nil
 }
 
 // partEnded does what the end of a part means for a run that maps. over reports
 // whether the run has ended with it.
 func (s *Slot) partEnded(r, part *Run, atMs int64, fx []Effect) (_ []Effect, over bool) {
 	f := r.Fan
-	m := f.Map
 	switch {
 	case part.Fan.Reduce:
 		r.Output = part.Output
@@ -256,9 +360,17 @@ func (s *Slot) partEnded(r, part *Run, atMs int64, fx []Effect) (_ []Effect, ove
 		fx = s.keepOutput(r, part, fx)
 	}
 	fx = s.releaseParts(r, atMs, fx)
-	if len(f.parts) > 0 || f.Made > m.Released {
+	if left, _ := r.Waiting(); len(f.parts) > 0 || left > 0 {
 		return fx, false
 	}
+	return s.reduce(r, atMs, fx)
+}
+
+// reduce makes the part that reduces, now that all others have ended. over
+// reports whether there is none and the run has ended.
+func (s *Slot) reduce(r *Run, atMs int64, fx []Effect) (_ []Effect, over bool) {
+	f := r.Fan
+	m := f.Map
 	if !r.Policy.Reduce || m.Reduced || f.Failed > 0 || r.CancelRequested {
 		return fx, true
 	}
@@ -351,7 +463,7 @@ func (s *Slot) dropMap(r *Run, fx []Effect) []Effect {
 	for n := range uint32(len(r.Fan.Map.outputs)) {
 		fx = s.changed(fx, rowMapOutputs, mapRow(r.ID, n), nil)
 	}
-	r.Fan.Map.chunks, r.Fan.Map.outputs = nil, nil
+	r.Fan.Map.chunks, r.Fan.Map.retries, r.Fan.Map.outputs = nil, nil, nil
 	return fx
 }
 
@@ -415,7 +527,7 @@ func (m *Mapping) row() *apiv1.MapRow {
 	if m == nil {
 		return nil
 	}
-	return &apiv1.MapRow{Released: m.Released, Window: m.window, Chunks: int64(m.chunkN), Reduced: m.Reduced, Overflow: m.Overflow}
+	return &apiv1.MapRow{Released: m.Released, Window: m.window, Chunks: int64(m.chunkN), Reduced: m.Reduced, Overflow: m.Overflow, Base: m.base, Again: m.again, Retried: m.Retried}
 }
 
 // appendMap appends what the row of a run says of mapping.
@@ -438,7 +550,7 @@ func (r *Run) appendMap(b []byte) ([]byte, error) {
 	b = wire.Int(b, 72, int64(f.Mapped))
 	b = wire.Bool(b, 73, f.Reduce)
 	if r.HasParts() {
-		b = wire.Text(b, 74, r.Policy.fanout())
+		b = wire.Text(b, 74, r.Policy.Fanout())
 	}
 	return wire.Text(b, 75, r.Role()), nil
 }
@@ -447,7 +559,7 @@ func mappingOf(row *apiv1.MapRow) *Mapping {
 	if row == nil {
 		return nil
 	}
-	return &Mapping{Released: row.Released, window: row.Window, chunkN: uint32(row.Chunks), Reduced: row.Reduced, Overflow: row.Overflow}
+	return &Mapping{Released: row.Released, window: row.Window, chunkN: uint32(row.Chunks), Reduced: row.Reduced, Overflow: row.Overflow, base: row.Base, again: row.Again, Retried: row.Retried}
 }
 
 // MapLimits returns how many parts a run that maps may have, and how deep they

@@ -65,8 +65,12 @@ const (
 // Fans reports whether a run is made into parts.
 func (p *Policy) Fans() bool { return p.Broadcast || p.Shards > 0 || p.Map }
 
-// fanout is the mode of the fan-out; "": there is none.
-func (p *Policy) fanout() string {
+// Bounded reports whether the overlap policy bounds how many runs of a job are
+// under way.
+func (p *Policy) Bounded() bool { return p.Overlap != Parallel || p.Limited > 0 }
+
+// Fanout is the mode of the fan-out; "": there is none.
+func (p *Policy) Fanout() string {
 	switch {
 	case p.Reduce:
 		return "map_reduce"

@@ -105,10 +105,11 @@ func (r *Run) Row() *apiv1.RunRow {
 	}
 	if f := r.Fan; f != nil {
 		row.Part, row.Parts, row.PartsMade, row.Only, row.Pinned = f.Part, f.Parts, f.Made, f.Only, f.Pinned
+		row.OnlyHosts = f.OnlyHosts
 		row.PartsSucceeded, row.PartsFailed = f.Succeeded, f.Failed
 		row.Map, row.Depth, row.Mapped, row.Reduce, row.Role = f.Map.row(), f.Depth, f.Mapped, f.Reduce, r.Role()
 		if r.HasParts() {
-			row.Fanout = r.Policy.fanout()
+			row.Fanout = r.Policy.Fanout()
 		}
 		if r.IsPart() {
 			row.Parent = f.Parent[:]
@@ -147,9 +148,9 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 			Outcome: a.Outcome, Error: a.Error, Code: a.Code,
 		})
 	}
-	if len(row.Parent) > 0 || row.PartsMade > 0 || len(row.Only) > 0 {
+	if len(row.Parent) > 0 || row.PartsMade > 0 || len(row.Only) > 0 || row.Map != nil {
 		r.Fan = &Fan{
-			Parent: runID(row.Parent), Part: row.Part, Parts: row.Parts, Pinned: row.Pinned, Only: row.Only,
+			Parent: runID(row.Parent), Part: row.Part, Parts: row.Parts, Pinned: row.Pinned, Only: row.Only, OnlyHosts: row.OnlyHosts,
 			Made: row.PartsMade, Succeeded: row.PartsSucceeded, Failed: row.PartsFailed,
 			Map: mappingOf(row.Map), Depth: row.Depth, Mapped: row.Mapped, Reduce: row.Reduce,
 		}

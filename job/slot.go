@@ -252,8 +252,9 @@ type Fan struct {
 	Parts  int32  // how many there are
 	Pinned string // of a part of a broadcast: the host that runs it
 
-	Only      []int32 // of a parent: the parts to make; empty: all
-	Made      int32   // of a parent: how many parts were made; 0: none yet
+	Only      []int32  // of a parent: the parts to make; empty: all
+	OnlyHosts []string // of a retried broadcast: the hosts of Only
+	Made      int32    // of a parent: how many parts were made; 0: none yet
 	Succeeded int32
 	Failed    int32 // ended otherwise
 	parts     []*Run
@@ -422,6 +423,7 @@ const (
 	JobCounted                        // a run of it has ended, which Run.Nth counts
 	JobPlanned                        // arm it ahead of NextMs
 	JobDepends                        // on other jobs or on calendars
+	JobBounded                        // its overlap policy bounds what is under way, and did not when live runs of it were accepted
 	JobDeleted                        // Job holds what it was
 	ModuleAdded                       // Module
 	RunArmed                          // fires at PlannedMs
@@ -513,6 +515,8 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 				fx = s.end(r, State(e.State), e.JobNextMs, rec.AtMs, fx)
 			}
 		}
+	case *apiv1.Record_Resumed:
+		fx = s.resume(k.Resumed, fx)
 	case *apiv1.Record_Fanned:
 		fx = s.fan(k.Fanned, rec.AtMs, fx)
 	case *apiv1.Record_Advanced:
@@ -584,7 +588,7 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 		s.Jobs.put(j)
 	}
 	planned := p.NextMs > 0 && p.NextMs != j.NextMs
-	before := j.shape
+	before, policy := j.shape, j.Policy
 	j.spec, j.revision, j.etag, j.NextMs = s.spec(p.Job), uint32(p.Job.Revision), parseEtag(p.Job.Etag), p.NextMs
 	s.recount(before, j.shape)
 	j.Policy = s.policyOf(j.spec)
@@ -611,6 +615,9 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 		}
 	}
 	fx = append(fx, Effect{Change: JobChanged, Job: j})
+	if policy != nil && !policy.Bounded() && j.Policy.Bounded() && j.Stats().Live > 0 {
+		fx = append(fx, Effect{Change: JobBounded, Job: j})
+	}
 	if planned {
 		fx = append(fx, Effect{Change: JobPlanned, Job: j})
 	}
@@ -899,7 +906,17 @@ func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
 		return fx
 	}
 	s.move(r, Running)
+	if r.Fan != nil && r.Fan.Map != nil {
+		return s.goOn(r, f.Window, atMs, fx)
+	}
 	numbers := f.Only
+	var before Fan // of a run that is retried
+	if r.Fan != nil {
+		before = *r.Fan
+	}
+	if before.Parts > 0 { // a part does the same share again, whatever the job says now
+		f.Parts = before.Parts
+	}
 	if r.Policy.Map {
 		f.Parts, numbers = 1, nil
 	}
@@ -915,9 +932,12 @@ func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
 		r.Fan.Map = &Mapping{Released: 1, window: max(f.Window, 1)}
 	}
 	fx = append(fx, Effect{Change: RunStarted, Run: r, Job: r.owner})
-	for _, n := range numbers {
+	for i, n := range numbers {
 		part := &Fan{Part: n}
-		if int(n) < len(f.Hosts) {
+		switch {
+		case before.Parts > 0 && i < len(before.OnlyHosts):
+			part.Pinned = before.OnlyHosts[i]
+		case before.Parts == 0 && int(n) < len(f.Hosts):
 			part.Pinned = f.Hosts[n]
 		}
 		fx = s.addPart(r, part, r.Input, r.HasInput, atMs, fx)

@@ -188,6 +188,7 @@ func (r *Run) AppendRow(b []byte) ([]byte, error) {
 		b = wire.Int(b, 36, int64(f.Failed))
 		b = wire.Text(b, 37, f.Pinned)
 		b = wire.Ints(b, 39, f.Only)
+		b = wire.Texts(b, 76, f.OnlyHosts)
 	}
 	if r.Cause != (RunID{}) {
 		b = wire.Bytes(b, 38, r.Cause[:])

@@ -75,8 +75,8 @@ func (t *trips) add(d time.Duration) {
 	t.n++
 }
 
-// tripsEnough are so many that one of them was not held up.
-const tripsEnough = 5
+// tripsEnough are so many that one of them was not held up, on a busy machine too.
+const tripsEnough = 32
 
 // least is the round trip of a moment with nothing else to do: how long a busy
 // machine takes says nothing of where it is.

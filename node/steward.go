@@ -135,6 +135,9 @@ func (s *steward) decide(v view, now time.Time) map[string]string {
 	return wants
 }
 
+// tripNoise is by how much round trips differ though nobody is far away.
+const tripNoise = 10 * time.Millisecond
+
 // seats are the servers as the balancer sees them. While one does not say what it
 // can do, as those of older versions, all count the same. Of a round trip counts
 // what it takes longer than the quickest one: etcd's own time is everybody's.
@@ -149,7 +152,7 @@ func seats(v view) (all []balance.Server) {
 	for id, p := range v.servers {
 		s := balance.Server{ID: id, Zone: p.Zone, Draining: v.draining[id]}
 		if p.TripUs > 0 {
-			s.Trip = time.Duration(p.TripUs-quickest) * time.Microsecond
+			s.Trip = max(0, time.Duration(p.TripUs-quickest)*time.Microsecond-tripNoise)
 		}
 		if told {
 			s.Capacity = p.Capacity

@@ -273,10 +273,10 @@ func TestSeats(t *testing.T) {
 		return got
 	}
 	got := of(map[string]presence{
-		"a": {Zone: "z1", Capacity: 2, TripUs: 1500}, "b": {Zone: "z2", Capacity: 8, TripUs: 41_500}, "c": {Capacity: 4},
+		"a": {Zone: "z1", Capacity: 2, TripUs: 1500}, "b": {Zone: "z2", Capacity: 8, TripUs: 41_500}, "c": {Capacity: 4, TripUs: 9500},
 	}, "c")
 	want := map[string]balance.Server{
-		"a": {ID: "a", Zone: "z1", Capacity: 2}, "b": {ID: "b", Zone: "z2", Capacity: 8, Trip: 40 * time.Millisecond}, "c": {ID: "c", Capacity: 4, Draining: true},
+		"a": {ID: "a", Zone: "z1", Capacity: 2}, "b": {ID: "b", Zone: "z2", Capacity: 8, Trip: 40*time.Millisecond - tripNoise}, "c": {ID: "c", Capacity: 4, Draining: true},
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -309,8 +309,9 @@ func TestStewardWeighs(t *testing.T) {
 		b      int             // of six units
 	}{
 		"as strong":    {func(p *presence) { p.Capacity = 4 }, 3},
+		"near":         {func(p *presence) { p.Capacity, p.TripUs = 4, 10_000 }, 3},
 		"half as much": {func(p *presence) { p.Capacity = 2 }, 2},
-		"far":          {func(p *presence) { p.Capacity, p.TripUs = 4, 50_000 }, 2},
+		"far":          {func(p *presence) { p.Capacity, p.TripUs = 4, 61_000 }, 2},
 		"unknown":      {func(*presence) {}, 3},
 	} {
 		s := newSight(6, "a", "b")

@@ -25,9 +25,29 @@ type line struct {
 }
 
 // inLine reports whether a run stands in a line. The parts of a run do not:
-// their parent does.
+// their parent does. A run that was accepted under a policy that bounds nothing
+// is let in as that policy says, but those after it have to know of it: it
+// stands in the line of a job that has another policy now.
 func inLine(r *job.Run) bool {
-	return (r.Policy.Overlap != job.Parallel || r.Policy.Limited > 0) && !r.IsPart()
+	if r.IsPart() {
+		return false
+	}
+	return r.Policy.Bounded() || r.Owner().Current() && r.Owner().Policy.Bounded()
+}
+
+// countIn puts the runs in line that were accepted when the overlap policy of
+// their job bounded nothing. It looks at all live runs of a slot, which a change
+// of policy under way is worth.
+func (l *loop) countIn(j *job.Job) {
+	if !j.Current() || !j.Policy.Bounded() {
+		return // it has changed again
+	}
+	for _, r := range j.Slot().Runs {
+		early := r.State == job.Armed && r.PlannedMs > l.nowMs // it comes by itself
+		if r.Owner() == j && !r.IsPart() && !r.Policy.Bounded() && !early {
+			l.line(r).in[r.ID] = r
+		}
+	}
 }
 
 func (l *loop) line(r *job.Run) *line {

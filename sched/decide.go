@@ -190,7 +190,7 @@ type trigger struct {
 
 	why   job.Trigger // "": by hand
 	cause job.RunID
-	parts []int32          // of a parent that is retried: only these
+	redo  *redo            // of a parent that is retried: only what did not succeed
 	kept  []*apiv1.NodeRow // of a workflow that is retried: where it goes on
 	at    time.Time        // the planned time that it makes up for; zero: now
 	job   *job.Job         // found before, and still there; nil: to be looked up
@@ -211,7 +211,11 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 	}
 	acc := &l.accepted
 	acc.Reset()
-	acc.Job, acc.HasInput, acc.Input, acc.TraceParent, acc.Trigger, acc.Parts, acc.Kept = t.name, t.hasInput, t.input, t.traceParent, string(t.why), t.parts, t.kept
+	acc.Job, acc.HasInput, acc.Input, acc.TraceParent, acc.Trigger, acc.Kept = t.name, t.hasInput, t.input, t.traceParent, string(t.why), t.kept
+	goesOn := t.redo != nil && t.redo.fanout == j.Policy.Fanout() // else its job makes other parts now
+	if goesOn {
+		acc.Parts = t.redo.parts
+	}
 	if t.cause != (job.RunID{}) {
 		acc.Cause = t.cause[:]
 	}
@@ -241,6 +245,10 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 	}
 	acc.Run = append(l.acceptedID[:0], id[:]...)
 	l.accept(j.Slot(), acc)
+	if goesOn {
+		t.redo.resumed.Run = id[:]
+		l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Resumed{Resumed: t.redo.resumed}})
+	}
 	return id, false, nil
 }
 

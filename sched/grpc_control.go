@@ -1,16 +1,17 @@
 package sched
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -51,51 +52,196 @@ func (a *jobsAPI) BackfillJob(ctx context.Context, req *apiv1.BackfillJobRequest
 	if req.Limit > 0 {
 		limit = int(req.Limit)
 	}
-	times, err := ask(ctx, a.s.loop, func(l *loop) ([]time.Time, error) {
-		j := l.job(app, req.Name)
-		if j == nil {
-			return nil, noJob(app, req.Name)
-		}
-		plan, err := l.planOf(j)
-		if err != nil {
-			return nil, invalid(err)
-		}
-		if j.NextMs > 0 { // a fixed rate counts from the times that it has planned
-			plan = plan.Anchor(time.UnixMilli(j.NextMs))
-		}
-		// What has not passed is for the schedule itself, and so is what it has not decided about.
-		times, _ := plan.Between(from, earliest(until, l.now, j.NextMs), limit+1)
-		return times, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	resp := &apiv1.BackfillJobResponse{}
-	if len(times) > limit { // a planned time: a fixed rate that nothing anchors is counted on from it
-		resp.NextFrom = timestamppb.New(times[limit])
-		times = times[:limit]
-	}
-	var missing []time.Time
-	for _, at := range times {
-		ended, err := a.s.ended(ctx, app, job.NewRunID(app, req.Name, at, ""))
+	if !req.DryRun { // two at once would not see what the other one makes
+		done, err := a.s.backfills.begin(ctx, jobKey{app, req.Name})
 		if err != nil {
 			return nil, err
 		}
+		defer done()
+	}
+	b := &backfilling{a: a, app: app, req: req, resp: &apiv1.BackfillJobResponse{}, traceParent: traceParent(ctx)}
+	var err error
+	if b.of, err = ask(ctx, a.s.loop, func(l *loop) (schedule, error) { return l.scheduleOf(app, req.Name) }); err != nil {
+		return nil, err
+	}
+	// What has not passed is for the schedule itself, and so is what it has not decided about.
+	times, _ := b.of.plan.Between(from, earliest(until, b.of.now, b.of.nextMs), limit+1)
+	if len(times) > limit { // a planned time: a fixed rate that nothing anchors is counted on from it
+		b.resp.NextFrom = timestamppb.New(times[limit])
+		times = times[:limit]
+	}
+	for times := range slices.Chunk(times, maxCommands) {
+		if err := b.fill(ctx, times); err != nil {
+			return nil, err
+		}
+	}
+	return b.resp, nil
+}
+
+// schedule is the schedule of a job as it is at a moment. Its times are worked
+// out beside the loop: there may be ten thousand.
+type schedule struct {
+	job       *job.Job
+	text      string
+	calendars []*job.Calendar
+	plan      job.Plan
+	nextMs    int64
+	now       time.Time
+}
+
+func (l *loop) scheduleOf(app, name string) (schedule, error) {
+	j := l.job(app, name)
+	if j == nil {
+		return schedule{}, noJob(app, name)
+	}
+	plan, err := l.planOf(j)
+	if err != nil {
+		return schedule{}, invalid(err)
+	}
+	if j.NextMs > 0 { // a fixed rate counts from the times that it has planned
+		plan = plan.Anchor(time.UnixMilli(j.NextMs))
+	}
+	return schedule{j, j.Schedule(), l.calendarsOf(j), plan, j.NextMs, l.now}, nil
+}
+
+// calendarsOf returns the calendars that the schedule of a job names, as they are.
+func (l *loop) calendarsOf(j *job.Job) []*job.Calendar {
+	var of []*job.Calendar
+	for _, name := range j.Calendars() {
+		of = append(of, l.calendar(j.Slot().App, name))
+	}
+	return of
+}
+
+// holds says why the schedule is not that of the job any more; nil: it is.
+func (s *schedule) holds(l *loop, app, name string) error {
+	j := l.job(app, name)
+	switch {
+	case j == nil:
+		return noJob(app, name)
+	case j != s.job || j.Schedule() != s.text || !slices.Equal(l.calendarsOf(j), s.calendars):
+		return status.Errorf(codes.Aborted, "the schedule of job %s was changed while its times were filled in", name)
+	}
+	return nil
+}
+
+// turns lets callers do something to a job one after another. Its zero value is
+// ready for use.
+type turns struct {
+	mu   sync.Mutex
+	busy map[jobKey]chan struct{} // closed when it is over
+}
+
+// begin waits until nobody else does it. The caller calls done after it.
+func (t *turns) begin(ctx context.Context, k jobKey) (done func(), err error) {
+	for {
+		t.mu.Lock()
+		other := t.busy[k]
+		if other == nil {
+			mine := make(chan struct{})
+			if t.busy == nil {
+				t.busy = map[jobKey]chan struct{}{}
+			}
+			t.busy[k] = mine
+			t.mu.Unlock()
+			return func() {
+				t.mu.Lock()
+				delete(t.busy, k)
+				t.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		t.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+// backfilling is one call of BackfillJob.
+type backfilling struct {
+	a           *jobsAPI
+	app         string
+	req         *apiv1.BackfillJobRequest
+	of          schedule
+	resp        *apiv1.BackfillJobResponse
+	traceParent string
+}
+
+// fill accepts the runs of some times, as far as they have none. Live runs are
+// asked for before the history: one that ends in between is found there.
+func (b *backfilling) fill(ctx context.Context, times []time.Time) error {
+	live, err := ask(ctx, b.a.s.loop, func(l *loop) ([]bool, error) {
+		live := make([]bool, len(times))
+		for i, at := range times {
+			id := job.NewRunID(b.app, b.req.Name, at, "")
+			live[i] = l.liveRun(b.app, id) != nil || l.view.recent(b.app, id) != nil
+		}
+		return live, nil
+	})
+	if err != nil {
+		return b.interrupted(err)
+	}
+	var missing []time.Time
+	for i, at := range times {
+		ended := live[i]
+		if !ended {
+			if ended, err = b.a.s.ended(ctx, b.app, job.NewRunID(b.app, b.req.Name, at, "")); err != nil {
+				return b.interrupted(err)
+			}
+		}
 		if ended {
-			resp.Existing++
+			b.resp.Existing++
 			continue
 		}
 		missing = append(missing, at)
 	}
-	for _, at := range missing[:min(len(missing), shownTimes)] {
-		resp.Times = append(resp.Times, timestamppb.New(at))
+	for _, at := range missing[:min(len(missing), shownTimes-len(b.resp.Times))] {
+		b.resp.Times = append(b.resp.Times, timestamppb.New(at))
 	}
-	for times := range slices.Chunk(missing, maxCommands) {
-		if err := a.backfill(ctx, app, req, times, resp); err != nil {
-			return nil, err
+	if b.req.DryRun {
+		b.resp.Accepted += int32(len(missing))
+		return nil
+	}
+	n, err := askDurable(ctx, b.a.s.loop, func(l *loop, answer func(filled, error)) {
+		n, err := b.accept(l, missing)
+		l.onDurable(func(lost error) { answer(n, cmp.Or(err, lost)) })
+	})
+	b.resp.Accepted += n.accepted
+	b.resp.Existing += n.existing
+	return b.interrupted(err)
+}
+
+// filled counts the times that got a run, and those that had one.
+type filled struct{ accepted, existing int32 }
+
+// accept is fill on the loop.
+func (b *backfilling) accept(l *loop, times []time.Time) (n filled, err error) {
+	if err := b.of.holds(l, b.app, b.req.Name); err != nil {
+		return n, err
+	}
+	for _, at := range times {
+		_, known, err := l.triggerJob(&trigger{app: b.app, name: b.req.Name, why: job.ByBackfill, at: at, traceParent: b.traceParent})
+		switch {
+		case err != nil:
+			return n, err
+		case known:
+			n.existing++
+		default:
+			n.accepted++
 		}
 	}
-	return resp, nil
+	return n, nil
+}
+
+// interrupted says how far the call came before an error.
+func (b *backfilling) interrupted(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w (%d runs were accepted; asking again goes on where this ended)", err, b.resp.Accepted)
 }
 
 // earliest returns the first of two times and the next planned one; 0: none.
@@ -107,34 +253,6 @@ func earliest(a, b time.Time, nextMs int64) time.Time {
 		a = next
 	}
 	return a
-}
-
-// backfill accepts the runs of some times.
-func (a *jobsAPI) backfill(ctx context.Context, app string, req *apiv1.BackfillJobRequest, times []time.Time, resp *apiv1.BackfillJobResponse) error {
-	parent := traceParent(ctx)
-	type counts struct{ accepted, existing int32 }
-	n, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(counts, error)) {
-		var n counts
-		for _, at := range times {
-			duplicate, err := l.liveRun(app, job.NewRunID(app, req.Name, at, "")) != nil, error(nil)
-			if !req.DryRun {
-				_, duplicate, err = l.triggerJob(&trigger{app: app, name: req.Name, why: job.ByBackfill, at: at, traceParent: parent})
-			}
-			switch {
-			case err != nil:
-				answer(n, fmt.Errorf("%w (asking again goes on where this ended)", err))
-				return
-			case duplicate:
-				n.existing++
-			default:
-				n.accepted++
-			}
-		}
-		l.onDurable(func(err error) { answer(n, err) })
-	})
-	resp.Accepted += n.accepted
-	resp.Existing += n.existing
-	return err
 }
 
 // bulkPage is how many jobs one call of BulkJobs looks at.
@@ -295,8 +413,8 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 		app: app, name: r.Job, why: job.ByRetry, cause: id, traceParent: traceParent(ctx),
 		hasInput: true, input: inputOf(r),
 	}
-	if r.Parts > 0 && r.PartsFailed > 0 && !strings.HasPrefix(r.Fanout, "map") { // a run that maps begins anew
-		if t.parts, err = a.failedParts(ctx, app, id, r); err != nil {
+	if r.Parts > 0 && r.PartsFailed > 0 {
+		if t.redo, err = a.s.redoOf(ctx, &under{app, id, r}); err != nil {
 			return nil, err
 		}
 	}
@@ -328,30 +446,4 @@ func inputOf(r *apiv1.Run) []byte {
 		return r.InputBytes
 	}
 	return []byte(r.Input)
-}
-
-// failedParts returns the numbers of a parent's parts that did not succeed.
-func (a *runsAPI) failedParts(ctx context.Context, app string, parent job.RunID, r *apiv1.Run) ([]int32, error) {
-	if err := a.s.loop.caughtUp(ctx); err != nil {
-		return nil, err
-	}
-	var failed []int32
-	for n := range r.Parts {
-		id := job.PartID(app, r.Job, r.PlannedAt.AsTime(), parent, n)
-		value, ok, err := a.s.cfg.Store.Run(app, id)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			continue // of a retried parent: it was not made, as it had succeeded
-		}
-		row := &apiv1.RunRow{}
-		if err := proto.Unmarshal(value, row); err != nil {
-			return nil, err
-		}
-		if row.State != string(job.Succeeded) {
-			failed = append(failed, n)
-		}
-	}
-	return failed, nil
 }

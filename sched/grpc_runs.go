@@ -151,6 +151,9 @@ func (a *runsAPI) ListRuns(ctx context.Context, req *apiv1.ListRunsRequest) (*ap
 	if err != nil {
 		return nil, err
 	}
+	if req.Parent != "" {
+		return a.runsUnder(ctx, req, live, ended, limit)
+	}
 	resp := &apiv1.ListRunsResponse{}
 	cursor, inHistory := strings.CutPrefix(req.PageToken, historyToken)
 	if !inHistory {

@@ -51,6 +51,7 @@ type loop struct {
 	now      time.Time // of this turn
 	nowMs    int64
 	lastWall time.Time // of the last turn, with its monotonic reading
+	since    time.Time // when the loop was made
 
 	apps  map[string]*app
 	order []*app // round robin over apps with runs to dispatch
@@ -170,6 +171,7 @@ func newLoop(cfg *Config, h *hub) (*loop, error) {
 	}
 	l.view.init(cfg.StatsBatch)
 	l.setNow(time.Now())
+	l.since = l.now
 	l.wheel, l.sweepAt = wheel.New[any](l.nowMs), leastSweep
 	return l, nil
 }
@@ -555,6 +557,8 @@ func (l *loop) perform(e *job.Effect) {
 		if e.Job.Current() && e.Job.NextMs > 0 {
 			l.wheel.Add(armAt(e.Job.NextMs), e.Job)
 		}
+	case job.JobBounded:
+		l.countIn(e.Job)
 	case job.RunArmed:
 		l.wheel.Add(e.Run.PlannedMs, e.Run)
 	case job.RunAccepted, job.RunRequeued:
@@ -613,6 +617,7 @@ func (l *loop) account(fx []job.Effect) {
 			}
 		case job.JobDepends:
 			l.depends(e.Job)
+		case job.JobBounded: // see perform
 		case job.KeyAdded:
 			l.view.key(ownerOf(e.Run.Slot()), e.Key, e.Run.ID, e.AtMs)
 		default:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -143,13 +144,6 @@ func TestMapFails(t *testing.T) {
 		})
 		if r.State != "failed" || r.Parts != 21 || r.PartsSucceeded != 20 || r.PartsFailed != 1 || !strings.Contains(r.Error, "part 7 is failed: seven") {
 			t.Errorf("a part that fails: %v", r)
-		}
-		again, err := c.runs.RetryRun(t.Context(), &apiv1.RetryRunRequest{Id: r.Id})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r := c.wait(again.Id); r.Parts != 21 { // it begins anew
-			t.Errorf("retried: %v", r)
 		}
 		r = do("large", &apiv1.Fanout{Mode: "map_reduce"}, func(ctx context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
 			return runtime.Result{Outcome: runtime.Succeeded, Output: bytes.Repeat([]byte{'x'}, 500_000), Error: fmt.Sprint(maps(ctx, task, texts("", 0, 5)))}
@@ -433,4 +427,171 @@ func mapChaos(t *testing.T, seed uint64) {
 	}
 	s.c.close()
 	s.stopServer(false)
+}
+
+// TestRetryOfAMap retries a run that maps and reduces: a part that is retried maps
+// on where it ended, what succeeded does not run again, and the part that reduces
+// gets the outputs of all runs. Servers are restarted in between.
+func TestRetryOfAMap(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+			serve(t, func(t *testing.T, w *world, c *client) {
+				var mu sync.Mutex
+				broken, ran := map[string]bool{}, map[string]int{} // by input
+				set := func(inputs ...string) {
+					mu.Lock()
+					defer mu.Unlock()
+					clear(broken)
+					clear(ran)
+					for _, in := range inputs {
+						broken[in] = true
+					}
+				}
+				w.handlers.byJob["j"] = func(ctx context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
+					in := string(task.Input)
+					if task.Role == job.RoleReduce {
+						in = "reduce"
+					}
+					mu.Lock()
+					bad := broken[in]
+					ran[in]++
+					mu.Unlock()
+					var err error
+					switch {
+					case in == "root":
+						err = guest(ctx).Map(ctx, &task, 0, texts("branch ", 0, 5))
+					case in == "branch 2" && bad:
+						err = guest(ctx).Map(ctx, &task, 0, texts("leaf ", 0, 3)) // and not the others
+					case in == "branch 2" || in == "branch 4":
+						err = guest(ctx).Map(ctx, &task, 0, texts("leaf ", 0, 6))
+					case in == "reduce":
+						total, lines, err := sum(task.Input)
+						if err == nil && !bad {
+							return runtime.Result{Outcome: runtime.Succeeded, Output: fmt.Append(nil, total, " of ", lines)}
+						}
+					}
+					switch {
+					case err != nil:
+						return done(err)
+					case bad:
+						return runtime.Result{Outcome: runtime.Permanent, Error: in + " is broken"}
+					}
+					return runtime.Result{Outcome: runtime.Succeeded, Output: []byte("1")}
+				}
+				c.apply(&apiv1.Job{Name: "j", Input: "root", Fanout: &apiv1.Fanout{Mode: "map_reduce"}})
+				var last *apiv1.Run
+				run := func(id string) *apiv1.Run {
+					t.Helper()
+					if restart {
+						w.stopServer()
+						w.start()
+						c.reconnect(w)
+					}
+					last = c.wait(id)
+					if last.PartsSucceeded+last.PartsFailed != last.Parts {
+						t.Errorf("the counts do not add up: %v", last)
+					}
+					return last
+				}
+				retry := func() *apiv1.Run {
+					t.Helper()
+					again, err := c.runs.RetryRun(t.Context(), &apiv1.RetryRunRequest{Id: last.Id})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return run(again.Id)
+				}
+				check := func(what string, r *apiv1.Run, state string, parts, failed int32, output string, want map[string]int) {
+					t.Helper()
+					mu.Lock()
+					defer mu.Unlock()
+					if !maps.Equal(ran, want) {
+						t.Errorf("%s: ran %v, want %v", what, ran, want)
+					}
+					if r.State != state || r.Parts != parts || r.PartsFailed != failed || r.Output != output {
+						t.Errorf("%s: %v", what, r)
+					}
+					clear(ran)
+				}
+				// 1 root, 5 branches, 3 of the leaves of branch 2 and 6 of branch 4
+				set("branch 1", "branch 2", "leaf 5")
+				check("first", run(c.trigger("j", "")), "failed", 15, 3, "", map[string]int{
+					"root": 1, "branch 0": 1, "branch 1": 1, "branch 2": 1, "branch 3": 1, "branch 4": 1,
+					"leaf 0": 2, "leaf 1": 2, "leaf 2": 2, "leaf 3": 1, "leaf 4": 1, "leaf 5": 1,
+				})
+				set("branch 1")
+				check("second", retry(), "failed", 18, 1, "", map[string]int{
+					"branch 1": 1, "branch 2": 1, "leaf 5": 2, "leaf 3": 1, "leaf 4": 1,
+				})
+				set("reduce")
+				check("third", retry(), "failed", 19, 1, "", map[string]int{"branch 1": 1, "reduce": 1})
+				set()
+				check("fourth", retry(), "succeeded", 19, 0, "18 of 18", map[string]int{"reduce": 1})
+				// One that has succeeded begins anew.
+				if r := retry(); r.State != "succeeded" || r.Output != "18 of 18" || ran["root"] != 1 {
+					t.Errorf("all of it: %v, %v", r, ran)
+				}
+				time.Sleep(time.Minute) // rows of a run that has ended go a little later
+				if n := w.countRows("map"); n != 0 {
+					t.Errorf("%d rows are left", n)
+				}
+			})
+		})
+	}
+}
+
+// TestRetryOfAMapIsRefused shows when what succeeded cannot be told from the rest.
+func TestRetryOfAMapIsRefused(t *testing.T) {
+	serve(t, func(t *testing.T, w *world, c *client) {
+		const many = job.MapWindow + 100
+		w.handlers.byJob["many"] = func(ctx context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
+			if task.Role == job.RoleRoot {
+				large := strings.Repeat("x", 60_000)
+				err := guest(ctx).Map(ctx, &task, 0, texts(large, 0, 10))
+				if err == nil {
+					err = guest(ctx).Map(ctx, &task, 10, texts(large, 10, 20))
+				}
+				return done(err)
+			}
+			return runtime.Result{Outcome: runtime.Permanent, Error: "no"}
+		}
+		w.handlers.byJob["slow"] = func(ctx context.Context, task runtime.Task, s runtime.Sink) runtime.Result {
+			if task.Role == job.RoleRoot {
+				return done(guest(ctx).Map(ctx, &task, 0, texts("", 0, many)))
+			}
+			return sleeping(time.Hour)(ctx, task, s)
+		}
+		for name, want := range map[string]string{"many": "their inputs are more than 1 MiB", "slow": "had not begun"} {
+			c.apply(&apiv1.Job{Name: name, Fanout: &apiv1.Fanout{Mode: "map"}})
+			id := c.trigger(name, "")
+			if name == "slow" {
+				time.Sleep(5 * time.Second)
+				if _, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: id}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.wait(id)
+			_, err := c.runs.RetryRun(t.Context(), &apiv1.RetryRunRequest{Id: id})
+			if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "trigger job "+name) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		// A job that maps no more runs as it is now.
+		w.handlers.byJob["once"] = func(ctx context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
+			if task.Role == job.RoleRoot {
+				return done(guest(ctx).Map(ctx, &task, 0, texts("", 0, 3)))
+			}
+			return runtime.Result{Outcome: map[bool]runtime.Outcome{true: runtime.Succeeded, false: runtime.Permanent}[task.Parts == 0]}
+		}
+		c.apply(&apiv1.Job{Name: "once", Fanout: &apiv1.Fanout{Mode: "map"}})
+		r := c.wait(c.trigger("once", ""))
+		c.apply(&apiv1.Job{Name: "once"})
+		again, err := c.runs.RetryRun(t.Context(), &apiv1.RetryRunRequest{Id: r.Id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := c.wait(again.Id); r.State != "succeeded" || r.Parts != 0 {
+			t.Errorf("without a fan-out: %v", r)
+		}
+	})
 }

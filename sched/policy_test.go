@@ -580,3 +580,78 @@ func TestRateOfAnApp(t *testing.T) {
 		}
 	})
 }
+
+// TestOverlapChanged shows that runs which were accepted while their job let any
+// number run at once count for the policy that it has now.
+func TestOverlapChanged(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		overlap *apiv1.Overlap
+		old     []string // what becomes of the runs under way
+		want    string   // and of the one behind them
+		after   int      // so many of them have ended before it starts
+
+		restarts int // how often a restart may come in between
+	}{
+		{"discard", &apiv1.Overlap{Policy: "discard"}, []string{"succeeded", "succeeded", "succeeded"}, "skipped", 0, 3},
+		{"queue", &apiv1.Overlap{Policy: "queue"}, []string{"succeeded", "succeeded", "succeeded"}, "succeeded", 3, 2},
+		{"cover", &apiv1.Overlap{Policy: "cover"}, []string{"stopped", "stopped", "cancelled"}, "succeeded", 3, 3},
+		{"parallel 2", &apiv1.Overlap{Policy: "parallel", Limit: 2}, []string{"succeeded", "succeeded", "succeeded"}, "succeeded", 2, 2},
+		{"parallel 4", &apiv1.Overlap{Policy: "parallel", Limit: 4}, []string{"succeeded", "succeeded", "succeeded"}, "succeeded", 0, 1},
+	} {
+		for _, restart := range []string{"none", "after the change", "before the change"}[:c.restarts] {
+			t.Run(c.name+", restart "+restart, func(t *testing.T) {
+				simulate(t, func(t *testing.T, w *world, cl *client) {
+					w.removeHost("h1")
+					w.addLabelled("h1", 2, map[string]string{"old": ""})
+					again := func(when string) {
+						if restart == when {
+							w.stopServer()
+							w.start()
+							cl.reconnect(w)
+							time.Sleep(5 * time.Second)
+						}
+					}
+					w.handlers.byJob["j"] = sleeping(time.Minute)
+					cl.apply(&apiv1.Job{Name: "j", Routing: &apiv1.Routing{Labels: []string{"old"}}})
+					var ids []string
+					for range 2 {
+						ids = append(ids, cl.trigger("j", ""))
+					}
+					time.Sleep(time.Second)
+					cl.apply(&apiv1.Job{Name: "j", Routing: &apiv1.Routing{Labels: []string{"late"}}})
+					ids = append(ids, cl.trigger("j", "")) // it is under way and waits for a host
+					time.Sleep(time.Second)
+					again("before the change")
+					cl.apply(&apiv1.Job{Name: "j", Overlap: c.overlap})
+					again("after the change")
+					w.addHost("h2", 4)
+					id := cl.trigger("j", "")
+					time.Sleep(2 * time.Second)
+					w.addLabelled("h3", 4, map[string]string{"late": ""})
+					last := cl.wait(id)
+					if last.State != c.want || c.want == "skipped" && last.Code != "overlap" {
+						t.Errorf("behind them: %v, want %s", last, c.want)
+					}
+					before := 0
+					for i, id := range ids {
+						r := cl.wait(id)
+						if r.State != c.old[i] {
+							t.Errorf("run %d: %s (%s), want %s", i, r.State, r.Error, c.old[i])
+						}
+						if last.StartedAt != nil && !r.FinishedAt.AsTime().After(last.StartedAt.AsTime()) {
+							before++
+						}
+					}
+					if c.want == "succeeded" && before != c.after {
+						t.Errorf("%d had ended when it started, want %d", before, c.after)
+					}
+					// The line is empty again: the next one starts.
+					if r := cl.wait(cl.trigger("j", "")); r.State != "succeeded" {
+						t.Errorf("the next one: %v", r)
+					}
+				})
+			})
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -196,6 +197,10 @@ func (l *loop) unstick() {
 	}
 }
 
+// gathering returns how long the hosts still have to come back to a server that
+// has just begun: a broadcast that did not wait for it would leave some out.
+func (l *loop) gathering() time.Duration { return max(settleTime-l.now.Sub(l.since), 0) }
+
 // fanOut makes a run that is due into parts.
 func (l *loop) fanOut(r *job.Run) {
 	if l.cramped() {
@@ -206,7 +211,13 @@ func (l *loop) fanOut(r *job.Run) {
 	if r.Policy.Map {
 		f.Parts, f.Window = 1, job.MapWindow
 	}
-	if r.Policy.Broadcast {
+	switch {
+	case r.Fan != nil && r.Fan.Parts > 0: // it is retried, with the parts that there were
+		f.Parts = r.Fan.Parts
+	case r.Policy.Broadcast && l.gathering() > 0:
+		l.wheel.Add(l.nowMs+l.gathering().Milliseconds()+1, &again{r: r})
+		return
+	case r.Policy.Broadcast:
 		ro := l.rosterOf(r.App)
 		for i := range ro.cands {
 			ro.cands[i].Credits = max(ro.cands[i].Credits, 1) // a host that is busy now gets its part later
@@ -271,6 +282,12 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 		resp.State, resp.Why = string(job.Queued), "the jobs of the app start no more often than its rate allows"
 	case r.Policy.Rate > 0 && l.rates[jobKey{r.App, r.Job}] != nil && l.rates[jobKey{r.App, r.Job}].waiting > 0:
 		resp.State, resp.Why = string(job.Queued), "the job starts at most "+plural(int(r.Policy.Rate), "once", "%d times")+" in "+r.Policy.RatePer.String()
+	case l.cramped():
+		resp.State, resp.Why = string(job.Queued), "the server's disk is full: nothing starts until there is space on it"
+	case l.unsure(r):
+		resp.State, resp.Why = string(job.Queued), "the server before this one may have sent it to a host, which has a moment to say so"
+	case r.Policy.Broadcast && !r.IsPart() && l.gathering() > 0:
+		resp.State, resp.Why = string(job.Queued), "the server has just started, and a broadcast waits until its hosts are back"
 	default:
 		resp.State = string(job.Queued)
 	}

