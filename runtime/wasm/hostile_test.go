@@ -99,6 +99,33 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestACancelEndsAHandlerSoon: from a cancel on, a guest that asks for nothing gets no
+// more than 5 ms of a processor. A lease that is lost is a cancel.
+func TestACancelEndsAHandlerSoon(t *testing.T) {
+	e := newEngine(t, Config{})
+	for name, digest := range map[string]string{
+		"loop": load(t, e, fixture(t, "loop")), "grow": load(t, e, withHandlers(fixture(t, "memory"), "main", "grow")),
+	} {
+		var spent []time.Duration
+		for range 9 {
+			spent = append(spent, spentFrom(func(mark func()) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				defer time.AfterFunc(5*time.Millisecond, func() { mark(); cancel() }).Stop()
+				task := runtime.Task{Digest: digest, Handler: map[string]string{"grow": "grow"}[name], Limits: runtime.Limits{MemoryBytes: 32 << 20}}
+				if r := e.Run(ctx, task, &recorder{}); r.Outcome != runtime.Stopped {
+					t.Errorf("%s: %+v", name, r)
+				}
+			}))
+		}
+		slices.Sort(spent)
+		t.Logf("%s: it went on for %v of a processor", name, spent)
+		if spent[len(spent)/2] > 5*time.Millisecond { // the middle one: who measures is interrupted too
+			t.Errorf("%s went on for %v of a processor", name, spent)
+		}
+	}
+}
+
 // TestGuestsDoNotStallTheProcess measures garbage collections and a short sleep
 // while guests that never call anything occupy every processor.
 func TestGuestsDoNotStallTheProcess(t *testing.T) {

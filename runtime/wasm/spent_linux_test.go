@@ -2,6 +2,7 @@ package wasm
 
 import (
 	goruntime "runtime"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,4 +24,23 @@ func spent(do func()) time.Duration {
 		return 0
 	}
 	return time.Duration(after.Nano() - before.Nano())
+}
+
+// spentFrom is spent from the moment on at which do, on any goroutine, calls mark.
+func spentFrom(do func(mark func())) time.Duration {
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	own := int32(^unix.Gettid()<<3 | 6) // the clock of this thread, for other threads: see clock_getcpuclockid(3)
+	var from atomic.Int64
+	var after unix.Timespec
+	do(func() {
+		var now unix.Timespec
+		if unix.ClockGettime(own, &now) == nil {
+			from.Store(now.Nano())
+		}
+	})
+	if unix.ClockGettime(own, &after) != nil || from.Load() == 0 {
+		return 0
+	}
+	return time.Duration(after.Nano() - from.Load())
 }

@@ -9,3 +9,8 @@ func spent(do func()) time.Duration {
 	do()
 	return 0
 }
+
+func spentFrom(do func(mark func())) time.Duration {
+	do(func() {})
+	return 0
+}
