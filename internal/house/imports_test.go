@@ -68,7 +68,7 @@ var rooms = []room{
 	{"node", everything, "it wires the rooms together"},
 	{"cmd/wheelwork", everything, "it is the program"},
 	{"examples", []string{"sdk", "sdk/guest", "sdk/plugin", "sdk/worker"}, "an example imports what its reader can import"},
-	{"bench", []string{"mq", "sched/wheel", "sched/wheel/alarm", "sdk", "sdk/worker", "store", "store/segment"}, "it measures the program from outside, as its users meet it, and the parts that are compared with others or with themselves alone"},
+	{"bench", []string{"mq", "sched/wheel", "sched/wheel/alarm", "sdk", "sdk/worker", "store"}, "it measures the program from outside, as its users meet it, and the parts that are compared with others or with themselves alone"},
 	{"bench/runtime", []string{"bench", "runtime", "runtime/wasm"}, "a call of a guest is shorter than the way to it from outside"},
 	{"bench/runtime/guests", nil, "they are programs for guests"},
 	{"tools", nil, "the developers' tools are a module of their own"},
