@@ -133,7 +133,7 @@ func (s *splits) decide(v *view, home func(app string) (string, bool), now time.
 // spread decides over which units apps are spread. It is the steward's.
 func (s *steward) spread(ctx context.Context, v *view, now time.Time) {
 	for app, w := range s.splits.decide(v, s.roster.unitOf, now) {
-		s.log.Info("the slots of an app are to be spread anew", "app", app, "units", each1(w.Units))
+		s.log.Info("the slots of an app are to be spread anew", "app", app, "units", distinct(w.Units))
 		if err := s.roster.wishFor(ctx, app, w); err != nil {
 			s.log.Warn("a decision could not be written", "app", app, "error", err)
 			return
@@ -141,8 +141,8 @@ func (s *steward) spread(ctx context.Context, v *view, now time.Time) {
 	}
 }
 
-// each1 returns texts, each once, in order.
-func each1(all []string) []string {
+// distinct returns texts, each once, in order.
+func distinct(all []string) []string {
 	all = slices.Clone(all)
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -309,7 +309,7 @@ func splitsOf(v *view) (all []*apiv1.SplitApp) {
 	for _, app := range slices.Sorted(maps.Keys(v.homes)) {
 		at, w := v.seatsOf(app), v.places.wishes[app]
 		s := &apiv1.SplitApp{App: app, Home: v.homes[app], ByHand: w.ByHand}
-		units := each1(slices.Concat(at, w.Units))
+		units := distinct(slices.Concat(at, w.Units))
 		if len(units) < 2 {
 			continue
 		}
