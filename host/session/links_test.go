@@ -246,6 +246,9 @@ func TestOwnersOfSeveralUnits(t *testing.T) {
 	if len(c.hello.Running) != 0 {
 		t.Errorf("it was told of %v", c.hello.Running)
 	}
+	c.send(t, taskOf("a", 7, 1)) // the app is split: epochs of another unit say nothing here
+	c.until(t, "its result", func() bool { return len(c.results) == 1 && c.results[0].Run[15] == 7 })
+	c.note(func() { c.results = nil })
 	close(release)
 	next.until(t, "the long task's result", func() bool {
 		return len(next.results) == 1 && next.results[0].Run[15] == 1

@@ -126,7 +126,11 @@ type link struct {
 	granted int                      // credits that the server has and did not use
 	conn    grpc.ClientConnInterface // of the current session; nil: none
 	saidABI []string                 // what the hello of this session said of what the worker runs
-	epoch   uint64                   // the highest seen; a lower one is refused. Epochs of different units do not compare
+	epochs  map[string]uint64        // the highest seen by app; a lower one is refused. Those of different units do not compare
+}
+
+func newLink(w *Worker, unit string) *link {
+	return &link{w: w, unit: unit, out: newOutgoing(), epochs: map[string]uint64{}}
 }
 
 // key names an attempt.
@@ -175,7 +179,7 @@ func New(cfg Config) (*Worker, error) {
 		cfg: cfg, session: rand.Text(), acked: make(chan struct{}, 1), left: make(chan struct{}),
 		homes: map[string]*link{}, held: map[key]*task{}, abi: cfg.ABI,
 	}
-	w.links = []*link{{w: w, out: newOutgoing()}}
+	w.links = []*link{newLink(w, "")}
 	w.ready = sync.NewCond(&w.mu)
 	if cfg.Spool != nil {
 		kept, err := cfg.Spool.Kept()
@@ -271,7 +275,7 @@ func (w *Worker) connectAll(ctx context.Context) error {
 	w.mu.Lock()
 	w.links[0].unit = units[0]
 	for _, unit := range units[1:] {
-		w.links = append(w.links, &link{w: w, unit: unit, out: newOutgoing()})
+		w.links = append(w.links, newLink(w, unit))
 	}
 	links := slices.Clone(w.links)
 	// Results of an earlier process. Those of the time before the cluster had units
@@ -417,11 +421,11 @@ func (l *link) accept(tasks []*apiv1.Task) {
 	defer w.mu.Unlock()
 	for _, m := range tasks {
 		l.granted--
-		if len(m.Run) != 16 || m.Epoch < l.epoch {
+		if len(m.Run) != 16 || m.Epoch < l.epochs[m.App] {
 			w.cfg.Logger.Warn("a task of a server that does not own it any more is refused", "app", m.App, "job", m.Job, "epoch", m.Epoch)
 			continue
 		}
-		l.epoch, w.homes[m.App] = m.Epoch, l
+		l.epochs[m.App], w.homes[m.App] = m.Epoch, l
 		k := key{m.App, [16]byte(m.Run), m.Attempt}
 		if w.held[k] != nil {
 			continue // sent twice: its result is on the way
