@@ -155,6 +155,7 @@ func TestSentBeforeThePowerFailed(t *testing.T) {
 		time.Sleep(time.Second)
 		has.heal()
 		time.Sleep(30 * time.Second)
+		synctest.Wait()
 		r, err := s.c.runs.GetRun(t.Context(), &apiv1.GetRunRequest{Id: run})
 		if err != nil || r.State != string(job.Succeeded) || len(r.Attempts) != 1 || len(s.ledger.execs) != 1 {
 			t.Errorf("%d tasks began; %v, %v", len(s.ledger.execs), r, err)
@@ -201,6 +202,7 @@ func TestFreeSlotsFirst(t *testing.T) {
 		time.Sleep(time.Second)
 		s.c.trigger("j", "") // its parts are in line at once
 		time.Sleep(time.Second)
+		synctest.Wait() // and nobody writes what is read now
 		on := map[string]int{}
 		for _, x := range s.ledger.execs {
 			on[x.host]++
