@@ -5,15 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -185,23 +180,6 @@ func FuzzRoster(f *testing.F) {
 			t.Error("placed where nobody knows what there is")
 		}
 	})
-}
-
-// TestEnqueueAcrossUnits: what a handler asks of an app that is in another unit is
-// refused with the reason, and nothing else is.
-func TestEnqueueAcrossUnits(t *testing.T) {
-	r := quietRoster("main", "main.1")
-	r.hear(facts("app/pay", "main", "app/mail", "main.1", "app/shop", "main"), true)
-	x := &router{roster: r}
-	for to, refused := range map[string]bool{"": false, "pay": false, "shop": false, "nobody": false, "mail": true} {
-		err := x.mayEnqueue(&apiv1.GuestEnqueueRequest{Caller: &apiv1.Caller{App: "pay"}, App: to}, "main")
-		if refused != (status.Code(err) == codes.FailedPrecondition) || err != nil && !strings.Contains(err.Error(), "main.1") {
-			t.Errorf("to %q: %v", to, err)
-		}
-	}
-	if err := x.mayEnqueue(&apiv1.GuestGetCheckpointRequest{Caller: &apiv1.Caller{App: "pay"}}, "main"); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestTellsOfUnitsAtOnce: a nameserver hears of a unit as soon as this server works

@@ -159,9 +159,6 @@ func (r *router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 // callHere has the unit of a request answer, when this server owns it.
 func (r *router) callHere(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
 	name, app, err := r.unitFor(ctx, method, req)
-	if err == nil {
-		err = r.mayEnqueue(req, name)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -189,19 +186,6 @@ func (r *router) callHere(ctx context.Context, service string, m grpc.MethodDesc
 			return nil, err
 		}
 	}
-}
-
-// mayEnqueue refuses what a handler asks of an app that is elsewhere: the run that
-// asks and the one that it asks for are written at once, in one journal.
-func (r *router) mayEnqueue(req proto.Message, unit string) error {
-	q, ok := req.(*apiv1.GuestEnqueueRequest)
-	if !ok || q.App == "" || q.App == q.GetCaller().GetApp() {
-		return nil
-	}
-	if to, ok := r.roster.unitOf(q.App); ok && to != unit {
-		return status.Errorf(codes.FailedPrecondition, "the app %s is in the unit %s of the cluster, and the app %s in %s: a handler enqueues into another app only where both are in one unit; have a program outside trigger the job, or begin a cluster with --units 1", q.GetCaller().GetApp(), unit, q.App, to)
-	}
-	return nil
 }
 
 // answer has a unit's own service answer.

@@ -9,6 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -305,5 +310,86 @@ func TestHotAppSpreads(t *testing.T) {
 			t.Errorf("%s: %d orders have %d runs", app, len(of), n)
 		}
 		t.Logf("%s: %d orders", app, len(of))
+	}
+}
+
+// TestEnqueueIntoAnotherUnit: a handler of an app enqueues a job of another one that
+// is in another unit, once that one's owner allows it, and its order has one run.
+func TestEnqueueIntoAnotherUnit(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 2, "a")
+	c := w.client("a")
+	w.until(c, "the server owns both units", func(s *sdk.Cluster) bool { return owned(s)[w.at["a"]] == 2 })
+	conn, ctx := dial(t, w.all["a"], memberToken)
+	where := map[string]string{}
+	for app, name := range map[string]string{"pay": "settle", "mail": "letter"} {
+		up := sdk.Upload{App: app, Name: "greet", Version: "1", Code: greet.Module, Manifest: `{"handlers":[{"name":"main"}],"capabilities":{"enqueue":["mail/letter"]}}`}
+		if _, _, err := c.PushModule(t.Context(), up); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Apply(t.Context(), &sdk.Job{App: app, Name: name, Handler: &sdk.Handler{Module: "greet@1"}}); err != nil {
+			t.Fatal(err)
+		}
+		a, err := apiv1.NewNameserverClient(conn).Route(ctx, &apiv1.RouteRequest{App: app})
+		if err != nil {
+			t.Fatal(err)
+		}
+		where[app] = a.Unit
+	}
+	if where["pay"] == where["mail"] {
+		t.Fatalf("both apps are in one unit: %v", where)
+	}
+	if _, err := c.PutGrants(t.Context(), &sdk.ModuleGrants{App: "pay", Module: "greet", Grants: &apiv1.Grants{Enqueue: []string{"mail/letter"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Trigger(t.Context(), sdk.Trigger{App: "pay", Job: "settle"}); err != nil {
+		t.Fatal(err)
+	}
+	// A host, so far as it asks for something on behalf of a run.
+	work, err := apiv1.NewWorkerClient(conn).Work(metadata.AppendToOutgoingContext(ctx, "wheelwork-unit", where["pay"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*apiv1.WorkUp{{Hello: &apiv1.Hello{Host: "w", Session: "s", Slots: 1}}, {Credits: 1}} {
+		if err := work.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var task *apiv1.Task
+	for task == nil {
+		m, err := work.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m.Tasks) > 0 {
+			task = m.Tasks[0]
+		}
+	}
+	who := &apiv1.Caller{App: "pay", Run: task.Run, Attempt: task.Attempt, Epoch: task.Epoch, Host: "w", Session: "s"}
+	order := func() (*apiv1.GuestEnqueueResponse, error) {
+		return apiv1.NewGuestClient(conn).Enqueue(ctx, &apiv1.GuestEnqueueRequest{Caller: who, App: "mail", Job: "letter", Sequence: 1})
+	}
+	if _, err := order(); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("without the leave of the other app: %v", err)
+	}
+	if _, err := c.PutApp(t.Context(), &sdk.App{Name: "mail", EnqueueFrom: []string{"pay"}}); err != nil {
+		t.Fatal(err)
+	}
+	first, err := order()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := order()
+	if err != nil || !slices.Equal(first.Run, again.Run) {
+		t.Errorf("the same order again: %v, %v", again, err)
+	}
+	n := 0
+	for _, err := range c.Runs(t.Context(), sdk.RunQuery{App: "mail", Job: "letter"}) {
+		if n++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("one order has %d runs", n)
 	}
 }
