@@ -1,0 +1,255 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/sched"
+)
+
+// This file brings the commands of producers to the units of their jobs.
+
+func appOfCommand(c *apiv1.Command) string {
+	app := ""
+	switch k := c.GetKind().(type) {
+	case *apiv1.Command_Apply:
+		app = k.Apply.GetApp()
+	case *apiv1.Command_Delete:
+		app = k.Delete.GetApp()
+	case *apiv1.Command_Trigger:
+		app = k.Trigger.GetApp()
+	}
+	if app == "" {
+		app = "default"
+	}
+	return app
+}
+
+// produce serves a producer's stream: unit after unit, as its messages are for
+// one or the other, and what is for several by itself.
+func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) error {
+	desc := apiv1.Producer_ServiceDesc.Streams[0]
+	for m != nil {
+		units, split, err := r.unitsOf(stream.Context(), m)
+		if err != nil {
+			return err
+		}
+		if len(units) < 2 && !split {
+			unit, app := r.roster.fallback(), "default"
+			if len(m.Commands) > 0 {
+				unit, app = units[0], appOfCommand(m.Commands[0])
+			}
+			if m, err = r.pass(apiv1.Producer_ServiceDesc.ServiceName, desc, unit, app, stream, m); err != nil {
+				return err
+			}
+			continue
+		}
+		resp, err := r.spread(stream.Context(), m, split)
+		if err != nil {
+			return err
+		}
+		if err := stream.SendMsg(resp); err != nil {
+			return err
+		}
+		m = &apiv1.ProduceRequest{}
+		switch err := stream.RecvMsg(m); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// unitsOf returns the units of a message's commands, each once. split says that
+// an app is among them whose jobs are in several units.
+func (r *router) unitsOf(ctx context.Context, m *apiv1.ProduceRequest) (units []string, split bool, err error) {
+	last := ""
+	for _, c := range m.GetCommands() {
+		app := appOfCommand(c)
+		if app == last {
+			continue
+		}
+		last = app
+		unit, err := r.unitOf(ctx, app, true)
+		if err != nil {
+			return nil, false, err
+		}
+		split = split || m.Ack != "accepted" && r.roster.isSplit(app)
+		if !slices.Contains(units, unit) {
+			units = append(units, unit)
+		}
+	}
+	return units, split, nil
+}
+
+const maxCommands = 256 // of a message, as everywhere
+
+// spread carries out a message whose commands are of several units. Those of an
+// app that is split are brought to their units, wherever these are: there is no
+// server that would have all of them.
+func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool) (*apiv1.ProduceResponse, error) {
+	switch {
+	case len(m.Commands) > maxCommands:
+		return nil, status.Errorf(codes.InvalidArgument, "a message has %d commands, the limit is %d", len(m.Commands), maxCommands)
+	case m.Ack != "" && m.Ack != "applied":
+		return nil, status.Errorf(codes.InvalidArgument, "the commands of one message are of apps in several units of the cluster: with ack %q send them in one message for each app", m.Ack)
+	}
+	for _, c := range m.Commands { // nothing is done when one of them is another server's
+		if split {
+			break
+		}
+		unit, err := r.unitOf(ctx, appOfCommand(c), true)
+		if err != nil {
+			return nil, err
+		}
+		rack, err := r.enter(ctx, unit, appOfCommand(c))
+		if err != nil {
+			return nil, err
+		}
+		rack.leave()
+	}
+	at := make([]time.Time, len(m.Commands))
+	now := time.Now()
+	for i, c := range m.Commands {
+		at[i] = now
+		if t := c.GetTrigger(); t != nil && t.IdempotencyKey == "" {
+			t.IdempotencyKey = "once/" + rand.Text() // it may be brought twice, and is not the same as another one of this time
+		}
+	}
+	results, err := r.apply(ctx, m.Commands, at)
+	if err == nil && split {
+		err = r.follow(ctx, m.Commands, at, results)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.ProduceResponse{Number: m.Number, Results: results, Sync: "always"}, nil
+}
+
+// follow does those commands once more whose jobs were on their way to another
+// unit, for a while.
+func (r *router) follow(ctx context.Context, commands []*apiv1.Command, at []time.Time, results []*apiv1.CommandResult) error {
+	waiting, cancel := context.WithTimeout(ctx, routePatience)
+	defer cancel()
+	for {
+		changed := r.roster.change()
+		var of []int
+		var rest []*apiv1.Command
+		var when []time.Time
+		for i, res := range results {
+			if res.GetCode() == int32(codes.Unavailable) && strings.HasPrefix(res.GetError(), sched.MovedText) {
+				of, rest, when = append(of, i), append(rest, commands[i]), append(when, at[i])
+			}
+		}
+		if len(of) == 0 || !r.again(waiting, &sched.MovedError{}, changed) {
+			return ctx.Err()
+		}
+		more, err := r.apply(ctx, rest, when)
+		if err != nil {
+			return err
+		}
+		for k, i := range of {
+			results[i] = more[k]
+		}
+	}
+}
+
+// apply does commands of any units. What is not this server's is answered with
+// Unavailable: it may be tried again.
+func (r *router) apply(ctx context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+	results := make([]*apiv1.CommandResult, len(commands))
+	of := map[string][]int{}
+	var order []string
+	for i, c := range commands {
+		unit, err := r.unitOfCommand(ctx, c, "applied")
+		if err != nil {
+			results[i] = refusal(err)
+			continue
+		}
+		if of[unit] == nil {
+			order = append(order, unit)
+		}
+		of[unit] = append(of[unit], i)
+	}
+	for _, unit := range order {
+		if err := r.applyTo(ctx, unit, of[unit], commands, at, results); err != nil {
+			for _, i := range of[unit] {
+				results[i] = refusal(err)
+			}
+		}
+	}
+	return results, ctx.Err()
+}
+
+func refusal(err error) *apiv1.CommandResult {
+	s := status.Convert(err)
+	code := s.Code()
+	if code == codes.FailedPrecondition { // it is elsewhere now, and may be here again
+		code = codes.Unavailable
+	}
+	return &apiv1.CommandResult{Code: int32(code), Error: s.Message()}
+}
+
+func (r *router) applyTo(ctx context.Context, unit string, of []int, commands []*apiv1.Command, at []time.Time, results []*apiv1.CommandResult) error {
+	var mine []*apiv1.Command
+	var when []time.Time
+	for _, i := range of {
+		mine, when = append(mine, commands[i]), append(when, at[i])
+	}
+	var done []*apiv1.CommandResult
+	rack, err := r.enter(ctx, unit, appOfCommand(mine[0]))
+	address := named(err)
+	switch {
+	case err == nil:
+		done, err = rack.sched.Apply(ctx, mine, when)
+		rack.leave()
+	case address != "" && ctx.Value(forwarded{}) == nil:
+		done, err = r.forward(ctx, address, mine, when)
+	}
+	if err != nil {
+		return err
+	}
+	for k, i := range of {
+		results[i] = done[k]
+	}
+	return nil
+}
+
+// forwarded is the key of a context in which commands came from another server:
+// they are not sent on, or two that each name the other would do so for ever.
+type forwarded struct{}
+
+// forward brings commands to the server that owns their unit. What comes of it
+// may be lost on the way back: they are done once however often they are tried.
+func (r *router) forward(ctx context.Context, address string, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+	conn, err := r.peers.memberConn(address)
+	if err != nil {
+		return nil, err
+	}
+	req := &apiv1.ForwardRequest{Commands: commands}
+	for _, t := range at {
+		req.AtMs = append(req.AtMs, t.UnixMilli())
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*routePatience)
+	defer cancel()
+	resp, err := apiv1.NewMembershipClient(conn).Forward(ctx, req)
+	switch {
+	case err != nil:
+		return nil, status.Errorf(codes.Unavailable, "forward to the owner at %s: %s", address, status.Convert(err).Message())
+	case len(resp.Results) != len(commands):
+		return nil, status.Errorf(codes.Unavailable, "forward to the owner at %s: it answered %d of %d commands", address, len(resp.Results), len(commands))
+	}
+	return resp.Results, nil
+}
