@@ -240,14 +240,15 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 		Module: row.Module, Handler: row.Handler, Digest: row.Digest,
 		Error: row.Error, Code: row.Code, Trace: row.Trace,
 		CancelRequested: row.CancelRequested, TraceParent: row.TraceParent, JobRevision: row.JobRevision,
-		Covers: row.Covers, Parts: row.Parts,
+		Covers: row.Covers,
 	}
 	if len(row.Cause) > 0 {
 		m.Cause = runID(row.Cause).String()
 	}
 	if len(row.Parent) > 0 {
-		m.Parent, m.Part = runID(row.Parent).String(), row.Part
-	} else {
+		m.Parent, m.Part, m.Parts = runID(row.Parent).String(), row.Part, row.Parts
+	} else if row.PartsMade > 0 { // a retry knows before it starts how many it is about
+		m.Parts = row.Parts
 		m.PartsSucceeded, m.PartsFailed = row.PartsSucceeded, row.PartsFailed
 	}
 	m.Fanout, m.Role = row.Fanout, row.Role

@@ -400,8 +400,16 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 	case r.Node != "":
 		return nil, status.Errorf(codes.FailedPrecondition, "run %s is node %s of run %s, a workflow: retry that one, which keeps what succeeded", r.Id, r.Node, r.Cause)
 	}
-	if len(r.Nodes) > 0 || r.Parts > 0 {
-		here, err := a.s.find(ctx, app, id)
+	of, err := a.began(ctx, app, r)
+	if err != nil {
+		return nil, err
+	}
+	had, err := job.ParseRunID(of.Id)
+	if err != nil {
+		return nil, err
+	}
+	if len(of.Nodes) > 0 || of.Parts > 0 {
+		here, err := a.s.find(ctx, app, had)
 		if err != nil {
 			return nil, err
 		}
@@ -413,8 +421,8 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 		app: app, name: r.Job, why: job.ByRetry, cause: id, traceParent: traceParent(ctx),
 		hasInput: true, input: inputOf(r),
 	}
-	if r.Parts > 0 && r.PartsFailed > 0 {
-		if t.redo, err = a.s.redoOf(ctx, &under{app, id, r}); err != nil {
+	if of.Parts > 0 && of.PartsFailed > 0 {
+		if t.redo, err = a.s.redoOf(ctx, &under{app, had, of}); err != nil {
 			return nil, err
 		}
 	}
@@ -439,6 +447,31 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 		return nil, err
 	}
 	return a.s.run(ctx, app, made)
+}
+
+// began returns the run whose parts count for a retry of r: r itself, or where r
+// is a retry that ended before it made any, the one it was to retry. What is not
+// in the history any more has no parts.
+func (a *runsAPI) began(ctx context.Context, app string, r *apiv1.Run) (*apiv1.Run, error) {
+	const far = 16 // somebody cancels and retries
+	for range far {
+		if r.Trigger != string(job.ByRetry) || r.Parts > 0 || len(r.Nodes) > 0 || r.StartedAt != nil || r.Cause == "" {
+			break
+		}
+		id, err := parseRun(r.Cause)
+		if err != nil {
+			return nil, err
+		}
+		of, err := a.s.run(ctx, app, id)
+		if status.Code(err) == codes.NotFound {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		r = of
+	}
+	return r, nil
 }
 
 func inputOf(r *apiv1.Run) []byte {

@@ -219,6 +219,59 @@ func TestRetryOfParts(t *testing.T) {
 	}
 }
 
+// TestRetryOfARetryThatNeverBegan: what had succeeded before stays so.
+func TestRetryOfARetryThatNeverBegan(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		var mu sync.Mutex
+		bad, slow, ran := true, false, []string{}
+		w.handlers.byJob["shards"] = func(_ context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
+			mu.Lock()
+			defer mu.Unlock()
+			if slow {
+				mu.Unlock()
+				time.Sleep(10 * time.Second)
+				mu.Lock()
+				return runtime.Result{Outcome: runtime.Succeeded}
+			}
+			ran = append(ran, fmt.Sprintf("%d/%d", task.Part, task.Parts))
+			if bad && task.Part == 2 {
+				return runtime.Result{Outcome: runtime.Permanent, Error: "bad"}
+			}
+			return runtime.Result{Outcome: runtime.Succeeded}
+		}
+		c.apply(&apiv1.Job{Name: "shards", Overlap: &apiv1.Overlap{Policy: "queue"}, Fanout: &apiv1.Fanout{Mode: "shards", Shards: 4}})
+		id := c.wait(c.trigger("shards", "")).Id
+		mu.Lock()
+		slow = true
+		mu.Unlock()
+		c.trigger("shards", "") // the retries wait for it
+		time.Sleep(time.Second)
+		for range 2 {
+			r, err := c.runs.RetryRun(t.Context(), &apiv1.RetryRunRequest{Id: id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: r.Id}); err != nil {
+				t.Fatal(err)
+			}
+			if r = c.wait(r.Id); r.State != "cancelled" || r.Parts != 0 {
+				t.Errorf("a retry that was cancelled before it began: %v", r)
+			}
+			id = r.Id
+		}
+		mu.Lock()
+		bad, slow, ran = false, false, nil
+		mu.Unlock()
+		r, err := c.runs.RetryRun(t.Context(), &apiv1.RetryRunRequest{Id: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r = c.wait(r.Id); r.State != "succeeded" || r.Parts != 4 || r.PartsSucceeded != 4 || !slices.Equal(ran, []string{"2/4"}) {
+			t.Errorf("%v, ran %q", r, ran)
+		}
+	})
+}
+
 // TestBroadcastAfterARestart has a broadcast become due while hosts come back one
 // after another: none is left out.
 func TestBroadcastAfterARestart(t *testing.T) {

@@ -25,9 +25,12 @@ func (s *sim) check() {
 	f := &facts{
 		sim: s, runs: map[string]*apiv1.Run{}, of: map[string][]*apiv1.Run{}, parts: map[string][]*apiv1.Run{}, execs: map[string][]*execution{},
 	}
+	s.ledger.mu.Lock() // what was cancelled may be at work still
 	for _, x := range s.ledger.execs {
-		f.execs[x.run] = append(f.execs[x.run], x)
+		c := *x
+		f.execs[x.run] = append(f.execs[x.run], &c)
 	}
+	s.ledger.mu.Unlock()
 	f.readRuns()
 	for _, r := range f.runs {
 		f.checkRun(r)
