@@ -280,11 +280,20 @@ func (n *clusterNames) unitFor(unit, app string) string {
 
 // Route answers where an app's commands go.
 func (n *clusterNames) Route(ctx context.Context, req *apiv1.RouteRequest) (*apiv1.Assignment, error) {
-	a := n.m.roster.assignment(n.unitFor("", req.App))
-	if a.Server == "" {
-		return nil, status.Errorf(codes.Unavailable, "the unit %s, where the app is, has no owner now: try again in a moment", a.Unit)
+	ctx, cancel := context.WithTimeout(ctx, routePatience)
+	defer cancel()
+	for {
+		changed := n.m.roster.change()
+		a := n.m.roster.assignment(n.unitFor("", req.App))
+		if a.Server != "" {
+			return a, nil
+		}
+		select { // who asks in the moment of a take-over has his answer after it
+		case <-changed:
+		case <-ctx.Done():
+			return nil, status.Errorf(codes.Unavailable, "the unit %s, where the app is, has no owner now: try again in a moment", a.Unit)
+		}
 	}
-	return a, nil
 }
 
 // Watch sends a host its assignment, now and at every change.
