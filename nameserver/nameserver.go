@@ -254,6 +254,13 @@ func (n *Nameserver) assign(app, unit string) (*apiv1.Assignment, <-chan struct{
 	return n.assignLocked(app, unit, time.Now()), n.changed
 }
 
+// works reports whether a host is to have a session with the owner of a unit.
+func (n *Nameserver) works(req *apiv1.WatchRequest) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.units.works(req.HostId, req.Apps, req.Unit)
+}
+
 // defaultApp is asked for by hosts that serve every app.
 const defaultApp = "default"
 
@@ -266,6 +273,7 @@ func (n *Nameserver) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_Watc
 	var last *apiv1.Assignment
 	for {
 		a, changed := n.assign(app, req.Unit)
+		a.Leave = req.Unit != "" && !n.works(req)
 		if last == nil || !proto.Equal(a, last) {
 			if err := stream.Send(a); err != nil {
 				return err

@@ -12,6 +12,8 @@ type units struct {
 	all   []string
 	owner map[string]ownership // by unit
 	apps  map[string]string    // the unit of an app; it never changes
+	// division is the newest that was heard of; nil: none.
+	division *apiv1.Division
 }
 
 // ownership is the newest that was heard of. Its epoch stays when its server has
@@ -27,6 +29,9 @@ func newUnits() units { return units{owner: map[string]ownership{}, apps: map[st
 func (u *units) hear(r *apiv1.ServerReport) (changed bool) {
 	if !slices.Equal(u.all, r.AllUnits) {
 		u.all, changed = slices.Clone(r.AllUnits), true
+	}
+	if d := r.Division; d != nil && (u.division == nil || d.Number > u.division.Number) {
+		u.division, changed = d, true
 	}
 	owned := map[string]bool{}
 	for _, m := range r.Units {
@@ -55,4 +60,10 @@ func (u *units) of(app string) string {
 		return unit
 	}
 	return u.all[0]
+}
+
+// works reports whether a host is to have a session with the owner of a unit.
+func (u *units) works(host string, apps []string, unit string) bool {
+	c := Cluster{Units: u.all, Division: u.division, Home: func(app string) (string, bool) { unit, ok := u.apps[app]; return unit, ok }}
+	return c.Works(host, apps, unit)
 }

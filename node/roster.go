@@ -31,6 +31,7 @@ import (
 //	want/UNIT       the id of the server that is to own it
 //	ready/UNIT/ID   the epoch whose owner this server is ready to follow, under its lease
 //	drain/ID        the server is to own nothing
+//	division        which hosts work for which units, an apiv1.Division as JSON; the steward writes it
 //	key             the token by which servers know each other; the first one writes it
 type roster struct {
 	cluster *etcd.Cluster
@@ -51,7 +52,11 @@ type roster struct {
 	draining map[string]bool
 	owners   map[string]etcd.Owner
 	places   places
+	division division
 	changed  chan struct{} // closed and replaced at every change
+	// routed is closed and replaced when who owns what, or works for what, changes:
+	// hosts ask for nothing else, and there are many of them.
+	routed chan struct{}
 }
 
 // presence is what a server tells of itself.
@@ -64,7 +69,8 @@ type presence struct {
 	Zone     string                 `json:"zone,omitempty"`
 	Capacity float64                `json:"capacity,omitempty"`
 	TripUs   int64                  `json:"trip_us,omitempty"`
-	Splits   bool                   `json:"splits,omitempty"` // it understands apps that are split
+	Splits   bool                   `json:"splits,omitempty"`  // it understands apps that are split
+	Divides  bool                   `json:"divides,omitempty"` // and hosts that do not work for all units
 	Owns     map[string]unitReport  `json:"owns"`             // by unit
 	Follows  map[string]followState `json:"follows"`
 }
@@ -79,6 +85,7 @@ type unitReport struct {
 	Rates map[string][]float64 `json:"rates,omitempty"`
 	// Stuck says of apps why a slot of theirs cannot move.
 	Stuck map[string]string `json:"stuck,omitempty"`
+	crowdReport
 }
 
 // followState is how far a standby is.
@@ -95,11 +102,12 @@ const (
 	rowWant  = "want/"
 	rowReady = "ready/"
 	rowDrain = "drain/"
+	rowDivision = "division"
 	rowKey   = "key" // of a cluster: the token by which its servers know each other
 )
 
 func newRoster(c *etcd.Cluster, group, self string, log *slog.Logger) *roster {
-	r := &roster{cluster: c, group: group, self: self, log: log, changed: make(chan struct{}), owners: map[string]etcd.Owner{}}
+	r := &roster{cluster: c, group: group, self: self, log: log, changed: make(chan struct{}), routed: make(chan struct{}), owners: map[string]etcd.Owner{}}
 	r.reset()
 	return r
 }
@@ -108,6 +116,7 @@ func (r *roster) reset() {
 	r.apps, r.known, r.servers = map[string]string{}, map[string]bool{}, map[string]*presence{}
 	r.wants, r.ready, r.draining = map[string]string{}, map[string]uint64{}, map[string]bool{}
 	r.places = newPlaces()
+	r.division.hear("", true)
 }
 
 // begin sets the cluster's units, unless an earlier server did, and learns what
@@ -166,6 +175,9 @@ func (r *roster) hear(facts []etcd.Fact, whole bool) {
 		r.hearFact(f)
 	}
 	r.anySplit.Store(len(r.places.had) > 0)
+	if whole || slices.ContainsFunc(facts, func(f etcd.Fact) bool { return f.Key == rowDivision || strings.HasPrefix(f.Key, rowApp) }) {
+		r.rerouteLocked()
+	}
 	r.notifyLocked()
 }
 
@@ -195,6 +207,10 @@ func (r *roster) hearFact(f etcd.Fact) {
 	case rowReady:
 		epoch, err := strconv.ParseUint(f.Value, 10, 64)
 		set(r.ready, rest, epoch, f.Deleted || err != nil)
+	case rowDivision + "/":
+		if err := r.division.hear(f.Value, f.Deleted); err != nil {
+			r.log.Warn("the steward says of hosts what this server does not understand", "error", err)
+		}
 	case rowDrain:
 		set(r.draining, rest, true, f.Deleted)
 	}
@@ -212,6 +228,9 @@ func (r *roster) hearOwners(owners map[string]etcd.Owner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.heard[1] = true
+	if !maps.Equal(r.owners, owners) {
+		r.rerouteLocked()
+	}
 	r.owners = owners
 	r.notifyLocked()
 }
@@ -220,6 +239,19 @@ func (r *roster) hearOwners(owners map[string]etcd.Owner) {
 func (r *roster) notifyLocked() {
 	close(r.changed)
 	r.changed = make(chan struct{})
+}
+
+// rerouteLocked wakes who waits for another assignment; r.mu must be held.
+func (r *roster) rerouteLocked() {
+	close(r.routed)
+	r.routed = make(chan struct{})
+}
+
+// reroute returns a channel that is closed when an assignment may be another one.
+func (r *roster) reroute() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.routed
 }
 
 // change returns a channel that is closed at the next change. It is to be asked
@@ -243,6 +275,7 @@ type view struct {
 	owners   map[string]etcd.Owner
 	homes    map[string]string // by app: only with places in it
 	places   places            // of apps that are split, or are to be
+	division *apiv1.Division   // nil: none was ever decided; not to be changed
 }
 
 func (r *roster) look() view {
@@ -256,6 +289,7 @@ func (r *roster) look() view {
 	for id, p := range r.servers {
 		v.servers[id] = *p
 	}
+	v.division = r.division.is
 	v.places, v.homes = r.places.clone(), map[string]string{}
 	for app, home := range r.apps {
 		if _, ok := v.places.wishes[app]; ok || len(v.places.had[app]) > 0 {
@@ -278,7 +312,7 @@ func (r *roster) lasting(ctx context.Context) (map[string]string, error) {
 		rows = map[string]string{}
 		for _, f := range facts {
 			switch kind, _, _ := strings.Cut(f.Key, "/"); kind + "/" {
-			case rowUnits + "/", rowKey + "/", rowKnown, rowHere, rowWant, rowReady, rowDrain:
+			case rowUnits + "/", rowKey + "/", rowKnown, rowHere, rowWant, rowReady, rowDrain, rowDivision + "/":
 			default:
 				rows[f.Key] = f.Value
 			}

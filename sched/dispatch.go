@@ -33,6 +33,7 @@ type host struct {
 	load       *apiv1.HostLoad
 	connected  bool
 	draining   bool
+	leaving    bool   // it works for other units: its stream ends when nothing of it runs
 	generation uint64 // counts its streams; a late event of an old stream is told by it
 	out        *outbox
 	credits    int64 // tasks that it can take
@@ -96,6 +97,10 @@ func (l *loop) dispatch() {
 				}
 			}
 			if r.Policy.Fans() && !r.IsPart() {
+				if l.awaits(r) { // before its rate counts it
+					l.stick(r)
+					continue
+				}
 				if !l.limited(r) {
 					l.fanOut(r)
 				}
@@ -267,6 +272,7 @@ func (l *loop) attach(hello *apiv1.Hello, out *outbox) (*host, error) {
 		h.out.close() // the stream that this one replaces
 	}
 	h.hello, h.out, h.connected, h.draining, h.credits = hello, out, true, false, 0
+	h.leaving = false
 	h.abilities = job.NewAbilities(hello.Abi)
 	h.modules = nil // it says anew what it has
 	l.prefetchAliases(h)
@@ -327,6 +333,10 @@ func (l *loop) detach(h *host, generation uint64) {
 		return
 	}
 	h.connected, h.credits = false, 0
+	if h.leaving && len(h.running) == 0 { // it is not lost
+		delete(l.hosts, h.hello.Host)
+		return
+	}
 	l.awaitReturn(h)
 }
 
@@ -513,6 +523,7 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 		}
 	}
 	if len(up.Results) == 0 {
+		l.leaveHost(h, up)
 		return
 	}
 	if l.cramped() {
@@ -545,6 +556,7 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 			h.out.ack(up.Batch)
 		}
 	})
+	l.leaveHost(h, up)
 }
 
 // reported returns the live run that a host speaks of, or nil.

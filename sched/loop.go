@@ -102,6 +102,9 @@ type loop struct {
 	taking map[*job.Slot]*byte    // which try brings a slot that comes
 	paced  []*slotRate            // with counts of this turn
 
+	short   map[string]shortage // by app, as the last crowd saw it
+	gathers map[string]int64   // by app: when a broadcast of it last waited for hosts, in ms
+
 	hosts    map[string]*host
 	progress map[job.RunID]*apiv1.Progress
 	// unsettled means that the server before did not end in order. That it sent a

@@ -288,6 +288,8 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 		resp.State, resp.Why = string(job.Queued), "the server before this one may have sent it to a host, which has a moment to say so"
 	case r.Policy.Broadcast && !r.IsPart() && l.gathering() > 0:
 		resp.State, resp.Why = string(job.Queued), "the server has just started, and a broadcast waits until its hosts are back"
+	case l.awaits(r):
+		resp.State, resp.Why = string(job.Queued), "a broadcast waits until the hosts of the app are here that work for other units of the cluster: they have been called"
 	default:
 		resp.State = string(job.Queued)
 	}
@@ -308,8 +310,12 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 	}
 	switch {
 	case resp.Why != "":
+	case len(ro.cands) == 0 && l.called(r) != "":
+		resp.Why = l.called(r)
 	case len(ro.cands) == 0:
 		resp.Why = "there is no host: start one with `wheelwork host`"
+	case able == 0 && l.called(r) != "":
+		resp.Why = l.called(r)
 	case able == 0:
 		resp.Why = "no host may take it now"
 	default:

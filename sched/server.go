@@ -39,6 +39,9 @@ type Config struct {
 
 	// Remote asks other units; nil: there are none.
 	Remote Remote
+	// Gathered reports whether those hosts of an app are here that are to be, for a
+	// broadcast: have is how many are. nil: there are no others.
+	Gathered func(app string, have int) bool
 
 	// Ingress takes the commands of producers who do not wait for them to be applied; nil: there is none.
 	Ingress Ingress

@@ -709,6 +709,7 @@ type ServerReport struct {
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	Units         []*UnitReport          `protobuf:"bytes,40,rep,name=units,proto3" json:"units,omitempty"`                       // that it owns, of a cluster
 	AllUnits      []string               `protobuf:"bytes,41,rep,name=all_units,json=allUnits,proto3" json:"all_units,omitempty"` // of the cluster; none: the server is in no cluster, and its apps are on its disk alone
+	Division      *Division              `protobuf:"bytes,42,opt,name=division,proto3" json:"division,omitempty"`                 // of the cluster's hosts, as the server knows it; none: each host serves all units
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -799,6 +800,203 @@ func (x *ServerReport) GetAllUnits() []string {
 	return nil
 }
 
+func (x *ServerReport) GetDivision() *Division {
+	if x != nil {
+		return x.Division
+	}
+	return nil
+}
+
+// Division says which hosts work for which units of a cluster.
+type Division struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`                                   // counts the decisions: the highest is right
+	UnitsPerHost  int32                  `protobuf:"varint,2,opt,name=units_per_host,json=unitsPerHost,proto3" json:"units_per_host,omitempty"` // with the owners of how many units a host that serves all apps has sessions; 0: of all, and so has every other host
+	Apps          []*DividedApp          `protobuf:"bytes,3,rep,name=apps,proto3" json:"apps,omitempty"`                                        // those that are in several units
+	Calls         []*HostCall            `protobuf:"bytes,4,rep,name=calls,proto3" json:"calls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Division) Reset() {
+	*x = Division{}
+	mi := &file_v1_cluster_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Division) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Division) ProtoMessage() {}
+
+func (x *Division) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Division.ProtoReflect.Descriptor instead.
+func (*Division) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Division) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Division) GetUnitsPerHost() int32 {
+	if x != nil {
+		return x.UnitsPerHost
+	}
+	return 0
+}
+
+func (x *Division) GetApps() []*DividedApp {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
+func (x *Division) GetCalls() []*HostCall {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+type DividedApp struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Units         []string               `protobuf:"bytes,2,rep,name=units,proto3" json:"units,omitempty"`
+	Weights       []float64              `protobuf:"fixed64,3,rep,packed,name=weights,proto3" json:"weights,omitempty"` // of the units, by the slots that they have
+	Divided       bool                   `protobuf:"varint,4,opt,name=divided,proto3" json:"divided,omitempty"`         // of the hosts that serve the app by name each works for one of the units; else for all of them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DividedApp) Reset() {
+	*x = DividedApp{}
+	mi := &file_v1_cluster_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DividedApp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DividedApp) ProtoMessage() {}
+
+func (x *DividedApp) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DividedApp.ProtoReflect.Descriptor instead.
+func (*DividedApp) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DividedApp) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *DividedApp) GetUnits() []string {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
+func (x *DividedApp) GetWeights() []float64 {
+	if x != nil {
+		return x.Weights
+	}
+	return nil
+}
+
+func (x *DividedApp) GetDivided() bool {
+	if x != nil {
+		return x.Divided
+	}
+	return false
+}
+
+// HostCall asks all hosts that serve an app to work for a unit.
+type HostCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	App           string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostCall) Reset() {
+	*x = HostCall{}
+	mi := &file_v1_cluster_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostCall) ProtoMessage() {}
+
+func (x *HostCall) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostCall.ProtoReflect.Descriptor instead.
+func (*HostCall) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *HostCall) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *HostCall) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
 // UnitReport is a unit as its owner tells of it.
 type UnitReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -813,7 +1011,7 @@ type UnitReport struct {
 
 func (x *UnitReport) Reset() {
 	*x = UnitReport{}
-	mi := &file_v1_cluster_proto_msgTypes[10]
+	mi := &file_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +1023,7 @@ func (x *UnitReport) String() string {
 func (*UnitReport) ProtoMessage() {}
 
 func (x *UnitReport) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[10]
+	mi := &file_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +1036,7 @@ func (x *UnitReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnitReport.ProtoReflect.Descriptor instead.
 func (*UnitReport) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UnitReport) GetUnit() string {
@@ -885,7 +1083,7 @@ type ServerOrder struct {
 
 func (x *ServerOrder) Reset() {
 	*x = ServerOrder{}
-	mi := &file_v1_cluster_proto_msgTypes[11]
+	mi := &file_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +1095,7 @@ func (x *ServerOrder) String() string {
 func (*ServerOrder) ProtoMessage() {}
 
 func (x *ServerOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[11]
+	mi := &file_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +1108,7 @@ func (x *ServerOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerOrder.ProtoReflect.Descriptor instead.
 func (*ServerOrder) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ServerOrder) GetEpoch() uint64 {
@@ -924,14 +1122,15 @@ type WatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	Apps          []string               `protobuf:"bytes,2,rep,name=apps,proto3" json:"apps,omitempty"`
-	Unit          string                 `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"` // of a cluster: who owns it, instead of who owns the first app
+	Unit          string                 `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"`                   // of a cluster: who owns it, instead of who owns the first app
+	HostId        string                 `protobuf:"bytes,41,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"` // the id in its hello; empty: it has sessions with the owners of all units
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[12]
+	mi := &file_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1142,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[12]
+	mi := &file_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1155,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchRequest) GetHost() string {
@@ -980,6 +1179,13 @@ func (x *WatchRequest) GetUnit() string {
 	return ""
 }
 
+func (x *WatchRequest) GetHostId() string {
+	if x != nil {
+		return x.HostId
+	}
+	return ""
+}
+
 type RouteRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -989,7 +1195,7 @@ type RouteRequest struct {
 
 func (x *RouteRequest) Reset() {
 	*x = RouteRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[13]
+	mi := &file_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1207,7 @@ func (x *RouteRequest) String() string {
 func (*RouteRequest) ProtoMessage() {}
 
 func (x *RouteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[13]
+	mi := &file_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1220,7 @@ func (x *RouteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRequest.ProtoReflect.Descriptor instead.
 func (*RouteRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RouteRequest) GetApp() string {
@@ -1030,15 +1236,16 @@ type Assignment struct {
 	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Unit          string                 `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"`   // of a cluster: where the app is
-	Units         []string               `protobuf:"bytes,41,rep,name=units,proto3" json:"units,omitempty"` // all of the cluster: a host has a session with the owner of each
+	Unit          string                 `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"`    // of a cluster: where the app is
+	Units         []string               `protobuf:"bytes,41,rep,name=units,proto3" json:"units,omitempty"`  // all of the cluster: a host has a session with the owner of each, unless it is to leave it
+	Leave         bool                   `protobuf:"varint,42,opt,name=leave,proto3" json:"leave,omitempty"` // the host has nothing to do for the unit: it ends its session when it has no task of it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_v1_cluster_proto_msgTypes[14]
+	mi := &file_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1257,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[14]
+	mi := &file_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1270,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Assignment) GetServer() string {
@@ -1101,6 +1308,13 @@ func (x *Assignment) GetUnits() []string {
 	return nil
 }
 
+func (x *Assignment) GetLeave() bool {
+	if x != nil {
+		return x.Leave
+	}
+	return false
+}
+
 type ListServersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1109,7 +1323,7 @@ type ListServersRequest struct {
 
 func (x *ListServersRequest) Reset() {
 	*x = ListServersRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[15]
+	mi := &file_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1335,7 @@ func (x *ListServersRequest) String() string {
 func (*ListServersRequest) ProtoMessage() {}
 
 func (x *ListServersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[15]
+	mi := &file_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1348,7 @@ func (x *ListServersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListServersRequest.ProtoReflect.Descriptor instead.
 func (*ListServersRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 type ListServersResponse struct {
@@ -1146,7 +1360,7 @@ type ListServersResponse struct {
 
 func (x *ListServersResponse) Reset() {
 	*x = ListServersResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[16]
+	mi := &file_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1158,7 +1372,7 @@ func (x *ListServersResponse) String() string {
 func (*ListServersResponse) ProtoMessage() {}
 
 func (x *ListServersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[16]
+	mi := &file_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1171,7 +1385,7 @@ func (x *ListServersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListServersResponse.ProtoReflect.Descriptor instead.
 func (*ListServersResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListServersResponse) GetServers() []*Server {
@@ -1198,7 +1412,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_v1_cluster_proto_msgTypes[17]
+	mi := &file_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1424,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[17]
+	mi := &file_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1437,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Server) GetId() string {
@@ -1300,7 +1514,7 @@ type SplitAppRequest struct {
 
 func (x *SplitAppRequest) Reset() {
 	*x = SplitAppRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[18]
+	mi := &file_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1526,7 @@ func (x *SplitAppRequest) String() string {
 func (*SplitAppRequest) ProtoMessage() {}
 
 func (x *SplitAppRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[18]
+	mi := &file_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1539,7 @@ func (x *SplitAppRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitAppRequest.ProtoReflect.Descriptor instead.
 func (*SplitAppRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SplitAppRequest) GetApp() string {
@@ -1358,7 +1572,7 @@ type MergeAppRequest struct {
 
 func (x *MergeAppRequest) Reset() {
 	*x = MergeAppRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[19]
+	mi := &file_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1584,7 @@ func (x *MergeAppRequest) String() string {
 func (*MergeAppRequest) ProtoMessage() {}
 
 func (x *MergeAppRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[19]
+	mi := &file_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1597,7 @@ func (x *MergeAppRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeAppRequest.ProtoReflect.Descriptor instead.
 func (*MergeAppRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MergeAppRequest) GetApp() string {
@@ -1403,7 +1617,7 @@ type TakeSlotRequest struct {
 
 func (x *TakeSlotRequest) Reset() {
 	*x = TakeSlotRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[20]
+	mi := &file_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1629,7 @@ func (x *TakeSlotRequest) String() string {
 func (*TakeSlotRequest) ProtoMessage() {}
 
 func (x *TakeSlotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[20]
+	mi := &file_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1642,7 @@ func (x *TakeSlotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSlotRequest.ProtoReflect.Descriptor instead.
 func (*TakeSlotRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TakeSlotRequest) GetHead() *TakeSlotRequest_Head {
@@ -1453,7 +1667,7 @@ type TakeSlotResponse struct {
 
 func (x *TakeSlotResponse) Reset() {
 	*x = TakeSlotResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[21]
+	mi := &file_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1679,7 @@ func (x *TakeSlotResponse) String() string {
 func (*TakeSlotResponse) ProtoMessage() {}
 
 func (x *TakeSlotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[21]
+	mi := &file_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1692,7 @@ func (x *TakeSlotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSlotResponse.ProtoReflect.Descriptor instead.
 func (*TakeSlotResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 type CopyAppRequest struct {
@@ -1491,7 +1705,7 @@ type CopyAppRequest struct {
 
 func (x *CopyAppRequest) Reset() {
 	*x = CopyAppRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[22]
+	mi := &file_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1717,7 @@ func (x *CopyAppRequest) String() string {
 func (*CopyAppRequest) ProtoMessage() {}
 
 func (x *CopyAppRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[22]
+	mi := &file_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1730,7 @@ func (x *CopyAppRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyAppRequest.ProtoReflect.Descriptor instead.
 func (*CopyAppRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CopyAppRequest) GetUnit() string {
@@ -1541,7 +1755,7 @@ type CopyAppResponse struct {
 
 func (x *CopyAppResponse) Reset() {
 	*x = CopyAppResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[23]
+	mi := &file_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1767,7 @@ func (x *CopyAppResponse) String() string {
 func (*CopyAppResponse) ProtoMessage() {}
 
 func (x *CopyAppResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[23]
+	mi := &file_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1780,7 @@ func (x *CopyAppResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyAppResponse.ProtoReflect.Descriptor instead.
 func (*CopyAppResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 // AppState is what an app has but once.
@@ -1587,7 +1801,7 @@ type AppState struct {
 
 func (x *AppState) Reset() {
 	*x = AppState{}
-	mi := &file_v1_cluster_proto_msgTypes[24]
+	mi := &file_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1599,7 +1813,7 @@ func (x *AppState) String() string {
 func (*AppState) ProtoMessage() {}
 
 func (x *AppState) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[24]
+	mi := &file_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1612,7 +1826,7 @@ func (x *AppState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppState.ProtoReflect.Descriptor instead.
 func (*AppState) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AppState) GetApp() string {
@@ -1698,7 +1912,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[25]
+	mi := &file_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1924,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[25]
+	mi := &file_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1937,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AskRequest) GetUnit() string {
@@ -1859,7 +2073,7 @@ type AskedCall struct {
 
 func (x *AskedCall) Reset() {
 	*x = AskedCall{}
-	mi := &file_v1_cluster_proto_msgTypes[26]
+	mi := &file_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +2085,7 @@ func (x *AskedCall) String() string {
 func (*AskedCall) ProtoMessage() {}
 
 func (x *AskedCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[26]
+	mi := &file_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +2098,7 @@ func (x *AskedCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskedCall.ProtoReflect.Descriptor instead.
 func (*AskedCall) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AskedCall) GetMethod() string {
@@ -1914,7 +2128,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[27]
+	mi := &file_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2140,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[27]
+	mi := &file_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2153,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AskResponse) GetGet() *GuestGetEntryResponse {
@@ -1987,7 +2201,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[28]
+	mi := &file_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1999,7 +2213,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[28]
+	mi := &file_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2012,7 +2226,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ForwardRequest) GetCommands() []*Command {
@@ -2038,7 +2252,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[29]
+	mi := &file_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2264,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[29]
+	mi := &file_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2277,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ForwardResponse) GetResults() []*CommandResult {
@@ -2081,7 +2295,7 @@ type GetClusterRequest struct {
 
 func (x *GetClusterRequest) Reset() {
 	*x = GetClusterRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[30]
+	mi := &file_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2307,7 @@ func (x *GetClusterRequest) String() string {
 func (*GetClusterRequest) ProtoMessage() {}
 
 func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[30]
+	mi := &file_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2320,7 @@ func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 type DrainServerRequest struct {
@@ -2118,7 +2332,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[31]
+	mi := &file_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2130,7 +2344,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[31]
+	mi := &file_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2143,7 +2357,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DrainServerRequest) GetServer() string {
@@ -2162,7 +2376,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[32]
+	mi := &file_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2388,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[32]
+	mi := &file_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2401,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UndrainServerRequest) GetServer() string {
@@ -2207,7 +2421,7 @@ type MoveUnitRequest struct {
 
 func (x *MoveUnitRequest) Reset() {
 	*x = MoveUnitRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[33]
+	mi := &file_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2433,7 @@ func (x *MoveUnitRequest) String() string {
 func (*MoveUnitRequest) ProtoMessage() {}
 
 func (x *MoveUnitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[33]
+	mi := &file_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2446,7 @@ func (x *MoveUnitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveUnitRequest.ProtoReflect.Descriptor instead.
 func (*MoveUnitRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MoveUnitRequest) GetUnit() string {
@@ -2251,21 +2465,23 @@ func (x *MoveUnitRequest) GetServer() string {
 
 type ClusterStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`         // of the group; empty: the server is in no cluster
-	Server        string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`     // the one that answers
-	Balancer      string                 `protobuf:"bytes,3,opt,name=balancer,proto3" json:"balancer,omitempty"` // the server that decides who owns what; empty: nobody does now
-	Servers       []*Member              `protobuf:"bytes,4,rep,name=servers,proto3" json:"servers,omitempty"`   // by id
-	Units         []*Unit                `protobuf:"bytes,5,rep,name=units,proto3" json:"units,omitempty"`       // by name
-	Apps          int32                  `protobuf:"varint,6,opt,name=apps,proto3" json:"apps,omitempty"`        // that have a unit
-	Trouble       string                 `protobuf:"bytes,7,opt,name=trouble,proto3" json:"trouble,omitempty"`   // why nothing new is accepted; empty: it is
-	Split         []*SplitApp            `protobuf:"bytes,8,rep,name=split,proto3" json:"split,omitempty"`       // the apps that are in several units, or are to be, by name
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                         // of the group; empty: the server is in no cluster
+	Server        string                 `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`                                     // the one that answers
+	Balancer      string                 `protobuf:"bytes,3,opt,name=balancer,proto3" json:"balancer,omitempty"`                                 // the server that decides who owns what; empty: nobody does now
+	Servers       []*Member              `protobuf:"bytes,4,rep,name=servers,proto3" json:"servers,omitempty"`                                   // by id
+	Units         []*Unit                `protobuf:"bytes,5,rep,name=units,proto3" json:"units,omitempty"`                                       // by name
+	Apps          int32                  `protobuf:"varint,6,opt,name=apps,proto3" json:"apps,omitempty"`                                        // that have a unit
+	Trouble       string                 `protobuf:"bytes,7,opt,name=trouble,proto3" json:"trouble,omitempty"`                                   // why nothing new is accepted; empty: it is
+	Split         []*SplitApp            `protobuf:"bytes,8,rep,name=split,proto3" json:"split,omitempty"`                                       // the apps that are in several units, or are to be, by name
+	Hosts         int32                  `protobuf:"varint,9,opt,name=hosts,proto3" json:"hosts,omitempty"`                                      // that are connected, while that is known; 0: it is not
+	UnitsPerHost  int32                  `protobuf:"varint,10,opt,name=units_per_host,json=unitsPerHost,proto3" json:"units_per_host,omitempty"` // for how many units a host works that serves all apps; 0: every host works for all units
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_v1_cluster_proto_msgTypes[34]
+	mi := &file_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2493,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[34]
+	mi := &file_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2506,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -2349,21 +2565,37 @@ func (x *ClusterStatus) GetSplit() []*SplitApp {
 	return nil
 }
 
+func (x *ClusterStatus) GetHosts() int32 {
+	if x != nil {
+		return x.Hosts
+	}
+	return 0
+}
+
+func (x *ClusterStatus) GetUnitsPerHost() int32 {
+	if x != nil {
+		return x.UnitsPerHost
+	}
+	return 0
+}
+
 // SplitApp is an app whose jobs are in several units.
 type SplitApp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Home          string                 `protobuf:"bytes,2,opt,name=home,proto3" json:"home,omitempty"`                    // the unit where it began: its settings, modules, secrets and values are changed there
-	Shares        []*AppShare            `protobuf:"bytes,3,rep,name=shares,proto3" json:"shares,omitempty"`                // by unit
-	ByHand        bool                   `protobuf:"varint,4,opt,name=by_hand,json=byHand,proto3" json:"by_hand,omitempty"` // by SplitApp or MergeApp; else the balancer decided
-	Trouble       string                 `protobuf:"bytes,5,opt,name=trouble,proto3" json:"trouble,omitempty"`              // why it does not come to what is wanted; empty: it does, or it has
+	Home          string                 `protobuf:"bytes,2,opt,name=home,proto3" json:"home,omitempty"`                                      // the unit where it began: its settings, modules, secrets and values are changed there
+	Shares        []*AppShare            `protobuf:"bytes,3,rep,name=shares,proto3" json:"shares,omitempty"`                                  // by unit
+	ByHand        bool                   `protobuf:"varint,4,opt,name=by_hand,json=byHand,proto3" json:"by_hand,omitempty"`                   // by SplitApp or MergeApp; else the balancer decided
+	Trouble       string                 `protobuf:"bytes,5,opt,name=trouble,proto3" json:"trouble,omitempty"`                                // why it does not come to what is wanted; empty: it does, or it has
+	HostsDivided  bool                   `protobuf:"varint,6,opt,name=hosts_divided,json=hostsDivided,proto3" json:"hosts_divided,omitempty"` // each host that serves the app by name works for one of its units
+	Hosts         int32                  `protobuf:"varint,7,opt,name=hosts,proto3" json:"hosts,omitempty"`                                   // that serve it by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SplitApp) Reset() {
 	*x = SplitApp{}
-	mi := &file_v1_cluster_proto_msgTypes[35]
+	mi := &file_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2607,7 @@ func (x *SplitApp) String() string {
 func (*SplitApp) ProtoMessage() {}
 
 func (x *SplitApp) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[35]
+	mi := &file_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2620,7 @@ func (x *SplitApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitApp.ProtoReflect.Descriptor instead.
 func (*SplitApp) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SplitApp) GetApp() string {
@@ -2426,6 +2658,20 @@ func (x *SplitApp) GetTrouble() string {
 	return ""
 }
 
+func (x *SplitApp) GetHostsDivided() bool {
+	if x != nil {
+		return x.HostsDivided
+	}
+	return false
+}
+
+func (x *SplitApp) GetHosts() int32 {
+	if x != nil {
+		return x.Hosts
+	}
+	return 0
+}
+
 type AppShare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -2438,7 +2684,7 @@ type AppShare struct {
 
 func (x *AppShare) Reset() {
 	*x = AppShare{}
-	mi := &file_v1_cluster_proto_msgTypes[36]
+	mi := &file_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2450,7 +2696,7 @@ func (x *AppShare) String() string {
 func (*AppShare) ProtoMessage() {}
 
 func (x *AppShare) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[36]
+	mi := &file_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2463,7 +2709,7 @@ func (x *AppShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppShare.ProtoReflect.Descriptor instead.
 func (*AppShare) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AppShare) GetUnit() string {
@@ -2512,7 +2758,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_v1_cluster_proto_msgTypes[37]
+	mi := &file_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2770,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[37]
+	mi := &file_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2783,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Member) GetId() string {
@@ -2622,13 +2868,14 @@ type Unit struct {
 	Hosts         int32                  `protobuf:"varint,8,opt,name=hosts,proto3" json:"hosts,omitempty"`
 	Apps          int32                  `protobuf:"varint,9,opt,name=apps,proto3" json:"apps,omitempty"`
 	Standbys      []string               `protobuf:"bytes,10,rep,name=standbys,proto3" json:"standbys,omitempty"` // servers that follow its journal
+	Calls         []string               `protobuf:"bytes,11,rep,name=calls,proto3" json:"calls,omitempty"`       // apps all of whose hosts are called to the unit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Unit) Reset() {
 	*x = Unit{}
-	mi := &file_v1_cluster_proto_msgTypes[38]
+	mi := &file_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2640,7 +2887,7 @@ func (x *Unit) String() string {
 func (*Unit) ProtoMessage() {}
 
 func (x *Unit) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[38]
+	mi := &file_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2653,7 +2900,7 @@ func (x *Unit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unit.ProtoReflect.Descriptor instead.
 func (*Unit) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Unit) GetName() string {
@@ -2726,6 +2973,13 @@ func (x *Unit) GetStandbys() []string {
 	return nil
 }
 
+func (x *Unit) GetCalls() []string {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
 type TakeSlotRequest_Head struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -2738,7 +2992,7 @@ type TakeSlotRequest_Head struct {
 
 func (x *TakeSlotRequest_Head) Reset() {
 	*x = TakeSlotRequest_Head{}
-	mi := &file_v1_cluster_proto_msgTypes[40]
+	mi := &file_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2750,7 +3004,7 @@ func (x *TakeSlotRequest_Head) String() string {
 func (*TakeSlotRequest_Head) ProtoMessage() {}
 
 func (x *TakeSlotRequest_Head) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[40]
+	mi := &file_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2763,7 +3017,7 @@ func (x *TakeSlotRequest_Head) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSlotRequest_Head.ProtoReflect.Descriptor instead.
 func (*TakeSlotRequest_Head) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{20, 0}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{23, 0}
 }
 
 func (x *TakeSlotRequest_Head) GetApp() string {
@@ -2861,7 +3115,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\aVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x0e\n" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x16\n" +
-	"\x06commit\x18\x03 \x01(\tR\x06commit\"\xf6\x01\n" +
+	"\x06commit\x18\x03 \x01(\tR\x06commit\"\xaa\x02\n" +
 	"\fServerReport\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12#\n" +
@@ -2870,7 +3124,22 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x04apps\x18\x05 \x03(\tR\x04apps\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12.\n" +
 	"\x05units\x18( \x03(\v2\x18.wheelwork.v1.UnitReportR\x05units\x12\x1b\n" +
-	"\tall_units\x18) \x03(\tR\ballUnits\"\x85\x01\n" +
+	"\tall_units\x18) \x03(\tR\ballUnits\x122\n" +
+	"\bdivision\x18* \x01(\v2\x16.wheelwork.v1.DivisionR\bdivision\"\xa4\x01\n" +
+	"\bDivision\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12$\n" +
+	"\x0eunits_per_host\x18\x02 \x01(\x05R\funitsPerHost\x12,\n" +
+	"\x04apps\x18\x03 \x03(\v2\x18.wheelwork.v1.DividedAppR\x04apps\x12,\n" +
+	"\x05calls\x18\x04 \x03(\v2\x16.wheelwork.v1.HostCallR\x05calls\"h\n" +
+	"\n" +
+	"DividedApp\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x14\n" +
+	"\x05units\x18\x02 \x03(\tR\x05units\x12\x18\n" +
+	"\aweights\x18\x03 \x03(\x01R\aweights\x12\x18\n" +
+	"\adivided\x18\x04 \x01(\bR\adivided\"0\n" +
+	"\bHostCall\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x10\n" +
+	"\x03app\x18\x02 \x01(\tR\x03app\"\x85\x01\n" +
 	"\n" +
 	"UnitReport\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x14\n" +
@@ -2879,20 +3148,22 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x05hosts\x18\x04 \x01(\x05R\x05hosts\x12\x12\n" +
 	"\x04apps\x18\x05 \x03(\tR\x04apps\"#\n" +
 	"\vServerOrder\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"J\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"c\n" +
 	"\fWatchRequest\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04apps\x18\x02 \x03(\tR\x04apps\x12\x12\n" +
-	"\x04unit\x18( \x01(\tR\x04unit\" \n" +
+	"\x04unit\x18( \x01(\tR\x04unit\x12\x17\n" +
+	"\ahost_id\x18) \x01(\tR\x06hostId\" \n" +
 	"\fRouteRequest\x12\x10\n" +
-	"\x03app\x18\x01 \x01(\tR\x03app\"~\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\"\x94\x01\n" +
 	"\n" +
 	"Assignment\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04unit\x18( \x01(\tR\x04unit\x12\x14\n" +
-	"\x05units\x18) \x03(\tR\x05units\"\x14\n" +
+	"\x05units\x18) \x03(\tR\x05units\x12\x14\n" +
+	"\x05leave\x18* \x01(\bR\x05leave\"\x14\n" +
 	"\x12ListServersRequest\"E\n" +
 	"\x13ListServersResponse\x12.\n" +
 	"\aservers\x18\x01 \x03(\v2\x14.wheelwork.v1.ServerR\aservers\"\xa8\x02\n" +
@@ -2970,7 +3241,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x06server\x18\x01 \x01(\tR\x06server\"=\n" +
 	"\x0fMoveUnitRequest\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x16\n" +
-	"\x06server\x18\x02 \x01(\tR\x06server\"\x8d\x02\n" +
+	"\x06server\x18\x02 \x01(\tR\x06server\"\xc9\x02\n" +
 	"\rClusterStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x1a\n" +
@@ -2979,13 +3250,18 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x05units\x18\x05 \x03(\v2\x12.wheelwork.v1.UnitR\x05units\x12\x12\n" +
 	"\x04apps\x18\x06 \x01(\x05R\x04apps\x12\x18\n" +
 	"\atrouble\x18\a \x01(\tR\atrouble\x12,\n" +
-	"\x05split\x18\b \x03(\v2\x16.wheelwork.v1.SplitAppR\x05split\"\x93\x01\n" +
+	"\x05split\x18\b \x03(\v2\x16.wheelwork.v1.SplitAppR\x05split\x12\x14\n" +
+	"\x05hosts\x18\t \x01(\x05R\x05hosts\x12$\n" +
+	"\x0eunits_per_host\x18\n" +
+	" \x01(\x05R\funitsPerHost\"\xce\x01\n" +
 	"\bSplitApp\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12.\n" +
 	"\x06shares\x18\x03 \x03(\v2\x16.wheelwork.v1.AppShareR\x06shares\x12\x17\n" +
 	"\aby_hand\x18\x04 \x01(\bR\x06byHand\x12\x18\n" +
-	"\atrouble\x18\x05 \x01(\tR\atrouble\"q\n" +
+	"\atrouble\x18\x05 \x01(\tR\atrouble\x12#\n" +
+	"\rhosts_divided\x18\x06 \x01(\bR\fhostsDivided\x12\x14\n" +
+	"\x05hosts\x18\a \x01(\x05R\x05hosts\"q\n" +
 	"\bAppShare\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x14\n" +
 	"\x05slots\x18\x02 \x01(\x05R\x05slots\x12\x16\n" +
@@ -3003,7 +3279,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x04zone\x18\b \x01(\tR\x04zone\x12\x1a\n" +
 	"\bcapacity\x18\t \x01(\x01R\bcapacity\x12\"\n" +
 	"\rround_trip_ms\x18\n" +
-	" \x01(\x01R\vroundTripMs\"\xf1\x01\n" +
+	" \x01(\x01R\vroundTripMs\"\x87\x02\n" +
 	"\x04Unit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
@@ -3015,7 +3291,8 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x05hosts\x18\b \x01(\x05R\x05hosts\x12\x12\n" +
 	"\x04apps\x18\t \x01(\x05R\x04apps\x12\x1a\n" +
 	"\bstandbys\x18\n" +
-	" \x03(\tR\bstandbys2\xe2\x02\n" +
+	" \x03(\tR\bstandbys\x12\x14\n" +
+	"\x05calls\x18\v \x03(\tR\x05calls2\xe2\x02\n" +
 	"\aCluster\x12s\n" +
 	"\tListHosts\x12\x1e.wheelwork.v1.ListHostsRequest\x1a\x1f.wheelwork.v1.ListHostsResponse\"%\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x0f\x12\r/api/v1/hosts\x12y\n" +
 	"\vGetOverview\x12 .wheelwork.v1.GetOverviewRequest\x1a\x16.wheelwork.v1.Overview\"0\xaa\xbb\x18\tjobs.read\x82\xd3\xe4\x93\x02\x1d\x12\x1b/api/v1/apps/{app}/overview\x12g\n" +
@@ -3053,7 +3330,7 @@ func file_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_v1_cluster_proto_rawDescData
 }
 
-var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_v1_cluster_proto_goTypes = []any{
 	(*ListHostsRequest)(nil),        // 0: wheelwork.v1.ListHostsRequest
 	(*ListHostsResponse)(nil),       // 1: wheelwork.v1.ListHostsResponse
@@ -3065,133 +3342,139 @@ var file_v1_cluster_proto_goTypes = []any{
 	(*GetVersionRequest)(nil),       // 7: wheelwork.v1.GetVersionRequest
 	(*Version)(nil),                 // 8: wheelwork.v1.Version
 	(*ServerReport)(nil),            // 9: wheelwork.v1.ServerReport
-	(*UnitReport)(nil),              // 10: wheelwork.v1.UnitReport
-	(*ServerOrder)(nil),             // 11: wheelwork.v1.ServerOrder
-	(*WatchRequest)(nil),            // 12: wheelwork.v1.WatchRequest
-	(*RouteRequest)(nil),            // 13: wheelwork.v1.RouteRequest
-	(*Assignment)(nil),              // 14: wheelwork.v1.Assignment
-	(*ListServersRequest)(nil),      // 15: wheelwork.v1.ListServersRequest
-	(*ListServersResponse)(nil),     // 16: wheelwork.v1.ListServersResponse
-	(*Server)(nil),                  // 17: wheelwork.v1.Server
-	(*SplitAppRequest)(nil),         // 18: wheelwork.v1.SplitAppRequest
-	(*MergeAppRequest)(nil),         // 19: wheelwork.v1.MergeAppRequest
-	(*TakeSlotRequest)(nil),         // 20: wheelwork.v1.TakeSlotRequest
-	(*TakeSlotResponse)(nil),        // 21: wheelwork.v1.TakeSlotResponse
-	(*CopyAppRequest)(nil),          // 22: wheelwork.v1.CopyAppRequest
-	(*CopyAppResponse)(nil),         // 23: wheelwork.v1.CopyAppResponse
-	(*AppState)(nil),                // 24: wheelwork.v1.AppState
-	(*AskRequest)(nil),              // 25: wheelwork.v1.AskRequest
-	(*AskedCall)(nil),               // 26: wheelwork.v1.AskedCall
-	(*AskResponse)(nil),             // 27: wheelwork.v1.AskResponse
-	(*ForwardRequest)(nil),          // 28: wheelwork.v1.ForwardRequest
-	(*ForwardResponse)(nil),         // 29: wheelwork.v1.ForwardResponse
-	(*GetClusterRequest)(nil),       // 30: wheelwork.v1.GetClusterRequest
-	(*DrainServerRequest)(nil),      // 31: wheelwork.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),    // 32: wheelwork.v1.UndrainServerRequest
-	(*MoveUnitRequest)(nil),         // 33: wheelwork.v1.MoveUnitRequest
-	(*ClusterStatus)(nil),           // 34: wheelwork.v1.ClusterStatus
-	(*SplitApp)(nil),                // 35: wheelwork.v1.SplitApp
-	(*AppShare)(nil),                // 36: wheelwork.v1.AppShare
-	(*Member)(nil),                  // 37: wheelwork.v1.Member
-	(*Unit)(nil),                    // 38: wheelwork.v1.Unit
-	nil,                             // 39: wheelwork.v1.Host.LabelsEntry
-	(*TakeSlotRequest_Head)(nil),    // 40: wheelwork.v1.TakeSlotRequest.Head
-	(*timestamppb.Timestamp)(nil),   // 41: google.protobuf.Timestamp
-	(*SlotItem)(nil),                // 42: wheelwork.v1.SlotItem
-	(*App)(nil),                     // 43: wheelwork.v1.App
-	(*Module)(nil),                  // 44: wheelwork.v1.Module
-	(*Alias)(nil),                   // 45: wheelwork.v1.Alias
-	(*Calendar)(nil),                // 46: wheelwork.v1.Calendar
-	(*SecretRow)(nil),               // 47: wheelwork.v1.SecretRow
-	(*ModuleGrants)(nil),            // 48: wheelwork.v1.ModuleGrants
-	(*GuestGetEntryRequest)(nil),    // 49: wheelwork.v1.GuestGetEntryRequest
-	(*GuestPutEntryRequest)(nil),    // 50: wheelwork.v1.GuestPutEntryRequest
-	(*GuestDeleteEntryRequest)(nil), // 51: wheelwork.v1.GuestDeleteEntryRequest
-	(*GuestEnqueueRequest)(nil),     // 52: wheelwork.v1.GuestEnqueueRequest
-	(*GuestGetEntryResponse)(nil),   // 53: wheelwork.v1.GuestGetEntryResponse
-	(*GuestPutEntryResponse)(nil),   // 54: wheelwork.v1.GuestPutEntryResponse
-	(*GuestEnqueueResponse)(nil),    // 55: wheelwork.v1.GuestEnqueueResponse
-	(*Run)(nil),                     // 56: wheelwork.v1.Run
-	(*Command)(nil),                 // 57: wheelwork.v1.Command
-	(*CommandResult)(nil),           // 58: wheelwork.v1.CommandResult
+	(*Division)(nil),                // 10: wheelwork.v1.Division
+	(*DividedApp)(nil),              // 11: wheelwork.v1.DividedApp
+	(*HostCall)(nil),                // 12: wheelwork.v1.HostCall
+	(*UnitReport)(nil),              // 13: wheelwork.v1.UnitReport
+	(*ServerOrder)(nil),             // 14: wheelwork.v1.ServerOrder
+	(*WatchRequest)(nil),            // 15: wheelwork.v1.WatchRequest
+	(*RouteRequest)(nil),            // 16: wheelwork.v1.RouteRequest
+	(*Assignment)(nil),              // 17: wheelwork.v1.Assignment
+	(*ListServersRequest)(nil),      // 18: wheelwork.v1.ListServersRequest
+	(*ListServersResponse)(nil),     // 19: wheelwork.v1.ListServersResponse
+	(*Server)(nil),                  // 20: wheelwork.v1.Server
+	(*SplitAppRequest)(nil),         // 21: wheelwork.v1.SplitAppRequest
+	(*MergeAppRequest)(nil),         // 22: wheelwork.v1.MergeAppRequest
+	(*TakeSlotRequest)(nil),         // 23: wheelwork.v1.TakeSlotRequest
+	(*TakeSlotResponse)(nil),        // 24: wheelwork.v1.TakeSlotResponse
+	(*CopyAppRequest)(nil),          // 25: wheelwork.v1.CopyAppRequest
+	(*CopyAppResponse)(nil),         // 26: wheelwork.v1.CopyAppResponse
+	(*AppState)(nil),                // 27: wheelwork.v1.AppState
+	(*AskRequest)(nil),              // 28: wheelwork.v1.AskRequest
+	(*AskedCall)(nil),               // 29: wheelwork.v1.AskedCall
+	(*AskResponse)(nil),             // 30: wheelwork.v1.AskResponse
+	(*ForwardRequest)(nil),          // 31: wheelwork.v1.ForwardRequest
+	(*ForwardResponse)(nil),         // 32: wheelwork.v1.ForwardResponse
+	(*GetClusterRequest)(nil),       // 33: wheelwork.v1.GetClusterRequest
+	(*DrainServerRequest)(nil),      // 34: wheelwork.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),    // 35: wheelwork.v1.UndrainServerRequest
+	(*MoveUnitRequest)(nil),         // 36: wheelwork.v1.MoveUnitRequest
+	(*ClusterStatus)(nil),           // 37: wheelwork.v1.ClusterStatus
+	(*SplitApp)(nil),                // 38: wheelwork.v1.SplitApp
+	(*AppShare)(nil),                // 39: wheelwork.v1.AppShare
+	(*Member)(nil),                  // 40: wheelwork.v1.Member
+	(*Unit)(nil),                    // 41: wheelwork.v1.Unit
+	nil,                             // 42: wheelwork.v1.Host.LabelsEntry
+	(*TakeSlotRequest_Head)(nil),    // 43: wheelwork.v1.TakeSlotRequest.Head
+	(*timestamppb.Timestamp)(nil),   // 44: google.protobuf.Timestamp
+	(*SlotItem)(nil),                // 45: wheelwork.v1.SlotItem
+	(*App)(nil),                     // 46: wheelwork.v1.App
+	(*Module)(nil),                  // 47: wheelwork.v1.Module
+	(*Alias)(nil),                   // 48: wheelwork.v1.Alias
+	(*Calendar)(nil),                // 49: wheelwork.v1.Calendar
+	(*SecretRow)(nil),               // 50: wheelwork.v1.SecretRow
+	(*ModuleGrants)(nil),            // 51: wheelwork.v1.ModuleGrants
+	(*GuestGetEntryRequest)(nil),    // 52: wheelwork.v1.GuestGetEntryRequest
+	(*GuestPutEntryRequest)(nil),    // 53: wheelwork.v1.GuestPutEntryRequest
+	(*GuestDeleteEntryRequest)(nil), // 54: wheelwork.v1.GuestDeleteEntryRequest
+	(*GuestEnqueueRequest)(nil),     // 55: wheelwork.v1.GuestEnqueueRequest
+	(*GuestGetEntryResponse)(nil),   // 56: wheelwork.v1.GuestGetEntryResponse
+	(*GuestPutEntryResponse)(nil),   // 57: wheelwork.v1.GuestPutEntryResponse
+	(*GuestEnqueueResponse)(nil),    // 58: wheelwork.v1.GuestEnqueueResponse
+	(*Run)(nil),                     // 59: wheelwork.v1.Run
+	(*Command)(nil),                 // 60: wheelwork.v1.Command
+	(*CommandResult)(nil),           // 61: wheelwork.v1.CommandResult
 }
 var file_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.ListHostsResponse.hosts:type_name -> wheelwork.v1.Host
-	39, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
-	41, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
-	41, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
+	42, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
+	44, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
+	44, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
 	5,  // 4: wheelwork.v1.Overview.minutes:type_name -> wheelwork.v1.Minute
 	6,  // 5: wheelwork.v1.Overview.disk:type_name -> wheelwork.v1.Disk
-	41, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
-	41, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
-	10, // 8: wheelwork.v1.ServerReport.units:type_name -> wheelwork.v1.UnitReport
-	17, // 9: wheelwork.v1.ListServersResponse.servers:type_name -> wheelwork.v1.Server
-	41, // 10: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
-	41, // 11: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
-	40, // 12: wheelwork.v1.TakeSlotRequest.head:type_name -> wheelwork.v1.TakeSlotRequest.Head
-	42, // 13: wheelwork.v1.TakeSlotRequest.items:type_name -> wheelwork.v1.SlotItem
-	24, // 14: wheelwork.v1.CopyAppRequest.state:type_name -> wheelwork.v1.AppState
-	43, // 15: wheelwork.v1.AppState.settings:type_name -> wheelwork.v1.App
-	44, // 16: wheelwork.v1.AppState.modules:type_name -> wheelwork.v1.Module
-	45, // 17: wheelwork.v1.AppState.aliases:type_name -> wheelwork.v1.Alias
-	46, // 18: wheelwork.v1.AppState.calendars:type_name -> wheelwork.v1.Calendar
-	47, // 19: wheelwork.v1.AppState.secrets:type_name -> wheelwork.v1.SecretRow
-	48, // 20: wheelwork.v1.AppState.grants:type_name -> wheelwork.v1.ModuleGrants
-	49, // 21: wheelwork.v1.AskRequest.get:type_name -> wheelwork.v1.GuestGetEntryRequest
-	50, // 22: wheelwork.v1.AskRequest.put:type_name -> wheelwork.v1.GuestPutEntryRequest
-	51, // 23: wheelwork.v1.AskRequest.delete:type_name -> wheelwork.v1.GuestDeleteEntryRequest
-	52, // 24: wheelwork.v1.AskRequest.enqueue:type_name -> wheelwork.v1.GuestEnqueueRequest
-	26, // 25: wheelwork.v1.AskRequest.call:type_name -> wheelwork.v1.AskedCall
-	53, // 26: wheelwork.v1.AskResponse.get:type_name -> wheelwork.v1.GuestGetEntryResponse
-	54, // 27: wheelwork.v1.AskResponse.put:type_name -> wheelwork.v1.GuestPutEntryResponse
-	55, // 28: wheelwork.v1.AskResponse.enqueue:type_name -> wheelwork.v1.GuestEnqueueResponse
-	56, // 29: wheelwork.v1.AskResponse.run:type_name -> wheelwork.v1.Run
-	57, // 30: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
-	58, // 31: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
-	37, // 32: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
-	38, // 33: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
-	35, // 34: wheelwork.v1.ClusterStatus.split:type_name -> wheelwork.v1.SplitApp
-	36, // 35: wheelwork.v1.SplitApp.shares:type_name -> wheelwork.v1.AppShare
-	41, // 36: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
-	0,  // 37: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
-	3,  // 38: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
-	7,  // 39: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
-	9,  // 40: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
-	12, // 41: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
-	13, // 42: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
-	15, // 43: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
-	30, // 44: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
-	31, // 45: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
-	32, // 46: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
-	33, // 47: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
-	18, // 48: wheelwork.v1.Membership.SplitApp:input_type -> wheelwork.v1.SplitAppRequest
-	19, // 49: wheelwork.v1.Membership.MergeApp:input_type -> wheelwork.v1.MergeAppRequest
-	28, // 50: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
-	20, // 51: wheelwork.v1.Membership.TakeSlot:input_type -> wheelwork.v1.TakeSlotRequest
-	22, // 52: wheelwork.v1.Membership.CopyApp:input_type -> wheelwork.v1.CopyAppRequest
-	25, // 53: wheelwork.v1.Membership.Ask:input_type -> wheelwork.v1.AskRequest
-	1,  // 54: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
-	4,  // 55: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
-	8,  // 56: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
-	11, // 57: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
-	14, // 58: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
-	14, // 59: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
-	16, // 60: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
-	34, // 61: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
-	34, // 62: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
-	34, // 63: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
-	34, // 64: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
-	34, // 65: wheelwork.v1.Membership.SplitApp:output_type -> wheelwork.v1.ClusterStatus
-	34, // 66: wheelwork.v1.Membership.MergeApp:output_type -> wheelwork.v1.ClusterStatus
-	29, // 67: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
-	21, // 68: wheelwork.v1.Membership.TakeSlot:output_type -> wheelwork.v1.TakeSlotResponse
-	23, // 69: wheelwork.v1.Membership.CopyApp:output_type -> wheelwork.v1.CopyAppResponse
-	27, // 70: wheelwork.v1.Membership.Ask:output_type -> wheelwork.v1.AskResponse
-	54, // [54:71] is the sub-list for method output_type
-	37, // [37:54] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	44, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
+	44, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
+	13, // 8: wheelwork.v1.ServerReport.units:type_name -> wheelwork.v1.UnitReport
+	10, // 9: wheelwork.v1.ServerReport.division:type_name -> wheelwork.v1.Division
+	11, // 10: wheelwork.v1.Division.apps:type_name -> wheelwork.v1.DividedApp
+	12, // 11: wheelwork.v1.Division.calls:type_name -> wheelwork.v1.HostCall
+	20, // 12: wheelwork.v1.ListServersResponse.servers:type_name -> wheelwork.v1.Server
+	44, // 13: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
+	44, // 14: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
+	43, // 15: wheelwork.v1.TakeSlotRequest.head:type_name -> wheelwork.v1.TakeSlotRequest.Head
+	45, // 16: wheelwork.v1.TakeSlotRequest.items:type_name -> wheelwork.v1.SlotItem
+	27, // 17: wheelwork.v1.CopyAppRequest.state:type_name -> wheelwork.v1.AppState
+	46, // 18: wheelwork.v1.AppState.settings:type_name -> wheelwork.v1.App
+	47, // 19: wheelwork.v1.AppState.modules:type_name -> wheelwork.v1.Module
+	48, // 20: wheelwork.v1.AppState.aliases:type_name -> wheelwork.v1.Alias
+	49, // 21: wheelwork.v1.AppState.calendars:type_name -> wheelwork.v1.Calendar
+	50, // 22: wheelwork.v1.AppState.secrets:type_name -> wheelwork.v1.SecretRow
+	51, // 23: wheelwork.v1.AppState.grants:type_name -> wheelwork.v1.ModuleGrants
+	52, // 24: wheelwork.v1.AskRequest.get:type_name -> wheelwork.v1.GuestGetEntryRequest
+	53, // 25: wheelwork.v1.AskRequest.put:type_name -> wheelwork.v1.GuestPutEntryRequest
+	54, // 26: wheelwork.v1.AskRequest.delete:type_name -> wheelwork.v1.GuestDeleteEntryRequest
+	55, // 27: wheelwork.v1.AskRequest.enqueue:type_name -> wheelwork.v1.GuestEnqueueRequest
+	29, // 28: wheelwork.v1.AskRequest.call:type_name -> wheelwork.v1.AskedCall
+	56, // 29: wheelwork.v1.AskResponse.get:type_name -> wheelwork.v1.GuestGetEntryResponse
+	57, // 30: wheelwork.v1.AskResponse.put:type_name -> wheelwork.v1.GuestPutEntryResponse
+	58, // 31: wheelwork.v1.AskResponse.enqueue:type_name -> wheelwork.v1.GuestEnqueueResponse
+	59, // 32: wheelwork.v1.AskResponse.run:type_name -> wheelwork.v1.Run
+	60, // 33: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
+	61, // 34: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
+	40, // 35: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
+	41, // 36: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
+	38, // 37: wheelwork.v1.ClusterStatus.split:type_name -> wheelwork.v1.SplitApp
+	39, // 38: wheelwork.v1.SplitApp.shares:type_name -> wheelwork.v1.AppShare
+	44, // 39: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
+	0,  // 40: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
+	3,  // 41: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
+	7,  // 42: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
+	9,  // 43: wheelwork.v1.Nameserver.Join:input_type -> wheelwork.v1.ServerReport
+	15, // 44: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
+	16, // 45: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
+	18, // 46: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
+	33, // 47: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
+	34, // 48: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
+	35, // 49: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
+	36, // 50: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
+	21, // 51: wheelwork.v1.Membership.SplitApp:input_type -> wheelwork.v1.SplitAppRequest
+	22, // 52: wheelwork.v1.Membership.MergeApp:input_type -> wheelwork.v1.MergeAppRequest
+	31, // 53: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
+	23, // 54: wheelwork.v1.Membership.TakeSlot:input_type -> wheelwork.v1.TakeSlotRequest
+	25, // 55: wheelwork.v1.Membership.CopyApp:input_type -> wheelwork.v1.CopyAppRequest
+	28, // 56: wheelwork.v1.Membership.Ask:input_type -> wheelwork.v1.AskRequest
+	1,  // 57: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
+	4,  // 58: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
+	8,  // 59: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
+	14, // 60: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
+	17, // 61: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
+	17, // 62: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
+	19, // 63: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
+	37, // 64: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
+	37, // 65: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
+	37, // 66: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
+	37, // 67: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
+	37, // 68: wheelwork.v1.Membership.SplitApp:output_type -> wheelwork.v1.ClusterStatus
+	37, // 69: wheelwork.v1.Membership.MergeApp:output_type -> wheelwork.v1.ClusterStatus
+	32, // 70: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
+	24, // 71: wheelwork.v1.Membership.TakeSlot:output_type -> wheelwork.v1.TakeSlotResponse
+	26, // 72: wheelwork.v1.Membership.CopyApp:output_type -> wheelwork.v1.CopyAppResponse
+	30, // 73: wheelwork.v1.Membership.Ask:output_type -> wheelwork.v1.AskResponse
+	57, // [57:74] is the sub-list for method output_type
+	40, // [40:57] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_v1_cluster_proto_init() }
@@ -3207,7 +3490,7 @@ func file_v1_cluster_proto_init() {
 	file_v1_options_proto_init()
 	file_v1_produce_proto_init()
 	file_v1_resource_proto_init()
-	file_v1_cluster_proto_msgTypes[25].OneofWrappers = []any{
+	file_v1_cluster_proto_msgTypes[28].OneofWrappers = []any{
 		(*AskRequest_Get)(nil),
 		(*AskRequest_Put)(nil),
 		(*AskRequest_Delete)(nil),
@@ -3221,7 +3504,7 @@ func file_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_cluster_proto_rawDesc), len(file_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   41,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

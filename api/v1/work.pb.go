@@ -98,6 +98,7 @@ type WorkUp struct {
 	Draining      bool                   `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"`   // the host is ending: send nothing more, its credits are void
 	Modules       []*ModuleState         `protobuf:"bytes,40,rep,name=modules,proto3" json:"modules,omitempty"`     // what became of modules since the last message; on a new stream, of all that it holds
 	Abilities     *Abilities             `protobuf:"bytes,41,opt,name=abilities,proto3" json:"abilities,omitempty"` // what it runs has changed since the hello
+	Leaving       bool                   `protobuf:"varint,42,opt,name=leaving,proto3" json:"leaving,omitempty"`    // the host works for other units now: send nothing more, and end the stream when it has brought what it was sent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -200,6 +201,13 @@ func (x *WorkUp) GetAbilities() *Abilities {
 		return x.Abilities
 	}
 	return nil
+}
+
+func (x *WorkUp) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
 }
 
 // Abilities are what a host runs from now on, instead of Hello.abi.
@@ -1602,7 +1610,7 @@ var File_v1_work_proto protoreflect.FileDescriptor
 
 const file_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/work.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xae\x03\n" +
+	"\rv1/work.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xc8\x03\n" +
 	"\x06WorkUp\x12)\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.wheelwork.v1.HelloR\x05hello\x12\x18\n" +
 	"\acredits\x18\x02 \x01(\rR\acredits\x12\x14\n" +
@@ -1613,7 +1621,8 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x04load\x18\a \x01(\v2\x16.wheelwork.v1.HostLoadR\x04load\x12\x1a\n" +
 	"\bdraining\x18\b \x01(\bR\bdraining\x123\n" +
 	"\amodules\x18( \x03(\v2\x19.wheelwork.v1.ModuleStateR\amodules\x125\n" +
-	"\tabilities\x18) \x01(\v2\x17.wheelwork.v1.AbilitiesR\tabilities\"\x1d\n" +
+	"\tabilities\x18) \x01(\v2\x17.wheelwork.v1.AbilitiesR\tabilities\x12\x18\n" +
+	"\aleaving\x18* \x01(\bR\aleaving\"\x1d\n" +
 	"\tAbilities\x12\x10\n" +
 	"\x03abi\x18\x01 \x03(\tR\x03abi\"\xc4\x02\n" +
 	"\x05Hello\x12\x12\n" +

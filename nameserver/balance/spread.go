@@ -12,6 +12,7 @@ type Unit struct {
 	Server   string  // that owns it; "": nobody does
 	Draining bool    // its server is to own nothing
 	Rate     float64 // schedules a second
+	Hosts    int     // that work for it
 }
 
 // App is an app whose slots are in units.
@@ -20,6 +21,7 @@ type App struct {
 	Home  string         // the unit where it began: its first slot stays there
 	At    [Slots]string  // the unit of each slot
 	Rates [Slots]float64 // schedules a second
+	Hosts int            // that serve it by name
 	// Wish is where the slots are to be, nil while nobody has said so; ByHand says
 	// that a person did, and then it stays.
 	Wish   []string
@@ -47,7 +49,7 @@ func (c Config) hot(a *App, total float64, servers int, part float64) bool {
 // Small reports whether an app that is split need not be: it is below half of
 // what would split it.
 func (c Config) Small(a *App, units []Unit) bool {
-	return !c.hot(a, total(units), serversOf(units), 0.5)
+	return !c.hot(a, total(units), serversOf(units), 0.5) && !c.Divided(a.Hosts, true)
 }
 
 func total(units []Unit) (sum float64) {
@@ -67,9 +69,10 @@ func serversOf(units []Unit) int {
 	return len(seen)
 }
 
-// Spread returns for apps that are too hot for one unit, or not any more, where
-// their slots are to be from now on. A hot app gets one unit of each server; one
-// that has been small for [Config].Merge goes home. What was decided stays for
+// Spread returns for apps that are too hot for one unit, or have too many hosts,
+// or not any more, where their slots are to be from now on. A hot app gets one
+// unit of each server, one with many hosts a unit for every [Config].MaxHosts, of
+// as many servers as there are; one that has been small for [Config].Merge goes home. What was decided stays for
 // [Config].Settle, and what a person decided stays.
 func Spread(cfg Config, apps []App, units []Unit, now time.Time) map[string][]string {
 	servers := serversOf(units)
@@ -84,9 +87,13 @@ func Spread(cfg Config, apps []App, units []Unit, now time.Time) map[string][]st
 			continue
 		}
 		over := wished(a)
+		want := min(cfg.parts(a), len(units), servers)
+		if cfg.hot(a, sum, servers, 1) {
+			want = max(want, servers)
+		}
 		switch {
-		case cfg.hot(a, sum, servers, 1) && len(over) < servers:
-			to := Choose(a.Home, units, servers)
+		case len(over) < want:
+			to := Choose(a.Home, units, want)
 			if len(to) > len(over) {
 				out[a.Name] = Place(a, to)
 			}
@@ -108,8 +115,11 @@ func wished(a *App) []string {
 	return slices.Compact(units)
 }
 
+func (u *Unit) count() float64 { return u.Rate + Config{}.withDefaults(0).HostCost*float64(u.Hosts) }
+
 // Choose returns up to n units for an app, home first: of different servers as
-// far as there are, and of each server the one that does least.
+// far as there are, and of each server the one that does least. A host counts
+// what it costs beside a schedule.
 func Choose(home string, units []Unit, n int) []string {
 	chosen := []string{home}
 	used := map[string]int{} // units by server
@@ -125,7 +135,7 @@ func Choose(home string, units []Unit, n int) []string {
 			if u.Server == "" || u.Draining || slices.Contains(chosen, u.Name) {
 				continue
 			}
-			if best == nil || cmp.Or(cmp.Compare(used[u.Server], used[best.Server]), cmp.Compare(u.Rate, best.Rate), cmp.Compare(u.Name, best.Name)) < 0 {
+			if best == nil || cmp.Or(cmp.Compare(used[u.Server], used[best.Server]), cmp.Compare(u.count(), best.count()), cmp.Compare(u.Name, best.Name)) < 0 {
 				best = u
 			}
 		}

@@ -1,0 +1,71 @@
+package nameserver
+
+import (
+	"slices"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/nameserver/balance"
+)
+
+// Cluster is what there is to know of a cluster to say which hosts work for
+// which of its units.
+type Cluster struct {
+	Units    []string
+	Division *apiv1.Division // nil: each host works for all units
+	// Home returns the unit of an app that is in one unit; false: it is in none yet.
+	Home func(app string) (unit string, ok bool)
+}
+
+// On reports whether there are hosts that do not work for all units.
+func (c *Cluster) On() bool { return c.Division.GetUnitsPerHost() > 0 }
+
+// Works reports whether a host is to have a session with the owner of a unit:
+// apps are those that it serves, none means all. Of a host that is not known by
+// its id everybody has a session, as before there were divisions.
+func (c *Cluster) Works(host string, apps []string, unit string) bool {
+	if !c.On() || host == "" {
+		return true
+	}
+	for _, call := range c.Division.Calls {
+		if call.Unit == unit && (len(apps) == 0 || slices.Contains(apps, call.App)) {
+			return true
+		}
+	}
+	if len(apps) == 0 {
+		return slices.Contains(balance.Seats(host, c.Units, int(c.Division.UnitsPerHost)), unit)
+	}
+	for _, app := range apps {
+		if slices.Contains(c.unitsOf(host, app), unit) {
+			return true
+		}
+	}
+	return c.Anchor(host, apps) == unit
+}
+
+// unitsOf returns the units that a host works for because it serves an app by name.
+func (c *Cluster) unitsOf(host, app string) []string {
+	for _, d := range c.Division.GetApps() {
+		switch {
+		case d.App != app || len(d.Weights) != len(d.Units):
+		case d.Divided:
+			return []string{balance.Seat(host, d.Units, d.Weights)}
+		default:
+			return d.Units
+		}
+	}
+	if unit, ok := c.Home(app); ok {
+		return []string{unit}
+	}
+	return nil
+}
+
+// Anchor is a unit that a host works for whoever calls, and the one where it
+// counts: so each host counts once.
+func (c *Cluster) Anchor(host string, apps []string) string {
+	for _, app := range apps {
+		if units := c.unitsOf(host, app); len(units) > 0 {
+			return units[0]
+		}
+	}
+	return balance.Seat(host, c.Units, nil)
+}
