@@ -3,6 +3,8 @@ package nameserver
 import (
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
@@ -30,7 +32,8 @@ func (u *units) hear(r *apiv1.ServerReport) (changed bool) {
 	if !slices.Equal(u.all, r.AllUnits) {
 		u.all, changed = slices.Clone(r.AllUnits), true
 	}
-	if d := r.Division; d != nil && (u.division == nil || d.Number > u.division.Number) {
+	// Of two with one number, which two stewards wrote, the last one stays in etcd.
+	if d := r.Division; d != nil && d.Number >= u.division.GetNumber() && !proto.Equal(d, u.division) {
 		u.division, changed = d, true
 	}
 	owned := map[string]bool{}

@@ -36,6 +36,7 @@ type EtcdConfig struct {
 	Group         string        // the cluster's name; default "main"
 	Units         int           // with which a new cluster begins; default 6. Afterwards it stays
 	SplitRate     float64       // schedules a second from which an app may be split over units; default 500, negative: none is, but by hand
+	MaxHosts      int           // with how many hosts each works for all units, and an app in one; more of them are divided. Default 100, negative: never
 	Settle        time.Duration // how long a unit stays where it came to, unless its server is lost or drained; default 10 s
 	Cert, Key, CA string        // with which the server shows itself to etcd and checks it; "": no TLS, on this machine only
 }
@@ -139,7 +140,7 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	m.add(p)
 	m.router = &router{roster: m.roster, units: map[string]*unit{}, peers: p}
 	for i, name := range m.roster.units {
-		u := &unit{name: name, roster: m.roster, conf: conf, tel: tel, peers: p, log: log, dir: d.join}
+		u := &unit{name: name, maxHosts: cmp.Or(cfg.Etcd.MaxHosts, defaultMaxHosts), roster: m.roster, conf: conf, tel: tel, peers: p, log: log, dir: d.join}
 		if i > 0 { // the first one lies where the store of a server lies that has no units
 			u.dir = func(parts ...string) string { return d.join(append([]string{"units", name}, parts...)...) }
 		}
@@ -151,6 +152,7 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 		}
 		if len(m.roster.units) > 1 {
 			u.conf.Remote = &remote{m.router, name}
+			u.conf.Gathered = func(app string, have int) bool { return m.roster.gathered(name, app, have) }
 		}
 		u.router = m.router
 		m.units = append(m.units, u)
@@ -161,7 +163,7 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 		m.power = float64(runtime.GOMAXPROCS(0))
 	}
 	m.steward = newSteward(m.roster, cmp.Or(cfg.Etcd.Settle, unitSettles), log)
-	m.steward.splits = newSplits(cfg.Etcd.SplitRate, m.steward.cfg.Settle)
+	m.steward.splits = newSplits(cfg.Etcd.SplitRate, cfg.Etcd.MaxHosts, m.steward.cfg.Settle)
 	return m, nil
 }
 
@@ -205,7 +207,7 @@ func (m *memberParts) tell(ctx context.Context) {
 	defer cancel()
 	begin := time.Now()
 	p := presence{
-		Address: m.address, Version: version.String(), At: begin.UnixMilli(), Splits: true, Owns: map[string]unitReport{}, Follows: map[string]followState{},
+		Address: m.address, Version: version.String(), At: begin.UnixMilli(), Splits: true, Divides: true, Owns: map[string]unitReport{}, Follows: map[string]followState{},
 		Zone: m.zone, Capacity: m.power, TripUs: m.trips.least().Microseconds(),
 	}
 	for _, u := range m.units {
@@ -235,12 +237,13 @@ func (m *memberParts) owns() string {
 			fmt.Fprintf(&b, "%s=%d ", u.name, rack.sched.Epoch())
 		}
 	}
+	fmt.Fprintf(&b, "division=%d", m.roster.divided().GetNumber()) // hosts wait for it
 	return b.String()
 }
 
 // load is what a nameserver is told of this server.
 func (m *memberParts) load(ctx context.Context) *apiv1.ServerReport {
-	r := &apiv1.ServerReport{Server: m.id, Address: m.address, Version: version.String(), AllUnits: m.roster.units}
+	r := &apiv1.ServerReport{Server: m.id, Address: m.address, Version: version.String(), AllUnits: m.roster.units, Division: m.roster.divided()}
 	for _, u := range m.units {
 		rack := u.rack.Load()
 		if rack == nil || !rack.enter() {
@@ -307,8 +310,9 @@ func (n *clusterNames) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_Wa
 	}
 	var last *apiv1.Assignment
 	for {
-		changed := n.m.roster.change()
+		changed := n.m.roster.reroute()
 		a := n.m.roster.assignment(n.unitFor(req.Unit, app))
+		a.Leave = req.Unit != "" && !n.m.roster.works(req)
 		if last == nil || !proto.Equal(a, last) {
 			if err := stream.Send(a); err != nil {
 				return err
@@ -391,6 +395,11 @@ func clusterStatus(v view, group, self, leader string, trouble error) *apiv1.Clu
 		p, alive := v.servers[o.Server]
 		report := p.Owns[name]
 		u.ScheduleRate, u.Hosts, u.Apps = report.Rate, int32(report.Hosts), int32(report.Apps)
+		for _, c := range v.division.GetCalls() {
+			if c.Unit == name {
+				u.Calls = append(u.Calls, c.App)
+			}
+		}
 		if want := v.wants[name]; want != o.Server {
 			if _, ok := v.servers[want]; ok {
 				u.To, u.State = want, "moving"
@@ -421,6 +430,11 @@ func clusterStatus(v view, group, self, leader string, trouble error) *apiv1.Clu
 	}
 	slices.SortFunc(st.Servers, func(a, b *apiv1.Member) int { return strings.Compare(a.Id, b.Id) })
 	st.Split = splitsOf(&v)
+	if st.UnitsPerHost = v.division.GetUnitsPerHost(); st.UnitsPerHost > 0 {
+		if all, _, known := v.hostsOf(); known {
+			st.Hosts = int32(all)
+		}
+	}
 	return st
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/host/session"
 )
 
 // followAgain is the pause before a nameserver that was lost is asked again.
@@ -20,13 +21,18 @@ const followAgain = 500 * time.Millisecond
 // ownership ends after seconds, and then there is somebody to go to. While
 // nobody is named, or no nameserver is in reach, the connection stays. Closing
 // what is returned closes the connection as well.
-func follow(names grpc.ClientConnInterface, req *apiv1.WatchRequest, address string, conn io.Closer) io.Closer {
+//
+// What is returned is a [session.Attendance]: it knows whether the nameserver
+// wants the host to have a session on the connection. first is its first answer.
+func follow(names grpc.ClientConnInterface, req *apiv1.WatchRequest, first *apiv1.Assignment, conn io.Closer) io.Closer {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &following{Closer: conn, cancel: cancel}
+	f.Tell(!first.Leave)
 	f.watch.Go(func() {
 		for ctx.Err() == nil {
-			if movedOn(ctx, names, req, address) {
+			if movedOn(ctx, names, req, first.Address, f.Tell) {
 				conn.Close() //nolint:errcheck // whoever uses it is told
+				f.Tell(true) // and whoever waits to use it
 				return
 			}
 			pause(ctx, followAgain)
@@ -38,6 +44,7 @@ func follow(names grpc.ClientConnInterface, req *apiv1.WatchRequest, address str
 // following is a connection that ends when another server is named.
 type following struct {
 	io.Closer
+	session.Notice
 	cancel context.CancelFunc
 	watch  sync.WaitGroup
 }
@@ -51,16 +58,20 @@ func (f *following) Close() error {
 }
 
 // movedOn returns true when the nameserver names another server than the one at
-// address, and false when it cannot say any more.
-func movedOn(ctx context.Context, names grpc.ClientConnInterface, req *apiv1.WatchRequest, address string) bool {
+// address, and false when it cannot say any more. It tells whether the host is needed there.
+func movedOn(ctx context.Context, names grpc.ClientConnInterface, req *apiv1.WatchRequest, address string, needed func(bool)) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := apiv1.NewNameserverClient(names).Watch(ctx, req)
 	for err == nil {
 		var a *apiv1.Assignment
-		if a, err = stream.Recv(); err == nil && a.Address != "" && a.Address != address {
+		if a, err = stream.Recv(); err != nil {
+			break
+		}
+		if a.Address != "" && a.Address != address {
 			return true
 		}
+		needed(!a.Leave)
 	}
 	return false
 }

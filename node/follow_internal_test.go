@@ -62,11 +62,11 @@ func TestFollow(t *testing.T) {
 	}
 
 	nobody, first, ended := make(kept), make(kept), make(kept)
-	req := &apiv1.WatchRequest{Host: "h"}
-	defer follow(conn, req, "a:1", nobody).Close() //nolint:errcheck // a test's
+	req, at := &apiv1.WatchRequest{Host: "h"}, &apiv1.Assignment{Address: "a:1"}
+	defer follow(conn, req, at, nobody).Close() //nolint:errcheck // a test's
 	join("a", "a:1")
-	defer follow(conn, req, "a:1", first).Close() //nolint:errcheck // a test's
-	closer := follow(conn, req, "a:1", ended)
+	defer follow(conn, req, at, first).Close() //nolint:errcheck // a test's
+	closer := follow(conn, req, at, ended)
 	if err := closer.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestFollow(t *testing.T) {
 		t.Error("what is closed leaves its connection open")
 	}
 	movedOnOnce := make(chan bool)
-	go func() { movedOnOnce <- movedOn(ctx, conn, req, "a:1") }()
+	go func() { movedOnOnce <- movedOn(ctx, conn, req, at.Address, func(bool) {}) }()
 	door.Stop()
 	if <-movedOnOnce {
 		t.Error("a nameserver that goes away names somebody else")

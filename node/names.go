@@ -59,11 +59,11 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 }
 
 // assigned asks the nameserver for a server and waits until there is one: the
-// owner of a unit, or of the first app when unit is "".
-func assigned(ctx context.Context, names grpc.ClientConnInterface, name string, apps []string, unit string) (*apiv1.Assignment, error) {
+// owner of a unit, or of the first app when the request names none.
+func assigned(ctx context.Context, names grpc.ClientConnInterface, req *apiv1.WatchRequest) (*apiv1.Assignment, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := apiv1.NewNameserverClient(names).Watch(ctx, &apiv1.WatchRequest{Host: name, Apps: apps, Unit: unit})
+	stream, err := apiv1.NewNameserverClient(names).Watch(ctx, req)
 	if err != nil {
 		return nil, fmt.Errorf("ask the nameserver: %w", err)
 	}
@@ -82,7 +82,7 @@ func assigned(ctx context.Context, names grpc.ClientConnInterface, name string, 
 // there are none where servers do not share their journals.
 func unitsOf(ctx context.Context, names grpc.ClientConnInterface, name string, apps []string, log *slog.Logger) ([]string, error) {
 	for {
-		a, err := assigned(ctx, names, name, apps, "")
+		a, err := assigned(ctx, names, &apiv1.WatchRequest{Host: name, Apps: apps})
 		if err == nil {
 			return a.Units, nil
 		}

@@ -71,7 +71,7 @@ type presence struct {
 	TripUs   int64                  `json:"trip_us,omitempty"`
 	Splits   bool                   `json:"splits,omitempty"`  // it understands apps that are split
 	Divides  bool                   `json:"divides,omitempty"` // and hosts that do not work for all units
-	Owns     map[string]unitReport  `json:"owns"`             // by unit
+	Owns     map[string]unitReport  `json:"owns"`              // by unit
 	Follows  map[string]followState `json:"follows"`
 }
 
@@ -95,15 +95,15 @@ type followState struct {
 }
 
 const (
-	rowUnits = "units"
-	rowApp   = "app/"
-	rowKnown = "known/"
-	rowHere  = "server/"
-	rowWant  = "want/"
-	rowReady = "ready/"
-	rowDrain = "drain/"
+	rowUnits    = "units"
+	rowApp      = "app/"
+	rowKnown    = "known/"
+	rowHere     = "server/"
+	rowWant     = "want/"
+	rowReady    = "ready/"
+	rowDrain    = "drain/"
 	rowDivision = "division"
-	rowKey   = "key" // of a cluster: the token by which its servers know each other
+	rowKey      = "key" // of a cluster: the token by which its servers know each other
 )
 
 func newRoster(c *etcd.Cluster, group, self string, log *slog.Logger) *roster {

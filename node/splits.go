@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -28,14 +29,14 @@ func (v *view) unitLoads() (units []balance.Unit) {
 		if !alive {
 			u.Server = ""
 		}
-		u.Rate, u.Draining = p.Owns[name].Rate, v.draining[u.Server]
+		u.Rate, u.Hosts, u.Draining = p.Owns[name].Rate, p.Owns[name].Here, v.draining[u.Server]
 		units = append(units, u)
 	}
 	return units
 }
 
 // appLoads are the apps that do something, or are split, as the balancer sees them.
-func (v *view) appLoads(home func(app string) (string, bool)) (apps []balance.App) {
+func (v *view) appLoads(home func(app string) (string, bool), maxHosts int) (apps []balance.App) {
 	rates := map[string]*[job.Slots]float64{}
 	for _, p := range v.servers {
 		for _, u := range p.Owns {
@@ -47,6 +48,12 @@ func (v *view) appLoads(home func(app string) (string, bool)) (apps []balance.Ap
 					rates[app][i] += max(by[i], 0)
 				}
 			}
+		}
+	}
+	_, hosts, known := v.hostsOf()
+	for app, n := range hosts {
+		if rates[app] == nil && known && n > maxHosts {
+			rates[app] = &[job.Slots]float64{}
 		}
 	}
 	for app := range v.places.wishes {
@@ -62,6 +69,9 @@ func (v *view) appLoads(home func(app string) (string, bool)) (apps []balance.Ap
 		v.homes[app] = at
 		w := v.places.wishes[app]
 		a := balance.App{Name: app, Home: at, Rates: *rates[app], Wish: w.Units, ByHand: w.ByHand}
+		if known {
+			a.Hosts = hosts[app]
+		}
 		copy(a.At[:], v.seatsOf(app))
 		apps = append(apps, a)
 	}
@@ -82,30 +92,42 @@ func (v *view) maySplit() error {
 // splits are what the steward remembers of apps between two looks.
 type splits struct {
 	cfg   balance.Config
-	never bool
-	since map[string]time.Time // the wish was written
-	small map[string]time.Time // it is small since
+	never bool // by rate
+	// neverHosts means that every host works for every unit.
+	neverHosts bool
+	divisions  divisions
+	since      map[string]time.Time // the wish was written
+	small      map[string]time.Time // it is small since
 }
 
 // defaultSplitRate is from how many schedules a second an app may be split.
 const defaultSplitRate = 500
 
+// defaultMaxHosts is with how many hosts a unit, or an app in one, does without a division.
+const defaultMaxHosts = 100
+
 // mergeAfter is how long an app has to be small before it is brought together.
 const mergeAfter = 10 * time.Minute
 
-func newSplits(rate float64, settle time.Duration) splits {
+func newSplits(rate float64, hosts int, settle time.Duration) splits {
+	if rate < 0 {
+		rate = math.Inf(1)
+	}
+	if hosts < 0 {
+		hosts = math.MaxInt32
+	}
 	return splits{
-		cfg:   balance.Config{LeastRate: cmp.Or(rate, defaultSplitRate), Settle: 2 * settle, Merge: mergeAfter},
-		never: rate < 0, since: map[string]time.Time{}, small: map[string]time.Time{},
+		cfg:   balance.Config{LeastRate: cmp.Or(rate, defaultSplitRate), MaxHosts: cmp.Or(hosts, defaultMaxHosts), Settle: 2 * settle, Merge: mergeAfter},
+		never: math.IsInf(rate, 1), neverHosts: hosts == math.MaxInt32, divisions: divisions{needed: map[[2]string]time.Time{}}, since: map[string]time.Time{}, small: map[string]time.Time{},
 	}
 }
 
 // decide returns the wishes that are to be written.
 func (s *splits) decide(v *view, home func(app string) (string, bool), now time.Time) map[string]wish {
-	if s.never || len(v.units) < 2 || v.maySplit() != nil {
+	if s.never && (s.neverHosts || v.division.GetUnitsPerHost() == 0) || len(v.units) < 2 || v.maySplit() != nil {
 		return nil
 	}
-	units, apps := v.unitLoads(), v.appLoads(home)
+	units, apps := v.unitLoads(), v.appLoads(home, s.cfg.MaxHosts)
 	for i := range apps {
 		a := &apps[i]
 		switch small := s.cfg.Small(a, units); {
@@ -195,7 +217,7 @@ func (s *membership) wish(ctx context.Context, app string, f func(*view, *balanc
 		return nil, status.Errorf(codes.NotFound, "there is nothing in app %q: `wheelwork app list` shows the apps that there are", app)
 	}
 	a := balance.App{Name: app, Home: home}
-	for _, x := range v.appLoads(r.unitOf) {
+	for _, x := range v.appLoads(r.unitOf, math.MaxInt) {
 		if x.Name == app {
 			a = x
 		}
@@ -290,6 +312,7 @@ func (s *membership) Ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.Ask
 // splitsOf tells of the apps that are split, or are to be.
 func splitsOf(v *view) (all []*apiv1.SplitApp) {
 	rates := map[string]map[string]float64{} // by app and unit
+	_, hosts, _ := v.hostsOf()
 	why := map[string][]string{}
 	for _, p := range v.servers {
 		for unit, u := range p.Owns {
@@ -312,6 +335,9 @@ func splitsOf(v *view) (all []*apiv1.SplitApp) {
 		units := distinct(slices.Concat(at, w.Units))
 		if len(units) < 2 {
 			continue
+		}
+		if i := slices.IndexFunc(v.division.GetApps(), func(d *apiv1.DividedApp) bool { return d.App == app }); i >= 0 && v.division.GetUnitsPerHost() > 0 {
+			s.HostsDivided, s.Hosts = v.division.Apps[i].Divided, int32(hosts[app])
 		}
 		slices.Sort(why[app])
 		s.Trouble = strings.Join(why[app], "; ")

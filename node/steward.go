@@ -110,6 +110,7 @@ func (s *steward) look(ctx context.Context) {
 		}
 	}
 	s.spread(ctx, &v, now)
+	s.divide(ctx, &v, now)
 }
 
 // decide returns which server is to be wanted for which unit from now on.

@@ -48,14 +48,16 @@ const (
 // nothing new, brings what it heard to the journal, writes its store and gives
 // the ownership up. The other one takes it and replays the little that is left.
 type unit struct {
-	name   string
-	dir    func(...string) string
-	roster *roster
-	conf   sched.Config // without Journal, Epoch, Store and Meter
-	tel    *telemetry
-	peers  *peers
-	router *router
-	log    *slog.Logger
+	name string
+	// maxHosts is with how many the unit tells nothing of them; negative: never.
+	maxHosts int
+	dir      func(...string) string
+	roster   *roster
+	conf     sched.Config // without Journal, Epoch, Store and Meter
+	tel      *telemetry
+	peers    *peers
+	router   *router
+	log      *slog.Logger
 
 	shepherd atomic.Pointer[shepherd] // while the server owns the unit
 
@@ -353,7 +355,7 @@ func (u *unit) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ende
 	for {
 		load, err := s.Load(ctx)
 		if err == nil {
-			u.report(load)
+			u.report(load, crowdReport{})
 			err = u.roster.declare(ctx, u.name, load.Apps)
 		}
 		if err == nil {
@@ -376,8 +378,8 @@ func (u *unit) begin(ctx context.Context, j *etcd.Journal, s *sched.Server, ende
 	}
 }
 
-func (u *unit) report(l sched.Load) {
-	r := &unitReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps), Zone: l.Zone, Rates: ratesOf(l.Shares)}
+func (u *unit) report(l sched.Load, c crowdReport) {
+	r := &unitReport{Rate: l.ScheduleRate, Hosts: l.Hosts, Apps: len(l.Apps), Zone: l.Zone, Rates: ratesOf(l.Shares), crowdReport: c}
 	if sh := u.shepherd.Load(); sh != nil {
 		r.Stuck = sh.stuck()
 	}
@@ -388,6 +390,7 @@ func (u *unit) report(l sched.Load) {
 func (u *unit) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, ended chan error) string {
 	tick := time.NewTicker(presenceEvery)
 	defer tick.Stop()
+	since := time.Now()
 	for {
 		changed := u.roster.change()
 		at := u.roster.standing(u.name)
@@ -398,7 +401,7 @@ func (u *unit) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, 
 		case <-changed:
 		case <-tick.C:
 			if load, err := s.Load(ctx); err == nil {
-				u.report(load)
+				u.report(load, u.crowd(ctx, s, load.Hosts, since))
 			}
 		case <-ctx.Done():
 			return "the process ends"

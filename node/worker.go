@@ -106,7 +106,11 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 			return err
 		}
 		open.add(names)
-		c = viaNames(names, cfg, token, log)
+		id, err := identity(d.join("id"), "host-")
+		if err != nil {
+			return err
+		}
+		c = viaNames(names, id, cfg, token, log)
 	}
 	h, err := openHost(ctx, d.join, cfg, c, tel, log)
 	if err != nil {
@@ -119,10 +123,11 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	return r.until(cfg.ReadyFile, cfg.Ready, Ready{PID: os.Getpid()})
 }
 
-// viaNames connects to the servers that a nameserver names.
-func viaNames(names grpc.ClientConnInterface, cfg HostConfig, token string, log *slog.Logger) connect {
+// viaNames connects to the servers that a nameserver names to the host with an id.
+func viaNames(names grpc.ClientConnInterface, id string, cfg HostConfig, token string, log *slog.Logger) connect {
 	owner := func(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error) {
-		a, err := assigned(ctx, names, cfg.Name, cfg.Apps, unit)
+		req := &apiv1.WatchRequest{Host: cfg.Name, HostId: id, Apps: cfg.Apps, Unit: unit}
+		a, err := assigned(ctx, names, req)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -130,7 +135,7 @@ func viaNames(names grpc.ClientConnInterface, cfg HostConfig, token string, log 
 		if err != nil {
 			return nil, nil, err
 		}
-		kept := follow(names, &apiv1.WatchRequest{Host: cfg.Name, Apps: cfg.Apps, Unit: unit}, a.Address, conn)
+		kept := follow(names, req, a, conn)
 		if unit == "" {
 			return conn, kept, nil
 		}

@@ -125,6 +125,7 @@ type link struct {
 	// Guarded by Worker.mu.
 	granted int                      // credits that the server has and did not use
 	conn    grpc.ClientConnInterface // of the current session; nil: none
+	leaving bool                     // the worker is not needed any more: this session ends when nothing is held of it
 	saidABI []string                 // what the hello of this session said of what the worker runs
 	epochs  map[string]uint64        // the highest seen by app; a lower one is refused. Those of different units do not compare
 }
@@ -314,6 +315,11 @@ func (l *link) connect(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		if errors.Is(err, errLeft) || errors.Is(err, errBack) {
+			w.cfg.Logger.Info("left", "unit", l.unit, "because", err)
+			wait = first
+			continue
+		}
 		if !w.hasJoined() && w.cfg.Final(err) {
 			return err
 		}
@@ -425,7 +431,9 @@ func (l *link) accept(tasks []*apiv1.Task) {
 			w.cfg.Logger.Warn("a task of a server that does not own it any more is refused", "app", m.App, "job", m.Job, "epoch", m.Epoch)
 			continue
 		}
-		l.epochs[m.App], w.homes[m.App] = m.Epoch, l
+		if l.epochs[m.App] = m.Epoch; !l.leaving {
+			w.homes[m.App] = l
+		}
 		k := key{m.App, [16]byte(m.Run), m.Attempt}
 		if w.held[k] != nil {
 			continue // sent twice: its result is on the way
@@ -511,7 +519,7 @@ func (l *link) ack(batch uint64) {
 // who have none. So a worker holds more than it wants when several fill it at
 // once, up to what it wants for each.
 func (l *link) spareLocked() int {
-	if l.w.closed {
+	if l.w.closed || l.leaving {
 		return 0
 	}
 	return max(l.w.wantedLocked()-l.w.busy-l.granted, 0)

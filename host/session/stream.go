@@ -7,6 +7,7 @@ import (
 	"io"
 	"runtime/metrics"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,7 +30,14 @@ func (l *link) runSession(ctx context.Context) error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer closer.Close() //nolint:errcheck // nothing is left to say on it
-	ctx, cancel := context.WithCancel(ctx)
+	attendance, attends := closer.(Attendance)
+	if attends {
+		if err := l.awaitNeed(ctx, attendance); err != nil {
+			return err
+		}
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	cancel := func() { end(nil) }
 	defer cancel()
 	stream, err := apiv1.NewWorkerClient(conn).Work(ctx)
 	if err != nil {
@@ -45,6 +53,12 @@ func (l *link) runSession(ctx context.Context) error {
 	}
 	l.begin(conn, first.GetWelcome().GetServer())
 	defer l.endSession()
+	if attends {
+		var attending sync.WaitGroup
+		defer attending.Wait()
+		defer cancel()
+		attending.Go(func() { l.attend(ctx, attendance, end) })
+	}
 	sent := make(chan error, 1)
 	go func() {
 		err := l.send(ctx, stream)
@@ -53,7 +67,14 @@ func (l *link) runSession(ctx context.Context) error {
 	}()
 	err = l.receive(stream)
 	cancel()
-	return errors.Join(err, <-sent)
+	sending := <-sent
+	switch {
+	case errors.Is(context.Cause(ctx), errBack):
+		return errBack
+	case l.left():
+		return errLeft
+	}
+	return errors.Join(err, sending)
 }
 
 // hello tells what the host holds. Between it and begin nothing comes in: the
@@ -97,7 +118,7 @@ func (l *link) begin(conn grpc.ClientConnInterface, server string) {
 	w := l.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l.conn, w.joined = conn, true
+	l.conn, w.joined, l.leaving = conn, true, false
 	l.out.restart()
 	if !slices.Equal(w.abi, l.saidABI) { // it changed on the way
 		l.out.abilities(w.abi)
@@ -165,7 +186,10 @@ func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[apiv1.W
 			credits = 0
 		}
 		l.granted += credits
-		m, more := l.out.next(uint32(credits), w.closed)
+		m, more := l.out.next(uint32(credits), w.closed || l.leaving)
+		if m != nil {
+			m.Leaving = l.leaving
+		}
 		w.mu.Unlock()
 		if m != nil {
 			if err := stream.Send(m); err != nil {

@@ -57,11 +57,12 @@ func draw(host, unit string, weight float64) float64 {
 
 // UnitsPerHost returns with how many of the units a host that serves all apps has
 // sessions, when there are so many hosts: so few that a unit has MaxHosts of them
-// or a little more, and one at least. As many as there are units: with all.
+// or a little more, and one at least. 0: there are not so many, and each host has
+// sessions with all.
 func (c Config) UnitsPerHost(hosts, units int) int {
 	c = c.withDefaults(0)
 	if hosts <= c.MaxHosts {
-		return units
+		return 0
 	}
 	return min(max((units*c.MaxHosts+hosts-1)/hosts, 1), units)
 }
@@ -71,7 +72,8 @@ func (c Config) UnitsPerHost(hosts, units int) int {
 // when it is not due, and is to be given back.
 func (c Config) Attend(is, hosts, units int, since, now time.Time) (n int, again time.Time) {
 	n = c.UnitsPerHost(hosts, units)
-	if n <= is {
+	all := func(n int) int { return cmp.Or(n, units+1) } // 0 is the most
+	if all(n) <= all(is) {
 		return n, time.Time{}
 	}
 	if since.IsZero() {
