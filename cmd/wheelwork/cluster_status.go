@@ -144,6 +144,9 @@ func (c *cli) showCluster(s *sdk.Cluster) error {
 		fmt.Fprintf(c.out, "%s\n\n", c.paint(c.out, red, "nothing new is accepted: "+printable(s.GetTrouble())))
 	}
 	columns := []string{"server", "address", "zone", "state", "units", "schedules/s", "capacity", "round trip", "version", "last seen at"}
+	if n := s.GetUnitsPerHost(); n > 0 {
+		fmt.Fprintf(c.out, "of %d hosts each works for %d of %d units, unless it is called\n\n", s.GetHosts(), n, len(s.GetUnits()))
+	}
 	err := c.printAll(columns, func(yield func(record, error) bool) {
 		for _, m := range s.GetServers() {
 			if !yield(message(m, func() []cell { return clusterMemberRow(m, s.GetBalancer()) }), nil) {
@@ -156,9 +159,13 @@ func (c *cli) showCluster(s *sdk.Cluster) error {
 	}
 	fmt.Fprintln(c.out)
 	columns = []string{"unit", "state", "owner", "to", "apps", "hosts", "schedules/s", "standbys", "epoch"}
+	divided := s.GetUnitsPerHost() > 0
+	if divided {
+		columns = append(columns, "calls hosts of")
+	}
 	err = c.printAll(columns, func(yield func(record, error) bool) {
 		for _, u := range s.GetUnits() {
-			if !yield(message(u, func() []cell { return unitRow(u) }), nil) {
+			if !yield(message(u, func() []cell { return unitRow(u, divided) }), nil) {
 				return
 			}
 		}
@@ -168,10 +175,13 @@ func (c *cli) showCluster(s *sdk.Cluster) error {
 	}
 	fmt.Fprintln(c.out)
 	columns = []string{"app", "unit", "slots", "wanted", "schedules/s", "by", "because"}
+	if divided {
+		columns = append(columns, "hosts")
+	}
 	return c.printAll(columns, func(yield func(record, error) bool) {
 		for _, app := range s.GetSplit() {
 			for _, sh := range app.GetShares() {
-				if !yield(message(sh, func() []cell { return shareRow(app, sh) }), nil) {
+				if !yield(message(sh, func() []cell { return shareRow(app, sh, divided) }), nil) {
 					return
 				}
 			}
@@ -179,7 +189,7 @@ func (c *cli) showCluster(s *sdk.Cluster) error {
 	})
 }
 
-func shareRow(app *sdk.SplitApp, sh *sdk.AppShare) []cell {
+func shareRow(app *sdk.SplitApp, sh *sdk.AppShare, divided bool) []cell {
 	unit, by, why := sh.GetUnit(), "balancer", ""
 	if unit == app.GetHome() {
 		unit += " *" // where the app began
@@ -188,7 +198,7 @@ func shareRow(app *sdk.SplitApp, sh *sdk.AppShare) []cell {
 	if app.GetByHand() {
 		by = "hand"
 	}
-	return []cell{
+	row := []cell{
 		{app.GetApp(), none},
 		{unit, none},
 		{fmt.Sprint(sh.GetSlots()), none},
@@ -197,6 +207,14 @@ func shareRow(app *sdk.SplitApp, sh *sdk.AppShare) []cell {
 		{by, none},
 		{printable(why), none},
 	}
+	if divided {
+		hosts := "" // all that serve it work for all of its units
+		if app.GetHostsDivided() {
+			hosts = fmt.Sprintf("%d, each for one unit", app.GetHosts())
+		}
+		row = append(row, cell{hosts, none})
+	}
+	return row
 }
 
 func clusterMemberRow(m *sdk.Member, balancer string) []cell {
@@ -226,8 +244,8 @@ func known(form string, n float64) string {
 	return fmt.Sprintf(form, n)
 }
 
-func unitRow(u *sdk.Unit) []cell {
-	return []cell{
+func unitRow(u *sdk.Unit, divided bool) []cell {
+	row := []cell{
 		{u.GetName(), none},
 		{u.GetState(), stateTint(u.GetState())},
 		{u.GetOwner(), none},
@@ -238,4 +256,8 @@ func unitRow(u *sdk.Unit) []cell {
 		{strings.Join(u.GetStandbys(), ","), none},
 		{fmt.Sprint(u.GetEpoch()), none},
 	}
+	if divided {
+		row = append(row, cell{printable(strings.Join(u.GetCalls(), ",")), none})
+	}
+	return row
 }

@@ -99,6 +99,7 @@ func (c *cli) serverCommand() *cobra.Command {
 	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the cluster: of the servers that share their journals in etcd")
 	flags.IntVar(&conf.Etcd.Units, "units", 0, "in how many units a new cluster holds its apps, each owned by one server; afterwards it stays (default 6, which two servers or three share evenly; with 1 one server works and the others stand by)")
 	flags.Float64Var(&conf.Etcd.SplitRate, "split-rate", 0, "schedules a `second` from which an app may be spread over several units (default 500; negative: none is, but by hand)")
+	maxHosts := addMaxHosts(cmd)
 	flags.StringVar(&conf.Etcd.Cert, "etcd-cert", "", "`file` with the certificate that the server shows to etcd")
 	flags.StringVar(&conf.Etcd.Key, "etcd-key", "", "`file` with its key")
 	flags.StringVar(&conf.Etcd.CA, "etcd-ca", "", "`file` with the authority that etcd is checked by")
@@ -116,12 +117,30 @@ func (c *cli) serverCommand() *cobra.Command {
 		if err := errors.Join(disk(cmd), member(cmd, &conf)); err != nil {
 			return err
 		}
+		if conf.Etcd.MaxHosts, err = maxHosts(cmd); err != nil {
+			return err
+		}
 		conf.CACert, conf.Gate = c.ca, gate()
 		conf.Ready = func(r node.Ready) { c.note("server ready at %s", r.URL) }
 		return node.Server(cmd.Context(), conf)
 	}
 	addProfile(cmd)
 	return cmd
+}
+
+// addMaxHosts adds the flag that says when hosts are divided. The function that it
+// returns reads it.
+func addMaxHosts(cmd *cobra.Command) func(*cobra.Command) (int, error) {
+	n := cmd.Flags().Int("max-hosts-per-sub-app", 100, "with how many hosts each works for every unit of a cluster, and an app that they serve by name is in one; `more` of them are divided (0: never)")
+	return func(cmd *cobra.Command) (int, error) {
+		switch {
+		case *n < 0:
+			return 0, usage(cmd, "--max-hosts-per-sub-app %d: want a positive number, or 0 for never", *n)
+		case *n == 0:
+			return -1, nil
+		}
+		return *n, nil
+	}
 }
 
 func (c *cli) nameserverCommand() *cobra.Command {
