@@ -38,6 +38,7 @@ type several struct {
 	token string // the file that members share
 	etcd  *etcd.Member
 	units int
+	most  int                 // with how many hosts each works for all units; 0: as it is
 	split float64             // from how many schedules a second an app is split; 0: as it is
 	all   map[string]*process // by name
 	at    map[string]string   // by name
@@ -101,7 +102,7 @@ func (w *several) start(name string) *process {
 	w.all[name] = launch(w.t, func(ctx context.Context, ready func(node.Ready)) error {
 		return node.Server(ctx, node.ServerConfig{
 			Data: data, Listen: w.at[name], TokenFile: w.token, Ready: ready, Logger: log,
-			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.units, SplitRate: w.split, Settle: time.Second},
+			Etcd: node.EtcdConfig{Endpoints: []string{w.etcd.Client()}, Units: w.units, SplitRate: w.split, MaxHosts: w.most, Settle: time.Second},
 			Zone: "zone-" + name, Capacity: 3,
 		})
 	})
@@ -110,13 +111,19 @@ func (w *several) start(name string) *process {
 
 func (w *several) host(name string, servers ...string) *process {
 	w.t.Helper()
+	return w.hostOf(name, nil, servers...)
+}
+
+// hostOf is host for some apps; none means all.
+func (w *several) hostOf(name string, apps []string, servers ...string) *process {
+	w.t.Helper()
 	var at []string
 	for _, s := range servers {
 		at = append(at, w.at[s])
 	}
 	return launch(w.t, func(ctx context.Context, ready func(node.Ready)) error {
 		return node.Host(ctx, node.HostConfig{
-			Data: filepath.Join(w.dir, "host-"+name), Name: name, Nameserver: strings.Join(at, ","), TokenFile: w.token, Slots: 8, Ready: ready,
+			Data: filepath.Join(w.dir, "host-"+name), Name: name, Nameserver: strings.Join(at, ","), TokenFile: w.token, Apps: apps, Slots: 8, Ready: ready,
 		})
 	})
 }

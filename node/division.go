@@ -29,9 +29,6 @@ import (
 // not been needed for a while.
 
 const (
-	// callLasts is how long a call stays that is not needed any more: hosts do not
-	// come and go with every run of a schedule.
-	callLasts = time.Minute
 	// gatherPatience is how long a broadcast waits for hosts that were called.
 	gatherPatience = 10 * time.Second
 	// crowdSettles is how long a unit has to have had its owner before what it
@@ -175,6 +172,9 @@ func (r *roster) count(unit string, c sched.Crowd, settled bool) crowdReport {
 
 // divisions are what the steward remembers of hosts between two looks.
 type divisions struct {
+	// lasts is how long a call stays that is not needed any more: hosts do not come
+	// and go with every run of a schedule.
+	lasts  time.Duration
 	more   time.Time               // since when hosts may work for more units
 	needed map[[2]string]time.Time // by unit and app: when a call was last needed
 }
@@ -286,7 +286,7 @@ func (s *splits) calls(v *view, was *apiv1.Division, now time.Time) (calls []*ap
 		}
 	}
 	for k, at := range d.needed {
-		if now.Sub(at) >= callLasts || !slices.Contains(v.units, k[0]) {
+		if now.Sub(at) >= d.lasts || !slices.Contains(v.units, k[0]) {
 			delete(d.needed, k)
 			continue
 		}

@@ -118,7 +118,7 @@ func newSplits(rate float64, hosts int, settle time.Duration) splits {
 	}
 	return splits{
 		cfg:   balance.Config{LeastRate: cmp.Or(rate, defaultSplitRate), MaxHosts: cmp.Or(hosts, defaultMaxHosts), Settle: 2 * settle, Merge: mergeAfter},
-		never: math.IsInf(rate, 1), neverHosts: hosts == math.MaxInt32, divisions: divisions{needed: map[[2]string]time.Time{}}, since: map[string]time.Time{}, small: map[string]time.Time{},
+		never: math.IsInf(rate, 1), neverHosts: hosts == math.MaxInt32, divisions: divisions{lasts: 6 * settle, needed: map[[2]string]time.Time{}}, since: map[string]time.Time{}, small: map[string]time.Time{},
 	}
 }
 

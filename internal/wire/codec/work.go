@@ -8,7 +8,7 @@ import (
 // The messages of hosts.
 
 func appendUp(b []byte, m *apiv1.WorkUp) ([]byte, bool) {
-	if m.Hello != nil || len(m.Progress)+len(m.Logs)+len(m.Modules) > 0 || m.Load != nil || m.Abilities != nil {
+	if m.Hello != nil || len(m.Progress)+len(m.Logs)+len(m.Modules) > 0 || m.Load != nil || m.Abilities != nil || m.Leaving {
 		return b, false
 	}
 	b = wire.Int(b, 2, int64(m.Credits))

@@ -1,0 +1,188 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/nameserver/balance"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// sessions counts those of hosts with the owners of all units.
+func sessions(s *sdk.Cluster) (n int) {
+	for _, u := range s.GetUnits() {
+		n += int(u.GetHosts())
+	}
+	return n
+}
+
+// greets applies a job in an app.
+func (w *several) greets(c *sdk.Client, def *sdk.Job) {
+	w.t.Helper()
+	if _, _, err := c.PushModule(w.t.Context(), sdk.Upload{App: def.App, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+		w.t.Fatal(err)
+	}
+	def.Handler, def.Input = &sdk.Handler{Module: "greet@1"}, "you"
+	if _, err := c.Apply(w.t.Context(), def); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// ends orders a run and waits until it has succeeded.
+func (w *several) ends(c *sdk.Client, app, job, key string) *sdk.Run {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 60*time.Second)
+	defer cancel()
+	r, err := c.Trigger(ctx, sdk.Trigger{App: app, Job: job, Key: key})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	done, err := c.Wait(ctx, app, r.RunID)
+	if err != nil || done.State != sdk.Succeeded {
+		why, _ := c.ExplainRun(w.t.Context(), app, r.RunID)
+		w.t.Fatalf("run %s of %s/%s: %v, %v; %v", r.RunID, app, job, done, err, why)
+	}
+	return done
+}
+
+// TestHostsAreDivided: of six hosts that serve all apps, two are enough for a
+// unit, so each works for one of three. Every app has its runs executed all the
+// same, a broadcast reaches all six, a host is reached that works for another
+// unit, and who was called leaves again. A host and a server go away and come back.
+func TestHostsAreDivided(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 3)
+	w.most = 2
+	w.start("a")
+	w.start("b")
+	c := w.client("a", "b")
+	w.until(c, "both servers own something", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] > 0 && n[w.at["b"]] > 0 })
+	apps := w.place(c, "a")
+	const hosts = 6
+	var all []*process
+	for i := range hosts {
+		all = append(all, w.host(fmt.Sprint("h", i), "a", "b"))
+	}
+	w.until(c, "each host works for one unit", func(s *sdk.Cluster) bool {
+		return s.UnitsPerHost == 1 && s.Hosts == hosts && sessions(s) == hosts
+	})
+	var units []string
+	for unit, app := range apps {
+		units = append(units, unit)
+		w.greets(c, &sdk.Job{App: app, Name: "hello"})
+		w.greets(c, &sdk.Job{App: app, Name: "everywhere", Fanout: &sdk.Fanout{Mode: "broadcast"}})
+	}
+	slices.Sort(units)
+	for _, unit := range units {
+		for i := range 20 {
+			if r := w.ends(c, apps[unit], "hello", fmt.Sprint(i)); !once(r) {
+				t.Errorf("run %s after the attempts %v", r.Id, r.Attempts)
+			}
+		}
+	}
+	if r := w.ends(c, apps[units[0]], "everywhere", "all"); r.Parts != hosts || r.PartsSucceeded != hosts {
+		t.Errorf("a broadcast to %d hosts has %d parts, of which %d succeeded", hosts, r.Parts, r.PartsSucceeded)
+	}
+	// A host that works for another unit.
+	known, err := c.Hosts(t.Context())
+	if err != nil || len(known) != hosts {
+		t.Fatalf("%d hosts, %v", len(known), err)
+	}
+	at := slices.IndexFunc(known, func(h *sdk.Host) bool { return balance.Seat(h.Id, units, nil) != units[1] })
+	far := known[at]
+	w.greets(c, &sdk.Job{App: apps[units[1]], Name: "there", Routing: &sdk.Routing{Hosts: []string{far.Name}}})
+	if r := w.ends(c, apps[units[1]], "there", "1"); r.Host != far.Id {
+		t.Errorf("a run that is for host %s was executed by %s", far.Id, r.Host)
+	}
+	s := w.until(c, "hosts that were called leave again", func(s *sdk.Cluster) bool { return sessions(s) == hosts })
+	for _, u := range s.Units {
+		if len(u.Calls) > 0 {
+			t.Errorf("%s calls hosts of %v though they have left", u.Name, u.Calls)
+		}
+	}
+	// One that nobody is says why it waits: all were called, and none is it.
+	w.greets(c, &sdk.Job{App: apps[units[2]], Name: "nowhere", Routing: &sdk.Routing{Hosts: []string{"nobody"}}})
+	lost, err := c.Trigger(t.Context(), sdk.Trigger{App: apps[units[2]], Job: "nowhere"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.until(c, "all hosts are called", func(s *sdk.Cluster) bool {
+		return int(unitOf(s, units[2]).Hosts) == hosts && slices.Contains(unitOf(s, units[2]).Calls, apps[units[2]])
+	})
+	if why, err := c.ExplainRun(t.Context(), apps[units[2]], lost.RunID); err != nil || len(why.Hosts) != hosts {
+		t.Errorf("%v, %v", why, err)
+	}
+	if _, err := c.Cancel(t.Context(), apps[units[2]], lost.RunID); err != nil {
+		t.Fatal(err)
+	}
+	// A host goes away and comes back; a server goes away.
+	for i, p := range all {
+		if fmt.Sprint("h", i) == far.Name {
+			if err := p.stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	w.until(c, "one host is away", func(s *sdk.Cluster) bool { return s.Hosts == hosts-1 })
+	w.host(far.Name, "a", "b")
+	w.until(c, "it is back", func(s *sdk.Cluster) bool { return s.Hosts == hosts })
+	if err := w.all["b"].stop(); err != nil {
+		t.Error(err)
+	}
+	w.until(c, "one server owns all", func(s *sdk.Cluster) bool { return owned(s)[w.at["a"]] == 3 })
+	for _, unit := range units {
+		w.ends(c, apps[unit], "hello", "after")
+	}
+	if r := w.ends(c, apps[units[1]], "everywhere", "after"); r.Parts != hosts {
+		t.Errorf("after a server went away a broadcast to %d hosts has %d parts", hosts, r.Parts)
+	}
+	w.until(c, "each host works for one unit again", func(s *sdk.Cluster) bool { return s.Hosts == hosts && sessions(s) == hosts })
+}
+
+// TestAppIsSplitByItsHosts: an app that five hosts serve by name, where two are
+// enough, is spread over the units of two servers, and each of its hosts works for one
+// of them. Brought together by hand it has all of them in one.
+func TestAppIsSplitByItsHosts(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 2)
+	w.most = 2
+	w.start("a")
+	w.start("b")
+	c := w.client("a", "b")
+	w.until(c, "each server owns a unit", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 1 && n[w.at["b"]] == 1 })
+	const app, hosts, jobs = "wide", 5, 16
+	for i := range jobs {
+		w.greets(c, &sdk.Job{App: app, Name: fmt.Sprint("job-", i)})
+	}
+	w.greets(c, &sdk.Job{App: app, Name: "everywhere", Fanout: &sdk.Fanout{Mode: "broadcast"}})
+	for i := range hosts {
+		w.hostOf(fmt.Sprint("h", i), []string{app}, "a", "b")
+	}
+	w.until(c, "the app is in two units, and each of its hosts works for one", func(s *sdk.Cluster) bool {
+		x := splitOf(s, app)
+		return arrived(s, app, 2) && x.GetHostsDivided() && x.GetHosts() == hosts && sessions(s) == hosts
+	})
+	for i := range 2 * jobs {
+		if r := w.ends(c, app, fmt.Sprint("job-", i%jobs), fmt.Sprint(i)); !once(r) {
+			t.Errorf("run %s after the attempts %v", r.Id, r.Attempts)
+		}
+	}
+	if r := w.ends(c, app, "everywhere", "1"); r.Parts != hosts {
+		t.Errorf("a broadcast to %d hosts has %d parts", hosts, r.Parts)
+	}
+	s, err := c.MergeApp(t.Context(), app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := splitOf(s, app).GetHome()
+	w.until(c, "the app and its hosts are in one unit", func(s *sdk.Cluster) bool {
+		return arrived(s, app, 1) && int(unitOf(s, home).Hosts) == hosts
+	})
+	for i := range jobs {
+		w.ends(c, app, fmt.Sprint("job-", i), "merged")
+	}
+}
