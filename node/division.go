@@ -86,7 +86,7 @@ func (d *division) hear(value string, deleted bool) error {
 // clusterLocked is what says which hosts work for which units; r.mu must be held
 // while it is used.
 func (r *roster) clusterLocked() *nameserver.Cluster {
-	return &nameserver.Cluster{Units: r.units, Division: r.division.is, Home: func(app string) (string, bool) {
+	return &nameserver.Cluster{Units: r.units, Division: r.dividedLocked(), Home: func(app string) (string, bool) {
 		unit, ok := r.apps[app]
 		return unit, ok
 	}}
@@ -103,7 +103,29 @@ func (r *roster) works(req *apiv1.WatchRequest) bool {
 func (r *roster) divided() *apiv1.Division {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.dividedLocked()
+}
+
+// dividedLocked is divided; r.mu must be held. While there is a server that knows
+// nothing of divisions, which may come to be the steward and would call nobody,
+// every host works for all units.
+func (r *roster) dividedLocked() *apiv1.Division {
+	if r.division.is != nil && !r.divides {
+		return &apiv1.Division{Number: r.division.is.Number}
+	}
 	return r.division.is
+}
+
+// noteDividesLocked looks whether all servers know of divisions; r.mu must be held.
+func (r *roster) noteDividesLocked() {
+	was := r.divides
+	r.divides = true
+	for _, p := range r.servers {
+		r.divides = r.divides && p.Divides
+	}
+	if r.divides != was {
+		r.rerouteLocked()
+	}
 }
 
 // gathered reports whether those hosts of an app have a session with the owner of
@@ -111,7 +133,7 @@ func (r *roster) divided() *apiv1.Division {
 func (r *roster) gathered(unit, app string, have int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.division.is.GetUnitsPerHost() == 0 {
+	if r.dividedLocked().GetUnitsPerHost() == 0 {
 		return true
 	}
 	since, called := r.division.calls[[2]string{unit, app}]

@@ -37,6 +37,12 @@ func (w *several) ends(c *sdk.Client, app, job, key string) *sdk.Run {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 60*time.Second)
 	defer cancel()
+	begin := time.Now()
+	defer func() {
+		if took := time.Since(begin); took > time.Second {
+			w.t.Logf("%s/%s took %v", app, job, took.Round(time.Millisecond))
+		}
+	}()
 	r, err := c.Trigger(ctx, sdk.Trigger{App: app, Job: job, Key: key})
 	if err != nil {
 		w.t.Fatal(err)
@@ -78,7 +84,7 @@ func TestHostsAreDivided(t *testing.T) {
 	}
 	slices.Sort(units)
 	for _, unit := range units {
-		for i := range 20 {
+		for i := range 5 {
 			if r := w.ends(c, apps[unit], "hello", fmt.Sprint(i)); !once(r) {
 				t.Errorf("run %s after the attempts %v", r.Id, r.Attempts)
 			}
@@ -98,12 +104,9 @@ func TestHostsAreDivided(t *testing.T) {
 	if r := w.ends(c, apps[units[1]], "there", "1"); r.Host != far.Id {
 		t.Errorf("a run that is for host %s was executed by %s", far.Id, r.Host)
 	}
-	s := w.until(c, "hosts that were called leave again", func(s *sdk.Cluster) bool { return sessions(s) == hosts })
-	for _, u := range s.Units {
-		if len(u.Calls) > 0 {
-			t.Errorf("%s calls hosts of %v though they have left", u.Name, u.Calls)
-		}
-	}
+	w.until(c, "hosts that were called leave again", func(s *sdk.Cluster) bool {
+		return sessions(s) == hosts && !slices.ContainsFunc(s.Units, func(u *sdk.Unit) bool { return len(u.Calls) > 0 })
+	})
 	// One that nobody is says why it waits: all were called, and none is it.
 	w.greets(c, &sdk.Job{App: apps[units[2]], Name: "nowhere", Routing: &sdk.Routing{Hosts: []string{"nobody"}}})
 	lost, err := c.Trigger(t.Context(), sdk.Trigger{App: apps[units[2]], Job: "nowhere"})

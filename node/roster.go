@@ -53,6 +53,7 @@ type roster struct {
 	owners   map[string]etcd.Owner
 	places   places
 	division division
+	divides  bool // all servers know of divisions
 	changed  chan struct{} // closed and replaced at every change
 	// routed is closed and replaced when who owns what, or works for what, changes:
 	// hosts ask for nothing else, and there are many of them.
@@ -175,6 +176,7 @@ func (r *roster) hear(facts []etcd.Fact, whole bool) {
 		r.hearFact(f)
 	}
 	r.anySplit.Store(len(r.places.had) > 0)
+	r.noteDividesLocked()
 	if whole || slices.ContainsFunc(facts, func(f etcd.Fact) bool { return f.Key == rowDivision || strings.HasPrefix(f.Key, rowApp) }) {
 		r.rerouteLocked()
 	}

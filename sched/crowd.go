@@ -60,7 +60,7 @@ func (l *loop) crowd() Crowd {
 	waits := map[string]shortage{}
 	looked := map[string]int{}
 	for _, a := range l.order {
-		if r := a.ready.peek(); r != nil && l.due(r) && !l.cramped() {
+		if r := a.ready.peek(); r != nil && l.due(r) && !l.unsure(r) && !l.cramped() {
 			waits[a.name] = shortage{hopeless: l.hopeless(r)}
 		}
 	}

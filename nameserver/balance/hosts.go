@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,15 +14,17 @@ import (
 // move to it and between no others. "" when there is none.
 func Seat(host string, units []string, weights []float64) string {
 	best, most := "", math.Inf(-1)
+	of := hash(offset, host)
 	for i, u := range units {
-		w := 1.0
+		s := float64(lot(of, u))
 		if weights != nil {
-			w = weights[i]
+			w := weights[i]
+			if !(w > 0) || math.IsInf(w, 1) {
+				continue
+			}
+			s = w / -math.Log((s+0.5)/(1<<53)) // the largest wins, and each as often as it weighs
 		}
-		if !(w > 0) || math.IsInf(w, 1) {
-			continue
-		}
-		if s := draw(host, u, w); best == "" || s > most || s == most && u < best {
+		if best == "" || s > most || s == most && u < best {
 			best, most = u, s
 		}
 	}
@@ -31,28 +34,30 @@ func Seat(host string, units []string, weights []float64) string {
 // Seats are the n units that a host works for of several that weigh the same,
 // the one of [Seat] first. Of n-1 they are the same without the last.
 func Seats(host string, units []string, n int) []string {
+	of := hash(offset, host)
 	all := slices.Clone(units)
 	slices.SortFunc(all, func(a, b string) int {
-		return cmp.Or(-cmp.Compare(draw(host, a, 1), draw(host, b, 1)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(lot(of, b), lot(of, a)), strings.Compare(a, b))
 	})
 	return all[:min(max(n, 0), len(all))]
 }
 
-// draw is the lot of a host for a unit: the largest wins, and each as often as it
-// weighs.
-func draw(host, unit string, weight float64) float64 {
-	h := uint64(14695981039346656037) // FNV-1a
-	for _, s := range [2]string{unit, host} {
-		for i := range len(s) {
-			h = (h ^ uint64(s[i])) * 1099511628211
-		}
-		h = (h ^ 0xff) * 1099511628211
+const offset = 14695981039346656037
+
+// hash is FNV-1a.
+func hash(h uint64, s string) uint64 {
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
 	}
+	return (h ^ 0xff) * 1099511628211
+}
+
+// lot is what a host draws for a unit, below 1<<53.
+func lot(host uint64, unit string) uint64 {
+	h := hash(host, unit)
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9 // its low bits say little of the last letters
 	h = (h ^ h>>27) * 0x94d049bb133111eb
-	h ^= h >> 31
-	u := (float64(h>>11) + 0.5) / (1 << 53) // above 0, below 1
-	return weight / -math.Log(u)
+	return (h ^ h>>31) >> 11
 }
 
 // UnitsPerHost returns with how many of the units a host that serves all apps has
