@@ -44,6 +44,8 @@ type world struct {
 	wrap   func(journal.Journal) journal.Journal // nil: as it is
 	failed error                                 // what the server's Run returned last
 
+	gathered func(app string, have int) bool // nil: all hosts are here
+
 	remote sched.Remote  // what there is besides the server; nil: nothing
 	srv    *sched.Server // that is up
 
@@ -161,7 +163,7 @@ func (w *world) start() {
 	}
 	srv, err := sched.New(sched.Config{
 		StatsBatch: w.statsBatch,
-		ID:         "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute, SecretKey: w.secretKey, Remote: w.remote,
+		ID:         "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute, SecretKey: w.secretKey, Remote: w.remote, Gathered: w.gathered,
 		Inspect: func(_ context.Context, code []byte, _ string) (sched.ModuleInfo, error) {
 			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so"}, nil
 		},

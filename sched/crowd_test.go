@@ -1,0 +1,216 @@
+package sched_test
+
+import (
+	"maps"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// calls are the apps whose other hosts a server needs.
+func (w *world) calls() map[string]bool {
+	w.t.Helper()
+	c, err := w.srv.Crowd(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c.Calls
+}
+
+// TestCrowdCalls: a server calls the other hosts of an app when its own cannot take
+// a run, or have no room for a second, and not for runs that wait for something else.
+func TestCrowdCalls(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["long"] = sleeping(20 * time.Second)
+		want := func(what string, calls map[string]bool) {
+			t.Helper()
+			for range 3 {
+				time.Sleep(700 * time.Millisecond)
+				w.calls()
+			}
+			if got := w.calls(); !maps.Equal(got, calls) {
+				t.Errorf("%s: it calls %v, want %v", what, got, calls)
+			}
+		}
+		time.Sleep(time.Second)
+		crowd, err := w.srv.Crowd(t.Context())
+		if err != nil || len(crowd.Hosts) != 1 || crowd.Hosts[0].Slots != crowd.Hosts[0].Free || crowd.Hosts[0].Free == 0 {
+			t.Fatalf("%+v, %v", crowd, err)
+		}
+		want("nothing to do", map[string]bool{})
+
+		c.apply(&apiv1.Job{Name: "there", Routing: &apiv1.Routing{Hosts: []string{"elsewhere"}}})
+		id := c.trigger("there", "")
+		if got := w.calls(); len(got) != 0 {
+			t.Errorf("it calls %v at once", got)
+		}
+		want("a run for a host that is not here", map[string]bool{"default": true})
+		if _, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: id}); err != nil {
+			t.Fatal(err)
+		}
+		want("it was cancelled", map[string]bool{})
+
+		c.apply(&apiv1.Job{Name: "long", Routing: &apiv1.Routing{MaxHosts: 1, MinFreeSlots: int32(crowd.Hosts[0].Slots)}})
+		ids := []string{c.trigger("long", "")}
+		time.Sleep(time.Second)
+		ids = append(ids, c.trigger("long", ""))
+		want("the job may run on no host more", map[string]bool{})
+		for _, id := range ids {
+			c.wait(id)
+		}
+
+		c.apply(&apiv1.Job{Name: "long"})
+		ids = nil
+		for range 200 {
+			ids = append(ids, c.trigger("long", ""))
+		}
+		want("its host has no room", map[string]bool{"default": false})
+		for _, id := range ids {
+			if _, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, id := range ids {
+			c.wait(id)
+		}
+	})
+}
+
+// TestBroadcastAwaitsTheOthers: a broadcast calls the hosts that work for other
+// units and begins when they are here; its rate counts it once.
+func TestBroadcastAwaitsTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var all atomic.Int64
+		all.Store(3)
+		w.gathered = func(app string, have int) bool { return app == "default" && have >= int(all.Load()) }
+		w.start()
+		c := w.client()
+		c.push()
+		w.addHost("a", 1)
+		w.addHost("b", 1)
+		time.Sleep(5 * time.Second)
+		c.apply(&apiv1.Job{Name: "all", Fanout: &apiv1.Fanout{Mode: "broadcast"}, Rate: &apiv1.Rate{Max: 1, Per: "1h"}})
+		id := c.trigger("all", "")
+		time.Sleep(2 * time.Second)
+		if got := w.calls(); !got["default"] {
+			t.Errorf("it calls %v", got)
+		}
+		if x, err := c.runs.ExplainRun(t.Context(), &apiv1.ExplainRunRequest{Id: id}); err != nil || !strings.Contains(x.Why, "they have been called") {
+			t.Errorf("explain: %v, %v", x, err)
+		}
+		c.apply(&apiv1.Job{Name: "there", Routing: &apiv1.Routing{Hosts: []string{"c"}}})
+		there := c.trigger("there", "")
+		for range 3 {
+			time.Sleep(time.Second)
+			w.calls()
+		}
+		if x, err := c.runs.ExplainRun(t.Context(), &apiv1.ExplainRunRequest{Id: there}); err != nil || !strings.Contains(x.Why, "other hosts have been called") {
+			t.Errorf("explain: %v, %v", x, err)
+		}
+		w.addHost("c", 1)
+		if r := c.wait(id); r.State != "succeeded" || r.Parts != 3 {
+			t.Errorf("the broadcast: %v", r)
+		}
+		if r := c.wait(there); r.Host != "c" {
+			t.Errorf("what is for host c: %v", r)
+		}
+		time.Sleep(3 * time.Second)
+		w.calls()
+		if got := w.calls(); len(got) != 0 {
+			t.Errorf("it calls %v though all is done", got)
+		}
+		c.close()
+		w.close()
+	})
+}
+
+// TestHostLeaves: a host that leaves gets nothing more, brings what it was sent, is
+// let go, and is not lost.
+func TestHostLeaves(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		hosts := func() (names []string) {
+			list, err := apiv1.NewClusterClient(c.conn).ListHosts(t.Context(), &apiv1.ListHostsRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, h := range list.Hosts {
+				names = append(names, h.Id+" "+h.State)
+			}
+			return names
+		}
+		for id := range w.hosts {
+			w.removeHost(id)
+		}
+		time.Sleep(2 * time.Hour) // nobody remembers it
+		s, err := apiv1.NewWorkerClient(c.conn).Work(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		say := func(m *apiv1.WorkUp) {
+			t.Helper()
+			if err := s.Send(m); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		say(&apiv1.WorkUp{Hello: &apiv1.Hello{Host: "h", Session: "s", Slots: 4}})
+		say(&apiv1.WorkUp{Credits: 10})
+		c.apply(&apiv1.Job{Name: "j"})
+		first := c.trigger("j", "")
+		time.Sleep(time.Second)
+		var task *apiv1.Task
+		for task == nil {
+			m, err := s.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(m.Tasks) > 0 {
+				task = m.Tasks[0]
+			}
+		}
+		say(&apiv1.WorkUp{Draining: true, Leaving: true})
+		second := c.trigger("j", "")
+		time.Sleep(time.Second)
+		if got := hosts(); len(got) != 1 || got[0] != "h draining" {
+			t.Errorf("the hosts are %v while one is leaving", got)
+		}
+		if crowd, err := w.srv.Crowd(t.Context()); err != nil || len(crowd.Hosts) != 0 {
+			t.Errorf("one that is leaving counts: %v, %v", crowd, err)
+		}
+		say(&apiv1.WorkUp{Batch: 1, Results: []*apiv1.TaskResult{{Run: task.Run, App: "default", Attempt: 1, Epoch: task.Epoch, Outcome: apiv1.Outcome_OUTCOME_SUCCEEDED}}})
+		acked := false
+		for {
+			m, err := s.Recv()
+			if err != nil {
+				break
+			}
+			acked = acked || m.Acked == 1
+			if len(m.Tasks) > 0 {
+				t.Errorf("one that is leaving gets %v", m.Tasks)
+			}
+		}
+		if !acked {
+			t.Error("it was let go before its result was acknowledged")
+		}
+		if r := c.wait(first); r.State != "succeeded" {
+			t.Errorf("%v", r)
+		}
+		time.Sleep(time.Second)
+		if got := hosts(); len(got) != 0 {
+			t.Errorf("the hosts are %v after one has left", got)
+		}
+		w.addHost("h", 1) // it comes back
+		if r := c.wait(second); r.State != "succeeded" || r.Attempt != 1 {
+			t.Errorf("%v", r)
+		}
+		time.Sleep(2 * time.Hour)
+		if got := hosts(); len(got) != 1 || got[0] != "h up" {
+			t.Errorf("the hosts are %v after it has come back", got)
+		}
+	})
+}
