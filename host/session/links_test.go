@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -28,6 +30,9 @@ type owner struct {
 	down    apiv1.Worker_WorkServer
 	credits uint32
 	results []*apiv1.TaskResult
+	sent    int
+	leaving bool          // the worker said so in this session; it is let go when it has brought what it was sent
+	joined  int           // sessions
 	silent  bool          // it acknowledges nothing
 	changed chan struct{} // capacity 1
 }
@@ -56,7 +61,7 @@ func (o *owner) Work(s apiv1.Worker_WorkServer) error {
 	if err := s.Send(&apiv1.WorkDown{Welcome: &apiv1.Welcome{Server: "s"}}); err != nil {
 		return err
 	}
-	o.note(func() { o.hello, o.down, o.credits = first.Hello, s, 0 })
+	o.note(func() { o.hello, o.down, o.credits, o.leaving = first.Hello, s, 0, false; o.joined++ })
 	for {
 		m, err := s.Recv()
 		if err != nil {
@@ -64,6 +69,7 @@ func (o *owner) Work(s apiv1.Worker_WorkServer) error {
 		}
 		o.note(func() {
 			o.credits += m.Credits
+			o.leaving = o.leaving || m.Leaving
 			o.results = append(o.results, m.Results...)
 		})
 		if m.Batch > 0 && !o.isSilent() {
@@ -71,7 +77,16 @@ func (o *owner) Work(s apiv1.Worker_WorkServer) error {
 				return err
 			}
 		}
+		if o.letsGo() {
+			return status.Error(codes.Unavailable, "it may go")
+		}
 	}
+}
+
+func (o *owner) letsGo() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.leaving && len(o.results) >= o.sent
 }
 
 // lookAgain has until ask once more though nothing has changed here.
@@ -121,6 +136,7 @@ func (o *owner) send(t *testing.T, tasks ...*apiv1.Task) {
 	t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.sent += len(tasks)
 	if err := o.down.Send(&apiv1.WorkDown{Tasks: tasks}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,320 @@
+package node
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/sched"
+)
+
+// crowded is a sight of three units of one server each that tell of their hosts.
+func crowded(hosts int) *sight {
+	s := newSight(3, "a", "b", "c")
+	for i, id := range []string{"a", "b", "c"} {
+		p := s.servers[id]
+		p.Divides, p.Splits = true, true
+		s.servers[id] = p
+		s.owners[s.units[i]] = etcd.Owner{Server: id, Epoch: 1}
+	}
+	s.crowd(hosts)
+	return s
+}
+
+// crowd has so many hosts count in each unit.
+func (s *sight) crowd(hosts int) {
+	for _, unit := range s.units {
+		s.tell(unit, func(r *crowdReport) {
+			*r = crowdReport{Counted: true, Here: hosts, Serve: map[string]int{"": hosts}, Slots: 4 * hosts, Free: 4 * hosts, Calls: r.Calls}
+		})
+	}
+}
+
+func (s *sight) tell(unit string, f func(*crowdReport)) {
+	owns := s.servers[s.owners[unit].Server].Owns
+	r := owns[unit]
+	f(&r.crowdReport)
+	owns[unit] = r
+}
+
+// divide has the steward decide, and does what it says. It reports whether it said anything.
+func (s *sight) divide() bool {
+	d := s.s.splits.divide(&s.view, s.now)
+	if d != nil {
+		if d.Number != s.division.GetNumber()+1 {
+			panic(fmt.Sprint("decision ", d, " after ", s.division))
+		}
+		s.division = d
+	}
+	return d != nil
+}
+
+func TestStewardDividesHosts(t *testing.T) {
+	s := crowded(33)
+	s.s.splits = newSplits(0, 0, 10*time.Second)
+	want := func(what string, decided bool, n int32) {
+		t.Helper()
+		if got := s.divide(); got != decided || s.division.GetUnitsPerHost() != n {
+			t.Errorf("%s: decided %v, %v, want %d units per host", what, got, s.division, n)
+		}
+	}
+	want("99 hosts", false, 0)
+	s.crowd(50)
+	want("150 hosts", true, 2)
+	want("the same again", false, 2)
+	s.crowd(200)
+	want("600 hosts", true, 1)
+	s.tell("u1", func(r *crowdReport) { *r = crowdReport{} })
+	want("a unit is on its way", false, 1)
+	s.crowd(20)
+	want("60 hosts", false, 1)
+	s.now = s.now.Add(mergeAfter - time.Second)
+	want("60 hosts for a while", false, 1)
+	s.now = s.now.Add(time.Second)
+	want("60 hosts for long", true, 0)
+	s.crowd(200)
+	want("600 hosts again", true, 1)
+	p := s.servers["b"]
+	p.Divides = false
+	s.servers["b"] = p
+	want("a server of an older version", true, 0)
+	p.Divides = true
+	s.servers["b"] = p
+	want("it is gone", true, 1)
+	s.s.splits = newSplits(0, -1, 10*time.Second)
+	want("it is switched off", true, 0)
+	want("it stays so", false, 0)
+}
+
+func TestStewardCallsHosts(t *testing.T) {
+	s := crowded(200)
+	s.s.splits = newSplits(0, 0, 10*time.Second)
+	s.divide()
+	want := func(what string, calls ...string) {
+		t.Helper()
+		s.divide()
+		got := []string{}
+		for _, c := range s.division.Calls {
+			got = append(got, c.Unit+"/"+c.App)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(calls) {
+			t.Errorf("%s: it calls %v, want %v", what, got, calls)
+		}
+		s.now = s.now.Add(time.Second)
+	}
+	needs := func(unit string, calls map[string]bool) {
+		s.tell(unit, func(r *crowdReport) { r.Calls = calls })
+	}
+	want("nobody needs any")
+	needs("u1", map[string]bool{"x": true})
+	want("a run for a host elsewhere", "u1/x")
+	needs("u1", nil)
+	want("it has ended", "u1/x")
+	s.now = s.now.Add(58 * time.Second)
+	want("it ended a while ago")
+
+	for _, unit := range s.units {
+		s.tell(unit, func(r *crowdReport) { r.Free = 0 })
+	}
+	needs("u2", map[string]bool{"x": false, "y": true})
+	want("hosts are busy everywhere", "u2/y")
+	s.tell("u2", func(r *crowdReport) { r.Free = 800 })
+	want("there is room where nobody has to be called from", "u2/y")
+	s.tell("u0", func(r *crowdReport) { r.Free = 160 })
+	want("there is room elsewhere", "u2/x", "u2/y")
+	s.tell("u0", func(r *crowdReport) { r.Free = 0 })
+	s.now = s.now.Add(2 * time.Minute)
+	want("who was called is needed", "u2/x", "u2/y")
+
+	s.s.splits = newSplits(0, 0, 10*time.Second) // of another server
+	needs("u2", nil)
+	want("another steward", "u2/x", "u2/y")
+	s.now = s.now.Add(59 * time.Second)
+	want("and after a while")
+}
+
+// TestStewardDividesAnApp: the hosts of an app in several units are divided while
+// they are many, by the slots that the units are to have.
+func TestStewardDividesAnApp(t *testing.T) {
+	s := crowded(200)
+	s.s.splits = newSplits(-1, 0, 10*time.Second)
+	s.divide()
+	s.homes, s.places = map[string]string{"wide": "u1"}, newPlaces()
+	home := func(app string) (string, bool) { u, ok := s.homes[app]; return u, ok }
+	serve := func(n int) {
+		s.tell("u0", func(r *crowdReport) { r.Serve["wide"] = n })
+	}
+	serve(100)
+	if d := s.s.splits.decide(&s.view, home, s.now); len(d) != 0 {
+		t.Fatalf("with 100 hosts it is to be in %v", d)
+	}
+	serve(101)
+	d := s.s.splits.decide(&s.view, home, s.now)
+	if got := distinct(d["wide"].Units); len(got) != 2 || d["wide"].ByHand {
+		t.Fatalf("with 101 hosts it is to be in %v", d)
+	}
+	s.places.wishes["wide"] = wish{Units: slotsIn("u1", "u1", "u1", "u0")}
+	want := func(what string, divided bool) {
+		t.Helper()
+		s.divide()
+		got := &apiv1.DividedApp{}
+		if len(s.division.Apps) == 1 {
+			got = s.division.Apps[0]
+		}
+		if !proto.Equal(got, &apiv1.DividedApp{App: "wide", Units: []string{"u1", "u0"}, Weights: []float64{12, 4}, Divided: divided}) {
+			t.Errorf("%s: %v", what, s.division)
+		}
+	}
+	want("many", true)
+	serve(51)
+	want("fewer", true)
+	serve(50)
+	want("few", false)
+	serve(100)
+	want("more", false)
+	s.places.wishes["wide"] = wish{Units: slotsIn("u1")}
+	s.places.slots["wide"] = &[job.Slots]seat{3: {"u2", 1}}
+	s.divide()
+	if a := s.division.Apps; len(a) != 1 || a[0].Weights[0] != 16 || a[0].Weights[1] != 0.5 || a[0].Units[1] != "u2" {
+		t.Errorf("a slot is still on its way home: %v", a)
+	}
+	// Few for long: the app goes home.
+	s.places.wishes["wide"] = wish{Units: slotsIn("u1", "u0")}
+	serve(10)
+	s.s.splits.decide(&s.view, home, s.now)
+	s.now = s.now.Add(mergeAfter)
+	if d := s.s.splits.decide(&s.view, home, s.now); len(distinct(d["wide"].Units)) != 1 {
+		t.Errorf("with 10 hosts for long it is to be in %v", d)
+	}
+}
+
+// slotsIn spreads slots over units in turn.
+func slotsIn(units ...string) (at []string) {
+	for i := range job.Slots {
+		at = append(at, units[i%len(units)])
+	}
+	return at
+}
+
+// TestGathered: a broadcast waits for the hosts that were called, and not for ever.
+func TestGathered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := quietRoster("u0", "u1")
+		say := func(d *apiv1.Division) {
+			row, err := protojson.Marshal(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.hear(facts(rowDivision, string(row)), false)
+		}
+		report := func(counted bool) string {
+			return fmt.Sprintf(`{"divides":true,"owns":{"u0":{"counted":true,"serve":{"":3,"x":2}},"u1":{"counted":%v,"serve":{"":4,"y":9}}}}`, counted)
+		}
+		r.hear(facts("server/me", report(true)), true)
+		r.hearOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}, "u1": {Server: "me", Epoch: 2}})
+		want := func(what string, have int, is bool) {
+			t.Helper()
+			if got := r.gathered("u0", "x", have); got != is {
+				t.Errorf("%s: with %d hosts it has gathered all: %v", what, have, got)
+			}
+		}
+		want("not divided", 0, true)
+		say(&apiv1.Division{Number: 1, UnitsPerHost: 1})
+		want("nobody was called", 99, false)
+		say(&apiv1.Division{Number: 2, UnitsPerHost: 1, Calls: []*apiv1.HostCall{{Unit: "u1", App: "x"}}})
+		want("to another unit", 99, false)
+		called := &apiv1.Division{Number: 3, UnitsPerHost: 1, Calls: []*apiv1.HostCall{{Unit: "u0", App: "x"}}}
+		say(called)
+		want("one is missing", 8, false)
+		want("all are here", 9, true)
+		r.hear(facts("server/me", report(false)), false)
+		want("a unit has not counted", 9, false)
+		time.Sleep(gatherPatience - time.Second)
+		called.Number, called.Calls = 4, append(called.Calls, &apiv1.HostCall{Unit: "u1", App: "y"})
+		say(called)
+		want("it was called a while ago", 8, false)
+		time.Sleep(time.Second)
+		want("it was called long ago", 8, true)
+		r.hear(facts("server/you", `{"owns":{}}`), false)
+		if d := r.divided(); d.UnitsPerHost != 0 || d.Number != 4 || !r.works(&apiv1.WatchRequest{HostId: "h", Unit: "u0"}) || !r.works(&apiv1.WatchRequest{HostId: "h", Unit: "u1"}) {
+			t.Errorf("with a server of an older version: %v", d)
+		}
+	})
+}
+
+// TestReroute: who waits for an assignment is woken when it may be another one, and
+// not by what servers tell of themselves every second.
+func TestReroute(t *testing.T) {
+	r := quietRoster("u0", "u1")
+	r.hear(facts("server/me", `{"divides":true}`), true)
+	owners := map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}}
+	r.hearOwners(owners)
+	woken := func(f func()) bool {
+		ch := r.reroute()
+		f()
+		select {
+		case <-ch:
+			return true
+		default:
+			return false
+		}
+	}
+	for what, tc := range map[string]struct {
+		f    func()
+		want bool
+	}{
+		"a report":       {func() { r.hear(facts("server/me", `{"divides":true,"owns":{"u0":{"rate":3}}}`), false) }, false},
+		"the same owner": {func() { r.hearOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 1}}) }, false},
+	} {
+		if got := woken(tc.f); got != tc.want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	for _, f := range []func(){
+		func() { r.hearOwners(map[string]etcd.Owner{"u0": {Server: "me", Epoch: 2}}) },
+		func() { r.hear(facts(rowDivision, `{"number":"1"}`), false) },
+		func() { r.hear(facts("app/x", "u1"), false) },
+		func() { r.hear(facts("server/old", `{}`), false) },
+		func() { r.hear(nil, true) },
+	} {
+		if !woken(f) {
+			t.Error("nobody is woken by a change")
+		}
+	}
+	r.hear(facts(rowDivision, `nonsense`), false)
+	if d := r.divided(); d != nil {
+		t.Errorf("nonsense is taken for %v", d)
+	}
+}
+
+// TestCount: a host counts in one unit, whichever units it has sessions with.
+func TestCount(t *testing.T) {
+	r := quietRoster("u0", "u1", "u2")
+	r.hear(facts("app/x", "u1", "server/me", `{"divides":true}`, rowDivision, `{"number":"1","unitsPerHost":2}`), true)
+	c := sched.Crowd{}
+	for i := range 90 {
+		h := sched.HostSeat{ID: fmt.Sprint("h", i), Slots: 4, Free: 1}
+		if i%3 == 0 {
+			h.Apps = []string{"x", "y"}
+		}
+		c.Hosts = append(c.Hosts, h)
+	}
+	here, x, all, free := 0, 0, 0, 0
+	for _, u := range r.units {
+		rep := r.count(u, c, true)
+		here, x, all, free = here+rep.Here, x+rep.Serve["x"], all+rep.Serve[""], free+rep.Free
+		if u == "u1" && rep.Serve["x"] != 30 {
+			t.Errorf("in the unit of their app %v count", rep.Serve)
+		}
+	}
+	if here != 90 || x != 30 || all != 60 || free != 90 {
+		t.Errorf("%d hosts count, %d of x, %d of all apps, with %d free slots", here, x, all, free)
+	}
+}
