@@ -3,12 +3,16 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 	"github.com/wheelworkhq/wheelwork/nameserver/balance"
+	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -188,4 +192,60 @@ func TestAppIsSplitByItsHosts(t *testing.T) {
 	for i := range jobs {
 		w.ends(c, app, fmt.Sprint("job-", i), "merged")
 	}
+}
+
+// TestSessionsOfManyHosts: with a bound on hosts there is a session for each host
+// where there was one for each host and unit. WHEELWORK_HOSTS has it do that with
+// as many hosts; the figures in docs/cluster.md are its.
+func TestSessionsOfManyHosts(t *testing.T) {
+	t.Parallel()
+	hosts := 24
+	if n, err := strconv.Atoi(os.Getenv("WHEELWORK_HOSTS")); err == nil {
+		hosts = n
+	}
+	w := newSeveral(t, 6)
+	w.most = hosts
+	w.start("a")
+	w.start("b")
+	c := w.client("a", "b")
+	shared := func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 3 && n[w.at["b"]] == 3 }
+	w.until(c, "each server owns three units", shared)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for i := range hosts {
+		all.Go(func() {
+			if err := node.LightHost(ctx, w.at["a"]+","+w.at["b"], memberToken, fmt.Sprint("light-", i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	byServer := func(s *sdk.Cluster) map[string]int {
+		n := map[string]int{}
+		for _, u := range s.Units {
+			n[u.Address] += int(u.Hosts)
+		}
+		return n
+	}
+	s := w.until(c, "every host works for every unit", func(s *sdk.Cluster) bool { return sessions(s) == 6*hosts })
+	t.Logf("%d hosts, bound %d: %d sessions, by server %v", hosts, w.most, sessions(s), byServer(s))
+	app := w.place(c, "a")["main"]
+	w.greets(c, &sdk.Job{App: app, Name: "everywhere", Fanout: &sdk.Fanout{Mode: "broadcast"}})
+	w.most = hosts / 6
+	for _, name := range []string{"a", "b"} {
+		if err := w.all[name].stop(); err != nil {
+			t.Error(err)
+		}
+		w.start(name)
+	}
+	s = w.until(c, "every host works for one unit", func(s *sdk.Cluster) bool {
+		return shared(s) && s.UnitsPerHost == 1 && int(s.Hosts) == hosts && sessions(s) == hosts
+	})
+	t.Logf("%d hosts, bound %d: %d sessions, by server %v", hosts, w.most, sessions(s), byServer(s))
+	begin := time.Now()
+	if r := w.ends(c, app, "everywhere", "1"); int(r.Parts) != hosts {
+		t.Errorf("a broadcast to %d hosts has %d parts", hosts, r.Parts)
+	}
+	t.Logf("a broadcast to all of them took %v", time.Since(begin).Round(time.Millisecond))
 }

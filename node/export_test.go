@@ -1,0 +1,30 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/host/session"
+)
+
+// LightHost is a host that executes nothing but says that it has, for tests with
+// very many of them. It is found, and leaves, as others do.
+func LightHost(ctx context.Context, nameserver, token, id string) error {
+	names, err := dialMember(nameserver, token, "")
+	if err != nil {
+		return err
+	}
+	defer names.Close() //nolint:errcheck // a test's
+	c := viaNames(names, id, HostConfig{Name: id}, token, slog.New(slog.DiscardHandler))
+	w, err := session.New(session.Config{
+		ID: id, Slots: 1, Connect: c.server, Units: c.units, ConnectUnit: c.unit,
+		Run: func(context.Context, *session.Attempt) *apiv1.TaskResult {
+			return &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_SUCCEEDED}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
