@@ -229,7 +229,8 @@ func (m *memberParts) tell(ctx context.Context) {
 	}
 }
 
-// owns names the units that this server works for now, with the ownerships' numbers.
+// owns names the units that this server works for now, with the ownerships' numbers,
+// and the number of the division: what hosts are to learn at once.
 func (m *memberParts) owns() string {
 	var b strings.Builder
 	for _, u := range m.units {
@@ -237,7 +238,9 @@ func (m *memberParts) owns() string {
 			fmt.Fprintf(&b, "%s=%d ", u.name, rack.sched.Epoch())
 		}
 	}
-	fmt.Fprintf(&b, "division=%d", m.roster.divided().GetNumber()) // hosts wait for it
+	if n := m.roster.divided().GetNumber(); n > 0 { // hosts wait for it
+		fmt.Fprintf(&b, "division=%d", n)
+	}
 	return b.String()
 }
 

@@ -53,7 +53,7 @@ type roster struct {
 	owners   map[string]etcd.Owner
 	places   places
 	division division
-	divides  bool // all servers know of divisions
+	divides  bool          // all servers know of divisions
 	changed  chan struct{} // closed and replaced at every change
 	// routed is closed and replaced when who owns what, or works for what, changes:
 	// hosts ask for nothing else, and there are many of them.

@@ -103,7 +103,7 @@ type loop struct {
 	paced  []*slotRate            // with counts of this turn
 
 	short   map[string]shortage // by app, as the last crowd saw it
-	gathers map[string]int64   // by app: when a broadcast of it last waited for hosts, in ms
+	gathers map[string]int64    // by app: when a broadcast of it last waited for hosts, in ms
 
 	hosts    map[string]*host
 	progress map[job.RunID]*apiv1.Progress

@@ -131,7 +131,7 @@ func (c *cli) serverCommand() *cobra.Command {
 // addMaxHosts adds the flag that says when hosts are divided. The function that it
 // returns reads it.
 func addMaxHosts(cmd *cobra.Command) func(*cobra.Command) (int, error) {
-	n := cmd.Flags().Int("max-hosts-per-sub-app", 100, "with how many hosts each works for every unit of a cluster, and an app that they serve by name is in one; `more` of them are divided (0: never)")
+	n := cmd.Flags().Int("max-hosts-per-sub-app", 100, "`number` of hosts up to which each works for every unit of a cluster, and an app that they serve by name stays in one; more are divided (0: never)")
 	return func(cmd *cobra.Command) (int, error) {
 		switch {
 		case *n < 0:

@@ -74,6 +74,12 @@ func TestWorkerLeavesAUnit(t *testing.T) {
 	a.note(func() { a.credits = 0 })
 	a.send(t, taskOf("a", 2, 5))
 	a.until(t, "the result of the short task", func() bool { return len(a.results) == 1 })
+	a.until(t, "it to know that it is there", func() bool {
+		a.lookAgain()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.held) == 1
+	})
 	a.note(func() {
 		if a.credits != 0 || a.joined != 1 {
 			t.Errorf("one that leaves grants %d credits in session %d", a.credits, a.joined)
