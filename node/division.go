@@ -30,7 +30,7 @@ import (
 
 const (
 	// gatherPatience is how long a broadcast waits for hosts that were called.
-	gatherPatience = 10 * time.Second
+	gatherPatience = 30 * time.Second
 	// crowdSettles is how long a unit has to have had its owner before what it
 	// counts is all of its hosts: they come back within two seconds of each other.
 	crowdSettles = 3 * time.Second

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,6 +60,25 @@ func (w *several) ends(c *sdk.Client, app, job, key string) *sdk.Run {
 	return done
 }
 
+// light starts a host that executes nothing. stop ends it.
+func (w *several) light(id string, servers ...string) (stop func()) {
+	w.t.Helper()
+	var at []string
+	for _, s := range servers {
+		at = append(at, w.at[s])
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := node.LightHost(ctx, strings.Join(at, ","), memberToken, id); err != nil {
+			w.t.Errorf("host %s: %v", id, err)
+		}
+	})
+	stop = func() { cancel(); running.Wait() }
+	w.t.Cleanup(stop)
+	return stop
+}
+
 // TestHostsAreDivided: of six hosts that serve all apps, two are enough for a
 // unit, so each works for one of three. Every app has its runs executed all the
 // same, a broadcast reaches all six, a host is reached that works for another
@@ -73,9 +93,10 @@ func TestHostsAreDivided(t *testing.T) {
 	w.until(c, "both servers own something", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] > 0 && n[w.at["b"]] > 0 })
 	apps := w.place(c, "a")
 	const hosts = 6
-	var all []*process
+	stop := map[string]func(){}
 	for i := range hosts {
-		all = append(all, w.host(fmt.Sprint("h", i), "a", "b"))
+		id := fmt.Sprint("h", i)
+		stop[id] = w.light(id, "a", "b")
 	}
 	w.until(c, "each host works for one unit", func(s *sdk.Cluster) bool {
 		return s.UnitsPerHost == 1 && s.Hosts == hosts && sessions(s) == hosts
@@ -127,15 +148,9 @@ func TestHostsAreDivided(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A host goes away and comes back; a server goes away.
-	for i, p := range all {
-		if fmt.Sprint("h", i) == far.Name {
-			if err := p.stop(); err != nil {
-				t.Error(err)
-			}
-		}
-	}
+	stop[far.Id]()
 	w.until(c, "one host is away", func(s *sdk.Cluster) bool { return s.Hosts == hosts-1 })
-	w.host(far.Name, "a", "b")
+	w.light(far.Id, "a", "b")
 	w.until(c, "it is back", func(s *sdk.Cluster) bool { return s.Hosts == hosts })
 	if err := w.all["b"].stop(); err != nil {
 		t.Error(err)
@@ -210,16 +225,8 @@ func TestSessionsOfManyHosts(t *testing.T) {
 	c := w.client("a", "b")
 	shared := func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] == 3 && n[w.at["b"]] == 3 }
 	w.until(c, "each server owns three units", shared)
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer cancel()
 	for i := range hosts {
-		all.Go(func() {
-			if err := node.LightHost(ctx, w.at["a"]+","+w.at["b"], memberToken, fmt.Sprint("light-", i)); err != nil {
-				t.Error(err)
-			}
-		})
+		w.light(fmt.Sprint("light-", i), "a", "b")
 	}
 	byServer := func(s *sdk.Cluster) map[string]int {
 		n := map[string]int{}
