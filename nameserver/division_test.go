@@ -128,14 +128,14 @@ func TestHostsAreToldToLeave(t *testing.T) {
 		old(false)
 		mine := watch(&apiv1.WatchRequest{HostId: "h", Apps: []string{"x"}, Unit: "main"})
 		mine(false)
-		say(&apiv1.Division{Number: 2}) // is late
+		watch(&apiv1.WatchRequest{HostId: "h"})(false) // where the units are: nobody leaves all
+		say(&apiv1.Division{Number: 2})                // is late
+		watch(&apiv1.WatchRequest{HostId: "h", Apps: []string{"x"}, Unit: "main.1"})(true)
 		say(&apiv1.Division{Number: 3, UnitsPerHost: 1, Calls: []*apiv1.HostCall{{Unit: "main.1", App: "x"}}})
 		other(false)
 		say(&apiv1.Division{Number: 4, UnitsPerHost: 1})
 		other(true)
 		say(&apiv1.Division{Number: 5})
 		other(false)
-		whole := watch(&apiv1.WatchRequest{HostId: "h"}) // where the units are: nobody leaves all
-		whole(false)
 	})
 }

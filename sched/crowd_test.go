@@ -130,10 +130,15 @@ func TestBroadcastAwaitsTheOthers(t *testing.T) {
 }
 
 // TestHostLeaves: a host that leaves gets nothing more, brings what it was sent, is
-// let go, and is not lost.
+// let go, and is not lost. One that comes back, before or after that, is as any other.
 func TestHostLeaves(t *testing.T) {
-	simulate(t, func(t *testing.T, w *world, c *client) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		c := w.client()
+		c.push()
 		hosts := func() (names []string) {
+			t.Helper()
 			list, err := apiv1.NewClusterClient(c.conn).ListHosts(t.Context(), &apiv1.ListHostsRequest{})
 			if err != nil {
 				t.Fatal(err)
@@ -143,14 +148,7 @@ func TestHostLeaves(t *testing.T) {
 			}
 			return names
 		}
-		for id := range w.hosts {
-			w.removeHost(id)
-		}
-		time.Sleep(2 * time.Hour) // nobody remembers it
-		s, err := apiv1.NewWorkerClient(c.conn).Work(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		var s apiv1.Worker_WorkClient
 		say := func(m *apiv1.WorkUp) {
 			t.Helper()
 			if err := s.Send(m); err != nil {
@@ -158,31 +156,50 @@ func TestHostLeaves(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		say(&apiv1.WorkUp{Hello: &apiv1.Hello{Host: "h", Session: "s", Slots: 4}})
-		say(&apiv1.WorkUp{Credits: 10})
-		c.apply(&apiv1.Job{Name: "j"})
-		first := c.trigger("j", "")
-		time.Sleep(time.Second)
-		var task *apiv1.Task
-		for task == nil {
-			m, err := s.Recv()
-			if err != nil {
+		join := func() {
+			t.Helper()
+			var err error
+			if s, err = apiv1.NewWorkerClient(c.conn).Work(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if len(m.Tasks) > 0 {
-				task = m.Tasks[0]
+			say(&apiv1.WorkUp{Hello: &apiv1.Hello{Host: "h", Session: "s", Slots: 4}})
+			say(&apiv1.WorkUp{Credits: 10})
+		}
+		task := func() *apiv1.Task {
+			t.Helper()
+			for {
+				m, err := s.Recv()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(m.Tasks) > 0 {
+					return m.Tasks[0]
+				}
 			}
 		}
-		say(&apiv1.WorkUp{Draining: true, Leaving: true})
+		done := func(x *apiv1.Task) *apiv1.WorkUp {
+			return &apiv1.WorkUp{Batch: 1, Results: []*apiv1.TaskResult{{Run: x.Run, App: "default", Attempt: x.Attempt, Epoch: x.Epoch, Outcome: apiv1.Outcome_OUTCOME_SUCCEEDED}}}
+		}
+		leaving := &apiv1.WorkUp{Draining: true, Leaving: true}
+		crowd := func(want int) {
+			t.Helper()
+			if is, err := w.srv.Crowd(t.Context()); err != nil || len(is.Hosts) != want {
+				t.Errorf("%d hosts are to count: %v, %v", want, is, err)
+			}
+		}
+
+		join()
+		c.apply(&apiv1.Job{Name: "j"})
+		first := c.trigger("j", "")
+		x := task()
+		say(leaving)
 		second := c.trigger("j", "")
 		time.Sleep(time.Second)
 		if got := hosts(); len(got) != 1 || got[0] != "h draining" {
 			t.Errorf("the hosts are %v while one is leaving", got)
 		}
-		if crowd, err := w.srv.Crowd(t.Context()); err != nil || len(crowd.Hosts) != 0 {
-			t.Errorf("one that is leaving counts: %v, %v", crowd, err)
-		}
-		say(&apiv1.WorkUp{Batch: 1, Results: []*apiv1.TaskResult{{Run: task.Run, App: "default", Attempt: 1, Epoch: task.Epoch, Outcome: apiv1.Outcome_OUTCOME_SUCCEEDED}}})
+		crowd(0)
+		say(done(x))
 		acked := false
 		for {
 			m, err := s.Recv()
@@ -204,13 +221,32 @@ func TestHostLeaves(t *testing.T) {
 		if got := hosts(); len(got) != 0 {
 			t.Errorf("the hosts are %v after one has left", got)
 		}
-		w.addHost("h", 1) // it comes back
-		if r := c.wait(second); r.State != "succeeded" || r.Attempt != 1 {
+
+		join() // it is needed again, gets the second run, and is to leave once more
+		task()
+		say(leaving)
+		join() // and is needed again before it has left
+		crowd(1)
+		x = task() // it said that it does not know of it
+		say(done(x))
+		if r := c.wait(second); r.State != "succeeded" || r.Attempt != 2 {
 			t.Errorf("%v", r)
 		}
-		time.Sleep(2 * time.Hour)
 		if got := hosts(); len(got) != 1 || got[0] != "h up" {
-			t.Errorf("the hosts are %v after it has come back", got)
+			t.Errorf("the hosts are %v after one has come back", got)
 		}
+		say(leaving) // with nothing to bring
+		if _, err := s.Recv(); err == nil {
+			_, err = s.Recv()
+			if err == nil {
+				t.Error("one with nothing to bring is not let go")
+			}
+		}
+		time.Sleep(time.Second)
+		if got := hosts(); len(got) != 0 {
+			t.Errorf("the hosts are %v after it has left", got)
+		}
+		c.close()
+		w.close()
 	})
 }
