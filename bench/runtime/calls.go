@@ -51,6 +51,7 @@ func (b *bench) calls(ctx context.Context) (err error) {
 	}{
 		{"warm/call", "echo", cGuest, manifest("shared"), time.Microsecond, 1, "with a deadline, 64 bytes in, 8 out"},
 		{"reset/8pages", "pages", cGuest, manifest("reset"), time.Microsecond, 0.8, "call and reset, 8 pages of 4 KiB written to"},
+		{"reset/8pages/computed", "pages", farGuest, manifest("reset"), time.Microsecond, 0.8, "the same, where the addresses are not in the code"},
 		{"reset/all", "all", cGuest, manifest("reset"), time.Microsecond, 10, "call and reset, 128 KiB of memory compared"},
 		{"reset/go", "", b.goReactor, "", time.Microsecond, 80, "call and reset of a Go reactor"},
 		{"fresh/small", "echo", cGuest, manifest("fresh"), time.Microsecond, 40, "a new instance for the call"},

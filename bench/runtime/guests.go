@@ -15,6 +15,8 @@ import (
 var (
 	//go:embed guests/c.wasm
 	cGuest []byte
+	//go:embed guests/far.wasm
+	farGuest []byte
 	//go:embed guests/rust.wasm
 	rustGuest []byte
 	//go:embed guests/extism.wasm

@@ -58,6 +58,7 @@ type instance struct {
 	run     api.Function // of batches; nil until there was one
 	budget  api.MutableGlobal
 	marks   api.MutableGlobal
+	lines   api.MutableGlobal
 	taken   api.MutableGlobal   // what its code knows of a batch's task; nil: it takes no batches
 	globals []api.MutableGlobal // in the order of module.globals
 	params  [1]uint64           // parameter and result of handle
@@ -93,6 +94,7 @@ func (e *Engine) instantiate(c *call, m *module, limit int64) (*instance, error)
 	inst.handle = mod.ExportedFunction(abi.ExportHandle)
 	inst.budget = mod.ExportedGlobal(meter.BudgetGlobal).(api.MutableGlobal)
 	inst.marks = mod.ExportedGlobal(meter.MarksGlobal).(api.MutableGlobal)
+	inst.lines = mod.ExportedGlobal(meter.LinesGlobal).(api.MutableGlobal)
 	inst.taken, _ = mod.ExportedGlobal(meter.BatchGlobal).(api.MutableGlobal)
 	for _, name := range m.globals {
 		inst.globals = append(inst.globals, mod.ExportedGlobal(name).(api.MutableGlobal))
@@ -240,8 +242,8 @@ func takeImage(inst *instance) *image {
 	mem := inst.view()
 	im.pages = make([][]byte, len(mem)/pageBytes)
 	if m := inst.module.marks; m != nil {
-		im.marks = inst.marks.Get() | m.Start
-		inst.marks.Set(0)
+		set, lines := inst.takeMarks()
+		im.marks = set | m.chunks(lines) | m.Start
 		m.each(im.marks, len(mem), func(at, end int) { im.take(mem, at, end) })
 	} else {
 		im.take(mem, 0, len(mem))
@@ -278,23 +280,34 @@ const allMarks = ^uint64(0)
 // it was marked. It reports false when the memory has another size, which
 // cannot be set back.
 func (inst *instance) restore(im *image) bool {
-	marks := allMarks
+	marks, lines := allMarks, uint64(0)
 	if inst.module.marks != nil {
-		marks = inst.marks.Get()
-		inst.marks.Set(0)
+		marks, lines = inst.takeMarks()
 	}
-	return inst.restoreMarked(im, marks)
+	return inst.restoreMarked(im, marks, lines)
 }
 
-func (inst *instance) restoreMarked(im *image, marks uint64) bool {
+// takeMarks returns what was written since the marks were taken last.
+func (inst *instance) takeMarks() (chunks, lines uint64) {
+	if chunks = inst.marks.Get(); chunks != 0 {
+		inst.marks.Set(0)
+	}
+	if lines = inst.lines.Get(); lines != 0 {
+		inst.lines.Set(0)
+	}
+	return chunks, lines
+}
+
+func (inst *instance) restoreMarked(im *image, marks, lines uint64) bool {
 	mem := inst.view()
 	if len(mem) != len(im.pages)*pageBytes {
 		return false
 	}
 	if marks == allMarks {
 		im.compare(mem, 0, len(mem))
-	} else if marks != 0 {
+	} else {
 		inst.module.marks.setBack(mem, im, marks)
+		inst.module.marks.setLines(mem, im, lines)
 	}
 	for i, g := range inst.globals {
 		g.Set(im.globals[i])
@@ -356,6 +369,26 @@ func (m *marks) setBack(mem []byte, im *image, set uint64) {
 		}
 	}
 }
+
+// setLines makes the marked lines of the memory equal to the image. What the host was
+// given to write to may be outside.
+func (m *marks) setLines(mem []byte, im *image, set uint64) {
+	for ; set != 0; set &= set - 1 {
+		at := int(m.Lines[bits.TrailingZeros64(set)]) * meter.LineBytes
+		if at >= len(mem) {
+			continue
+		}
+		have := (*[meter.LineBytes]byte)(mem[at:])
+		if want := im.pages[at>>pageShift]; want == nil {
+			*have = [meter.LineBytes]byte{}
+		} else {
+			*have = [meter.LineBytes]byte(want[at&(pageBytes-1):])
+		}
+	}
+}
+
+// chunks are marks that say at least as much as those of lines.
+func (m *marks) chunks(lines uint64) uint64 { return (*meter.Marks)(m).Chunks(lines) }
 
 // each calls do for each marked part of a memory of so many bytes.
 func (m *marks) each(set uint64, size int, do func(at, end int)) {
@@ -443,9 +476,8 @@ func (inst *instance) adopt(im *image) bool {
 			return false
 		}
 	}
-	set := im.marks | inst.marks.Get() // a start function has run
-	inst.marks.Set(0)
-	return inst.restoreMarked(im, set)
+	set, lines := inst.takeMarks() // a start function has run
+	return inst.restoreMarked(im, im.marks|set, lines)
 }
 
 func (e *Engine) initialize(c *call, inst *instance) error {

@@ -67,9 +67,14 @@ func (p *program) statements(n, depth int) {
 		case 0, 1, 2, 3:
 			p.op(0x20, p.pointer())
 			p.store()
-		case 4: // to a constant address
-			p.konst(int64(p.r.IntN(1 << 16)))
-			p.store()
+		case 4: // to a constant address; most are near others
+			at := p.r.IntN(1 << 16)
+			if p.r.IntN(4) > 0 {
+				at = p.r.IntN(3)*60 + 500
+			}
+			p.konst(int64(at))
+			p.konst(int64(p.r.Int32()))
+			p.op(0x36, 0, 0)
 		case 5: // to a computed one
 			p.op(0x20, p.pointer(), 0x20, p.pointer(), 0x6a)
 			p.konst(0xffff)
@@ -155,6 +160,14 @@ func randomProgram(r *rand.Rand) []byte {
 	p := &program{r: r, code: []byte{2, 2, 0x7f, 1, 0x7e, 0x41, 20, 0x21, 3, 0x20, 0}}
 	p.konst(1 << 16)
 	p.op(0x6b, 0x21, 4)
+	if r.IntN(2) == 0 { // what never runs takes the marks of all lines
+		p.op(0x02, 0x40, 0x0c, 0)
+		for i := range 64 {
+			p.konst(int64(1<<16 + 64*i))
+			p.op(0x41, 0, 0x36, 0, 0)
+		}
+		p.op(0x0b)
+	}
 	p.statements(6+r.IntN(20), 3)
 	p.op(0x0b)
 	code := []byte("\x00asm\x01\x00\x00\x00")

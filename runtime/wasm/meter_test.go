@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/bits"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,8 +73,14 @@ func (p pair) checkMarks(t *testing.T, name string, before []byte) {
 	if len(after) < len(before) {
 		return // too large by now
 	}
+	lines := p.metered.ExportedGlobal(meter.LinesGlobal).(api.MutableGlobal)
 	set := global.Get()
 	global.Set(0)
+	for marked := lines.Get(); marked != 0; marked &= marked - 1 {
+		at := int(p.marks.Lines[bits.TrailingZeros64(marked)]) * meter.LineBytes
+		copy(after[at:at+meter.LineBytes], before[min(at, len(before)):])
+	}
+	lines.Set(0)
 	p.marks.each(set, len(before), func(at, end int) { copy(after[at:end], before[at:end]) })
 	if !bytes.Equal(after[:len(before)], before) {
 		t.Fatalf("%s changed memory without a mark: marks %b, chunks of %d", name, set, 1<<p.marks.Shift)

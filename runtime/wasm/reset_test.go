@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/wheelworkhq/wheelwork/runtime"
+	wasmbinary "github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
@@ -24,17 +26,21 @@ func idleInstance(t *testing.T, e *Engine) *instance {
 }
 
 // TestWhatTheHostWritesIsSetBack has every function of the host that writes to
-// memory do so. Nothing but the calls is there to be marked.
+// memory do so, at addresses that are in the code and at computed ones. Nothing but
+// the calls is there to be marked.
 func TestWhatTheHostWritesIsSetBack(t *testing.T) {
 	var names []string
 	for i := range 13 {
 		names = append(names, fmt.Sprint(i))
 	}
-	code := withHandlers(fixture(t, "writes"), names...)
-	for _, name := range names {
-		t.Run(name, func(t *testing.T) {
+	for i, name := range slices.Concat(names, names) {
+		from := "writes"
+		if i >= len(names) {
+			from = "writesat"
+		}
+		t.Run(from+"/"+name, func(t *testing.T) {
 			e := newEngine(t, Config{})
-			digest := load(t, e, code)
+			digest := load(t, e, withHandlers(fixture(t, from), names...))
 			r := e.Run(context.Background(), runtime.Task{
 				Digest: digest, Handler: name, RunID: "the id of the run", Input: bytes.Repeat([]byte("input"), 1000),
 			}, &recorder{})
@@ -42,19 +48,97 @@ func TestWhatTheHostWritesIsSetBack(t *testing.T) {
 				t.Fatalf("result = %+v", r)
 			}
 			inst := idleInstance(t, e)
-			im := inst.module.image.Load()
-			for page, want := range im.pages {
-				if want == nil {
-					want = zeros[:]
-				}
-				if have := inst.view()[page*pageBytes:][:pageBytes]; !bytes.Equal(have, want) {
-					t.Errorf("page %d was not set back", page)
-				}
-			}
-			if inst.marks.Get() != 0 {
-				t.Error("marks are left")
-			}
+			checkSetBack(t, inst)
 		})
+	}
+}
+
+// checkSetBack fails when an instance is not what the module's image says.
+func checkSetBack(t *testing.T, inst *instance) {
+	t.Helper()
+	for page, want := range inst.module.image.Load().pages {
+		if want == nil {
+			want = zeros[:]
+		}
+		if have := inst.view()[page*pageBytes:][:pageBytes]; !bytes.Equal(have, want) {
+			t.Errorf("page %d was not set back", page)
+		}
+	}
+	if chunks, lines := inst.takeMarks(); chunks != 0 || lines != 0 {
+		t.Error("marks are left")
+	}
+}
+
+// storing is a reactor that stores to so many constant addresses, some of them across the
+// boundaries of lines, in _initialize as well as in each task, there in a loop. It answers
+// whether it finds at the last one what _initialize left.
+func storing(addresses []int64) []byte {
+	stores := func(value int64) (b []byte) {
+		for _, at := range addresses {
+			b = wasmbinary.AppendS64(append(b, 0x41), at)
+			b = wasmbinary.AppendS64(append(b, 0x42), value)
+			b = append(b, 0x37, 0, 0)
+		}
+		return b
+	}
+	init := append([]byte{0}, append(stores(0x0101010101010101), 0x0b)...)
+	handle := []byte{1, 2, 0x7f} // rounds, and the answer
+	handle = wasmbinary.AppendS64(append(handle, 0x41), addresses[len(addresses)-1])
+	handle = append(handle, 0x2d, 0, 0, 0x41, 1, 0x47, 0x21, 2, 0x03, 0x40)
+	handle = append(append(handle, stores(0x0202020202020202)...), 0x20, 1, 0x41, 1, 0x6a, 0x22, 1, 0x41, 2, 0x49, 0x0d, 0, 0x0b, 0x20, 2, 0x0b)
+	code := []byte("\x00asm\x01\x00\x00\x00")
+	code = wasmbinary.AppendSection(code, wasmbinary.SectionType, []byte{2, 0x60, 1, 0x7f, 1, 0x7f, 0x60, 0, 0})
+	code = wasmbinary.AppendSection(code, wasmbinary.SectionFunction, []byte{2, 0, 1})
+	code = wasmbinary.AppendSection(code, wasmbinary.SectionMemory, []byte{1, 0, 2})
+	exports := append(wasmbinary.AppendName([]byte{3}, "memory"), 2, 0)
+	exports = append(wasmbinary.AppendName(exports, "wheelwork_handle"), 0, 0)
+	exports = append(wasmbinary.AppendName(exports, "_initialize"), 0, 1)
+	code = wasmbinary.AppendSection(code, wasmbinary.SectionExport, exports)
+	bodies := wasmbinary.AppendU32([]byte{2}, uint32(len(handle)))
+	bodies = wasmbinary.AppendU32(append(bodies, handle...), uint32(len(init)))
+	return wasmbinary.AppendSection(code, wasmbinary.SectionCode, append(bodies, init...))
+}
+
+// TestConstantAddressesAreSetBack stores to fewer lines, and to more, than have marks
+// of their own.
+func TestConstantAddressesAreSetBack(t *testing.T) {
+	for _, n := range []int{1, 40, 63, 64, 65, 300} {
+		var addresses []int64
+		for i := range n {
+			addresses = append(addresses, int64(i*388+61)) // every few lie across a boundary
+		}
+		addresses = append(addresses, 128<<10-8) // the last ones of the memory
+		e := newEngine(t, Config{})
+		digest := load(t, e, storing(addresses))
+		for range 3 {
+			if r := e.Run(context.Background(), runtime.Task{Digest: digest}, &recorder{}); r.Outcome != runtime.Succeeded {
+				t.Fatalf("%d addresses: result = %+v", n, r)
+			}
+		}
+		inst := idleInstance(t, e)
+		if at := inst.view()[128<<10-1]; at != 1 {
+			t.Errorf("%d addresses: the last byte is %d and not what _initialize left", n, at)
+		}
+		checkSetBack(t, inst)
+		if got := len(inst.module.marks.Lines); n < 40 && got > 4 || n > 64 && got != 64 {
+			t.Errorf("%d addresses: %d lines have a mark", n, got)
+		}
+	}
+}
+
+// TestALineMayLieBehindTheMemory has the host given a buffer outside of the memory, to
+// which it writes nothing: there is no such parameter.
+func TestALineMayLieBehindTheMemory(t *testing.T) {
+	e := newEngine(t, Config{})
+	digest := load(t, e, fixture(t, "beyond"))
+	for range 2 {
+		if r := e.Run(context.Background(), runtime.Task{Digest: digest}, &recorder{}); r.Outcome != runtime.Succeeded {
+			t.Fatalf("result = %+v", r)
+		}
+	}
+	inst := idleInstance(t, e)
+	if lines := inst.module.marks.Lines; len(lines) != 1 || int64(lines[0])*meter.LineBytes < inst.size() {
+		t.Errorf("the lines with a mark are %d", lines)
 	}
 }
 

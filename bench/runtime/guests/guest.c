@@ -13,6 +13,13 @@ static uint8_t in[64];
 static uint64_t out;
 static volatile uint8_t area[96 << 10];
 
+#ifdef FAR // the compiler does not know where the pages are
+static volatile uint32_t start;
+#define PAGE(i) (((i) << 12) + start)
+#else
+#define PAGE(i) ((i) << 12)
+#endif
+
 // echo answers 64 bytes with 8.
 static int32_t echo(void) {
   int32_t n = input_read(0, in, sizeof in);
@@ -23,7 +30,7 @@ static int32_t echo(void) {
 EXPORT("wheelwork_handle") int32_t handle(int32_t handler) {
   switch (handler) {
   case 1: // pages: seven more pages are written to
-    for (uint32_t i = 0; i < 7; i++) area[i << 12] = handler;
+    for (uint32_t i = 0; i < 7; i++) area[PAGE(i)] = handler;
     break;
   case 2: // all: something is written to everywhere
     for (uint32_t i = 0; i < sizeof area; i += 256) area[i] = handler;

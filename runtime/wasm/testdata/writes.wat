@@ -33,7 +33,7 @@
   (func $f7 (result i32) (call $poll (i32.const 128) (i32.const 102340) (i32.const 2) (i32.const 110000)))
   (func $f8 (result i32) (call $args (i32.const 112000) (i32.const 116000)))
   (func $f9 (result i32) (drop (call $input (i64.const 0) (i32.const 65530) (i32.const 3000))) (i32.const 0))
-  (func $f10 (result i32) (drop (call $param (i32.const 32) (i32.const 6) (i32.const 120000) (i32.const 100))) (i32.const 0))
+  (func $f10 (result i32) (drop (call $param (i32.const 32) (i32.const 6) (i32.const 120050) (i32.const 100))) (i32.const 0))
   (func $f11 (result i32) (call $own (i32.const 10000) (i32.const 121072)))
   (func $f12 (result i32) (memory.copy (i32.const 80000) (i32.const 0) (i32.const 5000)) (memory.fill (i32.const 60000) (i32.const 9) (i32.const 4096)) (i32.const 0))
   (func (export "wheelwork_handle") (param i32) (result i32)

@@ -47,6 +47,10 @@ func (p *parser) instrs(r *reader, params, locals int) int {
 			r.fail(err)
 			return 0
 		}
+		if in.Op >= OpBr && in.Op <= OpBrTable && int64(in.Index) >= int64(len(c.open)) {
+			r.failf("a branch leaves %d of %d blocks", int64(in.Index)+1, len(c.open)) // a rewriter adds one around a body, and what has to be done behind it
+			return 0
+		}
 		if in.Op >= OpLocalGet && in.Op <= OpLocalTee && int64(in.Index) >= int64(params+locals) {
 			r.failf("instruction names local %d of %d", in.Index, params+locals) // a rewriter adds its own locals
 			return 0

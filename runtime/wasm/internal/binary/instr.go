@@ -211,9 +211,9 @@ func (r *reader) immediate(in *Instr, imm immediate, maxTargets int) {
 		r.memory()
 	case immBrTable:
 		for range r.count("targets of one br_table", maxTargets) {
-			r.u32()
+			in.Index = max(in.Index, r.u32())
 		}
-		r.u32()
+		in.Index = max(in.Index, r.u32())
 	case immSelect:
 		for range r.count("types of one select", 1) {
 			r.valueType()

@@ -55,6 +55,24 @@ func TestBlockTypes(t *testing.T) {
 	}
 }
 
+// TestBranchesStayInTheirFunction: what the rewriter lays around a body must not be what
+// a branch leads to that led nowhere.
+func TestBranchesStayInTheirFunction(t *testing.T) {
+	for code, ok := range map[string]bool{
+		"\x0c\x00": true, "\x0c\x01": false,
+		"\x02\x40\x0c\x01\x0b": true, "\x02\x40\x0c\x02\x0b": false,
+		"\x41\x00\x0d\x00": true, "\x41\x00\x0d\x01": false,
+		"\x41\x00\x0e\x02\x00\x00\x00": true, "\x41\x00\x0e\x02\x00\x01\x00": false, "\x41\x00\x0e\x01\x00\x01": false,
+		"\x0c\xff\xff\xff\xff\x0f": false,
+	} {
+		body := "\x00" + code + "\x0b"
+		module := header + "\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x0a" + string(rune(len(body)+2)) + "\x01" + string(rune(len(body))) + body
+		if _, err := Parse([]byte(module), DefaultLimits()); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "a branch leaves") {
+			t.Errorf("% x: error %v", code, err)
+		}
+	}
+}
+
 const header = "\x00asm\x01\x00\x00\x00"
 
 func TestParseRefuses(t *testing.T) {

@@ -57,7 +57,7 @@ func (w *rewriter) planBatch() {
 	w.batch.on = true
 	w.batch.next = w.tick + w.added
 	w.added++
-	w.batch.global = w.marksGlobal + 1
+	w.batch.global = w.linesGlobal + 1
 	w.nextType = w.addType([]byte{binary.I64, binary.I64}, []byte{binary.I32})
 }
 
@@ -182,7 +182,14 @@ func (f *function) callImport(index uint32) {
 	switch {
 	case role == "":
 		f.code = w.appendTell(f.code)
-		f.code = appendIndexed(f.code, opCall, w.direct[index])
+		if lines, ok := f.marks.hostLines(index); ok {
+			f.code = appendIndexed(f.code, opCall, index)
+			if lines &^= f.marks.consts.lines; lines != 0 {
+				f.marks.markLines(lines)
+			}
+		} else {
+			f.code = appendIndexed(f.code, opCall, w.direct[index])
+		}
 	case role == w.opts.Batch.Done:
 		f.code = w.appendDone(f.code, f.batchLocal(), w.direct[index])
 	default:

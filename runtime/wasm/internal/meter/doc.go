@@ -9,7 +9,7 @@
 //     every defined function's index grows;
 //   - an exported i64 global for the budget: bytes of stack in its upper half,
 //     units of fuel in its lower one, so that one subtraction takes both;
-//   - an exported i64 global for marks of what was written to memory;
+//   - two exported i64 globals for marks of what was written to memory;
 //   - in a module that takes batches another one for the task at hand, and an imported
 //     function wheelwork_meter.next: see Batch;
 //   - exports for every mutable global, so that a host can save and restore them;

@@ -15,11 +15,20 @@ type Marks struct {
 	Shift uint   // a chunk has 1<<Shift bytes
 	Slack int    // invariant: maxStore <= Slack < 1<<Shift
 	Start uint64 // marks of what the data segments fill before any code runs
+	// Lines are what stores to constant addresses may change, as numbers of pieces of
+	// LineBytes: static variables, mostly. Each has a bit of its own, of another number.
+	// Invariant: they are at most 64, and inside the largest memory that there may be.
+	Lines []uint32
 }
 
 const (
-	minShift = 9   // 512 bytes
+	minShift = 9   // 512 bytes, so that a sixteenth of a chunk is more than any store
 	maxSlack = 512 // bytes
+
+	lineShift = 6
+	// LineBytes is how much of the memory a bit of the lines stands for.
+	LineBytes = 1 << lineShift
+	maxLines  = 64
 )
 
 // marksFor lets 64 chunks cover a memory as it is at the start. One that grew
@@ -29,7 +38,7 @@ func marksFor(module *binary.Module) *Marks {
 	for int64(64)<<m.Shift < int64(module.Memory.Min)*binary.PageSize {
 		m.Shift++
 	}
-	m.Slack = min(1<<m.Shift/8, maxSlack)
+	m.Slack = min(1<<m.Shift/16, maxSlack)
 	for _, d := range module.Data {
 		if d.Offset == nil || len(d.Bytes) == 0 {
 			continue
@@ -53,6 +62,37 @@ func (m *Marks) bits(at, n uint64) uint64 {
 	return bits.RotateLeft64(1<<(last-first+1)-1, int(first&63))
 }
 
+// Chunks are the marks that say at least as much as those of lines.
+func (m *Marks) Chunks(lines uint64) (set uint64) {
+	for ; lines != 0; lines &= lines - 1 {
+		set |= m.bits(uint64(m.Lines[bits.TrailingZeros64(lines)])<<lineShift, LineBytes)
+	}
+	return set
+}
+
+// lines are the marks of the lines that so many bytes at a constant address are in. There are
+// none, and it is not ok, when too many others have one, and where there is never any memory.
+func (w *rewriter) lines(address, offset, size uint32) (set uint64, ok bool) {
+	at := uint64(address) + uint64(offset)
+	last := at + uint64(size) - 1
+	if last >= uint64(max(w.opts.MemoryPages, w.m.Memory.Min))*binary.PageSize {
+		return 0, false
+	}
+	for line := uint32(at >> lineShift); uint64(line)<<lineShift <= last; line++ {
+		bit, known := w.lineBits[line]
+		if !known {
+			if len(w.marks.Lines) == maxLines {
+				return 0, false
+			}
+			bit = uint64(1) << len(w.marks.Lines)
+			w.marks.Lines = append(w.marks.Lines, line)
+			w.lineBits[line] = bit
+		}
+		set |= bit
+	}
+	return set, true
+}
+
 // A Write says what an imported function may write to the guest's memory: Len
 // bytes at Ptr, both of them numbers of parameters, or Size bytes when Len is
 // negative; Len counts items of Size bytes.
@@ -70,6 +110,7 @@ type marker struct {
 	f     *function
 	on    bool
 	local uint32 // holds the function's marks; noLocal: each goes to the global
+	lines uint32 // holds those of its lines; noLocal: they do
 
 	address uint32          // local for an address; noLocal until needed
 	values  map[byte]uint32 // by type: local for what is stored
@@ -77,11 +118,14 @@ type marker struct {
 
 	stack   []origin // of the operands on top; what is below is unknown
 	known   []marked // marks that every path to here has set
-	consts  uint64   // the same, for constant addresses
+	consts  constants
 	blocks  []region
 	loopEnd []int            // of the loops still to come, in order
 	sets    map[uint32][]int // where each local is assigned, rising
 }
+
+// constants are the marks for constant addresses that every path to here has set.
+type constants struct{ chunks, lines uint64 }
 
 // origin is where an operand comes from: it is a constant, or the value of a local
 // plus another.
@@ -119,11 +163,11 @@ type region struct {
 	op     binary.Op
 	start  int
 	known  []marked
-	consts uint64
+	consts constants
 }
 
 func (m *marker) begin(f *function, loopEnds []int, calm bool) {
-	*m = marker{f: f, local: noLocal, address: noLocal, stack: m.stack[:0], known: m.known[:0], blocks: m.blocks[:0]}
+	*m = marker{f: f, local: noLocal, lines: noLocal, address: noLocal, stack: m.stack[:0], known: m.known[:0], blocks: m.blocks[:0]}
 	if f.w.marks == nil {
 		return
 	}
@@ -136,7 +180,7 @@ func (m *marker) begin(f *function, loopEnds []int, calm bool) {
 			tables++
 		case size > 0:
 			stores++
-		case in.Op == binary.OpMemoryInit:
+		case in.Op == binary.OpMemoryInit, in.Op == binary.OpCall && f.w.hostWrites(in.Index):
 			m.on = true
 		}
 	}
@@ -151,7 +195,31 @@ func (m *marker) begin(f *function, loopEnds []int, calm bool) {
 	}
 	if calm && tables == 0 && (loops > 0 || stores > 1) {
 		m.local = f.local(binary.I64)
+		if loops > 0 && m.repeatsLines() {
+			m.lines = f.local(binary.I64)
+		}
 	}
+}
+
+// repeatsLines says whether a loop stores to a constant address. It reads the function
+// as it will be read again.
+func (m *marker) repeatsLines() (found bool) {
+	before := *m
+	inLoops := 0
+	for in := range m.f.body.Instructions {
+		switch size, _ := storeOf(in.Op); {
+		case in.Op == binary.OpLoop:
+			inLoops++
+		case in.Op == binary.OpEnd && len(m.blocks) > 0 && m.blocks[len(m.blocks)-1].op == binary.OpLoop:
+			inLoops--
+		case size > 0 && inLoops > 0 && m.operand(1).kind == fromConst:
+			found = true
+		}
+		m.follow(in)
+	}
+	before.stack, before.known, before.blocks = m.stack[:0], m.known[:0], m.blocks[:0] // which may be larger
+	*m = before
+	return found
 }
 
 // storeOf is the size and the value type of a store; size 0 is none.
@@ -200,7 +268,10 @@ func (m *marker) needs(in binary.Instr) bool {
 	}
 	switch at := m.operand(1); at.kind {
 	case fromConst:
-		return m.consts&m.constBits(at.value, in.Offset, size) != m.constBits(at.value, in.Offset, size)
+		if lines, ok := m.f.w.lines(at.value, in.Offset, size); ok {
+			return lines&^m.consts.lines != 0
+		}
+		return m.constBits(at.value, in.Offset, size)&^m.consts.chunks != 0
 	case fromLocal, fromWide:
 		return !m.covered(at.value, at.plus+int64(in.Offset), size)
 	}
@@ -243,7 +314,11 @@ func (m *marker) mark(in binary.Instr) {
 	switch at := m.operand(1); at.kind {
 	case fromConst:
 		f.code = append(f.code, store...)
-		m.markConst(m.constBits(at.value, in.Offset, size))
+		if lines, ok := f.w.lines(at.value, in.Offset, size); ok {
+			m.markLines(m.linesAhead(in, lines))
+		} else {
+			m.markConst(m.constBits(at.value, in.Offset, size))
+		}
 	case fromLocal, fromWide:
 		from := m.from(at.plus, in.Offset, size)
 		f.code = append(f.code, store...)
@@ -311,7 +386,89 @@ func (m *marker) markConst(set uint64) {
 	m.f.code = binary.AppendS64(m.f.code, int64(set))
 	m.f.code = append(m.f.code, opI64Or)
 	m.set()
-	m.consts |= set
+	m.consts.chunks |= set
+}
+
+// mostWritten is how many bytes the host may write for one call at a constant address
+// before chunks are cheaper to set back than lines.
+const mostWritten = 8 * LineBytes
+
+// hostWrites says whether a function is an imported one of which it is known that it
+// writes to memory, and where.
+func (w *rewriter) hostWrites(index uint32) bool {
+	if w.marks == nil || index >= w.tick {
+		return false
+	}
+	writes, ok := w.writes(w.functions[index])
+	return ok && len(writes) > 0
+}
+
+// hostLines are the marks of all lines that the call at hand of an imported function may
+// write to, where its operands say it.
+func (m *marker) hostLines(index uint32) (set uint64, ok bool) {
+	w := m.f.w
+	if !m.on || !w.hostWrites(index) {
+		return 0, false
+	}
+	writes, _ := w.writes(w.functions[index])
+	params := len(w.typeOf(index).Params)
+	for _, write := range writes {
+		if write.Ptr >= params || write.Len >= params {
+			return 0, false
+		}
+		ptr, size := m.operand(params-1-write.Ptr), uint64(write.Size)
+		if write.Len >= 0 {
+			n := m.operand(params - 1 - write.Len)
+			if n.kind != fromConst {
+				return 0, false
+			}
+			size *= uint64(n.value)
+		}
+		if ptr.kind != fromConst || size > mostWritten {
+			return 0, false
+		}
+		if size > 0 {
+			lines, ok := w.lines(ptr.value, 0, uint32(size))
+			if !ok {
+				return 0, false
+			}
+			set |= lines
+		}
+	}
+	return set, true
+}
+
+// linesAhead adds the lines of the stores to constant addresses that come behind one
+// whatever happens: they are marked together. What the store marks is known from then on,
+// so that no part of a function is read ahead twice.
+func (m *marker) linesAhead(in binary.Instr, set uint64) uint64 {
+	ahead := marker{f: m.f, stack: slices.Clone(m.stack)}
+	ahead.follow(in)
+	for in := range (binary.Body{Code: m.f.body.Code[in.End:]}).Instructions {
+		switch size, _ := storeOf(in.Op); {
+		case in.Op <= binary.OpReturn, in.Op == binary.OpReturnCall, in.Op == binary.OpReturnCallIndirect:
+			return set
+		case size > 0 && ahead.operand(1).kind == fromConst:
+			lines, _ := m.f.w.lines(ahead.operand(1).value, in.Offset, size)
+			set |= lines
+		}
+		ahead.follow(in)
+	}
+	return set
+}
+
+// markLines sets marks of lines.
+func (m *marker) markLines(set uint64) {
+	get, put, index := byte(opLocalGet), byte(opLocalSet), m.lines
+	if m.lines == noLocal {
+		get, put, index = opGlobalGet, opGlobalSet, m.f.w.linesGlobal
+	}
+	m.f.code = appendIndexed(m.f.code, get, index)
+	m.f.code = append(m.f.code, opI64Const)
+	m.f.code = binary.AppendS64(m.f.code, int64(set))
+	m.f.code = append(m.f.code, opI64Or)
+	m.f.code = appendIndexed(m.f.code, put, index)
+	m.consts.lines |= set
 }
 
 // markChunk marks the chunk of a local's value plus from. A shift by a 64-bit amount
@@ -362,14 +519,19 @@ func (m *marker) markInit(in binary.Instr) {
 
 // flush adds the function's marks to the global ones.
 func (m *marker) flush() {
-	if m.local == noLocal {
+	m.flushTo(m.f.w.marksGlobal, m.local)
+	m.flushTo(m.f.w.linesGlobal, m.lines)
+}
+
+func (m *marker) flushTo(global, local uint32) {
+	if local == noLocal {
 		return
 	}
 	f := m.f
-	f.code = appendIndexed(f.code, opGlobalGet, f.w.marksGlobal)
-	f.code = appendIndexed(f.code, opLocalGet, m.local)
+	f.code = appendIndexed(f.code, opGlobalGet, global)
+	f.code = appendIndexed(f.code, opLocalGet, local)
 	f.code = append(f.code, opI64Or)
-	f.code = appendIndexed(f.code, opGlobalSet, f.w.marksGlobal)
+	f.code = appendIndexed(f.code, opGlobalSet, global)
 }
 
 func (m *marker) learn(k marked) {

@@ -10,7 +10,7 @@ import (
 )
 
 // Version changes when the rewritten code of an unchanged module may change.
-const Version = 4
+const Version = 5
 
 // Names that the rewritten module uses.
 const (
@@ -20,6 +20,7 @@ const (
 	Prefix       = "wheelwork:" // of all added exports; a module that exports such a name itself must be refused before
 	BudgetGlobal = Prefix + "budget"
 	MarksGlobal  = Prefix + "marks"
+	LinesGlobal  = Prefix + "lines"
 	BatchGlobal  = Prefix + "batch" // of a module that takes batches
 )
 
@@ -86,8 +87,10 @@ type rewriter struct {
 	batch          batchFunctions
 	helpers        []helper // added functions, in the order of their indices
 
-	budget, marksGlobal uint32 // global indices
-	marks               *Marks // nil: none are made
+	budget, marksGlobal, linesGlobal uint32 // global indices
+
+	marks    *Marks            // nil: none are made
+	lineBits map[uint32]uint64 // the bit of each line that has one
 
 	types      []byte // encoded types added to the type section
 	typeCount  uint32 // size of the new type section
@@ -116,7 +119,7 @@ func (w *rewriter) plan() {
 	w.tick, w.added = uint32(w.m.ImportedFuncs), 1
 	w.tickFn = w.tick
 	w.budget = uint32(w.m.GlobalCount())
-	w.marksGlobal = w.budget + 1
+	w.marksGlobal, w.linesGlobal = w.budget+1, w.budget+2
 	w.typeCount = uint32(len(w.m.Types))
 	w.blockTypes = make(map[string]uint32)
 	w.tickType = w.addType([]byte{binary.I64}, []byte{binary.I64})
@@ -129,7 +132,7 @@ func (w *rewriter) plan() {
 		}
 	}
 	if w.opts.Marks && w.notResettable == "" && w.m.Memory != nil {
-		w.marks = marksFor(w.m)
+		w.marks, w.lineBits = marksFor(w.m), make(map[uint32]uint64)
 	}
 	w.planHelpers()
 }
@@ -319,7 +322,7 @@ func appendRange(b []byte, r binary.Range, limit uint32) []byte {
 }
 
 func (w *rewriter) globalSection() []byte {
-	more := uint32(2)
+	more := uint32(3)
 	if w.batch.on {
 		more++
 	}
@@ -329,6 +332,7 @@ func (w *rewriter) globalSection() []byte {
 		b = w.appendConst(b, g.Init)
 	}
 	b = appendI64Global(b, w.opts.StackBytes<<stackShift)
+	b = appendI64Global(b, 0)
 	b = appendI64Global(b, 0)
 	if w.batch.on {
 		b = appendI64Global(b, NoTask)
@@ -379,6 +383,7 @@ func (w *rewriter) exportSection() (globals []string, section []byte) {
 	}
 	add(BudgetGlobal, w.budget)
 	add(MarksGlobal, w.marksGlobal)
+	add(LinesGlobal, w.linesGlobal)
 	if w.batch.on {
 		add(BatchGlobal, w.batch.global)
 	}
