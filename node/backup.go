@@ -216,6 +216,13 @@ func (s *state) writePlacement(ctx context.Context, b *backup.Writer, p placemen
 			return status.Errorf(codes.Unavailable, "what is in which unit was changed meanwhile (%s): make the backup again", key)
 		}
 	}
+	for key := range p.Rows {
+		// An app that is new is in one unit. A slot that came to another one for the first
+		// time may be in two of the copies, or in none.
+		if _, there := before[key]; !there && s.rows != nil && strings.HasPrefix(key, rowSlot) {
+			return status.Errorf(codes.Unavailable, "a part of an app came to another unit meanwhile (%s): make the backup again", key)
+		}
+	}
 	text, err := json.Marshal(p)
 	if err != nil {
 		return err

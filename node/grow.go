@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
@@ -156,6 +157,11 @@ func (o *stopped) place(ctx context.Context, r *roster) error {
 		return fmt.Errorf("read which app is in which unit: %w", err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Rows)) {
+		if strings.HasPrefix(key, rowSlot) || strings.HasPrefix(key, rowSplit) {
+			if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil {
+				return err
+			}
+		}
 		if _, err := r.cluster.First(ctx, r.group, key, p.Rows[key]); err != nil {
 			return err
 		}

@@ -146,8 +146,15 @@ func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error
 		}
 		stays = false
 		key := fmt.Sprintf("%s/%d", app, slot)
-		if sh.Places[slot].State != job.Leaving && time.Now().Before(h.later[key]) {
-			continue
+		if sh.Places[slot].State != job.Leaving {
+			if time.Now().Before(h.later[key]) {
+				continue
+			}
+			v := h.u.roster.look()
+			if err := v.maySplit(); err != nil {
+				h.note(app, status.Convert(err).Message())
+				return nil
+			}
 		}
 		if err := h.move(ctx, app, slot, to, min(waitBy<<min(h.tries[key], 10), waitMax)); err != nil {
 			if ctx.Err() != nil {
@@ -191,6 +198,13 @@ func (h *shepherd) move(ctx context.Context, app string, slot uint8, to string, 
 			return ctx.Err()
 		}
 		h.u.log.Warn("a slot that is frozen does not come to the other unit; it is tried again", "app", app, "slot", slot, "to", to, "error", err)
+		// That unit had a copy of the app when this began; where units were restored, each
+		// as it was at a moment of its own, it may have none.
+		if status.Code(err) == codes.FailedPrecondition {
+			if err := h.copyOut(ctx, app, to); err != nil && ctx.Err() == nil {
+				h.u.log.Warn("what an app has but once could not be brought to its other units", "app", app, "error", err)
+			}
+		}
 		if !pause(ctx, handAgain) {
 			return ctx.Err()
 		}
@@ -258,10 +272,15 @@ func takeSlot(ctx context.Context, r *roster, rack *rack, head *apiv1.TakeSlotRe
 }
 
 // copyOut brings what an app that began here has but once to the units that have
-// slots of it, or are to get some.
-func (h *shepherd) copyOut(ctx context.Context, app string) error {
+// slots of it, or are to get some, and to others that are named.
+func (h *shepherd) copyOut(ctx context.Context, app string, others ...string) error {
 	r := h.u.roster
 	units := r.wishing(app)
+	for _, unit := range others {
+		if !slices.Contains(units, unit) {
+			units = append(units, unit)
+		}
+	}
 	if len(units) < 2 {
 		return nil
 	}

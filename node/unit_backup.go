@@ -16,6 +16,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup"
+	"github.com/wheelworkhq/wheelwork/sched"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -136,11 +137,25 @@ func copyOwned(u *unit, r *rack) copyFunc {
 			}
 		}()
 		err := copyOf(u.conf.Store, r.sched.CaughtUp)(ctx, begin, create)
+		if err == nil {
+			err = tellPlaces(ctx, u, r.sched)
+		}
 		if cause := context.Cause(ctx); err != nil && cause != nil {
 			return cause
 		}
 		return err
 	}
+}
+
+// tellPlaces has the cluster's table say of every slot in a copy that came to the unit
+// that it did. The table may be late otherwise, and whoever makes a backup sees in it
+// whether the copies of two units have the same slot.
+func tellPlaces(ctx context.Context, u *unit, s *sched.Server) error {
+	load, err := s.Load(ctx)
+	if err != nil {
+		return err
+	}
+	return u.roster.settleAll(ctx, u.name, load.Shares)
 }
 
 // fetchPart copies a unit with its modules from the server that owns it.
