@@ -356,7 +356,7 @@ type RunQuery struct {
 	// After is the last run of the page before, of an app: instead of the cursor, which is
 	// of one store alone. Stores that are written from one journal have the same order.
 	After [16]byte
-	Limit  int    // rows on a page: default 50, at most 1000
+	Limit int // rows on a page: default 50, at most 1000
 }
 
 // ErrCursor says that a cursor is not one that [Store.Runs] returned.
