@@ -40,7 +40,7 @@ func untilCluster(t *testing.T, c *sdk.Client, what string, is func(*sdk.Cluster
 func TestBackupOfSplitApp(t *testing.T) {
 	t.Parallel()
 	w := newClustered(t)
-	w.etcd, w.units = beside(t), 3
+	w.etcd, w.units, w.settle = beside(t), 3, time.Second
 	ready, stop := w.server(0)
 	one := w.works(ready)
 	second, stop2 := w.server(1)
