@@ -180,7 +180,15 @@ func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error
 func (h *shepherd) move(ctx context.Context, app string, slot uint8, to string, patience time.Duration) error {
 	start := time.Now()
 	head := &apiv1.TakeSlotRequest_Head{App: app, Slot: int32(slot), Unit: to}
-	if err := h.hand(ctx, head); err != nil { // nothing is frozen for a unit that does not answer
+	err := h.hand(ctx, head) // nothing is frozen for a unit that does not answer
+	if status.Code(err) == codes.FailedPrecondition && named(err) == "" {
+		// A unit has a copy of an app before a slot is frozen for it. Where units were
+		// restored, each as it was at a moment of its own, it may have none.
+		if err = h.copyOut(ctx, app, to); err == nil {
+			err = h.hand(ctx, head)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	move, err := h.s.Leave(ctx, app, slot, to, patience)
@@ -198,13 +206,6 @@ func (h *shepherd) move(ctx context.Context, app string, slot uint8, to string, 
 			return ctx.Err()
 		}
 		h.u.log.Warn("a slot that is frozen does not come to the other unit; it is tried again", "app", app, "slot", slot, "to", to, "error", err)
-		// That unit had a copy of the app when this began; where units were restored, each
-		// as it was at a moment of its own, it may have none.
-		if status.Code(err) == codes.FailedPrecondition {
-			if err := h.copyOut(ctx, app, to); err != nil && ctx.Err() == nil {
-				h.u.log.Warn("what an app has but once could not be brought to its other units", "app", app, "error", err)
-			}
-		}
 		if !pause(ctx, handAgain) {
 			return ctx.Err()
 		}

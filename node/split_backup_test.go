@@ -13,8 +13,14 @@ import (
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/journal/local"
+	"github.com/wheelworkhq/wheelwork/modules"
+	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/node"
+	"github.com/wheelworkhq/wheelwork/sched"
 	"github.com/wheelworkhq/wheelwork/sdk"
+	"github.com/wheelworkhq/wheelwork/store"
 )
 
 // untilCluster asks for the cluster until it is as it should be.
@@ -209,5 +215,113 @@ func TestBackupOfSplitApp(t *testing.T) {
 		if err := errors.Join(h.stop(), stop()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// nobody answers for what other units have.
+type nobody struct{ sched.Remote }
+
+// freeze freezes a slot of an app for a move, in the directory of a server that is
+// stopped.
+func freeze(t *testing.T, dir, app string, slot uint8, unit string) {
+	t.Helper()
+	log, err := mq.Open(mq.Config{Dir: filepath.Join(dir, "journal")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(store.Config{Dir: filepath.Join(dir, "store")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mods, err := modules.Open(filepath.Join(dir, "modules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sched.New(sched.Config{
+		ID: "s", Journal: local.New(log), Store: st, Modules: mods, Remote: nobody{},
+		Inspect: func(context.Context, []byte, string) (sched.ModuleInfo, error) {
+			return sched.ModuleInfo{}, errors.New("nothing is pushed")
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	_, err = s.Leave(ctx, app, slot, unit, 30*time.Second)
+	end()
+	if err := errors.Join(err, <-ended, st.Close(), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBackupOfFrozenSlot: where a slot was frozen for its move when its unit was copied,
+// and the unit that it goes to was copied before it knew of the app, the slot goes there
+// in the cluster that is restored, and takes the app's settings and modules along.
+func TestBackupOfFrozenSlot(t *testing.T) {
+	t.Parallel()
+	w := newClustered(t)
+	w.etcd, w.units, w.settle = beside(t), 3, time.Second
+	ready, stop := w.server(0)
+	one := w.works(ready)
+	c := client(t, one, adminToken)
+	const app = "hot"
+	if _, _, err := c.PushModule(within(t), sdk.Upload{App: app, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+		t.Fatal(err)
+	}
+	name := "job-0"
+	for i := 0; job.SlotOf(name) == job.ModuleSlot; i++ {
+		name = fmt.Sprint("job-", i)
+	}
+	if _, err := c.Apply(within(t), &sdk.Job{App: app, Name: name, Handler: &sdk.Handler{Module: "greet@1"}, Input: "you"}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := c.Trigger(within(t), sdk.Trigger{App: app, Job: name, Key: "k"}) // it waits: there is no host
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := placesOf(t, one, []string{app}); at[app] != "main" {
+		t.Fatalf("the app began in %v", at)
+	}
+	var made bytes.Buffer
+	if err := errors.Join(c.Backup(within(t), &made), stop()); err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := node.Restore(within(t), &made, w.data(1), nil); err != nil {
+		t.Fatal(err)
+	}
+	freeze(t, w.data(1), app, job.SlotOf(name), "main.2")
+	w.etcd, w.units = beside(t), 0
+	if _, err := node.Grow(within(t), w.grow(1)); err != nil {
+		t.Fatal(err)
+	}
+	ready, stop = w.server(1)
+	alone := w.works(ready)
+	again := client(t, alone, adminToken)
+	untilCluster(t, again, "the slot is in the other unit", func(s *sdk.Cluster) bool {
+		for _, sh := range splitOf(s, app).GetShares() {
+			if sh.Unit == "main.2" && sh.Slots == 1 {
+				return true
+			}
+		}
+		return false
+	})
+	h := launch(t, func(ctx context.Context, ready func(node.Ready)) error {
+		return node.Host(ctx, node.HostConfig{Data: filepath.Join(w.dir, "h"), Nameserver: alone.GRPC, TokenFile: filepath.Join(w.dir, "shared"), Ready: ready})
+	})
+	if r, err := again.Wait(within(t), app, a.RunID); err != nil || r.State != "succeeded" || r.Output != "Hello, you!\n" {
+		t.Errorf("the run that waited: %v, %v", r, err)
+	}
+	if b, err := again.Trigger(within(t), sdk.Trigger{App: app, Job: name, Key: "k"}); err != nil || b.RunID != a.RunID {
+		t.Errorf("its key: %v, %v", b, err)
+	}
+	if _, err := again.SplitApp(within(t), app, 3); err != nil {
+		t.Fatal(err)
+	}
+	untilCluster(t, again, "the app is in three units", func(s *sdk.Cluster) bool { return arrived(s, app, 3) })
+	if err := errors.Join(h.stop(), stop()); err != nil {
+		t.Fatal(err)
 	}
 }
