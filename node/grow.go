@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
@@ -156,12 +155,12 @@ func (o *stopped) place(ctx context.Context, r *roster) error {
 	if err != nil {
 		return fmt.Errorf("read which app is in which unit: %w", err)
 	}
-	for _, key := range slices.Sorted(maps.Keys(p.Rows)) {
-		if strings.HasPrefix(key, rowSlot) || strings.HasPrefix(key, rowSplit) {
-			if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil {
-				return err
-			}
+	if p.splits() {
+		if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil {
+			return err
 		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Rows)) {
 		if _, err := r.cluster.First(ctx, r.group, key, p.Rows[key]); err != nil {
 			return err
 		}

@@ -16,7 +16,6 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/backup"
-	"github.com/wheelworkhq/wheelwork/sched"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -58,8 +57,8 @@ func (a *unitBackups) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Back
 	}
 	defer r.leave()
 	p := part{unit: u.name, copy: copyOwned(u, r)}
-	if req.Modules {
-		p.modules = u.conf.Modules
+	if req.Modules { // for a backup
+		p.modules, p.copy = u.conf.Modules, copyTold(u, r)
 	}
 	return (&backupsAPI{log: a.log}).send(stream.Context(), &state{id: a.m.id, group: req.Group, parts: []part{p}}, stream.Send)
 }
@@ -101,7 +100,7 @@ func (a *unitBackups) copyOnce(ctx, waiting context.Context, u *unit, begin func
 	r, err := a.m.router.enter(waiting, u.name, "")
 	if err == nil {
 		defer r.leave()
-		if err := copyOwned(u, r)(ctx, begin, create); err != nil {
+		if err := copyTold(u, r)(ctx, begin, create); err != nil {
 			return err
 		}
 		return eachModule(ctx, u.conf.Modules, func(name string, code []byte) error {
@@ -137,9 +136,6 @@ func copyOwned(u *unit, r *rack) copyFunc {
 			}
 		}()
 		err := copyOf(u.conf.Store, r.sched.CaughtUp)(ctx, begin, create)
-		if err == nil {
-			err = tellPlaces(ctx, u, r.sched)
-		}
 		if cause := context.Cause(ctx); err != nil && cause != nil {
 			return cause
 		}
@@ -147,15 +143,20 @@ func copyOwned(u *unit, r *rack) copyFunc {
 	}
 }
 
-// tellPlaces has the cluster's table say of every slot in a copy that came to the unit
-// that it did. The table may be late otherwise, and whoever makes a backup sees in it
-// whether the copies of two units have the same slot.
-func tellPlaces(ctx context.Context, u *unit, s *sched.Server) error {
-	load, err := s.Load(ctx)
-	if err != nil {
-		return err
+// copyTold is copyOwned for a backup: when it is done, the cluster's table says of every
+// slot in the copy that came to the unit that it did. The table may be late otherwise,
+// and whoever makes the backup sees in it whether two copies have the same slot.
+func copyTold(u *unit, r *rack) copyFunc {
+	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
+		if err := copyOwned(u, r)(ctx, begin, create); err != nil {
+			return err
+		}
+		load, err := r.sched.Load(ctx)
+		if err != nil {
+			return err
+		}
+		return u.roster.settleAll(ctx, u.name, load.Shares)
 	}
-	return u.roster.settleAll(ctx, u.name, load.Shares)
 }
 
 // fetchPart copies a unit with its modules from the server that owns it.

@@ -72,6 +72,10 @@ func TestPlacesStay(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
+		_, split := c.after["split/a"]
+		if bytes.Contains(made.Bytes(), []byte("form 2\n")) != split { // older programs are to refuse it
+			t.Errorf("%s: that an app is split is told: %v", name, !split)
+		}
 		x := &restore{}
 		if res, err := x.read(t.Context(), &made); err != nil || res.Units != 2 || res.Applied != 7 || !maps.Equal(x.placed.Rows, c.after) || x.placed.Units[1].Applied != 9 {
 			t.Errorf("%s: %+v, %+v, %v", name, res, x.placed, err)
