@@ -44,6 +44,9 @@ func untilCluster(t *testing.T, c *sdk.Client, what string, is func(*sdk.Cluster
 // another number of servers, the app is where it was, with its runs, counts and keys,
 // its schedules fire, and it can be brought together and split again.
 func TestBackupOfSplitApp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts clusters of several units, and waits for them: not with -short")
+	}
 	t.Parallel()
 	w := newClustered(t)
 	w.etcd, w.units, w.settle = beside(t), 3, time.Second
@@ -260,6 +263,9 @@ func freeze(t *testing.T, dir, app string, slot uint8, unit string) {
 // and the unit that it goes to was copied before it knew of the app, the slot goes there
 // in the cluster that is restored, and takes the app's settings and modules along.
 func TestBackupOfFrozenSlot(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts clusters of several units, and waits for them: not with -short")
+	}
 	t.Parallel()
 	w := newClustered(t)
 	w.etcd, w.units, w.settle = beside(t), 3, time.Second

@@ -275,12 +275,12 @@ func TestListGoesOnElsewhere(t *testing.T) {
 		ca.apply(&apiv1.Job{Name: job})
 	}
 	ended, live := map[string]bool{}, map[string]bool{}
-	for i := range 60 {
+	for i := range 30 {
 		ended[ca.wait(ca.trigger("j", fmt.Sprint(i))).Id] = true
 		if i%3 == 0 {
 			ended[ca.wait(ca.trigger("other", fmt.Sprint(i))).Id] = true
 		}
-		if i%20 == 19 {
+		if i%10 == 9 {
 			ca.list(&apiv1.ListRunsRequest{}) // it is in the store then, in blocks of its own
 		}
 	}
@@ -341,7 +341,7 @@ func TestListGoesOnElsewhere(t *testing.T) {
 			}
 		}
 	}
-	if len(all) < 30 {
+	if len(all) < 20 {
 		t.Errorf("%d pages: the test shows nothing", len(all))
 	}
 	for _, token := range []string{"history.9.06GZSZRAA8556SNNMNMPPN9GX8.x", "history.9.x.x", "history.x", "live.x", "live.1.x", "live.x.1", "live.1.1.1", "odd.1.1"} {
