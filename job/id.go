@@ -35,19 +35,19 @@ type RunID [16]byte
 // the same job at the same millisecond apart: "" for a scheduled run, the
 // idempotency key for a triggered one.
 func NewRunID(app, name string, planned time.Time, salt string) RunID {
-	h := sha256.New()
 	var ms [8]byte
 	binary.BigEndian.PutUint64(ms[:], uint64(planned.UnixMilli()))
-	for _, part := range []string{app, name, string(ms[:]), salt} {
-		var n [4]byte
-		binary.BigEndian.PutUint32(n[:], uint32(len(part)))
-		h.Write(n[:])         //nolint:errcheck // a hash never fails
-		h.Write([]byte(part)) //nolint:errcheck // a hash never fails
+	var room [256]byte
+	b := room[:0] // hashed in one go: most ids are of a few dozen bytes
+	for _, part := range [...]string{app, name, string(ms[:]), salt} {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(part)))
+		b = append(b, part...)
 	}
+	sum := sha256.Sum256(b)
 	var id RunID
 	copy(id[:6], ms[2:])
 	id[6] = SlotOf(name)
-	copy(id[7:], h.Sum(nil))
+	copy(id[7:], sum[:])
 	return id
 }
 

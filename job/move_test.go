@@ -112,7 +112,7 @@ func TestFrozen(t *testing.T) {
 			t.Errorf("%s changed a slot that is frozen: %v, %+v", what, fx, s.Place)
 		}
 	}
-	if fx := s.Accept(&apiv1.Accepted{Run: other[:], Job: name}, 1, nil); len(fx) != 0 {
+	if fx := s.Accept(s.Jobs.Get(name), &apiv1.Accepted{Run: other[:], Job: name}, 1, nil); len(fx) != 0 {
 		t.Error("a run was accepted into a slot that is frozen")
 	}
 	if err := CheckItems("app", moving, items); err != nil {
@@ -125,7 +125,7 @@ func TestFrozen(t *testing.T) {
 	if v.Place.State != Coming || v.Jobs.Len() != 1 {
 		t.Fatalf("%+v, %d jobs", v.Place, v.Jobs.Len())
 	}
-	if fx := v.Accept(&apiv1.Accepted{Run: other[:], Job: name}, 1, nil); len(fx) != 0 {
+	if fx := v.Accept(v.Jobs.Get(name), &apiv1.Accepted{Run: other[:], Job: name}, 1, nil); len(fx) != 0 {
 		t.Error("a run was accepted into a slot of which a part is here")
 	}
 	v.Apply(coming(1, false, true, items[3:]...), nil)

@@ -470,7 +470,7 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 		return fx
 	}
 	for _, a := range rec.Accepts {
-		fx = s.accept(a, rec.AtMs, fx)
+		fx = s.accept(s.Jobs.Get(a.Job), a, rec.AtMs, fx)
 	}
 	switch k := rec.Kind.(type) {
 	case *apiv1.Record_JobPut:
@@ -489,7 +489,7 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 			fx = s.arm(a, rec.AtMs, fx)
 		}
 	case *apiv1.Record_Accepted:
-		fx = s.accept(k.Accepted, rec.AtMs, fx)
+		fx = s.accept(s.Jobs.Get(k.Accepted.Job), k.Accepted, rec.AtMs, fx)
 	case *apiv1.Record_Started:
 		for _, a := range k.Started.GetRuns() {
 			fx = s.start(a, k.Started.Host, k.Started.Session, rec.AtMs, fx)
@@ -568,13 +568,14 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 	return fx
 }
 
-// Accept is Apply for a record with one accepted run. It keeps a's slices.
-func (s *Slot) Accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
+// Accept is Apply for a record with one accepted run, of a job that was looked up.
+// It keeps a's slices.
+func (s *Slot) Accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 	from := len(fx)
-	if s.Place.State != Here {
+	if s.Place.State != Here || j.slot != s || !j.Current() {
 		return fx
 	}
-	fx = s.accept(a, atMs, fx)
+	fx = s.accept(j, a, atMs, fx)
 	for i := from; i < len(fx); i++ {
 		fx[i].AtMs = atMs
 	}
@@ -721,8 +722,7 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 	return append(fx, Effect{Change: RunArmed, Run: r, Job: j})
 }
 
-func (s *Slot) accept(a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
-	j := s.Jobs.Get(a.Job)
+func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 	if j == nil || s.Runs[runID(a.Run)] != nil {
 		return fx
 	}

@@ -186,6 +186,7 @@ type trigger struct {
 	input       []byte
 	hasInput    bool
 	key         string
+	hash        [16]byte // of the key
 	traceParent string
 
 	why   job.Trigger // "": by hand
@@ -220,11 +221,10 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 		acc.Cause = t.cause[:]
 	}
 	if t.key != "" {
-		hash := keyHash(t.name, t.key)
-		if id, ok := j.Slot().RunOfKey(hash); ok {
+		if id, ok := j.Slot().RunOfKey(t.hash); ok {
 			return id, true, nil
 		}
-		acc.KeyHash = hash[:]
+		acc.KeyHash = t.hash[:]
 	}
 	switch {
 	case !t.at.IsZero():
@@ -244,7 +244,7 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 		return id, false, status.Errorf(codes.ResourceExhausted, "%d runs have not ended, which is the limit: try again when some have", l.live)
 	}
 	acc.Run = append(l.acceptedID[:0], id[:]...)
-	l.accept(j.Slot(), acc)
+	l.accept(j, acc)
 	if goesOn {
 		t.redo.resumed.Run = id[:]
 		l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Resumed{Resumed: t.redo.resumed}})

@@ -171,6 +171,9 @@ func newTrigger(req *apiv1.TriggerJobRequest, traceParent string) (*trigger, err
 	if len(t.key) > maxKey {
 		return nil, status.Errorf(codes.InvalidArgument, "the idempotency key has %d bytes, the limit is %d", len(t.key), maxKey)
 	}
+	if t.key != "" {
+		t.hash = keyHash(t.name, t.key)
+	}
 	return t, nil
 }
 

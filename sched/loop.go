@@ -414,7 +414,8 @@ const maxTail = 64 << 10
 
 // accept is record for an accepted run. Those that come one after another share
 // a record: there may be 100 000 a second.
-func (l *loop) accept(s *job.Slot, acc *apiv1.Accepted) {
+func (l *loop) accept(j *job.Job, acc *apiv1.Accepted) {
+	s := j.Slot()
 	t := &ownerOf(s).tails[s.Index]
 	if t.stage != l.stage || len(l.stage.recs[t.rec].Body) >= maxTail {
 		*t = tail{l.stage, len(l.stage.recs)}
@@ -431,7 +432,7 @@ func (l *loop) accept(s *job.Slot, acc *apiv1.Accepted) {
 	rec.Body = body
 	l.stage.bytes += len(body) - before
 	from := len(l.stage.fx)
-	l.stage.fx = s.Accept(acc, l.nowMs, l.stage.fx)
+	l.stage.fx = s.Accept(j, acc, l.nowMs, l.stage.fx)
 	l.account(l.stage.fx[from:])
 }
 
