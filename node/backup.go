@@ -38,6 +38,7 @@ import (
 //	modules/HEX        the code of a module, by its sha256
 //	units/NAME/...     these two of a further unit of a cluster, each at a moment of its own
 //	placement.json     of a cluster with several units: see placement
+//	split              some app is in several units: a program that does not know that knows no such file
 //	ingress/SEQUENCE   the records of the ingress queue's log; the name says the first one's
 //	token, host-token  of the administrator and of workers
 //	secret.key         what seals secrets, unless the operator keeps it elsewhere
@@ -46,6 +47,7 @@ var keptFiles = []string{"token", "host-token", secretKeyFile}
 const (
 	secretKeyFile = "secret.key"
 	placementFile = "placement.json"
+	splitFile     = "split"
 	unitsDir      = "units"
 )
 
@@ -55,6 +57,16 @@ type placement struct {
 	// Rows are those of the cluster's table that outlive servers; none where a
 	// directory was copied, for the owner of a unit knows what it holds.
 	Rows map[string]string `json:"rows,omitempty"`
+}
+
+// splits reports whether an app is, or was, in several units.
+func (p *placement) splits() bool {
+	for key := range p.Rows {
+		if strings.HasPrefix(key, rowSlot) || strings.HasPrefix(key, rowSplit) {
+			return true
+		}
+	}
+	return false
 }
 
 type placedUnit struct {
@@ -216,9 +228,21 @@ func (s *state) writePlacement(ctx context.Context, b *backup.Writer, p placemen
 			return status.Errorf(codes.Unavailable, "what is in which unit was changed meanwhile (%s): make the backup again", key)
 		}
 	}
+	for key := range p.Rows {
+		// An app that is new is in one unit. A slot that came to another one for the first
+		// time may be in two of the copies, or in none.
+		if _, there := before[key]; !there && s.rows != nil && strings.HasPrefix(key, rowSlot) {
+			return status.Errorf(codes.Unavailable, "a part of an app came to another unit meanwhile (%s): make the backup again", key)
+		}
+	}
 	text, err := json.Marshal(p)
 	if err != nil {
 		return err
+	}
+	if p.splits() {
+		if err := writePiece(b, splitFile, []byte("form 2\n")); err != nil {
+			return err
+		}
 	}
 	return writePiece(b, placementFile, text)
 }
@@ -582,6 +606,9 @@ func (x *restore) file(name string, r io.Reader) error {
 	case in != "":
 	case name == placementFile:
 		return x.placement(r)
+	case name == splitFile: // the rows of the placement say the rest
+		_, err := io.Copy(io.Discard, r)
+		return err
 	case ingressFile.MatchString(name):
 		return x.ingress(ingressFile.FindStringSubmatch(name)[1], r)
 	case name == "token", name == "host-token", name == secretKeyFile:

@@ -170,19 +170,22 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 // run takes part in the cluster until ctx ends.
 func (m *memberParts) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	following, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the last unit is given up
-	defer stop()
+	// The door closes after the last unit was given up. Who still calls is to be told who
+	// has it then, so the roster is followed until the parts are closed.
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	followed := make(chan error, 1)
 	go func() { followed <- m.roster.follow(following) }()
+	m.add(closeFunc(func() error {
+		stop()
+		return <-followed
+	}))
 	m.tell(ctx) // before it can own anything
 	g.Go(func() error { return m.present(ctx) })
 	g.Go(func() error { return m.steward.run(ctx) })
 	for _, u := range m.units {
 		g.Go(func() error { return u.live(ctx) })
 	}
-	err := g.Wait()
-	stop()
-	return errors.Join(err, <-followed)
+	return g.Wait()
 }
 
 // present tells the cluster of this server as long as it lives.

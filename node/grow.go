@@ -155,6 +155,11 @@ func (o *stopped) place(ctx context.Context, r *roster) error {
 	if err != nil {
 		return fmt.Errorf("read which app is in which unit: %w", err)
 	}
+	if p.splits() {
+		if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil {
+			return err
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(p.Rows)) {
 		if _, err := r.cluster.First(ctx, r.group, key, p.Rows[key]); err != nil {
 			return err

@@ -292,10 +292,12 @@ type clustered struct {
 	t     *testing.T
 	dir   string
 	names *process
-	key   string   // of secrets
-	etcd  string   // beside the servers; "": it is inside them
-	units int      // of the cluster; 0: as many as there are by default
-	at    []string // client and peer of each member
+	key   string // of secrets
+	etcd  string // beside the servers; "": it is inside them
+	units int    // of the cluster; 0: as many as there are by default
+	// settle is how long units stay where they came to; 0: as by default.
+	settle time.Duration
+	at     []string // client and peer of each member
 }
 
 func newClustered(t *testing.T) *clustered {
@@ -330,7 +332,7 @@ func (w *clustered) server(i int) (ready <-chan node.Ready, stop func() error) {
 		SecretKey: w.key,
 	}
 	if w.etcd != "" {
-		cfg.Etcd.Endpoints, cfg.Etcd.Units = []string{w.etcd}, w.units
+		cfg.Etcd.Endpoints, cfg.Etcd.Units, cfg.Etcd.Settle = []string{w.etcd}, w.units, w.settle
 	} else {
 		cfg.Cluster = w.member(i)
 	}

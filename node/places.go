@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
@@ -174,6 +175,9 @@ func (r *roster) settleIn(ctx context.Context, app string, slot uint8, unit stri
 	if at := r.seatOf(app, slot); at.unit == unit && at.move == move || at.move > move {
 		return nil
 	}
+	if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil { // of a directory that was restored
+		return err
+	}
 	escaped := url.PathEscape(app)
 	if home, ok := r.unitOf(app); !ok || home != unit {
 		if _, err := r.cluster.First(ctx, r.group, rowHad+escaped+"/"+unit, "1"); err != nil {
@@ -197,13 +201,29 @@ func (r *roster) settleAll(ctx context.Context, unit string, shares map[string]s
 	return nil
 }
 
-// wishFor writes where the slots of an app are to be.
+// wishFor writes where the slots of an app are to be. From the first app on that
+// is to be in several units, servers that would misread it are kept away.
 func (r *roster) wishFor(ctx context.Context, app string, w wish) error {
+	if len(distinct(w.Units)) > 1 {
+		if err := r.splits(ctx); err != nil {
+			return err
+		}
+	}
 	row, err := json.Marshal(w)
 	if err != nil {
 		return err
 	}
 	return r.cluster.Note(ctx, r.group, rowSplit+url.PathEscape(app), string(row), false)
+}
+
+// splits has the cluster be one in which apps are split. A server that does not
+// understand that does not start from then on; one that did just before says so now.
+func (r *roster) splits(ctx context.Context) error {
+	if err := r.cluster.Raise(ctx, etcd.FormSplit); err != nil {
+		return err
+	}
+	v := r.look()
+	return v.maySplit()
 }
 
 // seatsOf returns by slot where the slots of an app are.

@@ -146,8 +146,15 @@ func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error
 		}
 		stays = false
 		key := fmt.Sprintf("%s/%d", app, slot)
-		if sh.Places[slot].State != job.Leaving && time.Now().Before(h.later[key]) {
-			continue
+		if sh.Places[slot].State != job.Leaving {
+			if time.Now().Before(h.later[key]) {
+				continue
+			}
+			v := h.u.roster.look()
+			if err := v.maySplit(); err != nil {
+				h.note(app, status.Convert(err).Message())
+				return nil
+			}
 		}
 		if err := h.move(ctx, app, slot, to, min(waitBy<<min(h.tries[key], 10), waitMax)); err != nil {
 			if ctx.Err() != nil {
@@ -173,7 +180,15 @@ func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error
 func (h *shepherd) move(ctx context.Context, app string, slot uint8, to string, patience time.Duration) error {
 	start := time.Now()
 	head := &apiv1.TakeSlotRequest_Head{App: app, Slot: int32(slot), Unit: to}
-	if err := h.hand(ctx, head); err != nil { // nothing is frozen for a unit that does not answer
+	err := h.hand(ctx, head) // nothing is frozen for a unit that does not answer
+	if status.Code(err) == codes.FailedPrecondition && named(err) == "" {
+		// A unit has a copy of an app before a slot is frozen for it. Where units were
+		// restored, each as it was at a moment of its own, it may have none.
+		if err = h.copyOut(ctx, app, to); err == nil {
+			err = h.hand(ctx, head)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	move, err := h.s.Leave(ctx, app, slot, to, patience)
@@ -258,10 +273,15 @@ func takeSlot(ctx context.Context, r *roster, rack *rack, head *apiv1.TakeSlotRe
 }
 
 // copyOut brings what an app that began here has but once to the units that have
-// slots of it, or are to get some.
-func (h *shepherd) copyOut(ctx context.Context, app string) error {
+// slots of it, or are to get some, and to others that are named.
+func (h *shepherd) copyOut(ctx context.Context, app string, others ...string) error {
 	r := h.u.roster
 	units := r.wishing(app)
+	for _, unit := range others {
+		if !slices.Contains(units, unit) {
+			units = append(units, unit)
+		}
+	}
 	if len(units) < 2 {
 		return nil
 	}

@@ -89,6 +89,23 @@ func (v *view) maySplit() error {
 	return nil
 }
 
+// withheld are the servers that are to own nothing: those that are drained, and
+// those that would misread an app that is split. There are none of these, but for one
+// that has started in the moment in which the first app was split.
+func (v *view) withheld() map[string]bool {
+	split := len(v.places.had) > 0
+	for _, w := range v.places.wishes {
+		split = split || len(distinct(w.Units)) > 1
+	}
+	kept := maps.Clone(v.draining)
+	for id, p := range v.servers {
+		if split && !p.Splits {
+			kept[id] = true
+		}
+	}
+	return kept
+}
+
 // splits are what the steward remembers of apps between two looks.
 type splits struct {
 	cfg   balance.Config
@@ -229,6 +246,9 @@ func (s *membership) wish(ctx context.Context, app string, f func(*view, *balanc
 		return nil, err
 	}
 	if err := r.wishFor(ctx, app, w); err != nil {
+		if status.Code(err) == codes.FailedPrecondition {
+			return nil, err
+		}
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return s.after(ctx, func(v view) bool { return slices.Equal(v.places.wishes[app].Units, w.Units) })

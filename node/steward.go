@@ -115,6 +115,7 @@ func (s *steward) look(ctx context.Context) {
 
 // decide returns which server is to be wanted for which unit from now on.
 func (s *steward) decide(v view, now time.Time) map[string]string {
+	v.draining = v.withheld()
 	wants := map[string]string{}
 	state := balance.State{Subs: s.subs(v, now, wants)}
 	state.Servers = seats(v)

@@ -4,9 +4,15 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/nameserver/balance"
 )
@@ -213,6 +219,37 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 	s.now = s.now.Add(orphanPatience + time.Second)
 	if d := s.decide(); d[unit] != owner {
 		t.Errorf("an orphan is given away as %v, want it to go to %s, who has time", d, owner)
+	}
+}
+
+// TestStewardWithholdsFromOlderServers: a server that does not understand apps that
+// are split owns nothing from the first of them on.
+func TestStewardWithholdsFromOlderServers(t *testing.T) {
+	s := newSight(3, "a", "b", "old")
+	for id, p := range s.servers {
+		p.Splits = id != "old"
+		s.servers[id] = p
+	}
+	s.places = newPlaces()
+	s.places.wishes["app"] = wish{Units: slices.Repeat([]string{"u0"}, job.Slots)} // it is to be in one
+	if s.settle(time.Minute); s.owned()["old"] != 1 {
+		t.Fatalf("before an app is split: %v", s.owned())
+	}
+	s.places.wishes["app"] = wish{Units: slices.Concat(slices.Repeat([]string{"u0"}, job.Slots-1), []string{"u1"})}
+	if s.settle(time.Minute); s.owned()["old"] != 0 || s.owned()["a"]+s.owned()["b"] != 3 {
+		t.Errorf("when one is: %v", s.owned())
+	}
+	if s.draining["old"] {
+		t.Error("nobody has drained it")
+	}
+	// It was, and is together again: what its journals hold stays.
+	delete(s.places.wishes, "app")
+	s.places.had["app"] = map[string]bool{"u1": true}
+	if s.settle(time.Minute); s.owned()["old"] != 0 {
+		t.Errorf("when one was: %v", s.owned())
+	}
+	if err := s.maySplit(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "bring it up to date") {
+		t.Errorf("more may be split: %v", err)
 	}
 }
 

@@ -57,8 +57,8 @@ func (a *unitBackups) FetchState(req *apiv1.FetchStateRequest, stream apiv1.Back
 	}
 	defer r.leave()
 	p := part{unit: u.name, copy: copyOwned(u, r)}
-	if req.Modules {
-		p.modules = u.conf.Modules
+	if req.Modules { // for a backup
+		p.modules, p.copy = u.conf.Modules, copyTold(u, r)
 	}
 	return (&backupsAPI{log: a.log}).send(stream.Context(), &state{id: a.m.id, group: req.Group, parts: []part{p}}, stream.Send)
 }
@@ -100,7 +100,7 @@ func (a *unitBackups) copyOnce(ctx, waiting context.Context, u *unit, begin func
 	r, err := a.m.router.enter(waiting, u.name, "")
 	if err == nil {
 		defer r.leave()
-		if err := copyOwned(u, r)(ctx, begin, create); err != nil {
+		if err := copyTold(u, r)(ctx, begin, create); err != nil {
 			return err
 		}
 		return eachModule(ctx, u.conf.Modules, func(name string, code []byte) error {
@@ -140,6 +140,22 @@ func copyOwned(u *unit, r *rack) copyFunc {
 			return cause
 		}
 		return err
+	}
+}
+
+// copyTold is copyOwned for a backup: when it is done, the cluster's table says of every
+// slot in the copy that came to the unit that it did. The table may be late otherwise,
+// and whoever makes the backup sees in it whether two copies have the same slot.
+func copyTold(u *unit, r *rack) copyFunc {
+	return func(ctx context.Context, begin func(store.Copied) error, create func(string) (io.Writer, error)) error {
+		if err := copyOwned(u, r)(ctx, begin, create); err != nil {
+			return err
+		}
+		load, err := r.sched.Load(ctx)
+		if err != nil {
+			return err
+		}
+		return u.roster.settleAll(ctx, u.name, load.Shares)
 	}
 }
 

@@ -33,6 +33,9 @@ func TestPlacesStay(t *testing.T) {
 		"an app comes":    {map[string]string{"app/a": "main", "app/b": "main.1", "app/c": "main"}, true},
 		"an app moves":    {map[string]string{"app/a": "main.1", "app/b": "main.1"}, false},
 		"an app goes":     {map[string]string{"app/a": "main"}, false},
+		// What is to be has no part in what is copied. A slot has, wherever it was before.
+		"an app is to be split":           {map[string]string{"app/a": "main", "app/b": "main.1", "split/a": "{}"}, true},
+		"a slot moves for the first time": {map[string]string{"app/a": "main", "app/b": "main.1", "had/a/main.1": "1", "slot/a/3": "main.1 1"}, false},
 	} {
 		asked := 0
 		s := &state{id: "s", rows: func(context.Context) (map[string]string, error) {
@@ -68,6 +71,10 @@ func TestPlacesStay(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
+		}
+		_, split := c.after["split/a"]
+		if bytes.Contains(made.Bytes(), []byte("form 2\n")) != split { // older programs are to refuse it
+			t.Errorf("%s: that an app is split is told: %v", name, !split)
 		}
 		x := &restore{}
 		if res, err := x.read(t.Context(), &made); err != nil || res.Units != 2 || res.Applied != 7 || !maps.Equal(x.placed.Rows, c.after) || x.placed.Units[1].Applied != 9 {

@@ -21,6 +21,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/backup"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
+	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
@@ -216,7 +217,7 @@ func TestBackupOfCluster(t *testing.T) {
 			}
 		}
 		found, _ := filepath.Glob(filepath.Join(w.data(3), "units", "*", "store", "snapshots", "*.snap"))
-		if err == nil && stand == 4 && len(found) >= 3 {
+		if err == nil && stand == 4 && len(found) >= 3 && codeIn(t, w.data(3)) == codeIn(t, w.data(2)) {
 			break
 		}
 		select {
@@ -229,6 +230,27 @@ func TestBackupOfCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole(joined)
+}
+
+// codeIn counts the modules whose code is in a data directory, in each unit.
+func codeIn(t *testing.T, dir string) (n int) {
+	t.Helper()
+	for _, unit := range []string{".", "units/main.1", "units/main.2", "units/main.3"} {
+		m, err := modules.Open(filepath.Join(dir, unit, "modules"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := m.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range all {
+			if x.Digest != "" {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // TestUnitsThatDoNotFit: a backup whose units are not those that it names is

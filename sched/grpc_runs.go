@@ -138,11 +138,51 @@ func (a *runsAPI) ReadLog(req *apiv1.ReadLogRequest, stream apiv1.Runs_ReadLogSe
 }
 
 // The token of a page of runs says where the next one begins: among the live
-// runs ("live <serial>") or in the history ("history <the store's cursor>").
+// runs ("live.EPOCH.SERIAL") or in the history ("history.EPOCH.RUN.CURSOR", or
+// without all that from its beginning). Serials and the store's cursors mean
+// something to the server alone that made them: when another one has come to own
+// the runs since, it begins its live runs anew, and goes on in its history behind
+// the last run that was shown. So a run may be seen twice then, and none is left out.
 const (
 	liveToken    = "live."
 	historyToken = "history."
 )
+
+// runsToken is a token that was read.
+type runsToken struct {
+	history bool
+	mine    bool      // of this ownership
+	serial  uint64    // of the live run before which the page begins; 0: with the newest one
+	shown   job.RunID // the last one of the history; zero: none yet
+	cursor  string    // of the store
+}
+
+func (a *runsAPI) parseRunsToken(s string) (t runsToken, err error) {
+	kind, rest, _ := strings.Cut(s, ".")
+	parts := strings.Split(rest, ".")
+	if len(parts) > 1 {
+		var epoch uint64
+		if epoch, err = strconv.ParseUint(parts[0], 10, 64); err != nil {
+			return t, err
+		}
+		t.mine = epoch == a.s.cfg.Epoch
+	}
+	switch {
+	case s == "":
+	case kind+"." == historyToken && rest == "":
+		t.history = true
+	case kind+"." == historyToken && len(parts) == 3:
+		t.history, t.cursor = true, parts[2]
+		if parts[1] != "" {
+			t.shown, err = job.ParseRunID(parts[1])
+		}
+	case kind+"." == liveToken && len(parts) == 2:
+		t.serial, err = strconv.ParseUint(parts[1], 10, 64)
+	default:
+		err = errors.New("unknown form")
+	}
+	return t, err
+}
 
 func (a *runsAPI) ListRuns(ctx context.Context, req *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
 	app, limit := appOf(req.App), pageSize(req.PageSize)
@@ -155,17 +195,14 @@ func (a *runsAPI) ListRuns(ctx context.Context, req *apiv1.ListRunsRequest) (*ap
 		return a.runsUnder(ctx, req, live, ended, limit)
 	}
 	resp := &apiv1.ListRunsResponse{}
-	cursor, inHistory := strings.CutPrefix(req.PageToken, historyToken)
-	if !inHistory {
-		cursor = ""
+	from, err := a.parseRunsToken(req.PageToken)
+	if err != nil {
+		return nil, badToken()
+	}
+	if !from.history {
 		var before uint64
-		if s, ok := strings.CutPrefix(req.PageToken, liveToken); ok {
-			before, err = strconv.ParseUint(s, 10, 64)
-		} else if req.PageToken != "" {
-			err = errors.New("unknown form")
-		}
-		if err != nil {
-			return nil, badToken()
+		if from.mine {
+			before = from.serial
 		}
 		// First the live runs, then the store: one that ends in between is seen
 		// twice at worst, never not at all. The second sight is dropped below.
@@ -174,7 +211,7 @@ func (a *runsAPI) ListRuns(ctx context.Context, req *apiv1.ListRunsRequest) (*ap
 			return nil, err
 		}
 		if more > 0 {
-			resp.NextPageToken = fmt.Sprintf("%s%d", liveToken, more)
+			resp.NextPageToken = fmt.Sprintf("%s%d.%d", liveToken, a.s.cfg.Epoch, more)
 			return resp, nil
 		}
 	}
@@ -188,9 +225,13 @@ func (a *runsAPI) ListRuns(ctx context.Context, req *apiv1.ListRunsRequest) (*ap
 	if err := a.s.loop.caughtUp(ctx); err != nil {
 		return nil, err
 	}
-	values, next, err := a.s.cfg.Store.Runs(store.RunQuery{
-		App: app, Job: req.Job, Host: req.Host, States: ended, Cursor: cursor, Limit: limit - len(resp.Runs),
-	})
+	q := store.RunQuery{App: app, Job: req.Job, Host: req.Host, States: ended, Limit: limit - len(resp.Runs)}
+	if from.mine {
+		q.Cursor = from.cursor
+	} else {
+		q.After = from.shown
+	}
+	values, next, err := a.s.cfg.Store.Runs(q)
 	if errors.Is(err, store.ErrCursor) {
 		return nil, badToken()
 	}
@@ -206,12 +247,19 @@ func (a *runsAPI) ListRuns(ctx context.Context, req *apiv1.ListRunsRequest) (*ap
 		if err := proto.Unmarshal(value, row); err != nil {
 			return nil, err
 		}
+		if len(row.Id) == len(from.shown) {
+			from.shown = job.RunID(row.Id)
+		}
 		if m := brief(job.RunMessage(row, time.Now())); !seen[m.Id] {
 			resp.Runs = append(resp.Runs, m)
 		}
 	}
 	if next != "" {
-		resp.NextPageToken = historyToken + next
+		shown := ""
+		if from.shown != (job.RunID{}) {
+			shown = from.shown.String()
+		}
+		resp.NextPageToken = fmt.Sprintf("%s%d.%s.%s", historyToken, a.s.cfg.Epoch, shown, next)
 	}
 	return resp, nil
 }

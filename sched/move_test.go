@@ -261,6 +261,106 @@ func TestStoppedOwner(t *testing.T) {
 	}
 }
 
+// TestListGoesOnElsewhere: a list of runs that one owner began goes on at the next
+// one, whose store has the same runs in other blocks: none is left out, and of those
+// that have ended none comes twice.
+func TestListGoesOnElsewhere(t *testing.T) {
+	w := newWorld(t)
+	url := etcdFor(t)
+	a := w.join("a", url)
+	w.addHost("h1", 8)
+	ca := w.through(a)
+	ca.push()
+	for _, job := range []string{"j", "other"} {
+		ca.apply(&apiv1.Job{Name: job})
+	}
+	ended, live := map[string]bool{}, map[string]bool{}
+	for i := range 30 {
+		ended[ca.wait(ca.trigger("j", fmt.Sprint(i))).Id] = true
+		if i%3 == 0 {
+			ended[ca.wait(ca.trigger("other", fmt.Sprint(i))).Id] = true
+		}
+		if i%10 == 9 {
+			ca.list(&apiv1.ListRunsRequest{}) // it is in the store then, in blocks of its own
+		}
+	}
+	w.removeHost("h1")
+	for i := range 20 {
+		live[ca.trigger("j", fmt.Sprint("live", i))] = true
+	}
+	// What was shown when a page ended, by the token of the next one.
+	type begun struct {
+		req   *apiv1.ListRunsRequest
+		shown []*apiv1.Run
+		token string
+	}
+	var all []begun
+	for _, req := range []*apiv1.ListRunsRequest{{PageSize: 7}, {PageSize: 7, Job: "j"}, {PageSize: 7, Job: "other"}, {PageSize: 5, State: "succeeded"}} {
+		var shown []*apiv1.Run
+		for req := proto.CloneOf(req); ; {
+			p := ca.list(req)
+			if shown = append(shown, p.Runs...); p.NextPageToken == "" {
+				break
+			}
+			req.PageToken = p.NextPageToken
+			all = append(all, begun{req, slices.Clone(shown), p.NextPageToken})
+		}
+	}
+	a.stop()
+	cb := w.through(w.join("b", url))
+	for _, x := range all {
+		seen := map[string]int{}
+		for _, r := range x.shown {
+			seen[r.Id]++
+		}
+		req := proto.CloneOf(x.req)
+		for req.PageToken = x.token; ; {
+			p := cb.list(req)
+			for _, r := range p.Runs {
+				seen[r.Id]++
+			}
+			if p.NextPageToken == "" {
+				break
+			}
+			req.PageToken = p.NextPageToken
+		}
+		want := map[string]bool{}
+		for id := range ended {
+			r, err := cb.runs.GetRun(t.Context(), &apiv1.GetRunRequest{Id: id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[id] = req.Job == "" || r.Job == req.Job
+		}
+		for id := range live {
+			want[id] = req.State == "" && req.Job != "other"
+		}
+		for id, is := range want {
+			if n := seen[id]; is && n == 0 || !is && n > 0 || n > 1 && ended[id] {
+				t.Errorf("%v, begun with %d runs: run %s (ended: %v) is there %d times", req, len(x.shown), id, ended[id], n)
+			}
+		}
+	}
+	if len(all) < 20 {
+		t.Errorf("%d pages: the test shows nothing", len(all))
+	}
+	for _, token := range []string{"history.9.06GZSZRAA8556SNNMNMPPN9GX8.x", "history.9.x.x", "history.x", "live.x", "live.1.x", "live.x.1", "live.1.1.1", "odd.1.1"} {
+		if _, err := cb.runs.ListRuns(t.Context(), &apiv1.ListRunsRequest{PageToken: token}); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v", token, err)
+		}
+	}
+}
+
+// list returns a page.
+func (c *client) list(req *apiv1.ListRunsRequest) *apiv1.ListRunsResponse {
+	c.t.Helper()
+	p, err := c.runs.ListRuns(c.t.Context(), req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return p
+}
+
 // unreachable is a journal that says that it is out of reach.
 type unreachable struct {
 	journal.Journal

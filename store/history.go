@@ -288,23 +288,32 @@ func bornMs(id [16]byte) int64 { return int64(binary.BigEndian.Uint64(id[:]) >> 
 
 // Run returns a finished run.
 func (s *Store) Run(app string, id [16]byte) (value []byte, ok bool, err error) {
+	_, value, err = s.locate(app, id)
+	if err != nil {
+		return nil, false, fmt.Errorf("store: run: %w", err)
+	}
+	return value, value != nil, nil
+}
+
+// locate returns where a finished run stands and its value; nil: it is not there.
+func (s *Store) locate(app string, id [16]byte) (at cursor, value []byte, err error) {
 	hash := lookup{byApp, app, "", ""}.hash()
 	find := [][]uint64{{lookup{byRun, app, string(id[:]), ""}.hash()}}
 	for b, err := range s.history.FindSince(find, bornMs(id)) {
 		if err != nil {
-			return nil, false, fmt.Errorf("store: run: %w", err)
+			return at, nil, err
 		}
 		runs, err := parseRuns(b)
 		if err != nil {
-			return nil, false, fmt.Errorf("store: run: %w", err)
+			return at, nil, err
 		}
 		for i := runs.n - 1; i >= 0; i-- {
 			if runs.id(i) == id && runs.columns(i).app == hash {
-				return runs.copyValue(i), true, nil
+				return cursor{b.Pos, uint32(i)}, runs.copyValue(i), nil
 			}
 		}
 	}
-	return nil, false, nil
+	return at, nil, nil
 }
 
 // HistoryLength returns how long the history is, in bytes since it began. What
@@ -344,7 +353,10 @@ type RunQuery struct {
 	States []string // any of them, and of State
 	Host   string
 	Cursor string // of the page before; "" is the first page
-	Limit  int    // rows on a page: default 50, at most 1000
+	// After is the last run of the page before, of an app: instead of the cursor, which is
+	// of one store alone. Stores that are written from one journal have the same order.
+	After [16]byte
+	Limit int // rows on a page: default 50, at most 1000
 }
 
 // ErrCursor says that a cursor is not one that [Store.Runs] returned.
@@ -377,6 +389,16 @@ func (s *Store) runs(q RunQuery) (values [][]byte, next string, err error) {
 	from, err := parseCursor(q.Cursor)
 	if err != nil {
 		return nil, "", err
+	}
+	if q.After != ([16]byte{}) {
+		at, found, err := s.locate(q.App, q.After)
+		if err == nil && found == nil {
+			err = ErrCursor
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		from = at
 	}
 	wanted := q.match()
 	read := 0

@@ -44,7 +44,7 @@ func (b *bench) limits(ctx context.Context) error {
 		return err
 	}
 	b.addDurations("gc/stall", waits, report.AtMost(2))
-	b.addDurations("gc/collection", whole, nil)
+	b.addDurations("gc/collection", whole, report.AtMost(2))
 	b.addDurations("gc/collection/alone", alone, nil)
 	return nil
 }

@@ -102,6 +102,7 @@ type cluster struct {
 	byFront    sync.Map        // the producers' *link by the address that the server tells
 	wire       *wire
 	orders     *orders
+	units      *units         // whose epochs are whose; nil: each app is in one unit
 	binary     string         // of its processes, while nothing else is said
 	beside     sync.WaitGroup // faults that go on beside others
 	service    *service

@@ -55,7 +55,7 @@ func (s *service) addresses() (all []string) {
 	return all
 }
 
-// ServeHTTP works as the path says: "/quick" at once, "/slow" for seconds,
+// ServeHTTP works as the path says: "/quick" at once, "/slow" for seconds, "/brief" for less than one,
 // "/flaky" fails the first attempts of some runs, "/held" until the gate opens.
 func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	run, job := r.Header.Get("Wheelwork-Run"), r.URL.Path
@@ -94,6 +94,8 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *service) work(ctx context.Context, job, run string) bool {
 	d := time.Duration(luck(run)%20) * time.Millisecond
 	switch job {
+	case "/brief":
+		d = time.Duration(50+luck(run)%500) * time.Millisecond
 	case "/slow":
 		d = time.Duration(1000+luck(run)%4000) * time.Millisecond
 	case "/held":

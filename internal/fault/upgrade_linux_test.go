@@ -98,7 +98,8 @@ func unpack(r io.Reader, dir string) error {
 // TestUpgrade brings a cluster of an older program up to date, one process after
 // the other and in any order, while producers order and schedules fire: nothing is
 // lost, and nothing is executed twice. Half way, programs of both versions work
-// together, and one goes back to where it was.
+// together, and one goes back to where it was. Once an app is split none may, and
+// one that is started nevertheless says so.
 func TestUpgrade(t *testing.T) {
 	formOf(t)
 	t.Parallel() // with TestAddServer: both wait most of the time
@@ -110,6 +111,7 @@ func TestUpgrade(t *testing.T) {
 	defineJobs(t, client, c.service)
 	o := newOrders(seed)
 	c.orders = o
+	c.units = &units{of: map[uint64]string{}} // an app is split in the end
 	ctx, cancel := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
 	defer busy.Wait()
@@ -119,6 +121,7 @@ func TestUpgrade(t *testing.T) {
 		busy.Go(func() { o.produce(ctx, t, p, 20*time.Millisecond) })
 	}
 	busy.Go(func() { o.look(ctx, client) })
+	busy.Go(func() { c.watch.Owners(ctx, c.units.hear) }) //nolint:errcheck // it ends with ctx
 	c.works(o, "with the program of before")
 	versions := func() map[string]int {
 		n := map[string]int{}
@@ -166,6 +169,44 @@ func TestUpgrade(t *testing.T) {
 		t.Error("servers of both versions never worked together: the test shows nothing")
 	}
 	until(t, "three servers of this version", 30*time.Second, func() bool { return versions()["dev"] == 3 }, func() string { return fmt.Sprint(versions()) })
+	// Until an app is split, a server goes back; after that it is kept out, and says why.
+	late := c.servers[rnd.IntN(len(c.servers))]
+	with(late, old)
+	with(late, current)
+	for begin := time.Now(); ; wait(100 * time.Millisecond) {
+		_, err := client.SplitApp(t.Context(), "mail", 2)
+		if err == nil {
+			break
+		}
+		if !mayFail(err) && !strings.Contains(err.Error(), "bring it up to date") && !strings.Contains(err.Error(), "have an owner") || time.Since(begin) > time.Minute {
+			t.Fatal(err)
+		}
+	}
+	late.end(syscall.SIGTERM)
+	late.mu.Lock()
+	late.binary, late.again, late.why = old, 0, nil
+	late.mu.Unlock()
+	late.start()
+	refused := ""
+	until(t, "the server of before to be kept out", 30*time.Second, func() bool {
+		late.mu.Lock()
+		defer late.mu.Unlock()
+		if len(late.why) > 0 {
+			refused = late.why[0]
+		}
+		return refused != ""
+	})
+	t.Logf("the server of before, when an app is split: %s", refused)
+	if !strings.Contains(refused, "form 2") || !strings.Contains(refused, "as new as those of the other servers") {
+		t.Errorf("the server of before ended with %s", refused)
+	}
+	late.end(syscall.SIGKILL)
+	late.mu.Lock()
+	late.binary, late.again, late.why = current, 0, nil
+	late.mu.Unlock()
+	late.start()
+	until(t, late.name+" to be back", 30*time.Second, late.isReady)
+	c.works(o, "an app was split")
 	until(t, "the schedules to fire", 30*time.Second, func() bool { return c.service.ended("/tick") > 20 && c.service.ended("/tock") > 20 })
 	cancel()
 	busy.Wait()

@@ -95,6 +95,7 @@ type Cluster struct {
 	full   atomic.Bool   // etcd refuses writes: its quota is used up
 	room   atomic.Int64  // as last measured, less what was written since
 	look   chan struct{} // capacity 1: measure now
+	form   atomic.Int64  // of the journals at least, as Raise knows
 }
 
 // lease is the one below which the server's keys are.

@@ -15,10 +15,18 @@ import (
 // misread is a new form, and newest goes up with the release that reads it;
 // oldest with the one that cannot read the old form any more, never in the same.
 // So servers of neighbouring versions work on one journal.
+//
+// A cluster begins with the oldest one, and gets a newer one when something is
+// begun that has need of it ([Cluster.Raise]): until then a server of the version
+// before may join, and an upgrade may be taken back.
 const (
 	oldestForm = 1
-	newestForm = 1
+	newestForm = FormSplit
 )
+
+// FormSplit is the form of clusters in which an app is, or was, in several units:
+// its journals hold records of slots that move, and the table says where they are.
+const FormSplit = 2
 
 // FormError says that a cluster has a form that this program does not understand.
 type FormError struct{ Form, Oldest, Newest int }
@@ -36,7 +44,8 @@ func (e *FormError) Error() string {
 }
 
 // checkForm looks which form the cluster has, before anything else of it is read
-// or written. A cluster that is new gets the newest one.
+// or written. A cluster that is new, or began before there was such a key, has
+// the oldest one.
 func (c *Cluster) checkForm(ctx context.Context) error {
 	key := c.cfg.Prefix + "form"
 	resp, err := c.client.Txn(ctx).
@@ -47,11 +56,11 @@ func (c *Cluster) checkForm(ctx context.Context) error {
 		return fmt.Errorf("ask etcd for the form of the journal: %w", err)
 	}
 	got := resp.Responses[0].GetResponseRange()
-	form := c.cfg.newest
+	form := c.cfg.oldest
 	switch {
 	case !resp.Succeeded:
-		if form, err = strconv.Atoi(string(got.Kvs[0].Value)); err != nil {
-			return fmt.Errorf("etcd says that the form of the journal is %q, which is no number: it was changed by somebody else than a server", got.Kvs[0].Value)
+		if form, err = parseForm(got.Kvs[0].Value); err != nil {
+			return err
 		}
 	case got.Count > 0: // it began before there was such a key
 		form = 1
@@ -76,4 +85,52 @@ func (c *Cluster) checkForm(ctx context.Context) error {
 		return c.checkForm(ctx)
 	}
 	return nil
+}
+
+func parseForm(value []byte) (int, error) {
+	form, err := strconv.Atoi(string(value))
+	if err != nil {
+		return 0, fmt.Errorf("etcd says that the form of the journal is %q, which is no number: it was changed by somebody else than a server", value)
+	}
+	return form, nil
+}
+
+// Raise gives the cluster a form that it needs from now on, unless it has that or
+// a newer one. When it has returned, programs that do not understand the form
+// keep away; those that work already are not asked.
+func (c *Cluster) Raise(ctx context.Context, form int) error {
+	if int(c.form.Load()) >= form {
+		return nil
+	}
+	if form > c.cfg.newest {
+		return &FormError{form, c.cfg.oldest, c.cfg.newest}
+	}
+	key := c.cfg.Prefix + "form"
+	for {
+		got, err := c.client.Get(ctx, key)
+		if err != nil {
+			return fmt.Errorf("ask etcd for the form of the journal: %w", err)
+		}
+		has, revision := 0, int64(0)
+		if len(got.Kvs) > 0 {
+			revision = got.Kvs[0].ModRevision
+			if has, err = parseForm(got.Kvs[0].Value); err != nil {
+				return err
+			}
+		}
+		done := has >= form
+		if !done {
+			txn, err := c.client.Txn(ctx).
+				If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
+				Then(clientv3.OpPut(key, strconv.Itoa(form))).Commit()
+			if err != nil {
+				return fmt.Errorf("note that the journal has form %d from now on: %w", form, err)
+			}
+			done = txn.Succeeded
+		}
+		if done {
+			c.form.Store(int64(form))
+			return nil
+		}
+	}
 }

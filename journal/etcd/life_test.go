@@ -232,13 +232,46 @@ func TestForms(t *testing.T) {
 	if got := bodies(t, same, "x", 3); got != "from the newer one" {
 		t.Errorf("the older one reads %q", got)
 	}
-	// A new one has the form of whoever begins it.
+	// A new one has the oldest form of whoever begins it, until it needs a newer one.
 	fresh := prefix + "new/"
-	if _, err := open(1, 2, fresh); err != nil {
+	newer, err := open(1, 2, fresh)
+	if err != nil {
 		t.Fatal(err)
+	}
+	older, err := open(1, 1, fresh)
+	if err != nil {
+		t.Fatalf("before it was raised: %v", err)
+	}
+	if err := older.Raise(t.Context(), 2); !isForm(err, 2) {
+		t.Errorf("raised by one that does not know the form: %v", err)
+	}
+	for range 2 {
+		if err := newer.Raise(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := open(1, 1, fresh); !isForm(err, 2) || !strings.Contains(err.Error(), "as new as those of the other servers") {
 		t.Errorf("too old for it: %v", err)
+	}
+	newest, err := open(1, 3, fresh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := newest.Raise(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := newest.Raise(t.Context(), 2); err != nil { // it has more
+		t.Error(err)
+	}
+	second, err := open(1, 3, fresh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Raise(t.Context(), 2); err != nil { // it does not know yet that it has
+		t.Error(err)
+	}
+	if _, err := open(1, 2, fresh); !isForm(err, 3) {
+		t.Errorf("a form was taken back: %v", err)
 	}
 	if _, err := c.client.Put(t.Context(), fresh+"form", "x"); err != nil {
 		t.Fatal(err)
