@@ -238,14 +238,20 @@ const (
 // sweeps in hundreds of small turns, and with a whole slice between any two of them
 // a collection would take many times as long.
 func yield(begin moment) moment {
-	at := begin
+	at, others := begin, false
 	for range maxTurns {
 		goruntime.Gosched()
 		next := now()
-		if next-at < nobody || next-begin >= moment(sliceTime) {
-			return next
+		if next-at < nobody {
+			at = next
+			break
 		}
-		at = next
+		if at, others = next, true; at-begin >= moment(sliceTime) {
+			break
+		}
+	}
+	if others {
+		at = standBack(at)
 	}
 	return at
 }
