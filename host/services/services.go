@@ -106,7 +106,10 @@ func (s *Services) call(ctx context.Context, t *runtime.Task, f func(ctx context
 	until := time.Now().Add(s.cfg.Patience)
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
 		tried, err := s.try(ctx, t, id, again, f)
-		if code := status.Code(err); err == nil || code != codes.Unavailable && (code != codes.DeadlineExceeded || ctx.Err() != nil) {
+		switch code := status.Code(err); {
+		case code == codes.Unavailable:
+		case (code == codes.DeadlineExceeded || code == codes.Canceled) && ctx.Err() == nil: // not by us: a server that ends cancels what it does
+		default:
 			return translate(err)
 		}
 		again = again || tried

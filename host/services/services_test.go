@@ -219,7 +219,7 @@ func TestCallsAreMadeAgain(t *testing.T) {
 	away := status.Error(codes.Unavailable, "away")
 	with(t, Config{}, func(t *testing.T, s *Services, srv *server, l *link) {
 		for name, call := range calls {
-			srv.fail(away, away, away)
+			srv.fail(away, status.Error(codes.Canceled, "the server ends"), away)
 			if err := call(t.Context(), s); err != nil || srv.calls != 4 {
 				t.Errorf("%s: %v after %d calls", name, err, srv.calls)
 			}
