@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -404,6 +406,130 @@ func TestJournalOutOfReach(t *testing.T) {
 	}
 	c.close()
 	w.close()
+}
+
+// outage is a journal that, while it is out of reach, says so, and makes nothing
+// durable before it is back.
+type outage struct {
+	journal.Journal
+	mu      sync.Mutex
+	out     bool
+	telling bool
+	held    []func()
+}
+
+func (o *outage) Refuses() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.out {
+		return errors.New("a majority is out of reach")
+	}
+	return nil
+}
+
+func (o *outage) Append(recs []journal.Record, done func(error)) (uint64, error) {
+	return o.Journal.Append(recs, func(err error) {
+		o.mu.Lock()
+		o.held = append(o.held, func() { done(err) })
+		o.mu.Unlock()
+		o.tell()
+	})
+}
+
+// tell says in their order which records are durable.
+func (o *outage) tell() {
+	for {
+		o.mu.Lock()
+		if o.out || o.telling || len(o.held) == 0 {
+			o.mu.Unlock()
+			return
+		}
+		done := o.held[0]
+		o.held, o.telling = o.held[1:], true
+		o.mu.Unlock()
+		done()
+		o.mu.Lock()
+		o.telling = false
+		o.mu.Unlock()
+	}
+}
+
+func (o *outage) set(out bool) {
+	o.mu.Lock()
+	o.out = out
+	o.mu.Unlock()
+	o.tell()
+}
+
+// TestArmedRunsFireInAnOutage: what was armed before the journal was out of reach
+// starts at its time, once. Nothing else is accepted, what is planned later waits for
+// the journal, and is then caught up with by the job's policy.
+func TestArmedRunsFireInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var o *outage
+		w.wrap = func(j journal.Journal) journal.Journal {
+			o = &outage{Journal: j}
+			return o
+		}
+		w.start()
+		w.addHost("h1", 4)
+		c := w.client()
+		c.push()
+		var mu sync.Mutex
+		started := map[time.Time]int{} // by planned time
+		late := map[time.Time]time.Duration{}
+		w.handlers.byJob["tick"] = func(_ context.Context, task runtime.Task, _ runtime.Sink) runtime.Result {
+			mu.Lock()
+			defer mu.Unlock()
+			started[task.PlannedAt]++
+			late[task.PlannedAt] = time.Since(task.PlannedAt)
+			return runtime.Result{Outcome: runtime.Succeeded}
+		}
+		c.apply(&apiv1.Job{Name: "tick", Schedule: &apiv1.Schedule{Every: "1s"}, Misfire: &apiv1.Misfire{Policy: "fire_all", Window: "1m"}})
+		time.Sleep(5500 * time.Millisecond) // the run of 6 s was armed at 5 s
+		begin := time.Now()
+		o.set(true)
+		time.Sleep(5 * time.Second)
+		mu.Lock()
+		armed := 0
+		for at := range started {
+			if at.After(begin) {
+				armed++
+				if late[at] > 100*time.Millisecond {
+					t.Errorf("the run of %v was %v late in the outage", at, late[at])
+				}
+			}
+		}
+		mu.Unlock()
+		if armed < 1 || armed > 3 {
+			t.Errorf("%d runs were started in the outage; one to two seconds were armed", armed)
+		}
+		if _, err := c.jobs.TriggerJob(t.Context(), &apiv1.TriggerJobRequest{Name: "tick"}); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "majority") {
+			t.Errorf("a trigger in the outage: %v", err)
+		}
+		o.set(false)
+		time.Sleep(5 * time.Second)
+		c.close()
+		w.close()
+		mu.Lock()
+		defer mu.Unlock()
+		first, last := time.Now(), time.Time{}
+		for at, n := range started {
+			if n != 1 {
+				t.Errorf("the run of %v was started %d times", at, n)
+			}
+			if at.Before(first) {
+				first = at
+			}
+			if at.After(last) {
+				last = at
+			}
+		}
+		if planned := int(last.Sub(first)/time.Second) + 1; planned != len(started) || planned < 13 {
+			t.Errorf("%d of %d planned runs were started", len(started), planned)
+		}
+	})
 }
 
 // TestCatchUp: a standby's store follows, it says which modules' code it lacks,
