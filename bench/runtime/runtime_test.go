@@ -37,7 +37,7 @@ func TestMeasure(t *testing.T) {
 		"warm/call", "reset/8pages", "reset/8pages/computed", "reset/all", "reset/go", "fresh/small", "fresh/go", "batch/16",
 		"metering/c/fnv", "metering/c/crc", "metering/c/sort", "metering/c/fib", "metering/rust/fnv", "metering/rust/sort",
 		"metering/c/sort/unmarked", "metering/rust/sort/unmarked", "metering/go/fnv",
-		"deadline/overshoot", "gc/stall", "gc/collection", "gc/collection/alone", "load/go/compile", "load/go/cached",
+		"deadline/overshoot", "gc/stall", "gc/alone", "gc/wait", "load/go/compile", "load/go/cached",
 		"warm/extism", "warm/process", "warm/goplugin", "plugin/stream",
 	}
 	if !slices.Equal(names, want) {
