@@ -7,11 +7,13 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/sched"
@@ -39,6 +41,7 @@ func appOfCommand(c *apiv1.Command) string {
 // one or the other, and what is for several by itself.
 func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) error {
 	desc := apiv1.Producer_ServiceDesc.Streams[0]
+	var ahead *readingAhead // since the first message for an app that is split
 	for m != nil {
 		units, split, err := r.unitsOf(stream.Context(), m)
 		if err != nil {
@@ -54,18 +57,119 @@ func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) erro
 			}
 			continue
 		}
-		resp, err := r.spread(stream.Context(), m, split)
-		if err != nil {
+		if !split {
+			resp, err := r.spread(stream.Context(), m, false)
+			if err != nil {
+				return err
+			}
+			if err := stream.SendMsg(resp); err != nil {
+				return err
+			}
+			m = &apiv1.ProduceRequest{}
+			if err := stream.RecvMsg(m); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			continue
+		}
+		if ahead == nil {
+			ahead = readAhead(stream)
+			stream = ahead
+		}
+		together, next := r.together(ahead, m)
+		if err := r.spreadAll(stream, together); err != nil {
 			return err
 		}
-		if err := stream.SendMsg(resp); err != nil {
-			return err
+		if m = next; m != nil {
+			continue
 		}
-		m = &apiv1.ProduceRequest{}
-		switch err := stream.RecvMsg(m); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
+		if m = <-ahead.came; m == nil && !errors.Is(ahead.err, io.EOF) {
+			return ahead.err
+		}
+	}
+	return nil
+}
+
+// readingAhead is a stream whose messages are read before they are asked for.
+type readingAhead struct {
+	grpc.ServerStream
+	came chan *apiv1.ProduceRequest // closed at the end
+	err  error                      // why it ended; valid once came is closed
+}
+
+func readAhead(stream grpc.ServerStream) *readingAhead {
+	a := &readingAhead{ServerStream: stream, came: make(chan *apiv1.ProduceRequest, 16)}
+	go func() {
+		defer close(a.came)
+		for {
+			m := &apiv1.ProduceRequest{}
+			if a.err = stream.RecvMsg(m); a.err != nil {
+				return
+			}
+			select {
+			case a.came <- m:
+			case <-stream.Context().Done():
+				a.err = stream.Context().Err()
+				return
+			}
+		}
+	}()
+	return a
+}
+
+func (a *readingAhead) RecvMsg(m any) error {
+	came, ok := <-a.came
+	if !ok {
+		return a.err
+	}
+	proto.Merge(m.(proto.Message), came)
+	return nil
+}
+
+// together returns a message and those behind it that have come and may be carried
+// out in one go: they are for apps that are split, and have no more commands than one
+// may have. next came as well, and is to be looked at afterwards.
+//
+// Each message takes an append in every unit that it has commands for. A producer
+// that does not wait for its answers would have the next one wait for that.
+func (r *router) together(ahead *readingAhead, m *apiv1.ProduceRequest) (all []*apiv1.ProduceRequest, next *apiv1.ProduceRequest) {
+	all = []*apiv1.ProduceRequest{m}
+	for n := len(m.Commands); ; {
+		select {
+		case m, ok := <-ahead.came:
+			if !ok {
+				return all, nil
+			}
+			n += len(m.Commands)
+			_, split, err := r.unitsOf(ahead.Context(), m)
+			if err != nil || !split || n > maxCommands || m.Ack != all[0].Ack {
+				return all, m
+			}
+			all = append(all, m)
+		default:
+			return all, nil
+		}
+	}
+}
+
+// spreadAll carries out messages in one go, and answers each.
+func (r *router) spreadAll(stream grpc.ServerStream, all []*apiv1.ProduceRequest) error {
+	one := all[0]
+	if len(all) > 1 {
+		one = &apiv1.ProduceRequest{Ack: one.Ack}
+		for _, m := range all {
+			one.Commands = append(one.Commands, m.Commands...)
+		}
+	}
+	resp, err := r.spread(stream.Context(), one, true)
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		part := &apiv1.ProduceResponse{Number: m.Number, Sync: resp.Sync, Results: resp.Results[:len(m.Commands)]}
+		resp.Results = resp.Results[len(m.Commands):]
+		if err := stream.SendMsg(part); err != nil {
 			return err
 		}
 	}
@@ -183,13 +287,17 @@ func (r *router) apply(ctx context.Context, commands []*apiv1.Command, at []time
 		}
 		of[unit] = append(of[unit], i)
 	}
+	var units sync.WaitGroup // at once: each takes an append
 	for _, unit := range order {
-		if err := r.applyTo(ctx, unit, of[unit], commands, at, results); err != nil {
-			for _, i := range of[unit] {
-				results[i] = refusal(err)
+		units.Go(func() {
+			if err := r.applyTo(ctx, unit, of[unit], commands, at, results); err != nil {
+				for _, i := range of[unit] {
+					results[i] = refusal(err)
+				}
 			}
-		}
+		})
 	}
+	units.Wait()
 	return results, ctx.Err()
 }
 
