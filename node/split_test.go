@@ -2,7 +2,9 @@ package node_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -391,5 +393,55 @@ func TestEnqueueIntoAnotherUnit(t *testing.T) {
 	}
 	if n != 1 {
 		t.Errorf("one order has %d runs", n)
+	}
+}
+
+// TestProduceForASplitApp: messages that come before the ones in front of them were
+// answered go together; each has its answer, in order, and what one made the next
+// one finds.
+func TestProduceForASplitApp(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 3, "a", "b")
+	c := w.client("a", "b")
+	w.until(c, "both servers own something", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] > 0 && n[w.at["b"]] > 0 })
+	const app = "hot"
+	if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: app, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.SplitApp(t.Context(), app, 3); err != nil {
+		t.Fatal(err)
+	}
+	w.until(c, "the app is in three units", func(s *sdk.Cluster) bool { return arrived(s, app, 3) })
+	conn, ctx := dial(t, w.all["a"], adminToken)
+	stream, err := apiv1.NewProducerClient(conn).Produce(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const messages = 50
+	for n := range messages { // a job, and in the message behind it its run
+		name := fmt.Sprintf("job-%02d", n/2)
+		cmd := &apiv1.Command{Kind: &apiv1.Command_Apply{Apply: &apiv1.Job{App: app, Name: name, Handler: &apiv1.Handler{Module: "greet@1"}}}}
+		if n%2 == 1 {
+			cmd = &apiv1.Command{Kind: &apiv1.Command_Trigger{Trigger: &apiv1.TriggerJobRequest{App: app, Name: name, IdempotencyKey: name}}}
+		}
+		if err := stream.Send(&apiv1.ProduceRequest{Number: uint64(n + 1), Commands: []*apiv1.Command{cmd}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	for n := range messages {
+		resp, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"created", "accepted"}[n%2]
+		if resp.Number != uint64(n+1) || len(resp.Results) != 1 || resp.Results[0].Result != want {
+			t.Errorf("the answer to message %d: %v, want %s", n+1, resp, want)
+		}
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("behind the last one: %v", err)
 	}
 }
