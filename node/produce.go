@@ -57,38 +57,36 @@ func (r *router) produce(stream grpc.ServerStream, m *apiv1.ProduceRequest) erro
 			}
 			continue
 		}
-		if !split {
-			resp, err := r.spread(stream.Context(), m, false)
-			if err != nil {
-				return err
+		all, next := []*apiv1.ProduceRequest{m}, (*apiv1.ProduceRequest)(nil)
+		if split {
+			if ahead == nil {
+				ahead = readAhead(stream)
+				stream = ahead
 			}
-			if err := stream.SendMsg(resp); err != nil {
-				return err
-			}
-			m = &apiv1.ProduceRequest{}
-			if err := stream.RecvMsg(m); errors.Is(err, io.EOF) {
-				return nil
-			} else if err != nil {
-				return err
-			}
-			continue
+			all, next = r.together(ahead, m)
 		}
-		if ahead == nil {
-			ahead = readAhead(stream)
-			stream = ahead
-		}
-		together, next := r.together(ahead, m)
-		if err := r.spreadAll(stream, together); err != nil {
+		if err := r.spreadAll(stream, all, split); err != nil {
 			return err
 		}
-		if m = next; m != nil {
-			continue
-		}
-		if m = <-ahead.came; m == nil && !errors.Is(ahead.err, io.EOF) {
-			return ahead.err
+		if m = next; m == nil {
+			if m, err = receive(stream); err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// receive returns the next message of a stream.
+func receive(stream grpc.ServerStream) (*apiv1.ProduceRequest, error) {
+	if ahead, ok := stream.(*readingAhead); ok {
+		return ahead.next()
+	}
+	m := &apiv1.ProduceRequest{}
+	if err := stream.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // readingAhead is a stream whose messages are read before they are asked for.
@@ -103,8 +101,9 @@ func readAhead(stream grpc.ServerStream) *readingAhead {
 	go func() {
 		defer close(a.came)
 		for {
-			m := &apiv1.ProduceRequest{}
-			if a.err = stream.RecvMsg(m); a.err != nil {
+			m, err := receive(stream)
+			if err != nil {
+				a.err = err
 				return
 			}
 			select {
@@ -118,13 +117,21 @@ func readAhead(stream grpc.ServerStream) *readingAhead {
 	return a
 }
 
-func (a *readingAhead) RecvMsg(m any) error {
-	came, ok := <-a.came
+func (a *readingAhead) next() (*apiv1.ProduceRequest, error) {
+	m, ok := <-a.came
 	if !ok {
-		return a.err
+		return nil, a.err
 	}
-	proto.Merge(m.(proto.Message), came)
-	return nil
+	return m, nil
+}
+
+// RecvMsg serves a unit to which the stream is passed again.
+func (a *readingAhead) RecvMsg(m any) error {
+	came, err := a.next()
+	if err == nil {
+		proto.Merge(m.(proto.Message), came)
+	}
+	return err
 }
 
 // together returns a message and those behind it that have come and may be carried
@@ -154,7 +161,7 @@ func (r *router) together(ahead *readingAhead, m *apiv1.ProduceRequest) (all []*
 }
 
 // spreadAll carries out messages in one go, and answers each.
-func (r *router) spreadAll(stream grpc.ServerStream, all []*apiv1.ProduceRequest) error {
+func (r *router) spreadAll(stream grpc.ServerStream, all []*apiv1.ProduceRequest, split bool) error {
 	one := all[0]
 	if len(all) > 1 {
 		one = &apiv1.ProduceRequest{Ack: one.Ack}
@@ -162,7 +169,7 @@ func (r *router) spreadAll(stream grpc.ServerStream, all []*apiv1.ProduceRequest
 			one.Commands = append(one.Commands, m.Commands...)
 		}
 	}
-	resp, err := r.spread(stream.Context(), one, true)
+	resp, err := r.spread(stream.Context(), one, split)
 	if err != nil {
 		return err
 	}

@@ -39,17 +39,24 @@ func untilCluster(t *testing.T, c *sdk.Client, what string, is func(*sdk.Cluster
 	}
 }
 
-// TestBackupOfSplitApp: a backup of a cluster in which an app is split has each of
-// its jobs once, also when it was asked for while slots moved; restored to a cluster of
-// another number of servers, the app is where it was, with its runs, counts and keys,
-// its schedules fire, and it can be brought together and split again.
-func TestBackupOfSplitApp(t *testing.T) {
+// newSplittable is a cluster of three units, each of which goes where it is wanted soon.
+func newSplittable(t *testing.T) *clustered {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("it starts clusters of several units, and waits for them: not with -short")
 	}
 	t.Parallel()
 	w := newClustered(t)
 	w.etcd, w.units, w.settle = beside(t), 3, time.Second
+	return w
+}
+
+// TestBackupOfSplitApp: a backup of a cluster in which an app is split has each of
+// its jobs once, also when it was asked for while slots moved; restored to a cluster of
+// another number of servers, the app is where it was, with its runs, counts and keys,
+// its schedules fire, and it can be brought together and split again.
+func TestBackupOfSplitApp(t *testing.T) {
+	w := newSplittable(t)
 	ready, stop := w.server(0)
 	one := w.works(ready)
 	second, stop2 := w.server(1)
@@ -263,12 +270,7 @@ func freeze(t *testing.T, dir, app string, slot uint8, unit string) {
 // and the unit that it goes to was copied before it knew of the app, the slot goes there
 // in the cluster that is restored, and takes the app's settings and modules along.
 func TestBackupOfFrozenSlot(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts clusters of several units, and waits for them: not with -short")
-	}
-	t.Parallel()
-	w := newClustered(t)
-	w.etcd, w.units, w.settle = beside(t), 3, time.Second
+	w := newSplittable(t)
 	ready, stop := w.server(0)
 	one := w.works(ready)
 	c := client(t, one, adminToken)
