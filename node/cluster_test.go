@@ -284,6 +284,12 @@ func TestUnitsMove(t *testing.T) {
 	}
 }
 
+// untilBothOwn waits until the servers a and b own units.
+func (w *several) untilBothOwn(c *sdk.Client) {
+	w.t.Helper()
+	w.until(c, "both servers own something", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] > 0 && n[w.at["b"]] > 0 })
+}
+
 // place applies a job in so many apps that every unit has one, and returns an app
 // of each unit, by unit.
 func (w *several) place(c *sdk.Client, servers ...string) map[string]string {
@@ -316,7 +322,7 @@ func TestAnyServerWillDo(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 3, "a", "b")
 	c := w.client("a", "b")
-	w.until(c, "both servers own something", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] > 0 && n[w.at["b"]] > 0 })
+	w.untilBothOwn(c)
 	apps := w.place(c, "a")
 	w.host("h", "b", "a")
 	w.until(c, "the host has a session with the owner of each unit", func(s *sdk.Cluster) bool {

@@ -90,7 +90,7 @@ func TestHostsAreDivided(t *testing.T) {
 	w.start("a")
 	w.start("b")
 	c := w.client("a", "b")
-	w.until(c, "both servers own something", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] > 0 && n[w.at["b"]] > 0 })
+	w.untilBothOwn(c)
 	apps := w.place(c, "a")
 	const hosts = 6
 	stop := map[string]func(){}

@@ -57,7 +57,7 @@ func TestAppIsSplit(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 3, "a", "b")
 	c := w.client("a", "b")
-	w.until(c, "both servers own something", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] > 0 && n[w.at["b"]] > 0 })
+	w.untilBothOwn(c)
 	w.host("h", "a", "b")
 	const app, jobs = "hot", 32
 	if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: app, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
@@ -403,7 +403,7 @@ func TestProduceForASplitApp(t *testing.T) {
 	t.Parallel()
 	w := newSeveral(t, 3, "a", "b")
 	c := w.client("a", "b")
-	w.until(c, "both servers own something", func(s *sdk.Cluster) bool { n := owned(s); return n[w.at["a"]] > 0 && n[w.at["b"]] > 0 })
+	w.untilBothOwn(c)
 	const app = "hot"
 	if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: app, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
 		t.Fatal(err)
