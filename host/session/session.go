@@ -102,7 +102,7 @@ type Worker struct {
 
 	mu     sync.Mutex
 	held   map[key]*task
-	queue  []*task    // Invariant: each is in state queued
+	queue  queue      // Invariant: each task in it is in state queued
 	ready  *sync.Cond // the queue, closed or busy changed
 	closed bool
 	busy   int              // held tasks that are not finished
@@ -381,9 +381,7 @@ func (w *Worker) drain() (stop func() bool) {
 
 // giveBackLocked lets the server send what has not begun elsewhere; w.mu must be held.
 func (w *Worker) giveBackLocked(why, code string) {
-	queue := w.queue
-	w.queue = nil
-	for _, t := range queue {
+	for _, t := range w.queue.empty() {
 		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why, Code: code})
 	}
 }
@@ -441,7 +439,7 @@ func (l *link) accept(tasks []*apiv1.Task) {
 		t := &task{key: k, link: l, msg: m}
 		w.held[k] = t
 		w.busy++
-		w.queue = append(w.queue, t)
+		w.queue.push(t)
 	}
 	switch {
 	case w.closed:
@@ -473,7 +471,7 @@ func (w *Worker) stopLocked(t *task, why error, code string) {
 	case t.cancel != nil:
 		t.cancel(why)
 	default:
-		w.queue = slices.DeleteFunc(w.queue, func(q *task) bool { return q == t })
+		w.queue.remove(t)
 		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why.Error() + " before the handler began", Code: code})
 	}
 }

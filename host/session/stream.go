@@ -220,7 +220,7 @@ func (w *Worker) loadNow() *apiv1.HostLoad {
 	metrics.Read(memory)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := &apiv1.HostLoad{Queued: uint32(len(w.queue)), MemoryBytes: memory[0].Value.Uint64() - memory[1].Value.Uint64()}
+	l := &apiv1.HostLoad{Queued: uint32(w.queue.len()), MemoryBytes: memory[0].Value.Uint64() - memory[1].Value.Uint64()}
 	for _, t := range w.held {
 		if t.state == running {
 			l.Running++

@@ -86,19 +86,15 @@ func (w *Worker) work(ctx context.Context) {
 func (w *Worker) next(batch []*task) []*task {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(w.queue) == 0 && !w.closed {
+	for w.queue.len() == 0 && !w.closed {
 		w.ready.Wait()
 	}
 	n := 1
 	if w.mean > 0 && w.mean < quick {
 		// Leave a share to the workers that are idle.
-		n = min(quickTake, max(len(w.queue)/w.cfg.Slots, 1))
+		n = min(quickTake, max(w.queue.len()/w.cfg.Slots, 1))
 	}
-	n = min(n, len(w.queue))
-	batch = append(batch, w.queue[:n]...)
-	if w.queue = w.queue[n:]; len(w.queue) == 0 {
-		w.queue = nil
-	}
+	batch = w.queue.take(batch, n)
 	for _, t := range batch {
 		t.state = running
 	}
