@@ -114,7 +114,7 @@ type splits struct {
 	neverHosts bool
 	divisions  divisions
 	since      map[string]time.Time // the wish was written
-	small      map[string]time.Time // it is small since
+	hot, small map[string]time.Time // it is, since then
 }
 
 // defaultSplitRate is from how many schedules a second an app may be split.
@@ -134,8 +134,8 @@ func newSplits(rate float64, hosts int, settle time.Duration) splits {
 		hosts = math.MaxInt32
 	}
 	return splits{
-		cfg:   balance.Config{LeastRate: cmp.Or(rate, defaultSplitRate), MaxHosts: cmp.Or(hosts, defaultMaxHosts), Settle: 2 * settle, Merge: mergeAfter},
-		never: math.IsInf(rate, 1), neverHosts: hosts == math.MaxInt32, divisions: divisions{lasts: 6 * settle, needed: map[[2]string]time.Time{}}, since: map[string]time.Time{}, small: map[string]time.Time{},
+		cfg:   balance.Config{LeastRate: cmp.Or(rate, defaultSplitRate), MaxHosts: cmp.Or(hosts, defaultMaxHosts), Settle: 2 * settle, Lasts: settle / 2, Merge: mergeAfter},
+		never: math.IsInf(rate, 1), neverHosts: hosts == math.MaxInt32, divisions: divisions{lasts: 6 * settle, needed: map[[2]string]time.Time{}}, since: map[string]time.Time{}, hot: map[string]time.Time{}, small: map[string]time.Time{},
 	}
 }
 
@@ -147,26 +147,33 @@ func (s *splits) decide(v *view, home func(app string) (string, bool), now time.
 	units, apps := v.unitLoads(), v.appLoads(home, s.cfg.MaxHosts)
 	for i := range apps {
 		a := &apps[i]
-		switch small := s.cfg.Small(a, units); {
-		case !small:
-			delete(s.small, a.Name)
-		case s.small[a.Name].IsZero():
-			s.small[a.Name] = now
-		}
-		a.Since, a.Small = s.since[a.Name], s.small[a.Name]
+		a.Since = s.since[a.Name]
+		a.Hot = sinceWhen(s.hot, a.Name, s.cfg.Hot(a, units), now)
+		a.Small = sinceWhen(s.small, a.Name, s.cfg.Small(a, units), now)
 	}
 	out := map[string]wish{}
 	for app, at := range balance.Spread(s.cfg, apps, units, now) {
 		out[app] = wish{Units: at}
 		s.since[app] = now
 	}
-	for app := range s.small { // one that is silent and not split is forgotten
-		if _, ok := v.places.wishes[app]; !ok && !slices.ContainsFunc(apps, func(a balance.App) bool { return a.Name == app }) {
-			delete(s.small, app)
-			delete(s.since, app)
-		}
+	for _, all := range []map[string]time.Time{s.since, s.hot, s.small} {
+		maps.DeleteFunc(all, func(app string, _ time.Time) bool { // one that is silent and not split is forgotten
+			return !slices.ContainsFunc(apps, func(a balance.App) bool { return a.Name == app })
+		})
 	}
 	return out
+}
+
+// sinceWhen notes whether something is so of an app, and returns since when it is;
+// zero: it is not.
+func sinceWhen(all map[string]time.Time, app string, is bool, now time.Time) time.Time {
+	switch {
+	case !is:
+		delete(all, app)
+	case all[app].IsZero():
+		all[app] = now
+	}
+	return all[app]
 }
 
 // spread decides over which units apps are spread. It is the steward's.

@@ -29,6 +29,7 @@ type Config struct {
 	LeastRate   float64       // below this no sub-app is hot; default 50
 	Tolerance   float64       // how far from even a server may be; default 0.15
 	Settle      time.Duration // how long what was moved stays where it is; default 20 s
+	Lasts       time.Duration // how long an app is to be hot before its slots are spread; default 5 s
 	Merge       time.Duration // how long halves are to be small before they are merged; default 10 min
 	MaxMoves    int           // of one decision, besides those of servers that are lost; default 4, and one for each 20 servers
 	HostCost    float64       // what a host costs its server, in schedules a second; default 0.1
@@ -41,7 +42,7 @@ type Config struct {
 func (c Config) withDefaults(servers int) Config {
 	c.MaxHosts, c.MaxRate = cmp.Or(c.MaxHosts, 100), cmp.Or(c.MaxRate, 10_000)
 	c.HotShare, c.LeastRate, c.Tolerance = cmp.Or(c.HotShare, 0.4), cmp.Or(c.LeastRate, 50), cmp.Or(c.Tolerance, 0.15)
-	c.Settle, c.Merge = cmp.Or(c.Settle, 20*time.Second), cmp.Or(c.Merge, 10*time.Minute)
+	c.Settle, c.Lasts, c.Merge = cmp.Or(c.Settle, 20*time.Second), cmp.Or(c.Lasts, 5*time.Second), cmp.Or(c.Merge, 10*time.Minute)
 	c.MaxMoves = cmp.Or(c.MaxMoves, 4+servers/20)
 	c.HostCost, c.SubCost, c.FarCost = cmp.Or(c.HostCost, 0.1), cmp.Or(c.SubCost, 0.2), cmp.Or(c.FarCost, 0.1)
 	c.HalfWeight, c.RateHalfway = cmp.Or(c.HalfWeight, 50*time.Millisecond), cmp.Or(c.RateHalfway, 30*time.Second)

@@ -27,6 +27,7 @@ type App struct {
 	Wish   []string
 	ByHand bool
 	Since  time.Time // the wish is what it is; zero: for long
+	Hot    time.Time // it is hot since then, as [Config.Hot] says; zero: it is not
 	Small  time.Time // it has been small since then; zero: it is not
 }
 
@@ -38,8 +39,16 @@ func (a *App) Rate() (sum float64) {
 	return sum
 }
 
-// Hot reports whether an app is to be split: it does more than least, and more
-// than HotShare of what one of the servers should have. part makes both smaller.
+// Hot reports whether an app is to be spread over units of all servers: it does more
+// than LeastRate, and more than HotShare of what one of them should have, and to
+// spread it helps. One whose work is that of one or two jobs would have one busy unit
+// as before, and commands on their way to several.
+func (c Config) Hot(a *App, units []Unit) bool {
+	servers := serversOf(units)
+	return c.hot(a, total(units), servers, 1) && busiest(a, Place(a, Choose(a.Home, units, servers))) <= mostKept*a.Rate()
+}
+
+// hot reports whether an app does more than a part of LeastRate and of HotShare.
 func (c Config) hot(a *App, total float64, servers int, part float64) bool {
 	c = c.withDefaults(servers)
 	r := a.Rate()
@@ -70,13 +79,12 @@ func serversOf(units []Unit) int {
 }
 
 // Spread returns for apps that are too hot for one unit, or have too many hosts,
-// or not any more, where their slots are to be from now on. A hot app gets one
-// unit of each server, one with many hosts a unit for every [Config].MaxHosts, of
-// as many servers as there are; one that has been small for [Config].Merge goes home. What was decided stays for
+// or not any more, where their slots are to be from now on. One that has been hot for
+// [Config].Lasts gets one unit of each server, one with many hosts a unit for every
+// [Config].MaxHosts, of as many servers as there are; one that has been small for [Config].Merge goes home. What was decided stays for
 // [Config].Settle, and what a person decided stays.
 func Spread(cfg Config, apps []App, units []Unit, now time.Time) map[string][]string {
 	servers := serversOf(units)
-	sum := total(units)
 	c := cfg.withDefaults(servers)
 	out := map[string][]string{}
 	apps = slices.Clone(apps)
@@ -88,7 +96,7 @@ func Spread(cfg Config, apps []App, units []Unit, now time.Time) map[string][]st
 		}
 		over := wished(a)
 		want := min(cfg.parts(a), len(units), servers)
-		if cfg.hot(a, sum, servers, 1) {
+		if !a.Hot.IsZero() && now.Sub(a.Hot) >= c.Lasts {
 			want = max(want, servers)
 		}
 		switch {
@@ -102,6 +110,19 @@ func Spread(cfg Config, apps []App, units []Unit, now time.Time) map[string][]st
 		}
 	}
 	return out
+}
+
+// mostKept is the part of an app's rate that one unit may have afterwards for a split to help.
+const mostKept = 0.6
+
+// busiest is the rate of the unit that does most of an app whose slots are there.
+func busiest(a *App, at []string) (most float64) {
+	rates := map[string]float64{}
+	for i, u := range at {
+		rates[u] += a.Rates[i]
+		most = max(most, rates[u])
+	}
+	return most
 }
 
 // wished returns the units that an app is to be in, or is in, each once.

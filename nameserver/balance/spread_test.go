@@ -45,6 +45,10 @@ func TestSpread(t *testing.T) {
 		{"ten times hotter than the rest", func(*App, *[]Unit) {}, []string{"u0", "u2", "u4"}},
 		{"too little to be hot", func(a *App, _ *[]Unit) { *a = hot(49) }, nil},
 		{"a small part of all", func(a *App, u *[]Unit) { *a = hot(60); (*u)[1].Rate, (*u)[2].Rate = 1000, 1000 }, nil},
+		{"it has been hot for a moment", func(a *App, _ *[]Unit) { a.Hot = now.Add(-4 * time.Second) }, nil},
+		{"one job does nearly all", func(a *App, _ *[]Unit) { a.Rates = [Slots]float64{7: 61, 8: 20, 9: 19} }, nil},
+		{"one job does half", func(a *App, _ *[]Unit) { a.Rates = [Slots]float64{7: 50, 8: 30, 9: 20} }, []string{"u0", "u2", "u4"}},
+		{"one job does nearly all, for very many hosts", func(a *App, _ *[]Unit) { a.Rates, a.Hosts = [Slots]float64{7: 100}, 250 }, []string{"u0", "u2", "u4"}},
 		{"there is one server", func(_ *App, u *[]Unit) {
 			for i := range *u {
 				(*u)[i].Server = "a"
@@ -68,6 +72,11 @@ func TestSpread(t *testing.T) {
 	} {
 		a, units := hot(100), threeServers()
 		tc.change(&a, &units)
+		if !cfg.Hot(&a, units) {
+			a.Hot = time.Time{}
+		} else if a.Hot.IsZero() {
+			a.Hot = now.Add(-time.Minute)
+		}
 		at := Spread(cfg, []App{a}, units, now)["hot"]
 		var used []string
 		for u := range share(a, at) {
