@@ -39,6 +39,8 @@ type EtcdConfig struct {
 	MaxHosts      int           // with how many hosts each works for all units, and an app in one; more of them are divided. Default 100, negative: never
 	Settle        time.Duration // how long a unit stays where it came to, unless its server is lost or drained; default 10 s
 	Cert, Key, CA string        // with which the server shows itself to etcd and checks it; "": no TLS, on this machine only
+
+	member *etcd.Member // in this process; nil: there is none
 }
 
 // defaultUnits are shared evenly by two servers and by three: those that one
@@ -103,7 +105,7 @@ func joinCluster(ctx context.Context, cfg ServerConfig, id string, log *slog.Log
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	c, err := etcd.Connect(ctx, etcd.Config{Endpoints: cfg.Etcd.Endpoints, Grows: cfg.Cluster.On, Server: id, Address: address, TLS: secure, Logger: log})
+	c, err := etcd.Connect(ctx, etcd.Config{Endpoints: cfg.Etcd.Endpoints, Member: cfg.Etcd.member, Grows: cfg.Cluster.On, Server: id, Address: address, TLS: secure, Logger: log})
 	return c, address, err
 }
 

@@ -108,7 +108,7 @@ func startMember(ctx context.Context, d *dataDir, cfg *ServerConfig, log *slog.L
 	if err != nil {
 		return nil, err
 	}
-	cfg.Etcd.Endpoints = member.Endpoints()
+	cfg.Etcd.Endpoints, cfg.Etcd.member = member.Endpoints(), member
 	log.Info("the server's member of etcd serves", "client", m.Client, "peer", m.Peer, "members", len(cfg.Etcd.Endpoints))
 	return member, nil
 }

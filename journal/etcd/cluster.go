@@ -14,11 +14,13 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 )
 
 // Config is what a server's access to the cluster's journals is made of.
 type Config struct {
 	Endpoints []string      // of etcd, as URLs; at least one
+	Member    *Member       // of that etcd, in this process: it is asked, as long as it can do something; nil: there is none
 	Prefix    string        // of all keys; default "wheelwork/"
 	Grows     bool          // the members of etcd may change: the endpoints follow them
 	Server    string        // the server's id: required, and no two servers may share one
@@ -76,6 +78,8 @@ const (
 type Cluster struct {
 	cfg    Config
 	client *clientv3.Client
+	near   *clientv3.Client // of the member in this process; nil: there is none
+	away   atomic.Int64     // until then near is left alone, in Unix nanoseconds
 	log    *slog.Logger
 
 	ctx    context.Context // ends with Close
@@ -122,13 +126,16 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(cfg.Endpoints, ", "), err)
 	}
 	c := &Cluster{cfg: cfg, client: client, log: cfg.Logger, kick: make(chan struct{}, 1), look: make(chan struct{}, 1)}
+	if cfg.Member != nil {
+		c.near = v3client.New(cfg.Member.etcd.Server)
+	}
 	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := c.measure(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("etcd at %s does not answer: %w", strings.Join(cfg.Endpoints, ", "), err), c.client.Close())
+		return nil, errors.Join(fmt.Errorf("etcd at %s does not answer: %w", strings.Join(cfg.Endpoints, ", "), err), c.closeClients())
 	}
 	if err := c.checkForm(ctx); err != nil {
 		c.cancel()
-		return nil, errors.Join(err, c.client.Close())
+		return nil, errors.Join(err, c.closeClients())
 	}
 	c.wg.Go(c.commit)
 	c.wg.Go(c.upkeep)
@@ -149,12 +156,19 @@ func (c *Cluster) Close() error {
 	c.mu.Unlock()
 	if l != nil {
 		ctx, cancel := context.WithTimeout(c.ctx, c.patience())
-		_, _ = c.client.Revoke(ctx, l.id) // otherwise it runs out by itself
+		_, _ = c.nearest().Revoke(ctx, l.id) // otherwise it runs out by itself
 		cancel()
 	}
 	c.cancel()
 	c.wg.Wait()
-	return errors.Join(append(errs, c.client.Close())...)
+	return errors.Join(append(errs, c.closeClients())...)
+}
+
+func (c *Cluster) closeClients() error {
+	if c.near != nil {
+		c.near.Close() //nolint:errcheck // it has no connection, and says that it ended
+	}
+	return c.client.Close()
 }
 
 // patience is how long one attempt may take. What did not answer by then is
@@ -188,7 +202,7 @@ func (c *Cluster) grant(ctx context.Context) (*lease, error) {
 	if l != nil {
 		return l, nil
 	}
-	resp, err := c.client.Grant(ctx, int64(c.cfg.Lease/time.Second))
+	resp, err := c.nearest().Grant(ctx, int64(c.cfg.Lease/time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("ask etcd for a lease: %w", err)
 	}
@@ -205,12 +219,14 @@ func (c *Cluster) grant(ctx context.Context) (*lease, error) {
 // ends, and after that every lease begins anew.
 func (c *Cluster) renew(l *lease) {
 	for c.ctx.Err() == nil {
-		if answers, err := c.client.KeepAlive(c.ctx, l.id); err == nil {
+		to, within, done := c.steady(c.ctx)
+		if answers, err := to.KeepAlive(within, l.id); err == nil {
 			for range answers {
 			}
 		}
+		done()
 		ctx, cancel := context.WithTimeout(c.ctx, c.patience())
-		left, err := c.client.TimeToLive(ctx, l.id)
+		left, err := c.nearest().TimeToLive(ctx, l.id)
 		cancel()
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && left.TTL <= 0 {
 			break
@@ -259,9 +275,11 @@ func (c *Cluster) commit() {
 				return
 			}
 		}
+		begun := time.Now()
 		switch err := c.write(f); {
 		case err == nil:
 			pause = minPause
+			c.linger(f, time.Since(begun))
 		case c.ctx.Err() != nil:
 			return
 		default:
@@ -269,6 +287,47 @@ func (c *Cluster) commit() {
 			pause = min(2*pause, maxPause)
 		}
 	}
+}
+
+// linger waits a little for those who were told by a transaction that took so long.
+// They are about to send what is next, and who came meanwhile waits already. Without it
+// there would be two crowds in turn, each in half as large transactions, and all
+// members of etcd pay for each transaction. A few callers are nobody's crowd, and are
+// not kept waiting.
+func (c *Cluster) linger(load []cargo, took time.Duration) {
+	const (
+		crowd = 8 // records
+		share = 3 // of the time that a transaction takes
+		most  = time.Millisecond
+	)
+	carried := uint64(0)
+	for _, g := range load {
+		carried += g.b.records()
+	}
+	if carried < crowd {
+		return
+	}
+	timer := time.NewTimer(min(took/share, most))
+	defer timer.Stop()
+	for c.waiting() < carried {
+		select {
+		case <-c.kick:
+		case <-timer.C:
+			return
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// waiting is how many records of all journals are staged.
+func (c *Cluster) waiting() (n uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range c.journals {
+		n += j.waiting()
+	}
+	return n
 }
 
 // cargo is what one journal has in a transaction.
@@ -324,9 +383,13 @@ func (c *Cluster) write(load []cargo) error {
 		}
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.patience())
-	resp, err := c.client.Txn(ctx).If(ifs...).Then(then...).Else(otherwise...).Commit()
+	to := c.nearest()
+	resp, err := to.Txn(ctx).If(ifs...).Then(then...).Else(otherwise...).Commit()
 	cancel()
 	if err != nil {
+		if to == c.near {
+			c.away.Store(time.Now().Add(nearAgain).UnixNano())
+		}
 		return c.unanswered(load, err)
 	}
 	c.silent.Store(0)
@@ -371,6 +434,64 @@ func (c *Cluster) write(load []cargo) error {
 
 func (c *Cluster) fenced(j *Journal) error {
 	return fmt.Errorf("%w: the ownership %d of the journal %s has ended", journalFenced, j.epoch, j.name)
+}
+
+// nearAgain is how long the member in this process is left alone after a transaction
+// that it did not take.
+const nearAgain = 5 * time.Second
+
+// ledEvery is how often it is looked whether that member has somebody who leads it.
+const ledEvery = 100 * time.Millisecond
+
+// nearest returns who is asked: the member in this process, or any of the members
+// while that one has nobody who leads it or took no transaction a moment ago. A client
+// of all members asks each in turn, so that one that is silent, and not gone, keeps
+// every server waiting.
+func (c *Cluster) nearest() *clientv3.Client {
+	if c.near == nil || !c.cfg.Member.led() || time.Now().UnixNano() < c.away.Load() {
+		return c.client
+	}
+	return c.near
+}
+
+// get is Get of who is nearest.
+func (c *Cluster) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	return ask(c, func(to *clientv3.Client) (*clientv3.GetResponse, error) { return to.Get(ctx, key, opts...) })
+}
+
+// ask asks who is nearest for something that changes nothing, and when that one cannot
+// answer just now, as when who leads changes, any of the members: a client of these
+// tries several times.
+func ask[T any](c *Cluster, question func(*clientv3.Client) (T, error)) (T, error) {
+	to := c.nearest()
+	answer, err := question(to)
+	if err != nil && to == c.near && passing(err) {
+		return question(c.client)
+	}
+	return answer, err
+}
+
+// steady returns who is asked for what goes on, and a context for it. It ends when
+// that one has nobody who leads it: nothing would come from it then, and nothing
+// would say so. Who does not need it any more calls the function.
+func (c *Cluster) steady(ctx context.Context) (*clientv3.Client, context.Context, func()) {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	to := c.nearest()
+	if to == c.near {
+		go func() {
+			tick := time.NewTicker(ledEvery)
+			defer tick.Stop()
+			for c.cfg.Member.led() {
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+					return
+				}
+			}
+			cancel()
+		}()
+	}
+	return to, ctx, cancel
 }
 
 // unanswered sorts the errors of a transaction. It returns nil when trying

@@ -99,10 +99,12 @@ func holds(t *testing.T, c *Cluster, name string, want []string) {
 
 // TestMemberLoss takes members of three away, one after the other, the leader
 // among them: what was acknowledged stays, and the owner stays the owner.
-func TestMemberLoss(t *testing.T) {
+func TestMemberLoss(t *testing.T) { eachWay(t, testMemberLoss) }
+
+func testMemberLoss(t *testing.T, connect func(*ensemble, Config) *Cluster) {
 	t.Parallel()
 	e := begin(t, 3, nil)
-	c := connect(t, "a", "w/", e.urls()...)
+	c := connect(e, Config{Keep: time.Hour})
 	j := own(t, c, "x")
 	epoch := j.Epoch()
 	w := write(j, "r")
@@ -128,10 +130,12 @@ func TestMemberLoss(t *testing.T) {
 
 // TestNoQuorum: with two of three members gone nothing is acknowledged, and it
 // is said why; the owner goes on when one is back.
-func TestNoQuorum(t *testing.T) {
+func TestNoQuorum(t *testing.T) { eachWay(t, testNoQuorum) }
+
+func testNoQuorum(t *testing.T, connect func(*ensemble, Config) *Cluster) {
 	t.Parallel()
 	e := begin(t, 3, nil)
-	c := connect(t, "a", "w/", e.urls()...)
+	c := connect(e, Config{Keep: time.Hour})
 	j := own(t, c, "x")
 	mustPut(t, j, "one")
 	if err := j.Refuses(); err != nil {
@@ -232,10 +236,12 @@ func TestPartition(t *testing.T) {
 
 // TestPartitionedMembers cuts members off from each other, the leader first:
 // the rest goes on, and what was acknowledged holds when they are one again.
-func TestPartitionedMembers(t *testing.T) {
+func TestPartitionedMembers(t *testing.T) { eachWay(t, testPartitionedMembers) }
+
+func testPartitionedMembers(t *testing.T, connect func(*ensemble, Config) *Cluster) {
 	t.Parallel()
 	e := begin(t, 3, nil)
-	c := connect(t, "a", "w/", e.urls()...)
+	c := connect(e, Config{Keep: time.Hour})
 	j := own(t, c, "x")
 	w := write(j, "r")
 	for i := range 3 {
@@ -316,14 +322,12 @@ func TestWipedMember(t *testing.T) {
 
 // TestQuota fills an etcd with a small quota: a clean error, nothing lost, and
 // after trimming it goes on without anybody's help.
-func TestQuota(t *testing.T) {
+func TestQuota(t *testing.T) { eachWay(t, testQuota) }
+
+func testQuota(t *testing.T, connect func(*ensemble, Config) *Cluster) {
 	const quota = 24 << 20
 	e := begin(t, 1, func(c *MemberConfig) { c.Quota = quota })
-	c, err := Connect(within(t, 10*time.Second), Config{Endpoints: e.urls(), Server: "a", Keep: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // a test's
+	c := connect(e, Config{Keep: 50 * time.Millisecond})
 	j := own(t, c, "x")
 	if room := j.Room(); room <= 0 || room > quota {
 		t.Fatalf("room for %d bytes of a quota of %d", room, quota)

@@ -28,7 +28,11 @@
 // 1 MiB of them. The head moves with the last part alone; what an owner that
 // died left beyond the head is removed by the next one. One transaction of a
 // server is under way at a time, which keeps the order: what arrives meanwhile
-// is the next one.
+// is the next one, and, where many waited, what arrives in a moment after it from
+// those who were told.
+//
+// A server with a member of etcd in its own process asks that one, as long as it
+// has somebody who leads it, and any of the members otherwise.
 //
 // While etcd has no quorum, records wait in memory, up to a limit, and
 // [Journal.Refuses] says so. Nothing is given up before etcd has said that the

@@ -48,7 +48,7 @@ func (e *FormError) Error() string {
 // the oldest one.
 func (c *Cluster) checkForm(ctx context.Context) error {
 	key := c.cfg.Prefix + "form"
-	resp, err := c.client.Txn(ctx).
+	resp, err := c.nearest().Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 		Then(clientv3.OpGet(c.cfg.Prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())).
 		Else(clientv3.OpGet(key)).Commit()
@@ -72,7 +72,7 @@ func (c *Cluster) checkForm(ctx context.Context) error {
 		return nil
 	}
 	// Two that begin at once agree: the first one's form holds, and the other looks again.
-	txn, err := c.client.Txn(ctx).
+	txn, err := c.nearest().Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 		Then(clientv3.OpPut(key, strconv.Itoa(form))).Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) { // the next one that connects notes it
@@ -107,7 +107,7 @@ func (c *Cluster) Raise(ctx context.Context, form int) error {
 	}
 	key := c.cfg.Prefix + "form"
 	for {
-		got, err := c.client.Get(ctx, key)
+		got, err := c.get(ctx, key)
 		if err != nil {
 			return fmt.Errorf("ask etcd for the form of the journal: %w", err)
 		}
@@ -120,7 +120,7 @@ func (c *Cluster) Raise(ctx context.Context, form int) error {
 		}
 		done := has >= form
 		if !done {
-			txn, err := c.client.Txn(ctx).
+			txn, err := c.nearest().Txn(ctx).
 				If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
 				Then(clientv3.OpPut(key, strconv.Itoa(form))).Commit()
 			if err != nil {

@@ -188,6 +188,16 @@ func (j *Journal) take(room int) (cargo, int) {
 	return cargo{j, b, b.parts[b.sent:to], to == len(b.parts)}, size
 }
 
+// records is how many records a batch has.
+func (b *batch) records() uint64 { return b.after.next - b.first }
+
+// waiting is how many records are staged.
+func (j *Journal) waiting() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.next - j.end.next
+}
+
 // cut makes a batch of staged units: as many as fit into one part, or one that
 // is larger. j.mu is held.
 func (j *Journal) cut() {
@@ -391,7 +401,7 @@ func (j *Journal) Close() error {
 	if late == nil {
 		leave = append(leave, clientv3.OpPut(j.c.key("e", j.name), strconv.FormatUint(j.Next(), 10)))
 	}
-	_, err := j.c.client.Txn(ctx).
+	_, err := j.c.nearest().Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(owner), "=", j.epoch)).
 		Then(leave...).Commit()
 	if err != nil && late == nil {

@@ -50,7 +50,7 @@ func (j *Journal) Trim(before uint64) error {
 	}
 	owner := j.c.key("o", j.name)
 	own := clientv3.Compare(clientv3.CreateRevision(owner), "=", j.epoch)
-	resp, err := j.c.client.Txn(ctx).If(own).Then(clientv3.OpPut(j.c.key("t", j.name), to.encode())).Commit()
+	resp, err := j.c.nearest().Txn(ctx).If(own).Then(clientv3.OpPut(j.c.key("t", j.name), to.encode())).Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace): // deleting alone makes room; readers see where the keys begin
 	case err != nil:
@@ -71,7 +71,7 @@ func (j *Journal) Trim(before uint64) error {
 
 // bytesBefore returns the size of the journal before the batch at a sequence.
 func (c *Cluster) bytesBefore(ctx context.Context, name string, seq uint64) (uint64, error) {
-	resp, err := c.client.Get(ctx, partKey(c.cfg.Prefix, name, seq, 0))
+	resp, err := c.get(ctx, partKey(c.cfg.Prefix, name, seq, 0))
 	if err != nil {
 		return 0, fmt.Errorf("read the journal %s: %w", name, err)
 	}
@@ -90,7 +90,7 @@ func (c *Cluster) remove(ctx context.Context, name string, own clientv3.Cmp, bef
 	stop := partKey(c.cfg.Prefix, name, before, 0)
 	for {
 		key := c.cfg.Prefix + "j/" + name + "/"
-		resp, err := c.client.Get(ctx, key, clientv3.WithRange(stop), clientv3.WithCountOnly())
+		resp, err := c.get(ctx, key, clientv3.WithRange(stop), clientv3.WithCountOnly())
 		if err != nil {
 			return fmt.Errorf("trim the journal %s: %w", name, err)
 		}
@@ -99,7 +99,7 @@ func (c *Cluster) remove(ctx context.Context, name string, own clientv3.Cmp, bef
 		}
 		end := stop
 		if resp.Count > trimStride {
-			first, err := c.client.Get(ctx, key, clientv3.WithRange(stop), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+			first, err := c.get(ctx, key, clientv3.WithRange(stop), clientv3.WithLimit(1), clientv3.WithKeysOnly())
 			if err != nil {
 				return fmt.Errorf("trim the journal %s: %w", name, err)
 			}
@@ -111,7 +111,7 @@ func (c *Cluster) remove(ctx context.Context, name string, own clientv3.Cmp, bef
 				end = partKey(c.cfg.Prefix, name, seq+max(1, (before-seq)*trimStride/uint64(resp.Count)), 0)
 			}
 		}
-		txn, err := c.client.Txn(ctx).If(own).Then(clientv3.OpDelete(key, clientv3.WithRange(end))).Commit()
+		txn, err := c.nearest().Txn(ctx).If(own).Then(clientv3.OpDelete(key, clientv3.WithRange(end))).Commit()
 		if err != nil {
 			return fmt.Errorf("trim the journal %s: %w", name, err)
 		}
@@ -130,7 +130,7 @@ func (c *Cluster) Checkpoint(ctx context.Context, name string, before uint64) er
 	if err != nil {
 		return err
 	}
-	_, err = c.client.Put(ctx, c.key("f", name)+"/"+c.cfg.Server, strconv.FormatUint(before, 10), clientv3.WithLease(l.id))
+	_, err = c.nearest().Put(ctx, c.key("f", name)+"/"+c.cfg.Server, strconv.FormatUint(before, 10), clientv3.WithLease(l.id))
 	if err != nil {
 		return fmt.Errorf("note a checkpoint of the journal %s: %w", name, err)
 	}
@@ -139,7 +139,7 @@ func (c *Cluster) Checkpoint(ctx context.Context, name string, before uint64) er
 
 // held lowers a sequence to what every standby has.
 func (c *Cluster) held(ctx context.Context, name string, before uint64) (uint64, error) {
-	resp, err := c.client.Get(ctx, c.key("f", name)+"/", clientv3.WithPrefix())
+	resp, err := c.get(ctx, c.key("f", name)+"/", clientv3.WithPrefix())
 	if err != nil {
 		return 0, fmt.Errorf("ask etcd for the standbys of %s: %w", name, err)
 	}

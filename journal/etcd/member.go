@@ -368,6 +368,17 @@ func (m *Member) Endpoints() []string {
 	return all
 }
 
+// led reports whether the member works and knows of one that leads: without, it can
+// write nothing.
+func (m *Member) led() bool {
+	select {
+	case <-m.etcd.Server.StoppingNotify():
+		return false
+	default:
+		return m.etcd.Server.Leader() != 0
+	}
+}
+
 // Failed tells the error that ended the member.
 func (m *Member) Failed() <-chan error { return m.etcd.Err() }
 

@@ -57,7 +57,7 @@ func (c *Cluster) Own(ctx context.Context, name string) (*Journal, error) {
 	}
 	j, err := c.open(ctx, name, epoch, l)
 	if err != nil {
-		_, _ = c.client.Delete(context.WithoutCancel(ctx), c.key("o", name)) // otherwise the lease does it
+		_, _ = c.nearest().Delete(context.WithoutCancel(ctx), c.key("o", name)) // otherwise the lease does it
 		return nil, err
 	}
 	return j, nil
@@ -71,7 +71,7 @@ func (c *Cluster) campaign(ctx context.Context, key string, l *lease) (int64, er
 		return 0, err
 	}
 	for {
-		resp, err := c.client.Txn(ctx).
+		resp, err := c.nearest().Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 			Then(clientv3.OpPut(key, string(value), clientv3.WithLease(l.id))).
 			Else(clientv3.OpGet(key)).Commit()
@@ -97,7 +97,7 @@ func (c *Cluster) campaign(ctx context.Context, key string, l *lease) (int64, er
 		case clientv3.LeaseID(kvs[0].Lease) == l.id: // the answer to an attempt was lost
 			return kvs[0].CreateRevision, nil
 		}
-		_, err = c.client.Txn(ctx).
+		_, err = c.nearest().Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(key), "=", kvs[0].CreateRevision)).
 			Then(clientv3.OpDelete(key)).Commit()
 		if err != nil {
@@ -128,7 +128,7 @@ func (c *Cluster) open(ctx context.Context, name string, epoch int64, l *lease) 
 	}
 	j.next = j.end.next
 	owner := c.key("o", name)
-	resp, err := c.client.Txn(ctx).
+	resp, err := c.nearest().Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(owner), "=", epoch)).
 		Then(
 			clientv3.OpDelete(partKey(c.cfg.Prefix, name, j.end.next, 0), clientv3.WithRange(c.endOf(name))),
@@ -162,7 +162,9 @@ func (c *Cluster) endOf(name string) string {
 // position reads the head and the mark of a journal, as of one moment.
 func (c *Cluster) position(ctx context.Context, name string) (end, mark head, err error) {
 	end, mark = head{next: 1}, head{next: 1}
-	resp, err := c.client.Txn(ctx).Then(clientv3.OpGet(c.key("h", name)), clientv3.OpGet(c.key("t", name))).Commit()
+	resp, err := ask(c, func(to *clientv3.Client) (*clientv3.TxnResponse, error) {
+		return to.Txn(ctx).Then(clientv3.OpGet(c.key("h", name)), clientv3.OpGet(c.key("t", name))).Commit()
+	})
 	if err != nil {
 		return end, mark, fmt.Errorf("ask etcd where the journal %s stands: %w", name, err)
 	}
@@ -185,7 +187,7 @@ func (c *Cluster) Owner(ctx context.Context, name string) (o Owner, ok bool, err
 }
 
 func (c *Cluster) owner(ctx context.Context, key string) (o Owner, ok bool, err error) {
-	resp, err := c.client.Get(ctx, key)
+	resp, err := c.get(ctx, key)
 	if err != nil {
 		return o, false, fmt.Errorf("ask etcd for the owner of %s: %w", key, err)
 	}
@@ -200,7 +202,7 @@ func (c *Cluster) owner(ctx context.Context, key string) (o Owner, ok bool, err 
 // would: the owner finds that it is fenced. It is for people and for tests: a
 // server that is stopped keeps its journals for its lease, and no longer.
 func (c *Cluster) Depose(ctx context.Context, name string) error {
-	if _, err := c.client.Delete(ctx, c.key("o", name)); err != nil {
+	if _, err := c.nearest().Delete(ctx, c.key("o", name)); err != nil {
 		return fmt.Errorf("end the ownership of %s: %w", name, err)
 	}
 	return nil
@@ -210,7 +212,7 @@ func (c *Cluster) Depose(ctx context.Context, name string) error {
 func (c *Cluster) Free(ctx context.Context, name string) error {
 	key := c.key("o", name)
 	for {
-		resp, err := c.client.Get(ctx, key)
+		resp, err := c.get(ctx, key)
 		if err != nil {
 			return fmt.Errorf("ask etcd for the owner of %s: %w", name, err)
 		}
@@ -225,9 +227,9 @@ func (c *Cluster) Free(ctx context.Context, name string) error {
 
 // await returns at the next change of a key, or when it makes sense to look again.
 func (c *Cluster) await(ctx context.Context, key string, from int64) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for resp := range c.client.Watch(clientv3.WithRequireLeader(ctx), key, clientv3.WithRev(from)) {
+	to, within, done := c.steady(ctx)
+	defer done()
+	for resp := range to.Watch(within, key, clientv3.WithRev(from)) {
 		if len(resp.Events) > 0 || resp.Err() != nil {
 			break
 		}
@@ -243,7 +245,7 @@ func (c *Cluster) await(ctx context.Context, key string, from int64) error {
 func (c *Cluster) Owners(ctx context.Context, fn func(map[string]Owner)) error {
 	prefix := c.key("o", "")
 	for {
-		resp, err := c.client.Get(ctx, prefix, clientv3.WithPrefix())
+		resp, err := c.get(ctx, prefix, clientv3.WithPrefix())
 		if err != nil {
 			return fmt.Errorf("ask etcd for the owners: %w", err)
 		}
@@ -256,13 +258,13 @@ func (c *Cluster) Owners(ctx context.Context, fn func(map[string]Owner)) error {
 			owners[strings.TrimPrefix(string(kv.Key), prefix)] = o
 		}
 		fn(owners)
-		inner, cancel := context.WithCancel(ctx)
-		for w := range c.client.Watch(clientv3.WithRequireLeader(inner), prefix, clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1)) {
+		to, within, done := c.steady(ctx)
+		for w := range to.Watch(within, prefix, clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1)) {
 			if len(w.Events) > 0 || w.Err() != nil {
 				break
 			}
 		}
-		cancel()
+		done()
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -72,7 +72,7 @@ func (c *Cluster) scan(ctx context.Context, r *reader) (revision int64, err erro
 	limit := int64(4)
 	key, stop := partKey(c.cfg.Prefix, name, at, 0), c.endOf(name)
 	for {
-		resp, err := c.client.Get(ctx, key, clientv3.WithRange(stop), clientv3.WithLimit(limit))
+		resp, err := c.get(ctx, key, clientv3.WithRange(stop), clientv3.WithLimit(limit))
 		if err != nil {
 			return 0, fmt.Errorf("read the journal %s: %w", name, err)
 		}
@@ -107,7 +107,7 @@ func (c *Cluster) explain(ctx context.Context, name string, next uint64, err err
 // mark do not count; and where etcd had no room for the mark, the keys that are
 // left say it.
 func (c *Cluster) begin(ctx context.Context, name string, mark, end head) (uint64, error) {
-	resp, err := c.client.Get(ctx, partKey(c.cfg.Prefix, name, mark.next, 0),
+	resp, err := c.get(ctx, partKey(c.cfg.Prefix, name, mark.next, 0),
 		clientv3.WithRange(partKey(c.cfg.Prefix, name, end.next, 0)), clientv3.WithLimit(1), clientv3.WithKeysOnly())
 	if err != nil {
 		return 0, fmt.Errorf("read the journal %s: %w", name, err)
@@ -134,7 +134,7 @@ func (c *Cluster) batchOf(ctx context.Context, name string, first, seq, end uint
 		} else {
 			mid = low + (high-low)/2
 		}
-		resp, err := c.client.Get(ctx, partKey(c.cfg.Prefix, name, mid, 0),
+		resp, err := c.get(ctx, partKey(c.cfg.Prefix, name, mid, 0),
 			clientv3.WithRange(c.endOf(name)), clientv3.WithLimit(1), clientv3.WithKeysOnly())
 		if err != nil {
 			return 0, fmt.Errorf("look for record %d of the journal %s: %w", seq, name, err)
@@ -260,10 +260,10 @@ func passing(err error) bool {
 // the journal has to be read again: the history that it needs is compacted, or
 // the way to etcd broke.
 func (c *Cluster) watch(ctx context.Context, r *reader, revision int64) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	to, within, done := c.steady(ctx)
+	defer done()
 	prefix := c.cfg.Prefix + "j/" + r.name + "/"
-	changes := c.client.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1), clientv3.WithFilterDelete())
+	changes := to.Watch(within, prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1), clientv3.WithFilterDelete())
 	for resp := range changes {
 		if resp.Err() != nil {
 			return nil

@@ -38,7 +38,7 @@ func (c *Cluster) Seed(ctx context.Context, name string, next uint64) error {
 		if end != mark || end.bytes != 0 {
 			return fmt.Errorf("%w: %s ends before %d", ErrHasRecords, name, end.next)
 		}
-		resp, err := c.client.Get(ctx, c.key("h", name))
+		resp, err := c.get(ctx, c.key("h", name))
 		if err != nil {
 			return fmt.Errorf("ask etcd where the journal %s stands: %w", name, err)
 		}
@@ -46,7 +46,7 @@ func (c *Cluster) Seed(ctx context.Context, name string, next uint64) error {
 		if len(resp.Kvs) == 1 {
 			was = resp.Kvs[0].ModRevision
 		}
-		txn, err := c.client.Txn(ctx).If(
+		txn, err := c.nearest().Txn(ctx).If(
 			clientv3.Compare(clientv3.ModRevision(c.key("h", name)), "=", was),
 			clientv3.Compare(clientv3.CreateRevision(c.key("o", name)), "=", 0),
 			// Parts that an owner did not bring to an end are below no head.
@@ -67,7 +67,7 @@ func (c *Cluster) Seed(ctx context.Context, name string, next uint64) error {
 			}
 			return fmt.Errorf("%w: %s is owned by the server %s", ErrHasRecords, name, o.Server)
 		}
-		left, err := c.client.Get(ctx, c.key("j", name)+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		left, err := c.get(ctx, c.key("j", name)+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 		if err != nil {
 			return fmt.Errorf("read the journal %s: %w", name, err)
 		}

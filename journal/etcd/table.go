@@ -33,7 +33,7 @@ func (c *Cluster) Note(ctx context.Context, table, key, value string, leased boo
 		}
 		opts = append(opts, clientv3.WithLease(l.id))
 	}
-	if _, err := c.client.Put(ctx, c.row(table, key), value, opts...); err != nil {
+	if _, err := c.nearest().Put(ctx, c.row(table, key), value, opts...); err != nil {
 		return fmt.Errorf("note %s of %s in etcd: %w", key, table, err)
 	}
 	return nil
@@ -43,7 +43,7 @@ func (c *Cluster) Note(ctx context.Context, table, key, value string, leased boo
 // value stays.
 func (c *Cluster) First(ctx context.Context, table, key, value string) (string, error) {
 	at := c.row(table, key)
-	resp, err := c.client.Txn(ctx).
+	resp, err := c.nearest().Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(at), "=", 0)).
 		Then(clientv3.OpPut(at, value)).
 		Else(clientv3.OpGet(at)).Commit()
@@ -61,7 +61,7 @@ func (c *Cluster) First(ctx context.Context, table, key, value string) (string, 
 
 // Forget deletes a row.
 func (c *Cluster) Forget(ctx context.Context, table, key string) error {
-	if _, err := c.client.Delete(ctx, c.row(table, key)); err != nil {
+	if _, err := c.nearest().Delete(ctx, c.row(table, key)); err != nil {
 		return fmt.Errorf("delete %s of %s in etcd: %w", key, table, err)
 	}
 	return nil
@@ -73,7 +73,7 @@ func (c *Cluster) Forget(ctx context.Context, table, key string) error {
 func (c *Cluster) Facts(ctx context.Context, table string, fn func(facts []Fact, whole bool)) error {
 	prefix := c.row(table, "")
 	for {
-		resp, err := c.client.Get(ctx, prefix, clientv3.WithPrefix())
+		resp, err := c.get(ctx, prefix, clientv3.WithPrefix())
 		if err != nil {
 			return fmt.Errorf("read the table %s from etcd: %w", table, err)
 		}
@@ -91,9 +91,9 @@ func (c *Cluster) Facts(ctx context.Context, table string, fn func(facts []Fact,
 
 // changes returns when the table has to be read again.
 func (c *Cluster) changes(ctx context.Context, prefix string, from int64, fn func([]Fact, bool)) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for w := range c.client.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(from)) {
+	to, within, done := c.steady(ctx)
+	defer done()
+	for w := range to.Watch(within, prefix, clientv3.WithPrefix(), clientv3.WithRev(from)) {
 		if w.Err() != nil {
 			return
 		}
@@ -146,7 +146,7 @@ func (c *Cluster) End(ctx context.Context, name string) (uint64, error) {
 // Standbys returns who follows a journal, by id.
 func (c *Cluster) Standbys(ctx context.Context, name string) ([]string, error) {
 	prefix := c.key("f", name) + "/"
-	resp, err := c.client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	resp, err := c.get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return nil, fmt.Errorf("ask etcd for the standbys of %s: %w", name, err)
 	}
@@ -160,7 +160,7 @@ func (c *Cluster) Standbys(ctx context.Context, name string) ([]string, error) {
 
 // Unfollow takes back a [Cluster.Checkpoint]: who owns a journal is no standby of it.
 func (c *Cluster) Unfollow(ctx context.Context, name string) error {
-	_, err := c.client.Delete(ctx, c.key("f", name)+"/"+c.cfg.Server)
+	_, err := c.nearest().Delete(ctx, c.key("f", name)+"/"+c.cfg.Server)
 	if err != nil && !errors.Is(err, rpctypes.ErrNoSpace) {
 		return fmt.Errorf("take back a checkpoint of the journal %s: %w", name, err)
 	}

@@ -220,14 +220,34 @@ func connect(t testing.TB, server, prefix string, endpoints ...string) *Cluster 
 
 func connectFor(t testing.TB, lease time.Duration, server, prefix string, endpoints ...string) *Cluster {
 	t.Helper()
-	c, err := Connect(within(t, 20*time.Second), Config{
+	return connectAs(t, Config{
 		Endpoints: endpoints, Prefix: prefix, Server: server, Address: server + ".test:1", Lease: lease, Keep: time.Hour,
 	})
+}
+
+func connectAs(t testing.TB, cfg Config) *Cluster {
+	t.Helper()
+	c, err := Connect(within(t, 20*time.Second), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// eachWay runs a test of a server with a member of etcd beside it, and of one with a
+// member within, which is the first one.
+func eachWay(t *testing.T, test func(t *testing.T, connect func(*ensemble, Config) *Cluster)) {
+	for name, within := range map[string]bool{"beside": false, "within": true} {
+		t.Run(name, func(t *testing.T) {
+			test(t, func(e *ensemble, cfg Config) *Cluster {
+				if cfg.Endpoints, cfg.Server = e.urls(), "a"; within {
+					cfg.Member = e.members[0]
+				}
+				return connectAs(t, cfg)
+			})
+		})
+	}
 }
 
 func own(t testing.TB, c *Cluster, name string) *Journal {

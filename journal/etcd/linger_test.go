@@ -1,0 +1,63 @@
+package etcd
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/journal"
+)
+
+// TestLinger: after a transaction that many waited for, the next one waits until as
+// many are there again, for a third of the time that it took and for a millisecond at
+// most; after one of a few callers it does not.
+func TestLinger(t *testing.T) {
+	const took = 1500 * time.Microsecond
+	for _, tc := range []struct {
+		name    string
+		carried int
+		back    []time.Duration // when each record is staged
+		took    time.Duration
+		want    time.Duration
+	}{
+		{"a few", 7, nil, took, 0},
+		{"nobody comes", 8, nil, took, took / 3},
+		{"nobody comes, and etcd is slow", 8, nil, time.Second, time.Millisecond},
+		{"all are there", 8, make([]time.Duration, 8), took, 0},
+		{"all come", 8, []time.Duration{0, 0, 0, 1, 2, 3, 4, 200 * time.Microsecond}, took, 200 * time.Microsecond},
+		{"not all come", 9, []time.Duration{0, 0, 0, 1, 2, 3, 4, 200 * time.Microsecond}, took, took / 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				c := &Cluster{ctx: ctx, kick: make(chan struct{}, 1)}
+				first, second := &Journal{c: c, next: 1, end: head{next: 1}}, &Journal{c: c, next: 1, end: head{next: 1}}
+				c.journals = []*Journal{first, second}
+				record := []journal.Record{{Slot: journal.Slot{App: "app"}, Body: []byte("body")}}
+				for range tc.carried {
+					if _, err := first.Append(record, func(error) {}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				load := c.gather()
+				load[0].j.wrote(load[0])
+				for i, after := range tc.back {
+					j := c.journals[i%2]
+					time.AfterFunc(after, func() {
+						if _, err := j.Append(record, func(error) {}); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				synctest.Wait()
+				begin := time.Now()
+				c.linger(load, tc.took)
+				if waited := time.Since(begin); waited != tc.want {
+					t.Errorf("it waited for %v, want %v", waited, tc.want)
+				}
+			})
+		})
+	}
+}
