@@ -429,12 +429,15 @@ func (o *stopped) settle() error {
 	if o.journal.Next() == 1 {
 		return nil
 	}
-	_, err := sched.CatchUp(sched.Config{
+	standby, err := sched.Follow(sched.Config{
 		ID: o.id, Journal: local.New(o.journal), Store: o.store, Modules: o.modules, Logger: o.log,
 		Inspect: func(context.Context, []byte, string) (sched.ModuleInfo, error) {
 			return sched.ModuleInfo{}, errors.New("the server does not run")
 		},
 	})
+	if err == nil {
+		_, err = standby.CatchUp()
+	}
 	return err
 }
 

@@ -65,6 +65,7 @@ type unit struct {
 	applied atomic.Uint64        // by the store of a standby
 	behind  atomic.Bool          // the journal does not reach back to what is in that store
 	store   *store.Store         // of the goroutine of live
+	standby *sched.Standby       // likewise; nil while there is none
 	reports atomic.Pointer[unitReport]
 }
 
@@ -215,10 +216,7 @@ func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, 
 			u.log.Warn("a standby could not say where it is", "error", err)
 			return is, ctx.Err()
 		}
-		cfg := u.conf
-		cfg.Journal = c.View(ctx, u.name)
-		cfg.Logger, cfg.Meter = nil, nil // it happens all the time
-		at, err := sched.CatchUp(cfg)
+		at, err := u.follow(ctx)
 		switch {
 		case errors.Is(err, journal.ErrTrimmed):
 			return is, u.refill(ctx, owner, err)
@@ -244,6 +242,22 @@ func (u *unit) catchUp(ctx context.Context, owner etcd.Owner, was standbyState, 
 	return is, ctx.Err()
 }
 
+// follow brings the standby up to the end of the journal.
+func (u *unit) follow(ctx context.Context) (at sched.CaughtUp, err error) {
+	if u.standby == nil {
+		cfg := u.conf
+		cfg.Journal = u.roster.cluster.View(ctx, u.name)
+		cfg.Logger, cfg.Meter = nil, nil // it happens all the time
+		if u.standby, err = sched.Follow(cfg); err != nil {
+			return at, err
+		}
+	}
+	if at, err = u.standby.CatchUp(); err != nil {
+		u.standby = nil
+	}
+	return at, err
+}
+
 // refill begins with the owner's state: the disk is new, or the server was away
 // for so long that the journal does not reach back to what is on it. What this
 // server said of where it is keeps the journal from being trimmed further.
@@ -254,6 +268,7 @@ func (u *unit) refill(ctx context.Context, owner etcd.Owner, why error) error {
 	}
 	u.log.Info("this standby begins with the state of the server that works", "unit", u.name, "from", owner.Address, "because", why)
 	start := time.Now()
+	u.standby = nil
 	if err := u.store.Close(); err != nil {
 		return err
 	}
@@ -292,7 +307,7 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 	}
 	defer unregister()
 	conf.Meter = meter
-	s, err := sched.New(conf)
+	s, err := u.serve(conf)
 	if err != nil {
 		if j.Err() != nil || ctx.Err() != nil { // the ownership went while the journal was read
 			return nil
@@ -347,6 +362,16 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 		return err
 	}
 	return u.openStore()
+}
+
+// serve returns the server of a unit that was taken, which goes on with what this
+// server holds as its standby.
+func (u *unit) serve(conf sched.Config) (*sched.Server, error) {
+	if standby := u.standby; standby != nil {
+		u.standby = nil
+		return standby.TakeOver(conf)
+	}
+	return sched.New(conf)
 }
 
 // begin declares the apps that the unit holds, without which nobody may be

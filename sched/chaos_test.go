@@ -107,6 +107,9 @@ func newSim(t *testing.T, seed uint64) *sim {
 	if seed%2 == 1 { // most counts are made again from the history after a crash
 		s.w.statsBatch = 1
 	}
+	if seed%4 < 2 { // there is much that a standby has to replay
+		s.w.standsBy, s.w.checkpointEvery = true, 20*time.Second
+	}
 	s.w.wrap = func(inner journal.Journal) journal.Journal {
 		s.disk = &disk{Journal: inner}
 		return s.disk

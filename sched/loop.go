@@ -159,13 +159,13 @@ type stage struct {
 	err   error
 }
 
-func newLoop(cfg *Config, h *hub) (*loop, error) {
+func newLoop(cfg *Config) (*loop, error) {
 	m, err := newMetrics(cfg.Meter)
 	if err != nil {
 		return nil, err
 	}
 	l := &loop{
-		cfg: cfg, hub: h, metrics: m,
+		cfg: cfg, hub: newHub(), metrics: m,
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 		apps: map[string]*app{}, plans: map[string]job.Plan{},
 		slow: map[jobKey]time.Duration{}, lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{},

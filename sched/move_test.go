@@ -560,11 +560,15 @@ func TestCatchUp(t *testing.T) {
 		ID: "b", Store: st, Modules: mods,
 		Inspect: func(context.Context, []byte, string) (sched.ModuleInfo, error) { return sched.ModuleInfo{}, nil },
 	}
+	cfg.Journal = c.View(t.Context(), "default.0")
+	standby, err := sched.Follow(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
 	catchUp := func() sched.CaughtUp {
 		t.Helper()
 		next := a.journal.Next()
-		cfg.Journal = c.View(t.Context(), "default.0")
-		at, err := sched.CatchUp(cfg)
+		at, err := standby.CatchUp()
 		if err != nil || at.Applied != next-1 || st.Applied() != next-1 || a.journal.Next() != next {
 			t.Fatalf("%+v of %d records, the store is at %d, %v", at, next-1, st.Applied(), err)
 		}
@@ -608,7 +612,10 @@ func TestCatchUp(t *testing.T) {
 	}
 	defer empty.Close() //nolint:errcheck // a test's
 	cfg.Store, cfg.Journal = empty, c.View(t.Context(), "default.0")
-	if _, err := sched.CatchUp(cfg); !errors.Is(err, journal.ErrTrimmed) {
+	if standby, err = sched.Follow(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := standby.CatchUp(); !errors.Is(err, journal.ErrTrimmed) {
 		t.Fatalf("from the beginning: %v", err)
 	}
 }

@@ -13,20 +13,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// restore builds the state and sets going what it asks for.
-func restore(cfg *Config, h *hub) (*loop, error) {
-	l, err := rebuild(cfg, h)
-	if err != nil {
-		return nil, err
-	}
-	l.resume()
-	return l, nil
-}
-
-// rebuild builds the state: what the store holds, and on top of it the records
-// of the journal that the store has not seen.
-func rebuild(cfg *Config, h *hub) (*loop, error) {
-	l, err := newLoop(cfg, h)
+// load builds the state that the store holds; [loop.replay] goes on from there.
+func load(cfg *Config) (*loop, error) {
+	l, err := newLoop(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -87,9 +76,8 @@ func rebuild(cfg *Config, h *hub) (*loop, error) {
 		}
 		a.live.sortByID()
 	}
-	if err := l.replay(); err != nil {
-		return nil, err
-	}
+	l.lastSeq = cfg.Store.Applied()
+	l.view.applied = l.lastSeq
 	return l, nil
 }
 
@@ -115,13 +103,11 @@ func (l *loop) recount() error {
 	return nil
 }
 
-// replay folds in the records behind the store. Their effects happen once more
-// where they are harmless to repeat: see resume.
+// replay folds in the records of the journal behind the last one. Their effects
+// happen once more where they are harmless to repeat: see resume.
 func (l *loop) replay() error {
-	applied := l.cfg.Store.Applied()
-	l.view.applied, l.lastSeq = applied, applied
 	start, n := time.Now(), 0
-	err := l.cfg.Journal.Read(applied+1, func(seq uint64, slot journal.Slot, body []byte) error {
+	err := l.cfg.Journal.Read(l.lastSeq+1, func(seq uint64, slot journal.Slot, body []byte) error {
 		if seq != l.lastSeq+1 {
 			return fmt.Errorf("the journal has record %d after %d: records are missing", seq, l.lastSeq)
 		}
@@ -153,11 +139,7 @@ func (l *loop) replay() error {
 // resume sets going what the state asks for: timers, the queue, and the hosts
 // that were executing something.
 func (l *loop) resume() {
-	l.rate = decayingRate{} // what was replayed is not load
-	l.followed = nil        // what followed from it was replayed as well
-	l.moved = nil
-	l.paced = nil    // likewise
-	l.suspects = nil // the next failed attempt judges again
+	l.forget()
 	var queued []*job.Run
 	for _, a := range l.apps {
 		for _, s := range a.slots {
@@ -192,6 +174,17 @@ func (l *loop) resume() {
 	slices.SortFunc(queued, byID)
 	for _, r := range queued {
 		l.admit(r)
+	}
+}
+
+// forget drops what records that were replayed would lead to.
+func (l *loop) forget() {
+	l.rate, l.came = decayingRate{}, 0 // what was replayed is not load
+	l.followed = nil                   // what followed from it was replayed as well
+	l.moved, l.paced = nil, nil
+	l.suspects = nil // the next failed attempt judges again
+	for _, a := range l.apps {
+		a.rates = nil
 	}
 }
 

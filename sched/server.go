@@ -127,12 +127,20 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
-	h := newHub()
-	l, err := restore(&cfg, h)
+	l, err := load(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("restore the state: %w", err)
 	}
-	s := &Server{cfg: cfg, loop: l, hub: h, logs: newLogbook(cfg.Store, h)}
+	return serve(cfg, l)
+}
+
+// serve returns a server that goes on with the state of a loop, whose configuration cfg is.
+func serve(cfg Config, l *loop) (_ *Server, err error) {
+	if err := l.replay(); err != nil {
+		return nil, fmt.Errorf("restore the state: %w", err)
+	}
+	l.resume()
+	s := &Server{cfg: cfg, loop: l, hub: l.hub, logs: newLogbook(cfg.Store, l.hub)}
 	if s.secrets, err = newSealer(cfg.SecretKey); err != nil {
 		return nil, fmt.Errorf("the key of the secrets: %w", err)
 	}

@@ -2,9 +2,15 @@ package sched
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
+
+// Standby holds the state of slots that another server owns, and keeps the store of
+// this one near the end of their journal. It decides nothing. It is for one goroutine.
+type Standby struct{ l *loop }
 
 // CaughtUp is where a standby stands.
 type CaughtUp struct {
@@ -12,28 +18,64 @@ type CaughtUp struct {
 	Missing []string // digests of modules whose code is not on this server's disk
 }
 
-// CatchUp brings the store of a server that does not own its slots up to the end
-// of the journal, and decides nothing: it is for a standby, so that there is
-// little to replay when it takes over. Of the configuration it needs what [New]
-// does. Nobody else may use the store meanwhile.
-func CatchUp(cfg Config) (CaughtUp, error) {
+// Follow reads the state from the store. Of the configuration it needs what [New]
+// does. Nobody else may use the store from here on.
+func Follow(cfg Config) (*Standby, error) {
 	if err := cfg.defaults(); err != nil {
-		return CaughtUp{}, err
+		return nil, err
 	}
-	l, err := rebuild(&cfg, newHub())
+	l, err := load(&cfg)
 	if err != nil {
+		return nil, fmt.Errorf("read the state that a standby begins with: %w", err)
+	}
+	return &Standby{l}, nil
+}
+
+// CatchUp brings state and store up to the end of the journal. After an error the
+// standby is of no use any more: what it holds may be between two records.
+func (s *Standby) CatchUp() (CaughtUp, error) {
+	l := s.l
+	l.setNow(time.Now())
+	if err := l.replay(); err != nil {
 		return CaughtUp{}, fmt.Errorf("catch up with the journal: %w", err)
 	}
-	if l.view.dirty() {
+	l.forget()
+	l.handOn()
+	if l.failure != nil {
+		return CaughtUp{}, l.failure
+	}
+	if v := &l.view; v.dirty() {
 		c, err := l.capture()
 		if err != nil {
 			return CaughtUp{}, err
 		}
-		if err := cfg.Store.Commit(c.batch); err != nil {
+		if err := l.cfg.Store.Commit(c.batch); err != nil {
 			return CaughtUp{}, fmt.Errorf("write the store: %w", err)
 		}
+		v.length = l.cfg.Store.HistoryLength()
+		l.committed(c, nil)
 	}
-	return CaughtUp{Applied: cfg.Store.Applied(), Missing: l.missing()}, nil
+	return CaughtUp{Applied: l.cfg.Store.Applied(), Missing: l.missing()}, nil
+}
+
+// TakeOver is [New] for a server that has stood by: it goes on with what the standby
+// holds, so that only what came to the journal since the last CatchUp is read. The store is
+// that of the standby, which is of no use any more.
+func (s *Standby) TakeOver(cfg Config) (*Server, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	if cfg.Store != s.l.cfg.Store {
+		return nil, errors.New("sched: a standby takes over with its own store")
+	}
+	m, err := newMetrics(cfg.Meter)
+	if err != nil {
+		return nil, err
+	}
+	s.l.cfg, s.l.metrics = &cfg, m
+	s.l.setNow(time.Now())
+	s.l.since = s.l.now
+	return serve(cfg, s.l)
 }
 
 // Missing returns the digests of modules whose code is not on this server's disk.

@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -31,8 +32,11 @@ import (
 // functions instead of modules.
 type world struct {
 	statsBatch int // of the servers' configuration
-	t          *testing.T
-	dir        string
+	// checkpointEvery likewise; 0: the default.
+	checkpointEvery time.Duration
+	standsBy        bool // the servers take over from a standby
+	t               *testing.T
+	dir             string
 
 	mu     sync.Mutex
 	listen *bufconn.Listener // of the server that is up; nil: none
@@ -142,6 +146,51 @@ func sleeping(d time.Duration) handler {
 	}
 }
 
+// serve returns a server, which was a standby before where the world wants it.
+func (w *world) serve(cfg sched.Config) (*sched.Server, error) {
+	if !w.standsBy {
+		return sched.New(cfg)
+	}
+	steps := &inSteps{Journal: cfg.Journal, next: cfg.Store.Applied() + 1}
+	follows := cfg
+	follows.Journal = steps
+	standby, err := sched.Follow(follows)
+	if err != nil {
+		return nil, err
+	}
+	for range 4 {
+		steps.next += (cfg.Journal.Next() - steps.next) / 3
+		if at, err := standby.CatchUp(); err != nil {
+			return nil, err
+		} else if at.Applied >= steps.next {
+			return nil, fmt.Errorf("a standby is at record %d of a journal that ends before %d", at.Applied, steps.next)
+		}
+	}
+	return standby.TakeOver(cfg)
+}
+
+// inSteps is a journal that ends somewhere, for a while.
+type inSteps struct {
+	journal.Journal
+	next uint64
+}
+
+func (j *inSteps) Next() uint64 { return j.next }
+
+func (j *inSteps) Read(from uint64, fn func(uint64, journal.Slot, []byte) error) error {
+	end := errors.New("it ends here")
+	err := j.Journal.Read(from, func(seq uint64, slot journal.Slot, body []byte) error {
+		if seq >= j.next {
+			return end
+		}
+		return fn(seq, slot, body)
+	})
+	if errors.Is(err, end) {
+		return nil
+	}
+	return err
+}
+
 // start opens a server on the world's directory.
 func (w *world) start() {
 	w.t.Helper()
@@ -161,13 +210,14 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	srv, err := sched.New(sched.Config{
-		StatsBatch: w.statsBatch,
-		ID:         "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute, SecretKey: w.secretKey, Remote: w.remote, Gathered: w.gathered,
+	cfg := sched.Config{
+		StatsBatch: w.statsBatch, CheckpointEvery: w.checkpointEvery,
+		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute, SecretKey: w.secretKey, Remote: w.remote, Gathered: w.gathered,
 		Inspect: func(_ context.Context, code []byte, _ string) (sched.ModuleInfo, error) {
 			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so"}, nil
 		},
-	})
+	}
+	srv, err := w.serve(cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}
