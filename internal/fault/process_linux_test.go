@@ -101,8 +101,8 @@ func (p *part) startLocked() {
 	p.life = l
 	go func() {
 		l.err = l.cmd.Wait()
+		p.ended(l) // before: who waited for the end may start the next life at once, and want it
 		close(l.done)
-		p.ended(l)
 	}()
 }
 
