@@ -25,6 +25,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/examples/greet"
+	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/sdk"
@@ -282,6 +283,48 @@ func TestUnitsMove(t *testing.T) {
 	if got, err := c.Apps(t.Context()); err != nil || len(got) != len(apps) {
 		t.Errorf("%d apps, %v", len(got), err)
 	}
+}
+
+// TestUnservedUnitIsGivenUp: etcd has a server as the owner of a unit that it does not
+// serve, as when the end of its ownership had no answer. The one that is to have the
+// unit gets it, though the lease of the first goes on.
+func TestUnservedUnitIsGivenUp(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 2, "a", "b")
+	c := w.client("a", "b")
+	w.untilBothOwn(c)
+	s, err := c.Cluster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit, other := s.Units[0], ""
+	for _, m := range s.Servers {
+		if m.Address != unit.Address {
+			other = m.Id
+		}
+	}
+	log := slog.New(slog.DiscardHandler)
+	behind, err := etcd.Connect(t.Context(), etcd.Config{Endpoints: []string{w.etcd.Client()}, Server: other, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer behind.Close() //nolint:errcheck // a test's
+	var j *etcd.Journal
+	for j == nil { // the owner takes it back when it can
+		if err := behind.Depose(t.Context(), unit.Name); err != nil {
+			t.Fatal(err)
+		}
+		if j, err = behind.Own(t.Context(), unit.Name); err != nil {
+			var held *etcd.OwnedError
+			if !errors.As(err, &held) && !errors.Is(err, journal.ErrFenced) {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.until(c, "the unit to be served where it was", func(s *sdk.Cluster) bool {
+		u := unitOf(s, unit.Name)
+		return u.GetAddress() == unit.Address && u.GetState() == "owned" && u.GetEpoch() > j.Epoch()
+	})
 }
 
 // untilBothOwn waits until the servers a and b own units.

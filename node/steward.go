@@ -246,6 +246,8 @@ func (s *steward) subs(v view, now time.Time, wants map[string]string) (subs []b
 				if owner != "" {
 					s.log.Warn("a unit stays where it is: the server that was to take it does not", "unit", unit, "owner", owner, "to", want)
 					wants[unit] = owner
+					t.at = now // and is not sent there again at once
+					s.since[unit], sub.Since = t, now
 				}
 				delete(s.moves, unit)
 			}

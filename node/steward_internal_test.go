@@ -193,6 +193,23 @@ func TestStewardAndServersThatDoNotTake(t *testing.T) {
 		t.Errorf("after %v: %v, want it to stay with %s", stewardPatience, d, owner)
 	}
 
+	// The balancer wants it there, and takes back its decision for a while.
+	s = newSight(2, "a")
+	s.settle(30 * time.Second)
+	s.join("b")
+	moved := s.decide()
+	if len(moved) != 1 {
+		t.Fatalf("an idle server is given %v", moved)
+	}
+	s.now = s.now.Add(stewardPatience + time.Second)
+	for unit := range moved {
+		s.decide()
+		s.now = s.now.Add(stewardPatience + time.Second)
+		if d := s.decide(); d[unit] != "a" {
+			t.Errorf("after %v: %v, want it to stay with its owner", stewardPatience, d)
+		}
+	}
+
 	s, unit, to := begin()
 	owner = s.owners[unit].Server
 	s.decide()

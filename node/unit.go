@@ -130,7 +130,11 @@ func (u *unit) standBy(ctx context.Context) error {
 		if s.owner.Server == u.conf.ID && mine { // of this server's last process, or of its last ownership that has not gone yet
 			return nil
 		}
-		if s.owner.Server != said {
+		if s.owner.Server == u.conf.ID { // likewise, and another one is to have it, who would wait for as long as this process lives
+			if err := u.roster.cluster.Release(ctx, u.name, s.owner.Epoch); err != nil {
+				u.log.Warn("a unit that this server does not serve could not be given up; it tries again", "error", err)
+			}
+		} else if s.owner.Server != said {
 			if said = s.owner.Server; said != "" {
 				u.log.Info("this server stands by", "unit", u.name, "owner", s.owner.Server, "address", s.owner.Address)
 			}
@@ -422,6 +426,9 @@ func (u *unit) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, 
 		if at.owner.Epoch == j.Epoch() && at.want != "" && at.want != u.conf.ID && at.ready {
 			return "the server " + at.want + " is to own it"
 		}
+		if at.owner.Epoch != j.Epoch() && u.deposed(ctx, j) {
+			return "the ownership was ended"
+		}
 		select {
 		case <-changed:
 		case <-tick.C:
@@ -437,6 +444,16 @@ func (u *unit) untilOver(ctx context.Context, j *etcd.Journal, s *sched.Server, 
 			return "it failed"
 		}
 	}
+}
+
+// deposed reports whether etcd has the ownership no more, though the lease goes on:
+// nobody sends anything to a unit without an owner, and so it would not learn it
+// from a write.
+func (u *unit) deposed(ctx context.Context, j *etcd.Journal) bool {
+	ctx, cancel := context.WithTimeout(ctx, presenceEvery)
+	defer cancel()
+	o, ok, err := u.roster.cluster.Owner(ctx, u.name)
+	return err == nil && (!ok || o.Epoch != j.Epoch())
 }
 
 // fetchMissing gets the code of modules that came to be after this server last

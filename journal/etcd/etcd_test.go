@@ -187,6 +187,45 @@ func TestRestartedServerTakesItsOwnBack(t *testing.T) {
 	}
 }
 
+// TestUnconfirmedEnd: a journal was closed and etcd did not say that it has no owner
+// now. The server's lease keeps the ownership alive, so that it is ended by itself,
+// and its number is not used again.
+func TestUnconfirmedEnd(t *testing.T) {
+	endpoint, prefix := shared(t)
+	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
+	unconfirmed := func() *Journal {
+		j := own(t, a, "x")
+		j.mu.Lock()
+		j.c = &Cluster{cfg: a.cfg, client: a.client, log: a.log, kick: a.kick} // what it asks etcd for has an end before it began
+		j.c.ctx, j.c.cancel = context.WithCancel(t.Context())
+		j.c.cancel()
+		j.mu.Unlock()
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		a.forget(j)
+		if o, ok, err := b.Owner(t.Context(), "x"); err != nil || !ok || o.Server != "a" || o.Epoch != j.Epoch() {
+			t.Fatalf("the end was not to be confirmed: %v, %v, %v", o, ok, err)
+		}
+		return j
+	}
+	first := unconfirmed()
+	second := unconfirmed()
+	if second.Epoch() <= first.Epoch() {
+		t.Errorf("the number %d after %d", second.Epoch(), first.Epoch())
+	}
+	if err := a.Release(t.Context(), "x", first.Epoch()); err != nil {
+		t.Fatal(err)
+	}
+	if o, ok, err := b.Owner(t.Context(), "x"); err != nil || !ok || o.Epoch != second.Epoch() {
+		t.Fatalf("another ownership was ended: %v, %v, %v", o, ok, err)
+	}
+	if err := a.Release(t.Context(), "x", second.Epoch()); err != nil {
+		t.Fatal(err)
+	}
+	own(t, b, "x")
+}
+
 // TestUnfinishedBatch: an owner dies after the first part of a batch. Nobody
 // sees it, and the next owner writes in its place.
 func TestUnfinishedBatch(t *testing.T) {

@@ -366,7 +366,9 @@ func (j *Journal) Bytes() int64 {
 
 // Close waits, for as long as the lease, until what is staged is durable, and
 // gives up the ownership: another server may take it at once. What could not
-// be written by then is lost to its callers, who are told so.
+// be written by then is lost to its callers, who are told so. If etcd does not
+// confirm the end, the ownership may go on for as long as the server's lease does:
+// [Cluster.Owners] shows it, and [Cluster.Release] ends it.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	if j.closed {
@@ -405,7 +407,7 @@ func (j *Journal) Close() error {
 		If(clientv3.Compare(clientv3.CreateRevision(owner), "=", j.epoch)).
 		Then(leave...).Commit()
 	if err != nil && late == nil {
-		j.c.log.Warn("the journal's ownership runs out by itself", "journal", j.name, "error", err)
+		j.c.log.Warn("etcd did not confirm that a journal was given up", "journal", j.name, "error", err)
 	}
 	j.mu.Lock()
 	if j.err == nil {

@@ -245,7 +245,7 @@ func (c *Cluster) keeper(ctx context.Context) bool {
 	}
 	l, err := c.grant(ctx)
 	if err == nil {
-		_, err = c.campaign(ctx, key, l)
+		_, err = c.campaign(ctx, key, l, false)
 	}
 	return err == nil || errors.Is(err, rpctypes.ErrNoSpace)
 }

@@ -31,7 +31,7 @@ func (e *OwnedError) Error() string {
 
 // Own takes a journal that has no owner, and makes it when it is new. If it has
 // another owner the error is an [OwnedError]: see [Cluster.Free]. An ownership
-// that this server's last process left behind is replaced at once.
+// that this server left behind, or its last process, is replaced at once.
 func (c *Cluster) Own(ctx context.Context, name string) (*Journal, error) {
 	if !validName(name) {
 		return nil, fmt.Errorf("%q is no journal's name: 1 to 200 letters, digits and . _ - ~ are", name)
@@ -48,7 +48,7 @@ func (c *Cluster) Own(ctx context.Context, name string) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	epoch, err := c.campaign(ctx, c.key("o", name), l)
+	epoch, err := c.campaign(ctx, c.key("o", name), l, true)
 	if err != nil {
 		if held := (*OwnedError)(nil); errors.As(err, &held) {
 			held.Journal = name
@@ -57,15 +57,17 @@ func (c *Cluster) Own(ctx context.Context, name string) (*Journal, error) {
 	}
 	j, err := c.open(ctx, name, epoch, l)
 	if err != nil {
-		_, _ = c.nearest().Delete(context.WithoutCancel(ctx), c.key("o", name)) // otherwise the lease does it
+		_ = c.Release(context.WithoutCancel(ctx), name, uint64(epoch)) // otherwise the next attempt does it
 		return nil, err
 	}
 	return j, nil
 }
 
 // campaign makes a key of this server, under its lease, and returns the key's
-// create revision.
-func (c *Cluster) campaign(ctx context.Context, key string, l *lease) (int64, error) {
+// create revision. One that it has made before will do, unless it is to be anew:
+// what was sent under the number of an ownership whose end had no answer may still
+// arrive.
+func (c *Cluster) campaign(ctx context.Context, key string, l *lease, anew bool) (int64, error) {
 	value, err := json.Marshal(Owner{Server: c.cfg.Server, Address: c.cfg.Address})
 	if err != nil {
 		return 0, err
@@ -94,16 +96,32 @@ func (c *Cluster) campaign(ctx context.Context, key string, l *lease) (int64, er
 		switch {
 		case holder.Server != c.cfg.Server:
 			return 0, &OwnedError{Owner: holder}
-		case clientv3.LeaseID(kvs[0].Lease) == l.id: // the answer to an attempt was lost
+		case clientv3.LeaseID(kvs[0].Lease) == l.id && !anew:
 			return kvs[0].CreateRevision, nil
 		}
-		_, err = c.nearest().Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(key), "=", kvs[0].CreateRevision)).
-			Then(clientv3.OpDelete(key)).Commit()
-		if err != nil {
-			return 0, fmt.Errorf("end the ownership of this server's last process: %w", err)
+		if err := c.release(ctx, key, kvs[0].CreateRevision); err != nil {
+			return 0, fmt.Errorf("end this server's last ownership: %w", err)
 		}
 	}
+}
+
+// Release ends an ownership of this server that it has no [Journal] of: that of its
+// last process, or one whose end etcd did not confirm when the journal was closed.
+// The lease does not end it, which the server keeps for all of its journals.
+func (c *Cluster) Release(ctx context.Context, name string, epoch uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, c.patience())
+	defer cancel()
+	if err := c.release(ctx, c.key("o", name), int64(epoch)); err != nil {
+		return fmt.Errorf("end the ownership %d of %s: %w", epoch, name, err)
+	}
+	return nil
+}
+
+func (c *Cluster) release(ctx context.Context, key string, epoch int64) error {
+	_, err := c.nearest().Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(key), "=", epoch)).
+		Then(clientv3.OpDelete(key)).Commit()
+	return err
 }
 
 func decodeOwner(b []byte, epoch int64) (Owner, error) {

@@ -121,7 +121,7 @@ func (c *Cluster) Elect(ctx context.Context, work string) (bool, Owner, error) {
 	if o, ok, err := c.Elected(ctx, work); err != nil || ok && o.Server != c.cfg.Server {
 		return false, o, err
 	}
-	_, err = c.campaign(ctx, c.key("b", work), l)
+	_, err = c.campaign(ctx, c.key("b", work), l, false)
 	held := (*OwnedError)(nil)
 	switch {
 	case err == nil:
