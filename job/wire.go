@@ -133,6 +133,42 @@ func appendFinished(b []byte, f *apiv1.Finished) []byte {
 	return b
 }
 
+// AppendRow appends the definition as the store keeps it: the bytes of an
+// apiv1.JobRow, see Row.
+func (j *Job) AppendRow(b []byte) ([]byte, error) {
+	b = wire.Int(b, 2, j.NextMs)
+	b = wire.Int(b, 10, j.Planned)
+	b = wire.Text(b, 14, j.shape.text)
+	b = wire.Text(b, 15, j.own)
+	b = wire.Int(b, 16, int64(j.Revision()))
+	return wire.Bytes(b, 17, j.etag[:]), nil
+}
+
+// AppendStats appends what the runs of the job came to as the store keeps it: the
+// bytes of an apiv1.JobStatsRow, see StatsRow.
+func (j *Job) AppendStats(b []byte) ([]byte, error) {
+	st := j.Stats()
+	b = wire.Int(b, 1, j.NextMs)
+	b = wire.Int(b, 2, j.Planned)
+	b = wire.Int(b, 3, st.Succeeded)
+	b = wire.Int(b, 4, st.Failed)
+	b = wire.Int(b, 5, st.Skipped)
+	b = wire.Text(b, 6, string(st.LastState))
+	if st.LastEndMs > 0 {
+		b = wire.Bytes(b, 7, st.LastRun[:])
+	}
+	b = wire.Int(b, 8, st.LastEndMs)
+	var err error
+	if st.Route != nil {
+		b = nested(b, 9, func(b []byte) []byte {
+			b, err = proto.MarshalOptions{}.MarshalAppend(b, routeRow(st.Route))
+			return b
+		})
+	}
+	b = wire.Texts(b, 10, st.met)
+	return wire.Longs(b, 11, st.given), err
+}
+
 // AppendRow appends the run as the store keeps it: the bytes of an apiv1.RunRow,
 // see Row.
 func (r *Run) AppendRow(b []byte) ([]byte, error) {

@@ -112,3 +112,51 @@ func TestRowByHand(t *testing.T) {
 		}
 	}
 }
+
+// TestStatsByHand does the same for the stats of a job.
+func TestStatsByHand(t *testing.T) {
+	n := int64(0)
+	full := &apiv1.JobStatsRow{}
+	fill(full.ProtoReflect(), &n)
+	full.LastRun = make([]byte, 16)
+	for name, row := range map[string]*apiv1.JobStatsRow{
+		"full": full, "nothing": {}, "a plan": {NextMs: 1_700_000_000_000, Planned: 3}, "given": {GivenMs: []int64{1_700_000_000_000, 5}},
+	} {
+		j := &Job{}
+		j.LoadStats(row)
+		b, err := j.AppendStats(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, name, b, j.StatsRow())
+		if !proto.Equal(j.StatsRow(), row) {
+			t.Errorf("%s: %v was loaded, and %v comes out", name, row, j.StatsRow())
+		}
+	}
+}
+
+// TestJobRowByHand does the same for the definition of a job.
+func TestJobRowByHand(t *testing.T) {
+	n := int64(0)
+	d := &apiv1.Job{}
+	fill(d.ProtoReflect(), &n)
+	d.Workflow, d.Name = nil, "j"
+	s := NewSlot("a", 0)
+	s.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: d, NextMs: 1_700_000_000_000}}}, nil)
+	j := s.Jobs.Get("j")
+	j.Planned = 7
+	b, err := j.AppendRow(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "job", b, j.Row())
+	row := &apiv1.JobRow{}
+	if err := proto.Unmarshal(b, row); err != nil {
+		t.Fatal(err)
+	}
+	for fields, i := row.ProtoReflect().Descriptor().Fields(), 0; i < fields.Len(); i++ {
+		if f := fields.Get(i); !row.ProtoReflect().Has(f) && f.Name() != "definition" {
+			t.Errorf("the field %s is not set: the test does not test it", f.Name())
+		}
+	}
+}

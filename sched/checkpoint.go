@@ -92,8 +92,18 @@ func (f *finished) add(r *job.Run) error {
 	return nil
 }
 
-// write returns the row of a run, which stays until all is forgotten.
-func (f *finished) write(r *job.Run) ([]byte, error) {
+// appender is what has a row of the store that is written by hand.
+type appender interface {
+	AppendRow(b []byte) ([]byte, error)
+}
+
+// statsOf is a job as what has a row of its stats.
+type statsOf struct{ *job.Job }
+
+func (s statsOf) AppendRow(b []byte) ([]byte, error) { return s.AppendStats(b) }
+
+// write returns a row, which stays until all is forgotten.
+func (f *finished) write(r appender) ([]byte, error) {
 	if cap(f.room)-len(f.room) < 1<<10 {
 		f.room = nil
 		if n := len(f.spare); n > 0 {
@@ -334,7 +344,7 @@ func (c *checkpoints) wait(now time.Time, every time.Duration) (time.Duration, b
 // there are many small ones: who asks the loop for something waits for one at most.
 func (c *checkpoints) distance(every time.Duration) time.Duration {
 	switch {
-	case c.large:
+	case c.large, len(c.runs) > manyRows:
 		return 10 * every
 	case !c.fresh():
 		return every / time.Duration(c.pieces)
@@ -351,6 +361,14 @@ const statsPieces = 40
 // far below what makes the server refuse new ones.
 const soonRuns = maxUnwritten / 8
 
+// crowded reports whether so many runs have ended that they are captured now. While
+// more of them are live, as when very many are due at once, it waits: each would be
+// written now, and be removed in a moment.
+func (c *checkpoints) crowded() bool {
+	n := len(c.ends.runs)
+	return n >= soonRuns && (2*n >= len(c.runs) || n >= 4*soonRuns)
+}
+
 // manyRows makes a capture large.
 const manyRows = 4096
 
@@ -360,7 +378,7 @@ func (l *loop) checkpoint() {
 	if !v.fresh() && (!v.busy || v.late) {
 		v.arrive(l.lastSeq) // nobody waits for stats that are written late
 	}
-	early := len(v.wanted) > 0 || len(v.ends.runs) >= soonRuns
+	early := len(v.wanted) > 0 || v.crowded()
 	if v.busy || !v.dirty() || (!early && l.now.Sub(v.last) < v.distance(l.cfg.CheckpointEvery)) {
 		return
 	}
@@ -402,7 +420,9 @@ func (l *loop) capture() (*capture, error) {
 		return b
 	}
 	stats := func(j *job.Job) {
-		c.batch.Stats = append(c.batch.Stats, store.JobRow{App: j.Slot().App, Name: j.Name, Value: marshal(j.StatsRow())})
+		b, e := v.ends.write(statsOf{j})
+		err = errors.Join(err, e)
+		c.batch.Stats = append(c.batch.Stats, store.JobRow{App: j.Slot().App, Name: j.Name, Value: b})
 		j.Mark |= hasStats
 		j.Mark &^= isCounted
 	}
@@ -410,7 +430,9 @@ func (l *loop) capture() (*capture, error) {
 		j.Mark &^= isChanged
 		row := store.JobRow{App: j.Slot().App, Name: j.Name}
 		if j.Current() {
-			row.Value = marshal(j.Row())
+			b, e := v.ends.write(j)
+			err = errors.Join(err, e)
+			row.Value = b
 		} else if now := j.Slot().Jobs.Get(j.Name); now != nil { // created again, which is a change of its own
 			if j.Mark&hasStats != 0 {
 				v.moved(now) // in place of what is there
@@ -467,12 +489,12 @@ func (l *loop) capture() (*capture, error) {
 			PlannedMs: r.PlannedMs, FinishedMs: r.FinishedMs, Value: e.row,
 		})
 	}
-	v.ends, v.writing = v.writing, v.ends // the writer has forgotten those before
 	if from := v.tallies.write(l.cfg.StatsBatch/share, v.large, stats); from != v.tallies.from {
 		v.tallies.from = from
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: tallyRow, Value: binary.AppendUvarint(nil, uint64(from))})
 	}
 	v.tallies.begin(v.length)
+	v.ends, v.writing = v.writing, v.ends // the writer has forgotten those before
 	for a, minutes := range v.minutes {
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: countRow(a.name), Value: marshal(&a.count)})
 		for at := range minutes {

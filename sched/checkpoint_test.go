@@ -169,3 +169,29 @@ func TestStatsInPieces(t *testing.T) {
 		}
 	}
 }
+
+// TestManyLiveRunsWait: rows of runs that are live are not written while very many
+// of them are about to end, and those that have ended do not have them written
+// either, as long as there is room for them.
+func TestManyLiveRunsWait(t *testing.T) {
+	const every = 200 * time.Millisecond
+	for _, c := range []struct {
+		live, ended int
+		crowded     bool
+		distance    time.Duration
+	}{
+		{10, 10, false, every},
+		{manyRows + 1, 0, false, 10 * every},
+		{100, soonRuns, true, 10 * every},
+		{75_000, soonRuns, false, 10 * every},
+		{2 * soonRuns, 2 * soonRuns, true, 10 * every},
+		{1_000_000, 4 * soonRuns, true, 10 * every},
+	} {
+		var v checkpoints
+		v.init(20_000)
+		v.runs, v.ends.runs = make([]*job.Run, c.live+c.ended), make([]ended, c.ended)
+		if v.crowded() != c.crowded || v.distance(every) != c.distance {
+			t.Errorf("%d live and %d ended: %v, %v", c.live, c.ended, v.crowded(), v.distance(every))
+		}
+	}
+}

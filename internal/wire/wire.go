@@ -55,7 +55,12 @@ func Bytes(b []byte, n protowire.Number, v []byte) []byte {
 }
 
 // Ints appends a repeated field of integers.
-func Ints(b []byte, n protowire.Number, vs []int32) []byte {
+func Ints(b []byte, n protowire.Number, vs []int32) []byte { return packed(b, n, vs) }
+
+// Longs appends a repeated field of integers of 64 bits.
+func Longs(b []byte, n protowire.Number, vs []int64) []byte { return packed(b, n, vs) }
+
+func packed[T int32 | int64](b []byte, n protowire.Number, vs []T) []byte {
 	if len(vs) == 0 {
 		return b
 	}
