@@ -123,11 +123,15 @@ func (l *loop) holds(e wheel.Entry[any]) bool {
 	return false
 }
 
+// armSlice is how many jobs are armed in one turn: there is a second for it, and
+// others, who may be due now, do not wait for a hundred thousand of them.
+const armSlice = 2048
+
 // armBudget bounds the runs that one job gets in one turn: who makes up for a
 // long time does not hold up the others.
 const armBudget = 256
 
-// arm plans the next runs of the jobs that the wheel found, and says what becomes of the planned times that passed while
+// arm plans the next runs of jobs that the wheel found, and says what becomes of the planned times that passed while
 // nobody could fire them.
 func (l *loop) arm() {
 	if len(l.arming) == 0 {
@@ -135,8 +139,9 @@ func (l *loop) arm() {
 	}
 	bySlot := map[*job.Slot]*apiv1.Armed{}
 	var order []*job.Slot
-	seen := make(map[*job.Job]bool, len(l.arming)) // stale entries may name a job again
-	for _, j := range l.arming {
+	now := l.arming[:min(len(l.arming), armSlice)]
+	seen := make(map[*job.Job]bool, len(now)) // stale entries may name a job again
+	for _, j := range now {
 		if seen[j] || !j.Current() || j.NextMs == 0 || armAt(j.NextMs) > l.nowMs || j.Slot().Place.State != job.Here {
 			continue
 		}
@@ -166,8 +171,12 @@ func (l *loop) arm() {
 		}
 		a.Runs = append(a.Runs, runs...)
 	}
-	clear(l.arming)
-	l.arming = l.arming[:0]
+	clear(now)
+	if l.arming = l.arming[len(now):]; len(l.arming) > 0 {
+		l.wake()
+	} else {
+		l.arming = nil
+	}
 	for _, s := range order {
 		for runs := range slices.Chunk(bySlot[s].Runs, maxArmed) {
 			l.record(s, &apiv1.Record{Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: runs}}})

@@ -344,7 +344,9 @@ func (c *checkpoints) wait(now time.Time, every time.Duration) (time.Duration, b
 // there are many small ones: who asks the loop for something waits for one at most.
 func (c *checkpoints) distance(every time.Duration) time.Duration {
 	switch {
-	case c.large, len(c.runs) > manyRows:
+	case len(c.runs) > manyRows && !c.mostEnded():
+		return 20 * every
+	case c.large:
 		return 10 * every
 	case !c.fresh():
 		return every / time.Duration(c.pieces)
@@ -361,13 +363,16 @@ const statsPieces = 40
 // far below what makes the server refuse new ones.
 const soonRuns = maxUnwritten / 8
 
-// crowded reports whether so many runs have ended that they are captured now. While
-// more of them are live, as when very many are due at once, it waits: each would be
-// written now, and be removed in a moment.
+// crowded reports whether so many runs have ended that they are captured now.
 func (c *checkpoints) crowded() bool {
 	n := len(c.ends.runs)
-	return n >= soonRuns && (2*n >= len(c.runs) || n >= 4*soonRuns)
+	return n >= 4*soonRuns || n >= soonRuns && c.mostEnded()
 }
+
+// mostEnded reports whether most of the runs that a capture would have have ended.
+// When very many are due at once, most are live first: each would be written as
+// such, and be removed in a moment. It is worth to wait for their ends.
+func (c *checkpoints) mostEnded() bool { return 16*len(c.ends.runs) >= 15*len(c.runs) }
 
 // manyRows makes a capture large.
 const manyRows = 4096

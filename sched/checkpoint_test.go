@@ -181,11 +181,12 @@ func TestManyLiveRunsWait(t *testing.T) {
 		distance    time.Duration
 	}{
 		{10, 10, false, every},
-		{manyRows + 1, 0, false, 10 * every},
-		{100, soonRuns, true, 10 * every},
-		{75_000, soonRuns, false, 10 * every},
-		{2 * soonRuns, 2 * soonRuns, true, 10 * every},
-		{1_000_000, 4 * soonRuns, true, 10 * every},
+		{manyRows + 1, 0, false, 20 * every},
+		{100, soonRuns, true, every},
+		{75_000, soonRuns, false, 20 * every},
+		{soonRuns, 3 * soonRuns, false, 20 * every},
+		{soonRuns / 8, 3 * soonRuns, true, every},
+		{1_000_000, 4 * soonRuns, true, 20 * every},
 	} {
 		var v checkpoints
 		v.init(20_000)

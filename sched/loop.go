@@ -60,7 +60,7 @@ type loop struct {
 	// sweepAt is the number of timers at which half of them may be stale.
 	sweepAt int
 	plans   map[string]job.Plan
-	arming  []*job.Job // found by the wheel in this turn
+	arming  []*job.Job // found by the wheel, and not armed yet
 	late    lateness
 	rate    decayingRate
 	came    int // runs that were accepted in this turn
