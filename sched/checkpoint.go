@@ -344,7 +344,7 @@ func (c *checkpoints) wait(now time.Time, every time.Duration) (time.Duration, b
 // there are many small ones: who asks the loop for something waits for one at most.
 func (c *checkpoints) distance(every time.Duration) time.Duration {
 	switch {
-	case len(c.runs) > manyRows && !c.mostEnded():
+	case c.manyLive():
 		return 20 * every
 	case c.large:
 		return 10 * every
@@ -366,13 +366,13 @@ const soonRuns = maxUnwritten / 8
 // crowded reports whether so many runs have ended that they are captured now.
 func (c *checkpoints) crowded() bool {
 	n := len(c.ends.runs)
-	return n >= 4*soonRuns || n >= soonRuns && c.mostEnded()
+	return n >= 4*soonRuns || n >= soonRuns && !c.manyLive()
 }
 
-// mostEnded reports whether most of the runs that a capture would have have ended.
-// When very many are due at once, most are live first: each would be written as
-// such, and be removed in a moment. It is worth to wait for their ends.
-func (c *checkpoints) mostEnded() bool { return 16*len(c.ends.runs) >= 15*len(c.runs) }
+// manyLive reports whether a capture would write very many runs as live ones, as
+// when they are due at once. Most will have ended in a moment, and would have to be
+// removed again: it is worth to wait for that.
+func (c *checkpoints) manyLive() bool { return len(c.runs)-len(c.ends.runs) > 2*manyRows }
 
 // manyRows makes a capture large.
 const manyRows = 4096

@@ -181,11 +181,10 @@ func TestManyLiveRunsWait(t *testing.T) {
 		distance    time.Duration
 	}{
 		{10, 10, false, every},
-		{manyRows + 1, 0, false, 20 * every},
+		{2*manyRows + 1, 0, false, 20 * every},
 		{100, soonRuns, true, every},
 		{75_000, soonRuns, false, 20 * every},
-		{soonRuns, 3 * soonRuns, false, 20 * every},
-		{soonRuns / 8, 3 * soonRuns, true, every},
+		{2 * manyRows, 3 * soonRuns, true, every},
 		{1_000_000, 4 * soonRuns, true, 20 * every},
 	} {
 		var v checkpoints
