@@ -178,6 +178,10 @@ type barrier struct {
 	ready chan struct{}
 }
 
+// fetchAtOnce is how many jobs are fetched together: as many as the cache next to the
+// processor has room for, with what is written meanwhile.
+const fetchAtOnce = 16
+
 type capture struct {
 	batch *store.Batch
 	keys  [][]byte // what rows of it were written to
@@ -448,9 +452,13 @@ func (l *loop) capture() (*capture, error) {
 		}
 		c.batch.Jobs = append(c.batch.Jobs, row)
 	}
-	for _, j := range v.plans {
-		if j.Mark &^= isMoved; j.Current() {
-			stats(j)
+	c.batch.Stats = slices.Grow(c.batch.Stats, len(v.plans))
+	for near := range slices.Chunk(v.plans, fetchAtOnce) {
+		job.Fetch(near)
+		for _, j := range near {
+			if j.Mark &^= isMoved; j.Current() {
+				stats(j)
+			}
 		}
 	}
 	for _, r := range v.runs {
@@ -540,9 +548,12 @@ func (t *tallies) write(left int, busy bool, fn func(*job.Job)) (from int64) {
 	for left > 0 && t.n > 0 {
 		g := &t.groups[0]
 		n := min(left, len(g.jobs))
-		for _, j := range g.jobs[:n] {
-			if j.Mark&isCounted != 0 && j.Current() {
-				fn(j)
+		for near := range slices.Chunk(g.jobs[:n], fetchAtOnce) {
+			job.Fetch(near)
+			for _, j := range near {
+				if j.Mark&isCounted != 0 && j.Current() {
+					fn(j)
+				}
 			}
 		}
 		g.jobs = g.jobs[n:]
