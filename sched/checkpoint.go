@@ -184,7 +184,22 @@ const fetchAtOnce = 16
 
 type capture struct {
 	batch *store.Batch
+	ended []ended  // what is to be in batch.Finished. They do not change any more
 	keys  [][]byte // what rows of it were written to
+}
+
+// write commits the capture. It is not the loop that calls it, but for the last one.
+func (c *capture) write(s *store.Store) error {
+	b := c.batch
+	b.Finished = slices.Grow(b.Finished[:0], len(c.ended))
+	for _, e := range c.ended {
+		r := e.run
+		b.Finished = append(b.Finished, store.Finished{
+			App: r.App, Job: r.Job, Host: r.Host, State: string(r.State), ID: r.ID,
+			PlannedMs: r.PlannedMs, FinishedMs: r.FinishedMs, Value: e.row,
+		})
+	}
+	return s.Commit(b)
 }
 
 func (c *checkpoints) init(statsBatch int) {
@@ -494,19 +509,12 @@ func (l *loop) capture() (*capture, error) {
 		c.batch.Rows = append(c.batch.Rows, row)
 	}
 	c.batch.Rows = append(c.batch.Rows, v.guestRows(marshal)...)
-	c.batch.Finished = slices.Grow(c.batch.Finished, len(v.ends.runs))
-	for _, e := range v.ends.runs {
-		r := e.run
-		c.batch.Finished = append(c.batch.Finished, store.Finished{
-			App: r.App, Job: r.Job, Host: r.Host, State: string(r.State), ID: r.ID,
-			PlannedMs: r.PlannedMs, FinishedMs: r.FinishedMs, Value: e.row,
-		})
-	}
 	if from := v.tallies.write(l.cfg.StatsBatch/share, v.large, stats); from != v.tallies.from {
 		v.tallies.from = from
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: tallyRow, Value: binary.AppendUvarint(nil, uint64(from))})
 	}
 	v.tallies.begin(v.length)
+	c.ended = v.ends.runs
 	v.ends, v.writing = v.writing, v.ends // the writer has forgotten those before
 	for a, minutes := range v.minutes {
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: countRow(a.name), Value: marshal(&a.count)})
@@ -598,7 +606,7 @@ const fullRetry = time.Second
 
 func (l *loop) commit(c *capture) error {
 	for {
-		err := l.cfg.Store.Commit(c.batch)
+		err := c.write(l.cfg.Store)
 		if !errors.Is(err, store.ErrFull) {
 			if err != nil {
 				err = fmt.Errorf("write the store: %w", err)
@@ -716,7 +724,7 @@ func (l *loop) lastCheckpoint() error {
 	if err := <-durable; err != nil {
 		return err
 	}
-	if err := l.cfg.Store.Commit(c.batch); err != nil && !errors.Is(err, store.ErrFull) {
+	if err := c.write(l.cfg.Store); err != nil && !errors.Is(err, store.ErrFull) {
 		return fmt.Errorf("write the store: %w", err)
 	}
 	return nil

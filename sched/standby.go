@@ -49,7 +49,7 @@ func (s *Standby) CatchUp() (CaughtUp, error) {
 		if err != nil {
 			return CaughtUp{}, err
 		}
-		if err := l.cfg.Store.Commit(c.batch); err != nil {
+		if err := c.write(l.cfg.Store); err != nil {
 			return CaughtUp{}, fmt.Errorf("write the store: %w", err)
 		}
 		v.length = l.cfg.Store.HistoryLength()
