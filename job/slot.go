@@ -86,6 +86,21 @@ func Fetch(jobs []*Job) (sum int64) {
 	return sum
 }
 
+// FetchRuns is [Fetch] for what decides whether runs may be sent.
+//
+//go:noinline
+func FetchRuns(runs []*Run) (sum int64) {
+	for _, r := range runs {
+		sum += r.PlannedMs + int64(len(r.State)) + int64(r.Mark)
+	}
+	for _, r := range runs {
+		if r.owner != nil {
+			sum += r.owner.NextMs + int64(r.owner.Mark)
+		}
+	}
+	return sum
+}
+
 // Stats returns what the job's runs came to. It is not written to.
 func (j *Job) Stats() *Stats {
 	if j.stats == nil {

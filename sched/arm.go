@@ -34,16 +34,12 @@ func (l *loop) fire(_ int64, v any) {
 	case *job.Job:
 		l.arming = append(l.arming, v)
 	case *job.Run:
-		if l.due(v) {
-			l.admit(v)
-		}
+		l.coming = append(l.coming, v)
 	case *again:
 		if v.b != nil {
 			v.b.waiting--
 		}
-		if l.due(v.r) {
-			l.admit(v.r)
-		}
+		l.coming = append(l.coming, v.r)
 	case *deadline:
 		switch {
 		case !v.holds(l):
@@ -59,6 +55,19 @@ func (l *loop) fire(_ int64, v any) {
 	case *hostLease:
 		v.expire(l)
 	}
+}
+
+// admitDue admits the runs that the wheel found, in the order in which they are due.
+func (l *loop) admitDue() {
+	for near := range slices.Chunk(l.coming, fetchAtOnce) {
+		job.FetchRuns(near)
+		for _, r := range near {
+			if l.due(r) {
+				l.admit(r)
+			}
+		}
+	}
+	l.coming = emptied(l.coming)
 }
 
 // due reports whether a live run may be dispatched now.

@@ -61,6 +61,7 @@ type loop struct {
 	sweepAt int
 	plans   map[string]job.Plan
 	arming  []*job.Job // found by the wheel, and not armed yet
+	coming  []*job.Run // found by the wheel in this turn
 	late    lateness
 	rate    decayingRate
 	came    int // runs that were accepted in this turn
@@ -315,6 +316,7 @@ func (l *loop) turn() error {
 	l.hearOwn()
 	l.listen()
 	l.wheel.Advance(l.nowMs, l.fire)
+	l.admitDue()
 	l.sweep()
 	l.arm()
 	l.submit()
@@ -337,28 +339,37 @@ func (l *loop) turn() error {
 }
 
 // turnTime is how long one turn takes in what callers ask for: then hosts are
-// served first, or a burst of producers would keep them waiting.
-const turnTime = 2 * time.Millisecond
+// served first, or a burst of producers would keep them waiting. hearTime is the same
+// for what hosts say: then what is due is looked at, or a herd of one app would keep
+// the others waiting.
+const (
+	turnTime = 2 * time.Millisecond
+	hearTime = 4 * turnTime
+)
 
-// listen runs what hosts said, and of what callers ask for as much as a turn has
+// listen runs what hosts said, and then what callers ask for, as much as a turn has
 // time for.
 func (l *loop) listen() {
 	l.mu.Lock()
 	heard, inbox := l.heard, l.inbox
 	l.heard, l.inbox = nil, nil
 	l.mu.Unlock()
-	for _, f := range heard {
-		f(l)
-	}
+	l.listenTo(&l.heard, heard, hearTime)
+	l.listenTo(&l.inbox, inbox, turnTime)
+}
+
+// listenTo runs what came to a queue, and puts back in front of it what there is no
+// time for.
+func (l *loop) listenTo(queue *[]func(*loop), came []func(*loop), most time.Duration) {
 	start := time.Now()
-	for i, f := range inbox {
+	for i, f := range came {
 		f(l)
 		if l.stage.bytes >= stageBytes {
 			l.submit()
 		}
-		if rest := inbox[i+1:]; len(rest) > 0 && time.Since(start) > turnTime {
+		if rest := came[i+1:]; len(rest) > 0 && time.Since(start) > most {
 			l.mu.Lock()
-			l.inbox = append(rest, l.inbox...)
+			*queue = append(rest, *queue...)
 			l.mu.Unlock()
 			l.wake()
 			return
