@@ -31,12 +31,13 @@ type LocalConfig struct {
 	Servers int    // default 3
 	Hosts   int
 	Slots   int // of a host; default its own
-	// MaxHosts is that of [EtcdConfig].
-	MaxHosts int
-	Port     int       // of the first server; default 7700. Where one is taken, another one is found
-	Output   io.Writer // what the processes log, each line with the name of one before it
-	Logger   *slog.Logger
-	Ready    func(LocalReady)
+	// SplitRate and MaxHosts are those of [EtcdConfig].
+	SplitRate float64
+	MaxHosts  int
+	Port      int       // of the first server; default 7700. Where one is taken, another one is found
+	Output    io.Writer // what the processes log, each line with the name of one before it
+	Logger    *slog.Logger
+	Ready     func(LocalReady)
 }
 
 // LocalReady says how to reach a cluster on this machine. Programs rely on the words.
@@ -233,6 +234,9 @@ func (c *localCluster) arrange() (servers, hosts []*localProcess) {
 		args := []string{
 			"server", "--data", c.dir.join(serverName(i)), "--listen", s.Listen, "--nameserver", c.plan.Nameserver, "--token-file", shared,
 			"--secret-key-file", c.dir.join(secretKeyFile), "--cluster", "--cluster-listen", s.Client, "--cluster-peer", s.Peer,
+		}
+		if c.cfg.SplitRate != 0 {
+			args = append(args, "--split-rate", fmt.Sprint(c.cfg.SplitRate))
 		}
 		if c.cfg.MaxHosts != 0 {
 			args = append(args, "--max-hosts-per-sub-app", fmt.Sprint(max(c.cfg.MaxHosts, 0)))

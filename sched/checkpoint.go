@@ -65,7 +65,8 @@ type checkpoints struct {
 }
 
 // finished are runs that have ended and are not in the history yet. Its rows are
-// read by the loop and the writer alone, so that their rooms can be used again.
+// read by the loop and the writer alone, so that their rooms can be used again; the
+// other rows of a capture are written there, too.
 type finished struct {
 	runs  []ended
 	rows  map[job.RunID]int // place in runs
@@ -178,7 +179,7 @@ type barrier struct {
 	ready chan struct{}
 }
 
-// fetchAtOnce is how many jobs are fetched together: as many as the cache next to the
+// fetchAtOnce is how many jobs or runs are fetched together: as many as the cache next to the
 // processor has room for, with what is written meanwhile.
 const fetchAtOnce = 16
 

@@ -28,6 +28,7 @@ A second start on the same directory goes on with what is in it.`,
 	flags.IntVar(&conf.Servers, "servers", 3, "servers: 1, 3 or 5")
 	flags.IntVar(&conf.Hosts, "hosts", 4, "hosts")
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks that a host runs at once (default the processors, at least 4)")
+	addSplitRate(cmd, &conf.SplitRate)
 	maxHosts := addMaxHosts(cmd)
 	flags.IntVar(&conf.Port, "port", 7700, "`port` of the first server; the others get the next ones that are free, and keep them")
 	log := c.addLogFlags(cmd, "info")

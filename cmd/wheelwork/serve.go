@@ -98,7 +98,7 @@ func (c *cli) serverCommand() *cobra.Command {
 	flags.StringSliceVar(&conf.Etcd.Endpoints, "etcd-endpoints", nil, "`URLs` of an etcd that keeps the journal (default the journal is in the data directory)")
 	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the cluster: of the servers that share their journals in etcd")
 	flags.IntVar(&conf.Etcd.Units, "units", 0, "in how many units a new cluster holds its apps, each owned by one server; afterwards it stays (default 6, which two servers or three share evenly; with 1 one server works and the others stand by)")
-	flags.Float64Var(&conf.Etcd.SplitRate, "split-rate", 0, "schedules a `second` from which an app may be spread over several units (default 500; negative: none is, but by hand)")
+	addSplitRate(cmd, &conf.Etcd.SplitRate)
 	maxHosts := addMaxHosts(cmd)
 	flags.StringVar(&conf.Etcd.Cert, "etcd-cert", "", "`file` with the certificate that the server shows to etcd")
 	flags.StringVar(&conf.Etcd.Key, "etcd-key", "", "`file` with its key")
@@ -126,6 +126,11 @@ func (c *cli) serverCommand() *cobra.Command {
 	}
 	addProfile(cmd)
 	return cmd
+}
+
+// addSplitRate adds the flag that says when an app is split.
+func addSplitRate(cmd *cobra.Command, to *float64) {
+	cmd.Flags().Float64Var(to, "split-rate", 0, "schedules a `second` from which an app may be spread over several units (default 500; negative: none is, but by hand)")
 }
 
 // addMaxHosts adds the flag that says when hosts are divided. The function that it

@@ -102,7 +102,7 @@ func TestClusterUp(t *testing.T) {
 	p := buildProgram(t, "")
 	dir := filepath.Join(t.TempDir(), "c")
 	port := fmt.Sprint(10_000 + rnd.IntN(10_000))
-	args := []string{"--data", dir, "--servers", "3", "--hosts", "2", "--port", port}
+	args := []string{"--data", dir, "--servers", "3", "--hosts", "2", "--port", port, "--split-rate", "-1", "--max-hosts-per-sub-app", "50"}
 	u := p.up(t, args...)
 	if len(u.URLs) != 3 || len(u.EtcdEndpoints) != 3 || u.PID != u.cmd.Process.Pid || u.Token == "" {
 		t.Fatalf("%+v", u.LocalReady)
@@ -130,6 +130,12 @@ func TestClusterUp(t *testing.T) {
 	}
 	run()
 	server := func(i int) string { return filepath.Join(dir, fmt.Sprint("server-", i+1)) }
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pidIn(server(0))))
+	for _, want := range []string{"--split-rate\x00-1\x00", "--max-hosts-per-sub-app\x0050\x00"} {
+		if err != nil || !strings.Contains(string(line)+"\x00", want) {
+			t.Errorf("a server was started as %q, %v", line, err)
+		}
+	}
 	hasCode := func(i int) bool {
 		s, err := modules.Open(filepath.Join(server(i), "modules"))
 		return err == nil && s.Has(modules.Digest(sleepModule))
