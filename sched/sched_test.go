@@ -470,3 +470,44 @@ func TestNothingIsAcknowledgedAfterAFailedSync(t *testing.T) {
 		w.close()
 	})
 }
+
+// TestHerd: more jobs are due in one second than are armed in one turn. Each runs
+// once, in its second, and so does a job of another time among them.
+func TestHerd(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		const n = 5000 // of 2048 in a turn
+		due := time.Now().Add(time.Minute).Truncate(time.Second)
+		for i := range n {
+			c.apply(&apiv1.Job{Name: fmt.Sprint("herd-", i), Schedule: &apiv1.Schedule{At: due.UTC().Format(time.RFC3339)}})
+		}
+		c.apply(&apiv1.Job{Name: "tick", Schedule: &apiv1.Schedule{Every: "1s"}})
+		time.Sleep(time.Until(due.Add(10 * time.Second)))
+		synctest.Wait()
+		w.handlers.mu.Lock()
+		defer w.handlers.mu.Unlock()
+		ran, ticks := map[string]int{}, map[time.Time]int{}
+		for _, x := range w.handlers.calls {
+			if x.job == "tick" {
+				ticks[x.planned]++
+				continue
+			}
+			ran[x.job]++
+			if !x.planned.Equal(due) || x.at.Before(due) {
+				t.Errorf("%s was planned for %v and ran at %v, want %v", x.job, x.planned, x.at, due)
+			}
+		}
+		for i := range n {
+			if name := fmt.Sprint("herd-", i); ran[name] != 1 {
+				t.Errorf("%s ran %d times", name, ran[name])
+			}
+		}
+		for at, times := range ticks {
+			if times != 1 {
+				t.Errorf("tick ran %d times for %v", times, at)
+			}
+		}
+		if len(ticks) < 60 {
+			t.Errorf("tick ran for %d seconds", len(ticks))
+		}
+	})
+}
