@@ -28,7 +28,7 @@ A second start on the same directory goes on with what is in it.`,
 	flags.IntVar(&conf.Servers, "servers", 3, "servers: 1, 3 or 5")
 	flags.IntVar(&conf.Hosts, "hosts", 4, "hosts")
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks that a host runs at once (default the processors, at least 4)")
-	addSplitRate(cmd, &conf.SplitRate)
+	splitRate := addSplitRate(cmd)
 	maxHosts := addMaxHosts(cmd)
 	flags.IntVar(&conf.Port, "port", 7700, "`port` of the first server; the others get the next ones that are free, and keep them")
 	log := c.addLogFlags(cmd, "info")
@@ -42,6 +42,9 @@ A second start on the same directory goes on with what is in it.`,
 			return usage(cmd, "--slots %d: want a positive number", conf.Slots)
 		case conf.Port < 1024 || conf.Port > 60_000:
 			return usage(cmd, "--port %d: want 1024 to 60000", conf.Port)
+		}
+		if conf.SplitRate, err = splitRate(cmd); err != nil {
+			return err
 		}
 		if conf.MaxHosts, err = maxHosts(cmd); err != nil {
 			return err

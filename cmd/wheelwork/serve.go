@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/url"
 	"slices"
 	"strings"
@@ -98,7 +99,7 @@ func (c *cli) serverCommand() *cobra.Command {
 	flags.StringSliceVar(&conf.Etcd.Endpoints, "etcd-endpoints", nil, "`URLs` of an etcd that keeps the journal (default the journal is in the data directory)")
 	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the cluster: of the servers that share their journals in etcd")
 	flags.IntVar(&conf.Etcd.Units, "units", 0, "in how many units a new cluster holds its apps, each owned by one server; afterwards it stays (default 6, which two servers or three share evenly; with 1 one server works and the others stand by)")
-	addSplitRate(cmd, &conf.Etcd.SplitRate)
+	splitRate := addSplitRate(cmd)
 	maxHosts := addMaxHosts(cmd)
 	flags.StringVar(&conf.Etcd.Cert, "etcd-cert", "", "`file` with the certificate that the server shows to etcd")
 	flags.StringVar(&conf.Etcd.Key, "etcd-key", "", "`file` with its key")
@@ -117,6 +118,9 @@ func (c *cli) serverCommand() *cobra.Command {
 		if err := errors.Join(disk(cmd), member(cmd, &conf)); err != nil {
 			return err
 		}
+		if conf.Etcd.SplitRate, err = splitRate(cmd); err != nil {
+			return err
+		}
 		if conf.Etcd.MaxHosts, err = maxHosts(cmd); err != nil {
 			return err
 		}
@@ -128,9 +132,16 @@ func (c *cli) serverCommand() *cobra.Command {
 	return cmd
 }
 
-// addSplitRate adds the flag that says when an app is split.
-func addSplitRate(cmd *cobra.Command, to *float64) {
-	cmd.Flags().Float64Var(to, "split-rate", 0, "schedules a `second` from which an app may be spread over several units (default 500; negative: none is, but by hand)")
+// addSplitRate adds the flag that says when an app is split. The function that it
+// returns reads it.
+func addSplitRate(cmd *cobra.Command) func(*cobra.Command) (float64, error) {
+	rate := cmd.Flags().Float64("split-rate", 0, "schedules a `second` from which an app may be spread over several units (default 500; negative: none is, but by hand)")
+	return func(cmd *cobra.Command) (float64, error) {
+		if math.IsNaN(*rate) {
+			return 0, usage(cmd, "--split-rate %v: want a number, a negative one for never", *rate)
+		}
+		return *rate, nil
+	}
 }
 
 // addMaxHosts adds the flag that says when hosts are divided. The function that it
