@@ -63,10 +63,16 @@ type Journal interface {
 // its end, as far as there is Room.
 type Refuser interface{ Refuses() error }
 
-// Orderly is a journal that may know how its last user ended. Orderly reports
-// that it closed the journal and that nothing is missing of what it appended,
-// lazily or not. False means that nobody knows.
-type Orderly interface{ Orderly() bool }
+// Orderly is a journal that may know how its users before ended. Orderly reports
+// that each closed the journal, so that nothing is missing of what was appended,
+// lazily or not, or that nothing was ever durable in it. False means that nobody knows. Then a user that has found out by
+// other means what is missing calls Settle; when it closes the journal without
+// having done so, the next one is told false again. Settle may be called at any
+// time before Close.
+type Orderly interface {
+	Orderly() bool
+	Settle()
+}
 
 // Follower is a journal that others can follow: fn is called for every durable
 // record from a sequence on, and for each that becomes durable later, until ctx

@@ -10,7 +10,7 @@
 //	j/NAME/SEQ/PART  a part of a batch of records; SEQ is the first one's sequence
 //	h/NAME           the head: the sequence that the next record will have
 //	t/NAME           the mark of Trim: what is below it is gone, even where a key is left
-//	e/NAME           where the journal ended when its last owner closed it; gone while there is an owner
+//	e/NAME           where the journal ended when its last owner closed it and nothing was missing; gone while there is an owner
 //	f/NAME/SERVER    how far a standby's own disk is, under its lease: Trim waits for it
 //	m/TABLE/KEY      what all servers know, some of it under a lease: see table.go
 //	b/WORK           the server that does a work for all, under its lease

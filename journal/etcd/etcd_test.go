@@ -188,6 +188,29 @@ func TestRestartedServerTakesItsOwnBack(t *testing.T) {
 	}
 }
 
+// TestKilledIsNotOrderly: nobody knows what an owner that was killed had not yet
+// written, and who has the journal after it says so too until it has settled that.
+func TestKilledIsNotOrderly(t *testing.T) {
+	endpoint, prefix := shared(t)
+	killed := own(t, connect(t, "a", prefix, endpoint), "x")
+	mustPut(t, killed, "one")
+	j := own(t, connect(t, "a", prefix, endpoint), "x")
+	for i, settled := range []bool{false, false, true} {
+		if j.Orderly() != settled {
+			t.Errorf("owner %d after the one that was killed: orderly is %v", i+1, !settled)
+		}
+		if i == 1 {
+			j.Settle()
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if i < 2 {
+			j = own(t, connect(t, "a", prefix, endpoint), "x")
+		}
+	}
+}
+
 // TestUnconfirmedEnd: a journal was closed and etcd did not say that it has no owner
 // now. The server's lease keeps the ownership alive, so that it is ended by itself,
 // and its number is not used again.

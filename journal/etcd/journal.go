@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -37,7 +38,9 @@ type Journal struct {
 	name  string
 	epoch int64 // the owner key's create revision
 	lease *lease
-	tidy  bool // the last owner closed it
+	tidy  bool // the last owner closed it, or it is empty
+
+	known atomic.Bool // Settle was called, or need not be
 
 	mu     sync.Mutex
 	units  []unit // staged, oldest first
@@ -95,6 +98,9 @@ func (j *Journal) Epoch() uint64 { return uint64(j.epoch) }
 
 // Orderly implements [journal.Orderly].
 func (j *Journal) Orderly() bool { return j.tidy }
+
+// Settle implements [journal.Orderly].
+func (j *Journal) Settle() { j.known.Store(true) }
 
 // Lost is closed when the ownership has ended, or the journal has failed.
 func (j *Journal) Lost() <-chan struct{} { return j.over }
@@ -400,7 +406,7 @@ func (j *Journal) Close() error {
 	defer cancel()
 	owner := j.c.key("o", j.name)
 	leave := []clientv3.Op{clientv3.OpDelete(owner)}
-	if late == nil {
+	if late == nil && j.known.Load() {
 		leave = append(leave, clientv3.OpPut(j.c.key("e", j.name), strconv.FormatUint(j.Next(), 10)))
 	}
 	_, err := j.c.nearest().Txn(ctx).

@@ -158,9 +158,11 @@ func (c *Cluster) open(ctx context.Context, name string, epoch int64, l *lease) 
 	if !resp.Succeeded {
 		return nil, c.fenced(j)
 	}
+	j.tidy = j.end.next == 1
 	if ended := resp.Responses[1].GetResponseDeleteRange().PrevKvs; len(ended) == 1 {
 		j.tidy = string(ended[0].Value) == strconv.FormatUint(j.end.next, 10)
 	}
+	j.known.Store(j.tidy)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {

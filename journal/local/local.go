@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/mq"
@@ -25,7 +26,9 @@ const recordType = 1
 type Journal struct {
 	log  *mq.Log
 	note string // a file, which says where the journal ended when it was closed; "": none
-	tidy bool   // the note said that it is whole
+	tidy bool   // the note said that it is whole, or it is empty
+
+	settled atomic.Bool // what was missing when it was opened is known
 }
 
 var (
@@ -51,11 +54,16 @@ func Open(log *mq.Log, note string) (*Journal, error) {
 			return nil, fmt.Errorf("remove the note of how the journal ended: %w", err)
 		}
 	}
-	return &Journal{log: log, note: note, tidy: string(b) == strconv.FormatUint(log.Next(), 10)}, nil
+	j := &Journal{log: log, note: note, tidy: log.Next() == 1 || string(b) == strconv.FormatUint(log.Next(), 10)}
+	j.settled.Store(j.tidy)
+	return j, nil
 }
 
 // Orderly implements [journal.Orderly].
 func (j *Journal) Orderly() bool { return j.tidy }
+
+// Settle implements [journal.Orderly].
+func (j *Journal) Settle() { j.settled.Store(true) }
 
 func frame(recs []journal.Record) ([]mq.Record, error) {
 	size := 0
@@ -135,7 +143,7 @@ func (j *Journal) Bytes() int64 { return j.log.Stats().DiskBytes }
 // no room for, nobody will know that it was closed in order.
 func (j *Journal) Close() error {
 	end := j.log.Next()
-	if err := j.log.Close(); err != nil || j.note == "" {
+	if err := j.log.Close(); err != nil || j.note == "" || !j.settled.Load() {
 		return err
 	}
 	if err := leave(j.note, strconv.FormatUint(end, 10)); err != nil {
