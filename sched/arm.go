@@ -44,7 +44,7 @@ func (l *loop) fire(_ int64, v any) {
 		switch {
 		case !v.holds(l):
 		case l.unsure(v.r):
-			l.wheel.Add(l.settledAt.UnixMilli()+1, v)
+			l.wheel.Add(l.nowMs+l.gathering().Milliseconds()+1, v)
 		default:
 			l.expired(v.r)
 		}
@@ -54,6 +54,8 @@ func (l *loop) fire(_ int64, v any) {
 		l.unstick()
 	case *hostLease:
 		v.expire(l)
+	case settling:
+		l.endSettling()
 	}
 }
 
@@ -124,7 +126,7 @@ func (l *loop) holds(e wheel.Entry[any]) bool {
 		return v.holds(l)
 	case *onward:
 		return v.holds(l)
-	case retryStuck:
+	case retryStuck, settling:
 		return true
 	case *hostLease:
 		return v.holds()
@@ -282,6 +284,9 @@ func (l *loop) rewind() {
 	}
 	if l.stuckTimer {
 		l.wheel.Add(l.nowMs+stuckFor, retryStuck{})
+	}
+	if l.unsettled {
+		l.endSettling()
 	}
 	for _, h := range l.hosts {
 		if !h.connected { // a lease is real time, whatever the clock says

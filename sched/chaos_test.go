@@ -111,7 +111,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 		s.w.standsBy, s.w.checkpointEvery = true, 20*time.Second
 	}
 	s.w.wrap = func(inner journal.Journal) journal.Journal {
-		s.disk = &disk{Journal: inner}
+		s.disk = &disk{Journal: inner, note: s.w.note()}
 		return s.disk
 	}
 	return s

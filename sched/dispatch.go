@@ -12,6 +12,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/journal"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 	maxTaskBytes = 64 << 10
 	// settleTime is how long, after a server that did not end in order, a run waits
 	// that it may have sent: by then hosts have said what they hold. They come back
-	// within two seconds of each other.
+	// within two seconds of each other. The time begins anew when a host is refused.
 	settleTime = 3 * time.Second
 	// forgetHost is how long a lost host is shown.
 	forgetHost = time.Hour
@@ -153,12 +154,21 @@ type startKey struct {
 
 // unsure reports whether the server before this one may have sent a run, and its
 // host has had no time to say so.
-func (l *loop) unsure(r *job.Run) bool {
-	if !l.unsettled || r.Mark&isUnsure == 0 {
-		return false
+func (l *loop) unsure(r *job.Run) bool { return l.unsettled && r.Mark&isUnsure != 0 }
+
+// settling is the wheel's entry for the end of unsettled.
+type settling struct{}
+
+// endSettling ends unsettled when the hosts have gathered, and else looks again then.
+func (l *loop) endSettling() {
+	if wait := l.gathering(); wait > 0 {
+		l.wheel.Add(l.nowMs+wait.Milliseconds()+1, settling{})
+		return
 	}
-	l.unsettled = l.now.Before(l.settledAt)
-	return l.unsettled
+	l.unsettled = false
+	if j, ok := l.cfg.Journal.(journal.Orderly); ok {
+		j.Settle()
+	}
 }
 
 // pick returns the host that is asked first for the runs of an app, and how many
@@ -261,10 +271,14 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 // attach begins a host's stream: it settles what the host was believed to
 // execute against what it says.
 func (l *loop) attach(hello *apiv1.Hello, out *outbox) (*host, error) {
+	h := l.hosts[hello.Host]
 	if err := l.refuseChange(); err != nil {
+		l.since = l.now
+		if h != nil && !h.connected { // it is there, and what it executes is not lost
+			h.lostAt = l.now.Add(l.cfg.HostLease)
+		}
 		return nil, err
 	}
-	h := l.hosts[hello.Host]
 	if h == nil {
 		h = &host{running: map[job.RunID]*job.Run{}}
 		l.hosts[hello.Host] = h
@@ -357,6 +371,10 @@ func (x *hostLease) holds() bool { return !x.h.connected && x.h.generation == x.
 func (x *hostLease) expire(l *loop) {
 	h := x.h
 	if !x.holds() {
+		return
+	}
+	if l.now.Before(h.lostAt) { // it was refused meanwhile
+		l.wheel.Add(h.lostAt.UnixMilli(), x)
 		return
 	}
 	if l.now.Sub(h.lostAt) >= forgetHost {

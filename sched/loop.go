@@ -51,7 +51,7 @@ type loop struct {
 	now      time.Time // of this turn
 	nowMs    int64
 	lastWall time.Time // of the last turn, with its monotonic reading
-	since    time.Time // when the loop was made
+	since    time.Time // when the loop began to serve, or last refused a host
 
 	apps  map[string]*app
 	order []*app // round robin over apps with runs to dispatch
@@ -108,12 +108,11 @@ type loop struct {
 
 	hosts    map[string]*host
 	progress map[job.RunID]*apiv1.Progress
-	// unsettled means that the server before did not end in order. That it sent a
-	// run is in the journal a little later than the task is with its host: until
-	// settledAt those that it may have sent, which have the mark isUnsure, are not
-	// sent again, so that hosts can say first what they hold.
+	// unsettled means that the server before did not end in order, and that hosts are
+	// gathering. That it sent a run is in the journal a little later than the task is
+	// with its host: those that it may have sent, which have the mark isUnsure, are not
+	// sent again meanwhile, so that hosts can say first what they hold.
 	unsettled bool
-	settledAt time.Time
 
 	view checkpoints
 }
@@ -175,7 +174,6 @@ func newLoop(cfg *Config) (*loop, error) {
 	}
 	l.view.init(cfg.StatsBatch)
 	l.setNow(time.Now())
-	l.since = l.now
 	l.wheel, l.sweepAt = wheel.New[any](l.nowMs), leastSweep
 	return l, nil
 }

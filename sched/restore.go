@@ -139,6 +139,8 @@ func (l *loop) replay() error {
 // resume sets going what the state asks for: timers, the queue, and the hosts
 // that were executing something.
 func (l *loop) resume() {
+	l.setNow(time.Now()) // to replay took its time, and hosts come from now on
+	l.since = l.now
 	l.forget()
 	var queued []*job.Run
 	for _, a := range l.apps {
@@ -160,7 +162,7 @@ func (l *loop) resume() {
 		}
 	}
 	if j, ok := l.cfg.Journal.(journal.Orderly); !ok || !j.Orderly() {
-		l.unsettled, l.settledAt = true, l.now.Add(settleTime)
+		l.unsettled = true // rewind sets its timer
 		for _, r := range queued {
 			if !r.Policy.Fans() || r.IsPart() { // of a parent everything is durable before its parts are sent
 				r.Mark |= isUnsure

@@ -381,7 +381,7 @@ func TestHandlersAcrossUnits(t *testing.T) {
 			c.apply(&apiv1.Job{Name: name})
 		}
 		p.copyApp()
-		time.Sleep(2 * time.Second) // until hosts have said what they execute
+		time.Sleep(4 * time.Second) // until hosts have said what they execute
 		move, err := p.u.srv.Leave(ctx, "default", movedSlot, "v", time.Second)
 		if err == nil {
 			err = p.v.srv.Take(ctx, "default", movedSlot, move, exported(t, p.u.srv, movedSlot, move))

@@ -244,8 +244,9 @@ func (j *simJob) planned() []time.Time {
 			continue
 		}
 		times := []time.Time{sp.first}
-		if next := sp.first.Add(time.Millisecond); next.Before(sp.end.Add(time.Millisecond)) {
-			more, _ := sp.plan.Anchor(sp.first).Between(next, sp.end.Add(time.Millisecond), 1_000_000)
+		until := sp.end.Truncate(time.Millisecond).Add(time.Millisecond) // the one of its last millisecond was due
+		if next := sp.first.Add(time.Millisecond); next.Before(until) {
+			more, _ := sp.plan.Anchor(sp.first).Between(next, until, 1_000_000)
 			times = append(times, more...)
 		}
 		times = times[:min(int64(len(times)), sp.plan.Left(planned[sp.life]))]

@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"errors"
+	"os"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ var errPower = errors.New("the power failed")
 // what was to be durable just then nobody learns whether it is.
 type disk struct {
 	journal.Journal
+	note string // what the journal leaves when it is closed
 
 	mu    sync.Mutex
 	lazy  []journal.Record // appended and not handed on
@@ -97,7 +99,17 @@ func (d *disk) Room() int64 {
 	return d.Journal.Room()
 }
 
-func (d *disk) Close() error { return errors.Join(d.flush(), d.Journal.Close()) }
+// Close leaves no note behind when the power has failed.
+func (d *disk) Close() error {
+	err := errors.Join(d.flush(), d.Journal.Close())
+	if d.isDead() {
+		err = errors.Join(err, os.RemoveAll(d.note))
+	}
+	return err
+}
+
+func (d *disk) Orderly() bool { return d.Journal.(journal.Orderly).Orderly() }
+func (d *disk) Settle()       { d.Journal.(journal.Orderly).Settle() }
 
 // fill leaves the disk with so much room until free is called.
 func (d *disk) fill(room int64) { d.set(func() { d.full, d.room = true, room }) }

@@ -184,6 +184,78 @@ func TestSentBeforeThePowerFailed(t *testing.T) {
 	})
 }
 
+// What may have been sent is not sent again either while the server cannot let
+// its hosts in, since its disk is full, nor because one that had not heard them
+// yet was stopped in order. What a host is known to execute is not lost meanwhile.
+func TestHostsThatCannotSayWhatTheyHave(t *testing.T) {
+	for name, between := range map[string]func(s *sim, has, other *machine){
+		"refused": func(s *sim, has, other *machine) {
+			s.disk.fill(0)
+			has.heal()
+			time.Sleep(14 * time.Second) // longer than a host may be away
+			s.disk.free()
+			other.start()
+		},
+		"stopped": func(s *sim, has, other *machine) {
+			other.start()
+			time.Sleep(time.Second)
+			s.stopServer(false)
+			s.w.start()
+			s.c.reconnect(s.w)
+			time.Sleep(time.Second)
+			has.heal()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSim(t, 0)
+				s.ledger.do = sleeping(time.Minute)
+				s.w.start()
+				s.c = s.w.client()
+				s.c.push()
+				m := &machine{w: s.w, id: "a", slots: 2, ledger: s.ledger}
+				s.machines = append(s.machines, m)
+				m.start()
+				s.c.apply(&apiv1.Job{Name: "j"})
+				known := s.c.trigger("j", "")
+				time.Sleep(time.Second)
+				sent := s.c.trigger("j", "")
+				synctest.Wait()
+				if len(s.ledger.execs) != 2 || len(s.disk.lazy) == 0 {
+					t.Fatalf("%d tasks began, %d records wait", len(s.ledger.execs), len(s.disk.lazy))
+				}
+				s.disk.cutPower(1, false)
+				if _, err := s.c.jobs.PauseJob(t.Context(), &apiv1.PauseJobRequest{Name: "j"}); err == nil {
+					t.Fatal("the power did not fail")
+				}
+				s.stopServer(true)
+				m.sever()
+				other := &machine{w: s.w, id: "b", slots: 2, ledger: s.ledger} // would take it
+				s.machines = append(s.machines, other)
+				s.w.start()
+				s.c.reconnect(s.w)
+				between(s, m, other)
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				for _, id := range []string{known, sent} {
+					r, err := s.c.runs.GetRun(t.Context(), &apiv1.GetRunRequest{Id: id})
+					if err != nil || r.State != string(job.Succeeded) || len(r.Attempts) != 1 {
+						t.Errorf("%v, %v", r, err)
+					}
+				}
+				if n := len(s.ledger.execs); n != 2 {
+					t.Errorf("%d tasks began", n)
+				}
+				for _, m := range s.machines {
+					m.stop()
+				}
+				s.c.close()
+				s.stopServer(false)
+			})
+		})
+	}
+}
+
 // Runs that wait for slots are not put in line at one host while another one
 // has slots that are free.
 func TestFreeSlotsFirst(t *testing.T) {

@@ -74,7 +74,6 @@ func (s *Standby) TakeOver(cfg Config) (*Server, error) {
 	}
 	s.l.cfg, s.l.metrics = &cfg, m
 	s.l.setNow(time.Now())
-	s.l.since = s.l.now
 	return serve(cfg, s.l)
 }
 

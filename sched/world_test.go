@@ -199,7 +199,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	var j journal.Journal
-	if j, err = local.Open(log, filepath.Join(w.dir, "journal-closed")); err != nil {
+	if j, err = local.Open(log, w.note()); err != nil {
 		w.t.Fatal(err)
 	}
 	if w.wrap != nil {
@@ -251,6 +251,9 @@ func (w *world) start() {
 		}
 	}
 }
+
+// note is the file by which a server knows that the one before was closed.
+func (w *world) note() string { return filepath.Join(w.dir, "journal-closed") }
 
 func (w *world) openStore() *store.Store {
 	w.t.Helper()
