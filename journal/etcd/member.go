@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 )
 
 // MemberConfig is for an etcd inside this process.
@@ -56,7 +58,43 @@ type MemberConfig struct {
 type Member struct {
 	etcd   *embed.Etcd
 	client string
+	doors  *doors
 	quiet  *atomic.Bool // its log
+}
+
+// doors are what clients come in by.
+type doors struct {
+	mu      sync.Mutex
+	servers []*grpc.Server
+	closed  bool
+}
+
+func (d *doors) add(s *grpc.Server) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		s.Stop()
+		return
+	}
+	d.servers = append(d.servers, s)
+}
+
+// close ends all that clients ask, streams as well, and returns when nobody is
+// answered any more, or after patience.
+func (d *doors) close(patience time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	var each sync.WaitGroup
+	for _, s := range d.servers {
+		each.Go(s.Stop)
+	}
+	done := make(chan struct{})
+	go func() { each.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(patience):
+	}
 }
 
 // addresses of a member.
@@ -145,8 +183,9 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	quiet := &atomic.Bool{}
+	quiet, in := &atomic.Bool{}, &doors{}
 	e := embed.NewConfig()
+	e.ServiceRegister, e.GRPCAdditionalServerOptions = in.add, []grpc.ServerOption{grpc.WaitForHandlers(true)}
 	e.Name, e.Dir = cfg.Name, filepath.Clean(cfg.Dir)
 	e.ListenClientUrls, e.AdvertiseClientUrls = []url.URL{*at.listenClient}, []url.URL{*at.client}
 	e.ListenPeerUrls, e.AdvertisePeerUrls = []url.URL{*at.listenPeer}, []url.URL{*at.peer}
@@ -182,7 +221,7 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	select {
 	case <-started.Server.ReadyNotify():
 		if err = cfg.promote(ctx, started); err == nil {
-			return &Member{started, cfg.Client, quiet}, nil
+			return &Member{started, cfg.Client, in, quiet}, nil
 		}
 	case err = <-started.Err():
 	case <-started.Server.StopNotify():
@@ -190,6 +229,7 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	case <-ctx.Done():
 		err = fmt.Errorf("a majority of its members is not there: %w", ctx.Err())
 	}
+	in.close(doorPatience)
 	started.Server.HardStop() // a member that never had a leader cannot stop in order
 	started.Close()
 	return nil, fmt.Errorf("start etcd in %s: %w", cfg.Dir, err)
@@ -402,11 +442,17 @@ func (m *Member) resign() {
 	}
 }
 
-// Close stops the member. Its core goes first, which ends the streams of its
-// clients: otherwise they would be waited for.
+// doorPatience is how long a member that ends waits for what it just answers: it
+// has told that to stop, so it is over at once.
+const doorPatience = 5 * time.Second
+
+// Close stops the member: first what clients ask, then its core. The other way
+// round clients would be answered from a store that is closed, which panics; and
+// if etcd ended them itself, their streams would be waited for.
 func (m *Member) Close() error {
 	m.quiet.Store(true)
 	m.resign()
+	m.doors.close(doorPatience)
 	m.etcd.Server.HardStop()
 	m.etcd.Close()
 	return nil
