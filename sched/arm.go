@@ -73,14 +73,16 @@ func (l *loop) admitDue() {
 }
 
 // due reports whether a live run may be dispatched now.
-func (l *loop) due(r *job.Run) bool {
+func (l *loop) due(r *job.Run) bool { return dueAt(r, l.nowMs) }
+
+func dueAt(r *job.Run, nowMs int64) bool {
 	switch r.State { // of one that has left its slot it is terminal
 	case job.Queued:
 		return true
 	case job.Armed:
-		return r.PlannedMs <= l.nowMs
+		return r.PlannedMs <= nowMs
 	case job.Waiting:
-		return r.RetryMs <= l.nowMs
+		return r.RetryMs <= nowMs
 	}
 	return false
 }

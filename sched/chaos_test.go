@@ -60,6 +60,7 @@ type sim struct {
 	c *client
 
 	disk     *disk
+	replay   time.Duration // what it takes
 	machines []*machine
 	ledger   *ledger
 
@@ -111,7 +112,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 		s.w.standsBy, s.w.checkpointEvery = true, 20*time.Second
 	}
 	s.w.wrap = func(inner journal.Journal) journal.Journal {
-		s.disk = &disk{Journal: inner, note: s.w.note()}
+		s.disk = &disk{Journal: inner, note: s.w.note(), slow: s.replay}
 		return s.disk
 	}
 	return s

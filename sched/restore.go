@@ -139,6 +139,7 @@ func (l *loop) replay() error {
 // resume sets going what the state asks for: timers, the queue, and the hosts
 // that were executing something.
 func (l *loop) resume() {
+	openedMs := l.nowMs  // the server before sends nothing any more
 	l.setNow(time.Now()) // to replay took its time, and hosts come from now on
 	l.since = l.now
 	l.forget()
@@ -164,7 +165,8 @@ func (l *loop) resume() {
 	if j, ok := l.cfg.Journal.(journal.Orderly); !ok || !j.Orderly() {
 		l.unsettled = true // rewind sets its timer
 		for _, r := range queued {
-			if !r.Policy.Fans() || r.IsPart() { // of a parent everything is durable before its parts are sent
+			// Of a parent everything is durable before its parts are sent.
+			if dueAt(r, openedMs) && (!r.Policy.Fans() || r.IsPart()) {
 				r.Mark |= isUnsure
 			}
 		}

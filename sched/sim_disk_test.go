@@ -16,7 +16,8 @@ var errPower = errors.New("the power failed")
 // what was to be durable just then nobody learns whether it is.
 type disk struct {
 	journal.Journal
-	note string // what the journal leaves when it is closed
+	note string        // what the journal leaves when it is closed
+	slow time.Duration // to replay it takes so long
 
 	mu    sync.Mutex
 	lazy  []journal.Record // appended and not handed on
@@ -106,6 +107,11 @@ func (d *disk) Close() error {
 		err = errors.Join(err, os.RemoveAll(d.note))
 	}
 	return err
+}
+
+func (d *disk) Read(from uint64, fn func(uint64, journal.Slot, []byte) error) error {
+	time.Sleep(d.slow)
+	return d.Journal.Read(from, fn)
 }
 
 func (d *disk) Orderly() bool { return d.Journal.(journal.Orderly).Orderly() }

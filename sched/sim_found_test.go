@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
 // What the simulation has found, each as small as it can be.
@@ -185,10 +187,20 @@ func TestSentBeforeThePowerFailed(t *testing.T) {
 }
 
 // What may have been sent is not sent again either while the server cannot let
-// its hosts in, since its disk is full, nor because one that had not heard them
-// yet was stopped in order. What a host is known to execute is not lost meanwhile.
+// its hosts in, since its disk is full or it replays its journal, nor because one
+// that had not heard them yet was stopped in order. What a host is known to execute
+// is not lost meanwhile, and what came to be due meanwhile need not wait.
 func TestHostsThatCannotSayWhatTheyHave(t *testing.T) {
 	for name, between := range map[string]func(s *sim, has, other *machine){
+		"replayed": func(s *sim, has, other *machine) {
+			other.start()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if n := len(s.ledger.execs); n != 3 {
+				s.t.Errorf("%d tasks began before the host is back", n)
+			}
+			has.heal()
+		},
 		"refused": func(s *sim, has, other *machine) {
 			s.disk.fill(0)
 			has.heal()
@@ -208,8 +220,14 @@ func TestHostsThatCannotSayWhatTheyHave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSim(t, 0)
-				s.ledger.do = sleeping(time.Minute)
+				s := newSim(t, 2) // without a standby, which would replay before
+				long := sleeping(time.Minute)
+				s.ledger.do = func(ctx context.Context, t runtime.Task, sink runtime.Sink) runtime.Result {
+					if t.Job == "soon" {
+						return runtime.Result{Outcome: runtime.Succeeded}
+					}
+					return long(ctx, t, sink)
+				}
 				s.w.start()
 				s.c = s.w.client()
 				s.c.push()
@@ -217,6 +235,7 @@ func TestHostsThatCannotSayWhatTheyHave(t *testing.T) {
 				s.machines = append(s.machines, m)
 				m.start()
 				s.c.apply(&apiv1.Job{Name: "j"})
+				s.c.apply(&apiv1.Job{Name: "soon", Schedule: &apiv1.Schedule{After: "2500ms"}}) // after the crash
 				known := s.c.trigger("j", "")
 				time.Sleep(time.Second)
 				sent := s.c.trigger("j", "")
@@ -232,6 +251,9 @@ func TestHostsThatCannotSayWhatTheyHave(t *testing.T) {
 				m.sever()
 				other := &machine{w: s.w, id: "b", slots: 2, ledger: s.ledger} // would take it
 				s.machines = append(s.machines, other)
+				if name == "replayed" {
+					s.replay = 5 * time.Second
+				}
 				s.w.start()
 				s.c.reconnect(s.w)
 				between(s, m, other)
@@ -243,7 +265,7 @@ func TestHostsThatCannotSayWhatTheyHave(t *testing.T) {
 						t.Errorf("%v, %v", r, err)
 					}
 				}
-				if n := len(s.ledger.execs); n != 2 {
+				if n := len(s.ledger.execs); n != 3 {
 					t.Errorf("%d tasks began", n)
 				}
 				for _, m := range s.machines {
