@@ -197,7 +197,7 @@ func TestPinsAndUses(t *testing.T) {
 	// Through the store and back.
 	again := NewSlot("a", 3)
 	for j := range s.Jobs.All() {
-		if err := again.LoadJob(j.Name, j.Row()); err != nil {
+		if _, err := again.LoadJob(j.Name, j.Row()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -461,7 +461,7 @@ func TestMapFold(t *testing.T) {
 func (m *mapped) restarted(rows shelf) *Slot {
 	s := NewSlot("app", m.s.Index)
 	for j := range m.s.Jobs.All() {
-		if err := s.LoadJob(j.Name, proto.CloneOf(j.Row())); err != nil {
+		if _, err := s.LoadJob(j.Name, proto.CloneOf(j.Row())); err != nil {
 			m.t.Fatal(err)
 		}
 		s.Jobs.Get(j.Name).LoadStats(proto.CloneOf(j.StatsRow()))
@@ -534,7 +534,7 @@ func TestMapAfterATornCommit(t *testing.T) {
 	torn := &mapped{s: s}
 	again := NewSlot("app", s.Index)
 	for j := range s.Jobs.All() {
-		if err := again.LoadJob(j.Name, j.Row()); err != nil {
+		if _, err := again.LoadJob(j.Name, j.Row()); err != nil {
 			t.Fatal(err)
 		}
 	}

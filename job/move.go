@@ -199,10 +199,10 @@ func (s *Slot) load(item *apiv1.SlotItem, fx []Effect) ([]Effect, error) {
 		if CheckName("name", item.Name) != nil || SlotOf(item.Name) != s.Index || s.Jobs.Get(item.Name) != nil {
 			return fx, errRow
 		}
-		if err := s.LoadJob(item.Name, row); err != nil {
+		j, err := s.LoadJob(item.Name, row)
+		if err != nil {
 			return fx, err
 		}
-		j := s.Jobs.Get(item.Name)
 		return append(fx, Effect{Change: JobChanged, Job: j}, Effect{Change: JobMoved, Job: j}, Effect{Change: JobDepends, Job: j}), nil
 	case apiv1.SlotItem_KIND_STATS:
 		row := &apiv1.JobStatsRow{}

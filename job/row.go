@@ -40,17 +40,17 @@ func (j *Job) StatsRow() *apiv1.JobStatsRow {
 	return r
 }
 
-// LoadJob puts a job of the store back.
-func (s *Slot) LoadJob(name string, row *apiv1.JobRow) error {
+// LoadJob puts a job of the store back and returns it.
+func (s *Slot) LoadJob(name string, row *apiv1.JobRow) (*Job, error) {
 	sp, err := s.loadSpec(row)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	j := &Job{Name: name, revision: uint32(row.Revision), NextMs: row.NextMs, Planned: row.Planned, Policy: s.policyOf(sp), spec: sp, slot: s}
 	copy(j.etag[:], row.Etag)
 	s.recount(nil, sp.shape)
 	s.Jobs.put(j)
-	return nil
+	return j, nil
 }
 
 // LoadStats puts the stats of a job of the store back. The job is there.

@@ -234,7 +234,7 @@ func check(t *rapid.T, s *Slot) {
 func reload(t *rapid.T, s *Slot) *Slot {
 	out := NewSlot(s.App, s.Index)
 	for j := range s.Jobs.All() {
-		if err := out.LoadJob(j.Name, j.Row()); err != nil {
+		if _, err := out.LoadJob(j.Name, j.Row()); err != nil {
 			t.Fatal(err)
 		}
 		out.Jobs.Get(j.Name).LoadStats(j.StatsRow())

@@ -72,7 +72,7 @@ func TestSpecKeepsEveryField(t *testing.T) {
 		t.Errorf("the definition is\n%v, want\n%v", got, before)
 	}
 	again := NewSlot("a", 0)
-	if err := again.LoadJob("j", s.Jobs.Get("j").Row()); err != nil {
+	if _, err := again.LoadJob("j", s.Jobs.Get("j").Row()); err != nil {
 		t.Fatal(err)
 	}
 	if got := again.Jobs.Get("j").Definition(); !proto.Equal(got, before) {
@@ -107,7 +107,7 @@ func TestSpecsShareShapes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s2.LoadJob("a", &apiv1.JobRow{Definition: old}); err != nil {
+	if _, err := s2.LoadJob("a", &apiv1.JobRow{Definition: old}); err != nil {
 		t.Fatal(err)
 	}
 	if j := s2.Jobs.Get("a"); j.Revision() != 7 || j.Etag() != "0123456789abcdef" || string(j.input()) != "old" {
@@ -210,7 +210,7 @@ func TestPolicyKnowsOfAnInput(t *testing.T) {
 		s.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: c.d}}}, nil)
 		j := s.Jobs.Get(c.d.Name)
 		loaded := NewSlot("app", 0)
-		if err := loaded.LoadJob(c.d.Name, j.Row()); err != nil {
+		if _, err := loaded.LoadJob(c.d.Name, j.Row()); err != nil {
 			t.Fatal(err)
 		}
 		for what, j := range map[string]*Job{"put": j, "loaded": loaded.Jobs.Get(c.d.Name)} {

@@ -25,7 +25,11 @@ func load(cfg *Config) (*loop, error) {
 			if err := proto.Unmarshal(value, row); err != nil {
 				return fmt.Errorf("job %s/%s: %w", app, name, err)
 			}
-			return l.app(app).slots[job.SlotOf(name)].LoadJob(name, row)
+			j, err := l.app(app).slots[job.SlotOf(name)].LoadJob(name, row)
+			if err == nil {
+				l.depends(j) // while what it asks for is at hand
+			}
+			return err
 		},
 		Stats: func(app, name string, value []byte) error {
 			row := &apiv1.JobStatsRow{}
@@ -66,9 +70,6 @@ func load(cfg *Config) (*loop, error) {
 	for _, a := range l.apps {
 		for _, s := range a.slots {
 			s.Loaded()
-			for j := range s.Jobs.All() {
-				l.depends(j)
-			}
 			for _, r := range s.Runs {
 				a.live.push(r)
 				l.live++

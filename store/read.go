@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/dgraph-io/badger/v4"
 )
@@ -18,22 +20,91 @@ type Loader struct {
 }
 
 // Load streams all rows as they are now: modules, jobs, their stats, live runs and small rows,
-// of each kind in the order of their keys.
+// of each kind in the order of their keys. It reads ahead while the functions of l work.
 func (s *Store) Load(l Loader) error {
-	err := s.db.View(func(txn *badger.Txn) error {
+	read, free := make(chan *rows), make(chan *rows, 3)
+	for range cap(free) {
+		free <- &rows{}
+	}
+	var abandoned atomic.Bool // nobody takes them any more
+	failed := make(chan error, 1)
+	go func() {
+		defer close(read)
+		failed <- s.readAhead(l, read, free, &abandoned)
+	}()
+	var err error
+	for r := range read {
+		if err == nil {
+			if err = r.each(l.row); err != nil {
+				abandoned.Store(true)
+			}
+		}
+		free <- r
+	}
+	if err = cmp.Or(err, <-failed); err != nil {
+		return fmt.Errorf("store: load: %w", err)
+	}
+	return nil
+}
+
+// rows are some of one kind, read and not handed over yet.
+type rows struct {
+	kind  byte
+	bytes []byte
+	ends  []int // in bytes, of a key, its value, the next key and so on
+}
+
+// rowsBytes is when they are handed over.
+const rowsBytes = 64 << 10
+
+func (s *Store) readAhead(l Loader, read chan<- *rows, free <-chan *rows, abandoned *atomic.Bool) error {
+	return s.db.View(func(txn *badger.Txn) error {
 		for _, kind := range []byte{kindModule, kindJob, kindStats, kindRun, kindRow} {
 			if !l.wants(kind) {
 				continue
 			}
-			err := scan(txn, []byte{kind}, []byte{kind}, func(key, value []byte) error { return l.row(kind, key, value) })
-			if err != nil {
+			r := (<-free).reset(kind)
+			err := scan(txn, []byte{kind}, []byte{kind}, func(key, value []byte) error {
+				r.add(key, value)
+				if len(r.bytes) >= rowsBytes {
+					read <- r
+					r = (<-free).reset(kind)
+				}
+				if abandoned.Load() {
+					return errStop
+				}
+				return nil
+			})
+			read <- r
+			if err != nil || abandoned.Load() {
 				return err
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("store: load: %w", err)
+}
+
+func (r *rows) reset(kind byte) *rows {
+	r.kind, r.bytes, r.ends = kind, r.bytes[:0], r.ends[:0]
+	return r
+}
+
+func (r *rows) add(key, value []byte) {
+	r.bytes = append(r.bytes, key...)
+	r.ends = append(r.ends, len(r.bytes))
+	r.bytes = append(r.bytes, value...)
+	r.ends = append(r.ends, len(r.bytes))
+}
+
+// each hands them over in their order until fn fails.
+func (r *rows) each(fn func(kind byte, key, value []byte) error) error {
+	from := 0
+	for i := 0; i < len(r.ends); i += 2 {
+		mid, to := r.ends[i], r.ends[i+1]
+		if err := fn(r.kind, r.bytes[from:mid:mid], r.bytes[mid:to:to]); err != nil {
+			return err
+		}
+		from = to
 	}
 	return nil
 }
@@ -89,7 +160,8 @@ var errStop = errors.New("stop")
 // scan calls fn for the rows whose key begins with prefix, from the key from on.
 func scan(txn *badger.Txn, prefix, from []byte, fn func(key, value []byte) error) error {
 	opt := badger.DefaultIteratorOptions
-	opt.Prefix = prefix
+	// Values lie beside their keys. To fetch them ahead would start a goroutine for each.
+	opt.Prefix, opt.PrefetchValues = prefix, false
 	it := txn.NewIterator(opt)
 	defer it.Close()
 	for it.Seek(from); it.Valid(); it.Next() {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -193,6 +194,37 @@ func TestRowsRoundTrip(t *testing.T) {
 	stop := errors.New("stop")
 	if err := s.Load(Loader{Job: func(string, string, []byte) error { return stop }}); !errors.Is(err, stop) {
 		t.Errorf("load: got %v, want the error of the function", err)
+	}
+}
+
+// TestLoadReadsAhead: rows that come in several pieces are whole and in order, those
+// of other kinds follow, and whoever has had enough in the middle gets no more.
+func TestLoadReadsAhead(t *testing.T) {
+	s := openStore(t, Config{Dir: t.TempDir()})
+	b := &Batch{Applied: 1, Rows: []Row{{"last", []byte("row")}}}
+	text := func(n int) string { return strings.Repeat(strconv.Itoa(n), n%200) }
+	for n := range 3000 {
+		b.Jobs = append(b.Jobs, JobRow{"a", fmt.Sprintf("job-%04d", n), []byte(text(n))})
+	}
+	commit(t, s, b)
+	stop := errors.New("stop")
+	for _, limit := range []int{3000, 1500, 1} {
+		n, last := 0, ""
+		err := s.Load(Loader{
+			Job: func(_, name string, value []byte) error {
+				if name != fmt.Sprintf("job-%04d", n) || string(value) != text(n) {
+					t.Fatalf("row %d is %s with %q", n, name, value)
+				}
+				if n++; n == limit && limit < 3000 {
+					return stop
+				}
+				return nil
+			},
+			Row: func(key string, value []byte) error { last = key + " " + string(value); return nil },
+		})
+		if want := map[bool]string{true: "last row"}[limit == 3000]; n != limit || last != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, stop) {
+			t.Errorf("%d rows and %q, of %d: %v", n, last, limit, err)
+		}
 	}
 }
 
