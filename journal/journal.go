@@ -7,6 +7,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Slot names a slot of an app.
@@ -68,10 +69,12 @@ type Refuser interface{ Refuses() error }
 // lazily or not, or that nothing was ever durable in it. False means that nobody knows. Then a user that has found out by
 // other means what is missing calls Settle; when it closes the journal without
 // having done so, the next one is told false again. Settle may be called at any
-// time before Close.
+// time before Close. Opened is when the journal became this user's: what was begun
+// later was not begun by one before.
 type Orderly interface {
 	Orderly() bool
 	Settle()
+	Opened() time.Time
 }
 
 // Follower is a journal that others can follow: fn is called for every durable

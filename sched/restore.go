@@ -140,7 +140,6 @@ func (l *loop) replay() error {
 // resume sets going what the state asks for: timers, the queue, and the hosts
 // that were executing something.
 func (l *loop) resume() {
-	openedMs := l.nowMs  // the server before sends nothing any more
 	l.setNow(time.Now()) // to replay took its time, and hosts come from now on
 	l.since = l.now
 	l.forget()
@@ -163,8 +162,13 @@ func (l *loop) resume() {
 			}
 		}
 	}
-	if j, ok := l.cfg.Journal.(journal.Orderly); !ok || !j.Orderly() {
+	j, ok := l.cfg.Journal.(journal.Orderly)
+	if !ok || !j.Orderly() {
 		l.unsettled = true // rewind sets its timer
+		openedMs := l.nowMs
+		if ok {
+			openedMs = j.Opened().UnixMilli() // the server before sends nothing any more
+		}
 		for _, r := range queued {
 			// Of a parent everything is durable before its parts are sent.
 			if dueAt(r, openedMs) && (!r.Policy.Fans() || r.IsPart()) {

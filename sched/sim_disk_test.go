@@ -114,8 +114,9 @@ func (d *disk) Read(from uint64, fn func(uint64, journal.Slot, []byte) error) er
 	return d.Journal.Read(from, fn)
 }
 
-func (d *disk) Orderly() bool { return d.Journal.(journal.Orderly).Orderly() }
-func (d *disk) Settle()       { d.Journal.(journal.Orderly).Settle() }
+func (d *disk) Orderly() bool     { return d.Journal.(journal.Orderly).Orderly() }
+func (d *disk) Opened() time.Time { return d.Journal.(journal.Orderly).Opened() }
+func (d *disk) Settle()           { d.Journal.(journal.Orderly).Settle() }
 
 // fill leaves the disk with so much room until free is called.
 func (d *disk) fill(room int64) { d.set(func() { d.full, d.room = true, room }) }

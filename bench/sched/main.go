@@ -137,7 +137,7 @@ var parts = []part{
 		"late/100k/p99", "late/100k/p99/timingwheel", "late/100k/p99/floor", "late/100k/p50", "late/100k/p50/floor",
 	}, (*bench).late},
 	{[]string{"early"}, (*bench).early},
-	{[]string{"server/create", "server/update", "server/rss", "server/restart"}, (*bench).server},
+	{[]string{"server/create", "server/update", "server/rss", "server/restart", "server/rss/restarted"}, (*bench).server},
 	{[]string{
 		"herd/100k/lost", "herd/100k/doubled", "herd/100k/p50", "herd/100k/p99", "herd/100k/rate", "herd/100k/other/p99",
 	}, (*bench).herd},

@@ -85,6 +85,14 @@ func (b *bench) server(ctx context.Context) (err error) {
 		b.report.Note(fmt.Sprintf("%d jobs", n))
 	}
 
+	if err := b.memory(ctx, d, "server/rss"); err != nil {
+		return err
+	}
+	return b.restart(ctx, d)
+}
+
+// memory measures what a server keeps of the machine's when nobody asks it anything.
+func (b *bench) memory(ctx context.Context, d *dev, row string) error {
 	b.note("leave the server alone for %v", b.size.settle)
 	if err := await(ctx, time.After(b.size.settle)); err != nil {
 		return err
@@ -93,9 +101,9 @@ func (b *bench) server(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.report.Add("server/rss", float64(bytes)/(1<<20), "MiB", b.atFull(report.AtMost(400)))
-	b.report.Note(fmt.Sprintf("with its host, %d schedules", n))
-	return b.restart(ctx, d)
+	b.report.Add(row, float64(bytes)/(1<<20), "MiB", b.atFull(report.AtMost(400)))
+	b.report.Note(fmt.Sprintf("with its host, %d schedules", b.size.jobs))
+	return nil
 }
 
 // restart kills the server before a job is due and measures how long a new one
@@ -137,5 +145,5 @@ func (b *bench) restart(ctx context.Context, d *dev) (err error) {
 	}
 	b.report.Add("server/restart", took.Seconds(), "s", b.atFull(report.AtMost(5)))
 	b.report.Note(fmt.Sprintf("%d schedules, ready after %.2g s", b.size.jobs, d.took.Seconds()))
-	return nil
+	return b.memory(ctx, d, "server/rss/restarted")
 }

@@ -39,6 +39,7 @@ type Journal struct {
 	epoch int64 // the owner key's create revision
 	lease *lease
 	tidy  bool // the last owner closed it, or it is empty
+	at    time.Time
 
 	known atomic.Bool // Settle was called, or need not be
 
@@ -98,6 +99,9 @@ func (j *Journal) Epoch() uint64 { return uint64(j.epoch) }
 
 // Orderly implements [journal.Orderly].
 func (j *Journal) Orderly() bool { return j.tidy }
+
+// Opened implements [journal.Orderly].
+func (j *Journal) Opened() time.Time { return j.at }
 
 // Settle implements [journal.Orderly].
 func (j *Journal) Settle() { j.known.Store(true) }

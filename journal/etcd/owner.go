@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -137,7 +138,7 @@ func decodeOwner(b []byte, epoch int64) (Owner, error) {
 // bring to an end.
 func (c *Cluster) open(ctx context.Context, name string, epoch int64, l *lease) (*Journal, error) {
 	j := &Journal{
-		c: c, name: name, epoch: epoch, lease: l,
+		c: c, name: name, epoch: epoch, lease: l, at: time.Now(),
 		over: make(chan struct{}), settled: make(chan struct{}),
 	}
 	var err error

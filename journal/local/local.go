@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/mq"
@@ -27,6 +28,7 @@ type Journal struct {
 	log  *mq.Log
 	note string // a file, which says where the journal ended when it was closed; "": none
 	tidy bool   // the note said that it is whole, or it is empty
+	at   time.Time
 
 	settled atomic.Bool // what was missing when it was opened is known
 }
@@ -38,7 +40,7 @@ var (
 
 // New wraps an open log, which the journal owns from here on. It does not know
 // how its last user ended.
-func New(log *mq.Log) *Journal { return &Journal{log: log} }
+func New(log *mq.Log) *Journal { return &Journal{log: log, at: time.Now()} }
 
 // Open is New with a note: the path of a file that is there only while the
 // journal is closed, and closed in order.
@@ -54,13 +56,16 @@ func Open(log *mq.Log, note string) (*Journal, error) {
 			return nil, fmt.Errorf("remove the note of how the journal ended: %w", err)
 		}
 	}
-	j := &Journal{log: log, note: note, tidy: log.Next() == 1 || string(b) == strconv.FormatUint(log.Next(), 10)}
+	j := &Journal{log: log, note: note, at: time.Now(), tidy: log.Next() == 1 || string(b) == strconv.FormatUint(log.Next(), 10)}
 	j.settled.Store(j.tidy)
 	return j, nil
 }
 
 // Orderly implements [journal.Orderly].
 func (j *Journal) Orderly() bool { return j.tidy }
+
+// Opened implements [journal.Orderly].
+func (j *Journal) Opened() time.Time { return j.at }
 
 // Settle implements [journal.Orderly].
 func (j *Journal) Settle() { j.settled.Store(true) }
