@@ -66,11 +66,11 @@ type Refuser interface{ Refuses() error }
 
 // Orderly is a journal that may know how its users before ended. Orderly reports
 // that each closed the journal, so that nothing is missing of what was appended,
-// lazily or not, or that nothing was ever durable in it. False means that nobody knows. Then a user that has found out by
-// other means what is missing calls Settle; when it closes the journal without
-// having done so, the next one is told false again. Settle may be called at any
-// time before Close. Opened is when the journal became this user's: what was begun
-// later was not begun by one before.
+// lazily or not, or that nothing was ever durable in it. False means that nobody
+// knows. Then a user that has found out by other means what is missing calls
+// Settle; when it closes the journal without having done so, the next one is told
+// false again. Settle may be called at any time before Close. Opened is when the
+// journal became this user's: what was begun later was not begun by one before.
 type Orderly interface {
 	Orderly() bool
 	Settle()

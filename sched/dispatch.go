@@ -373,8 +373,8 @@ func (x *hostLease) expire(l *loop) {
 	if !x.holds() {
 		return
 	}
-	if l.now.Before(h.lostAt) { // it was refused meanwhile
-		l.wheel.Add(h.lostAt.UnixMilli(), x)
+	if wait := h.lostAt.Sub(l.now); wait > 0 { // it was refused meanwhile; real time, whatever the clock says
+		l.wheel.Add(l.nowMs+wait.Milliseconds()+1, x)
 		return
 	}
 	if l.now.Sub(h.lostAt) >= forgetHost {
