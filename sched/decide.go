@@ -143,9 +143,17 @@ func (l *loop) first(plan job.Plan, def *apiv1.Job) (time.Time, bool) {
 	next, ok := plan.First(l.now)
 	j := l.job(def.App, def.Name)
 	for ok && j != nil && j.GaveUp(next.UnixMilli()) {
-		next, ok = plan.Anchor(next).After(next)
+		next, ok = behind(plan, next)
 	}
 	return next, ok
+}
+
+// behind returns the planned time that follows one which is given up ahead.
+func behind(plan job.Plan, at time.Time) (time.Time, bool) {
+	if next, ok := plan.AfterEnd(at); ok {
+		return next, true
+	}
+	return plan.Anchor(at).After(at)
 }
 
 // resolveModule pins the digest of the module version that a definition names.
@@ -296,6 +304,9 @@ func (l *loop) delayNext(r *job.Run) int64 {
 		return 0
 	}
 	next, ok := plan.AfterEnd(l.now)
+	if ok && next.UnixMilli() <= r.PlannedMs { // it was given up ahead, and a planned time has one run
+		next, ok = behind(plan, time.UnixMilli(r.PlannedMs))
+	}
 	if !ok {
 		return 0
 	}
@@ -325,11 +336,7 @@ func (l *loop) skipNext(app, name string) (*apiv1.Job, error) {
 	}
 	at := time.UnixMilli(j.NextMs)
 	p := &apiv1.Passed{Job: name, FirstMs: j.NextMs, LastMs: j.NextMs, Count: 1, State: string(job.Skipped), Code: "skip_next", Error: why}
-	next, ok := plan.AfterEnd(at)
-	if !ok {
-		next, ok = plan.Anchor(at).After(at)
-	}
-	if ok && plan.Left(j.Planned+1) > 0 {
+	if next, ok := behind(plan, at); ok && plan.Left(j.Planned+1) > 0 {
 		p.NextMs = next.UnixMilli()
 	}
 	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Passed{Passed: p}})

@@ -85,6 +85,52 @@ func TestDelayIsResumedOnce(t *testing.T) {
 	})
 }
 
+// The run of a delay schedule that is given up ahead is not planned once more, even
+// if nothing but the schedule's beginning says when the next one is, and the one
+// behind it is, also when the schedule is set anew.
+func TestDelayGoesOnBehindWhatWasGivenUp(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		from := time.Now().Add(10 * time.Second).UTC()
+		for _, name := range []string{"cancelled", "skipped", "resumed"} {
+			c.apply(&apiv1.Job{Name: name, Schedule: &apiv1.Schedule{Delay: "1s", From: from.Format(time.RFC3339Nano)}})
+		}
+		var live []*apiv1.Run
+		for len(live) == 0 { // it is armed a little ahead
+			time.Sleep(10 * time.Millisecond)
+			live = c.all("cancelled", "armed")
+		}
+		if _, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: live[0].Id}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.jobs.SkipNext(t.Context(), &apiv1.SkipNextRequest{Name: "skipped"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: c.all("resumed", "armed")[0].Id}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.jobs.PauseJob(t.Context(), &apiv1.PauseJobRequest{Name: "resumed"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.jobs.ResumeJob(t.Context(), &apiv1.ResumeJobRequest{Name: "resumed"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(from.Add(5 * time.Second)))
+		for _, name := range []string{"cancelled", "skipped", "resumed"} {
+			seen := map[string]bool{}
+			for _, r := range c.all(name, "") {
+				if seen[r.Id] {
+					t.Errorf("%s: the run for %s is there twice", name, r.PlannedAt.AsTime())
+				}
+				seen[r.Id] = true
+			}
+			calls := w.handlers.of(name)
+			if len(calls) == 0 || !calls[0].planned.Equal(from.Add(time.Second)) {
+				t.Errorf("%s: calls %v, the schedule begins at %s", name, calls, from)
+			}
+		}
+	})
+}
+
 // After a restart a scheduled run that waits for a host stands before one that
 // came later.
 func TestOrderAfterARestart(t *testing.T) {
