@@ -199,7 +199,7 @@ func (l *loop) unstick() {
 
 // gathering returns how long the hosts still have to come back to a server that
 // has just begun, or that could not let them in: a broadcast that did not wait for
-// it would leave some out.
+// it would leave some out, and what a host holds could be sent to another one.
 func (l *loop) gathering() time.Duration { return max(settleTime-l.now.Sub(l.since), 0) }
 
 // fanOut makes a run that is due into parts.
