@@ -286,7 +286,7 @@ func TestEveryMethodIsGuarded(t *testing.T) {
 		"/wheelwork.v1.Worker/Work": true, "/wheelwork.v1.Worker/FetchModule": true, "/wheelwork.v1.Worker/GetModuleProof": true,
 		"/wheelwork.v1.Nameserver/Join": true, "/wheelwork.v1.Nameserver/Watch": true,
 		"/wheelwork.v1.Backups/FetchState": true, "/wheelwork.v1.Membership/Forward": true,
-		"/wheelwork.v1.Membership/TakeSlot": true, "/wheelwork.v1.Membership/CopyApp": true, "/wheelwork.v1.Membership/Ask": true,
+		"/wheelwork.v1.Membership/TakeSlot": true, "/wheelwork.v1.Membership/CopyApp": true, "/wheelwork.v1.Membership/CopyOut": true, "/wheelwork.v1.Membership/Ask": true,
 	}
 	workers := map[string]bool{ // what a worker's token is for
 		"/wheelwork.v1.Worker/Work":      true, // as far as it says what it runs: TestWorkersRunTheirOwnFunctions

@@ -310,6 +310,9 @@ func (r *router) enter(ctx context.Context, name, app string) (*rack, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			if app == "" {
+				return nil, status.Errorf(codes.Unavailable, "the unit %s has no owner now: try again in a moment", name)
+			}
 			return nil, status.Errorf(codes.Unavailable, "the unit %s, where the app %s is, has no owner now: try again in a moment", name, app)
 		}
 	}
@@ -354,7 +357,7 @@ func (r *router) stream(service string, m grpc.StreamDesc, request protoreflect.
 			stream = &claiming{stream, sched.OnSlot(stream.Context(), app, slot)}
 		}
 		if by == byHomeCopy {
-			stream = &copying{stream, r, app}
+			return r.passCopying(service, m, name, app, stream, first)
 		}
 		_, err = r.pass(service, m, name, app, stream, first)
 		return err
@@ -369,19 +372,32 @@ type claiming struct {
 
 func (s *claiming) Context() context.Context { return s.ctx }
 
-// copying is a stream that changes what an app has but once: other units of the
-// app have it before the caller is answered.
-type copying struct {
+// answering is a stream that a unit answers with one message, which is kept.
+type answering struct {
 	grpc.ServerStream
-	r   *router
-	app string
+	answer any // nil: there was none yet
 }
 
-func (s *copying) SendMsg(m any) error {
-	if err := s.r.copied(s.Context(), s.app); err != nil {
+func (s *answering) SendMsg(m any) error {
+	s.answer = m
+	return nil
+}
+
+// passCopying is pass for a stream that changes what an app has but once: other
+// units of the app have it before the caller is answered. The unit is left by
+// then, and can go to another server meanwhile.
+func (r *router) passCopying(service string, m grpc.StreamDesc, name, app string, stream grpc.ServerStream, first proto.Message) error {
+	s := &answering{ServerStream: stream}
+	if _, err := r.pass(service, m, name, app, s, first); err != nil {
 		return err
 	}
-	return s.ServerStream.SendMsg(m)
+	if s.answer == nil {
+		return status.Errorf(codes.Internal, "the unit %s gave no answer", name)
+	}
+	if err := r.copied(stream.Context(), app); err != nil {
+		return err
+	}
+	return stream.SendMsg(s.answer)
 }
 
 // pass hands a stream to a unit, until either ends. next is a message that came

@@ -25,10 +25,12 @@ import (
 // but once. It works from what there is, again and again: a server that takes the
 // unit over goes on with what the one before it had begun.
 type shepherd struct {
-	u *unit
-	s *sched.Server
+	u     *unit
+	s     *sched.Server
+	epoch uint64 // of this server's ownership of the unit
 
-	copying sync.Mutex // what was changed last is brought last
+	copying  chan struct{} // holds one who copies: what was changed last is brought last
+	revision uint64        // of the state that was copied last; of who copies
 
 	mu     sync.Mutex
 	why    map[string]string // by app: why a slot cannot move
@@ -58,8 +60,8 @@ const (
 	handAgain = 100 * time.Millisecond
 )
 
-func newShepherd(u *unit, s *sched.Server) *shepherd {
-	return &shepherd{u: u, s: s, why: map[string]string{}, copies: map[string]copied{}, later: map[string]time.Time{}, tries: map[string]int{}}
+func newShepherd(u *unit, s *sched.Server, epoch uint64) *shepherd {
+	return &shepherd{u: u, s: s, epoch: epoch, copying: make(chan struct{}, 1), why: map[string]string{}, copies: map[string]copied{}, later: map[string]time.Time{}, tries: map[string]int{}}
 }
 
 // stuck returns by app why a slot of it cannot move.
@@ -285,8 +287,12 @@ func (h *shepherd) copyOut(ctx context.Context, app string, others ...string) er
 	if len(units) < 2 {
 		return nil
 	}
-	h.copying.Lock()
-	defer h.copying.Unlock()
+	select {
+	case h.copying <- struct{}{}:
+		defer func() { <-h.copying }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	st, err := h.s.State(ctx, app)
 	if err != nil || st == nil {
 		return err
@@ -297,6 +303,8 @@ func (h *shepherd) copyOut(ctx context.Context, app string, others ...string) er
 	if err != nil {
 		return err
 	}
+	h.revision++
+	st.Epoch, st.Revision = h.epoch, h.revision // after body was made: they say nothing of the app
 	h.mu.Lock()
 	had := h.copies[app]
 	h.mu.Unlock()
@@ -365,7 +373,7 @@ func copyApp(ctx context.Context, r *router, unit string, rack *rack, st *apiv1.
 }
 
 // copied waits until the units of an app that is split have what was changed of
-// it where it began.
+// it where it began, also while units go from server to server.
 func (r *router) copied(ctx context.Context, app string) error {
 	if len(r.roster.wishing(app)) < 2 {
 		return nil
@@ -376,14 +384,50 @@ func (r *router) copied(ctx context.Context, app string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
-	err := status.Errorf(codes.Unavailable, "the unit %s goes to another server", home)
-	if h := r.units[home].shepherd.Load(); h != nil {
-		err = h.copyOut(ctx, app)
+	var why error
+	for {
+		changed := r.roster.change()
+		err := r.copyOut(ctx, home, app)
+		if err == nil {
+			return nil
+		}
+		if why == nil || ctx.Err() == nil { // what comes of the end of ctx explains nothing
+			why = err
+		}
+		if named(err) != "" || status.Code(err) == codes.Unavailable {
+			select {
+			case <-changed:
+				continue
+			case <-time.After(routePatience / 100): // another server may know it earlier
+				continue
+			case <-ctx.Done():
+			}
+		}
+		return status.Errorf(codes.Unavailable, "it is done, but not all units of app %s know of it yet, and they will: %s", app, status.Convert(why).Message())
+	}
+}
+
+// copyOut has the owner of the unit where an app began bring it to the app's other
+// units. It keeps no unit from going to another server.
+func (r *router) copyOut(ctx context.Context, home, app string) error {
+	rack, err := r.enter(ctx, home, app)
+	if address := named(err); address != "" {
+		conn, err := r.peers.conn(address)
+		if err != nil {
+			return err
+		}
+		_, err = apiv1.NewMembershipClient(conn).CopyOut(ctx, &apiv1.CopyOutRequest{Unit: home, App: app})
+		return err
 	}
 	if err != nil {
-		return status.Errorf(codes.Unavailable, "it is done, but not all units of app %s know of it yet, and they will: %s", app, status.Convert(err).Message())
+		return err
 	}
-	return nil
+	rack.leave()
+	h := r.units[home].shepherd.Load()
+	if h == nil {
+		return status.Errorf(codes.Unavailable, "the unit %s goes to another server", home)
+	}
+	return h.copyOut(ctx, app)
 }
 
 // maxRated is of how many apps a unit tells the rates.

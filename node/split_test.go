@@ -197,6 +197,61 @@ func once(r *sdk.Run) bool {
 	return r.State == sdk.Succeeded
 }
 
+// TestModulesArriveWhileUnitsMove: while each unit of an app that is split goes from
+// server to server, also the one where the app began, modules are pushed. Each
+// push succeeds, and once it is answered jobs of all units name the module.
+func TestModulesArriveWhileUnitsMove(t *testing.T) {
+	t.Parallel()
+	w := newSeveral(t, 3, "a", "b")
+	c := w.client("a", "b")
+	w.untilBothOwn(c)
+	const app, jobs = "spread", 16
+	if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: app, Name: "greet", Version: "first", Code: greet.Module}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.SplitApp(t.Context(), app, 3); err != nil {
+		t.Fatal(err)
+	}
+	s := w.until(c, "the app is in three units", func(s *sdk.Cluster) bool { return arrived(s, app, 3) && owned(s) != nil })
+	var stop atomic.Bool
+	var pushes sync.WaitGroup
+	pushed := 0
+	pushes.Go(func() {
+		for ; !stop.Load(); pushed++ {
+			version := fmt.Sprint(pushed)
+			if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: app, Name: "greet", Version: version, Code: greet.Module}); err != nil {
+				t.Errorf("push %s: %v", version, err)
+				return
+			}
+			for i := range jobs {
+				if _, err := c.Apply(t.Context(), &sdk.Job{App: app, Name: fmt.Sprint("job-", i), Handler: &sdk.Handler{Module: "greet@" + version}}); err != nil {
+					t.Errorf("after push %s: %v", version, err)
+					return
+				}
+			}
+		}
+	})
+	for range 5 {
+		for _, u := range s.Units {
+			s = w.until(c, "nothing moves", func(s *sdk.Cluster) bool { return owned(s) != nil })
+			to := w.at["a"]
+			if unitOf(s, u.Name).Address == to {
+				to = w.at["b"]
+			}
+			if _, err := c.MoveUnit(t.Context(), u.Name, to); err != nil {
+				t.Fatal(err)
+			}
+			w.until(c, "the unit is where it was sent", func(s *sdk.Cluster) bool {
+				is := unitOf(s, u.Name)
+				return is.GetAddress() == to && is.GetState() == "owned"
+			})
+		}
+	}
+	stop.Store(true)
+	pushes.Wait()
+	t.Logf("%d modules", pushed)
+}
+
 // TestHotAppSpreads: of several apps the one that does ten times as much as the
 // others spreads over all three servers by itself. Then one of them goes away.
 // All orders have one run each, and it was executed once.

@@ -287,7 +287,7 @@ func (s *membership) TakeSlot(stream apiv1.Membership_TakeSlotServer) error {
 	if head == nil {
 		return status.Error(codes.InvalidArgument, "the stream ended before it said which slot comes")
 	}
-	rack, err := s.own(head.Unit)
+	rack, err := s.own(stream.Context(), head.Unit)
 	if err != nil {
 		return err
 	}
@@ -302,23 +302,17 @@ func (s *membership) TakeSlot(stream apiv1.Membership_TakeSlotServer) error {
 const maxSlotBytes = 1 << 30
 
 // own returns the services of a unit of this server; its name came from outside.
-func (s *membership) own(unit string) (*rack, error) {
-	u := s.m.router.units[unit]
-	if u == nil {
+// Who asks may know sooner than this server that the unit comes here, and waits.
+func (s *membership) own(ctx context.Context, unit string) (*rack, error) {
+	if s.m.router.units[unit] == nil {
 		return nil, status.Errorf(codes.NotFound, "the cluster has no unit %q", unit)
 	}
-	if rack := u.rack.Load(); rack != nil && rack.enter() {
-		return rack, nil
-	}
-	if a := s.m.roster.assignment(unit); a.Server != "" && a.Server != s.m.id {
-		return nil, elsewhereUnit("", a)
-	}
-	return nil, status.Errorf(codes.Unavailable, "the unit %s has no owner now: try again in a moment", unit)
+	return s.m.router.enter(ctx, unit, "")
 }
 
 // CopyApp takes what an app has but once into a unit of this server.
 func (s *membership) CopyApp(ctx context.Context, req *apiv1.CopyAppRequest) (*apiv1.CopyAppResponse, error) {
-	rack, err := s.own(req.Unit)
+	rack, err := s.own(ctx, req.Unit)
 	if err != nil {
 		return nil, err
 	}
@@ -326,9 +320,20 @@ func (s *membership) CopyApp(ctx context.Context, req *apiv1.CopyAppRequest) (*a
 	return &apiv1.CopyAppResponse{}, copyApp(ctx, s.m.router, req.Unit, rack, req.State)
 }
 
+// CopyOut has a unit of this server bring an app that began there to the app's
+// other units.
+func (s *membership) CopyOut(ctx context.Context, req *apiv1.CopyOutRequest) (*apiv1.CopyOutResponse, error) {
+	rack, err := s.own(ctx, req.Unit)
+	if err != nil {
+		return nil, err
+	}
+	defer rack.leave()
+	return &apiv1.CopyOutResponse{}, s.m.router.copyOut(ctx, req.Unit, req.App)
+}
+
 // Ask does what a run of another unit asks for.
 func (s *membership) Ask(ctx context.Context, req *apiv1.AskRequest) (*apiv1.AskResponse, error) {
-	rack, err := s.own(req.Unit)
+	rack, err := s.own(ctx, req.Unit)
 	if err != nil {
 		return nil, err
 	}
@@ -400,6 +405,11 @@ func (s *alone) TakeSlot(apiv1.Membership_TakeSlotServer) error { return errAlon
 
 // CopyApp is refused.
 func (s *alone) CopyApp(context.Context, *apiv1.CopyAppRequest) (*apiv1.CopyAppResponse, error) {
+	return nil, errAlone
+}
+
+// CopyOut is refused.
+func (s *alone) CopyOut(context.Context, *apiv1.CopyOutRequest) (*apiv1.CopyOutResponse, error) {
 	return nil, errAlone
 }
 

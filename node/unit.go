@@ -325,7 +325,7 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 	r := newRack(s)
 	why := u.begin(ctx, j, s, ended)
 	if why == "" {
-		sh := newShepherd(u, s)
+		sh := newShepherd(u, s, j.Epoch())
 		u.shepherd.Store(sh)
 		u.rack.Store(r)
 		u.roster.poke()

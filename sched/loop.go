@@ -137,6 +137,7 @@ type app struct {
 	canaries map[string]*job.Tally // of canaries, by name@alias
 	trust    trust
 	rates    *[job.Slots]slotRate // nil: nobody asks for them
+	copied   stamp                // of the state that was copied here last
 }
 
 // tail is a record of a stage that was not submitted yet, to which no other

@@ -499,15 +499,31 @@ func (s *Server) Copy(ctx context.Context, st *apiv1.AppState) error {
 	return err
 }
 
+// stamp says of which owner of its home a state of an app is, and which of that
+// one's. A copy may come late: who sent it owned the home once, and stood still
+// since. What came after it stays. Only this owner of this unit knows its stamps; the
+// home brings its state anew to whoever owns the unit next.
+type stamp struct{ epoch, revision uint64 }
+
+// before is false of what has no stamp: it is of a server of an older version.
+func (s stamp) before(other stamp) bool {
+	return s.epoch > 0 && (s.epoch < other.epoch || s.epoch == other.epoch && s.revision < other.revision)
+}
+
 func (l *loop) copyApp(st *apiv1.AppState) error {
 	a := l.app(st.App)
 	m := a.slots[job.ModuleSlot]
 	if a.home() == "" && (m.Settings != nil || slices.ContainsFunc(a.slots[:], func(s *job.Slot) bool { return s.Jobs.Len() > 0 || s.Place.Move > 0 })) {
 		return status.Errorf(codes.FailedPrecondition, "app %s began in this unit: it is not a copy of what is in %s", st.App, st.Home)
 	}
+	is := stamp{epoch: st.Epoch, revision: st.Revision}
+	if is.before(a.copied) {
+		return status.Errorf(codes.FailedPrecondition, "a later state of app %s has come to this unit", st.App)
+	}
 	if err := l.refuse(); err != nil {
 		return err
 	}
+	a.copied = is
 	if a.home() != st.Home {
 		l.record(m, &apiv1.Record{Kind: &apiv1.Record_AppHomed{AppHomed: &apiv1.AppHomed{Unit: st.Home}}})
 	}

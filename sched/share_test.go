@@ -114,6 +114,47 @@ func (p *two) copyApp() {
 	}
 }
 
+// TestLateCopy: what an owner of the home sends that stood still meanwhile, or that
+// was long on its way, does not undo what came to the other unit since.
+func TestLateCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		p := newTwo(t)
+		defer func() { p.u.close(); p.v.close() }()
+		conn := p.v.client().conn
+		defer conn.Close() //nolint:errcheck // a test's connection
+		copied := func(epoch, revision uint64, description string) error {
+			return p.v.srv.Copy(ctx, &apiv1.AppState{
+				App: "default", Home: "u", Epoch: epoch, Revision: revision,
+				Settings: &apiv1.App{Name: "default", Description: description},
+			})
+		}
+		for i, c := range []struct {
+			epoch, revision uint64
+			want            string // what the unit has afterwards
+		}{
+			{3, 7, "0"},
+			{3, 7, "1"}, // the same state, once more
+			{3, 6, "1"},
+			{2, 9, "1"}, // late
+			{3, 8, "4"},
+			{4, 1, "5"}, // of the next owner
+			{3, 9, "5"},
+			{0, 0, "7"}, // of a server that does not say
+			{4, 2, "8"},
+		} {
+			is := fmt.Sprint(i)
+			if err := copied(c.epoch, c.revision, is); (err == nil) != (c.want == is) {
+				t.Errorf("copy %d: %v", i, err)
+			}
+			a, err := apiv1.NewAppsClient(conn).GetApp(ctx, &apiv1.GetAppRequest{Name: "default"})
+			if err != nil || a.Description != c.want {
+				t.Errorf("after copy %d the unit has %q, want %q; %v", i, a.GetDescription(), c.want, err)
+			}
+		}
+	})
+}
+
 // exported is what a frozen slot holds.
 func exported(t *testing.T, s *sched.Server, slot uint8, move uint64) (items []*apiv1.SlotItem) {
 	t.Helper()

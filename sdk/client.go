@@ -52,8 +52,8 @@ type Options struct {
 	// 1 MiB. Default: 5 s. At most 1 min.
 	AttemptTimeout time.Duration
 
-	// RetryFor is how long commands, waits and followed logs survive that no
-	// server can be reached before they fail with [ErrUnavailable].
+	// RetryFor is how long commands, uploads, waits and followed logs survive that
+	// no server can be reached before they fail with [ErrUnavailable].
 	// Default: 30 s. Negative: they fail at once.
 	RetryFor time.Duration
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -30,15 +31,29 @@ type Upload struct {
 const chunk = 256 << 10
 
 // PushModule uploads a version of a module. Versions are immutable: pushing
-// the same bytes again is [Unchanged], other bytes fail with [ErrConflict].
+// the same bytes again is [Unchanged], other bytes fail with [ErrConflict]. An
+// upload that is cut off, as when its app goes to another server, begins again;
+// it is [Unchanged] too when the one before had come to its end.
 func (c *Client) PushModule(ctx context.Context, u Upload) (*Module, Result, error) {
 	op := "push module " + u.Name + "@" + u.Version
-	for hops := 0; ; hops++ {
+	var down time.Time // since when no upload came to its end
+	pause := minPause
+	for hops := 0; ; {
 		m, result, err := c.pushModule(ctx, u)
+		if err == nil {
+			return m, result, nil
+		}
 		if hint(err) != nil && hops < maxHops { // the app is on another server
+			hops++
 			continue
 		}
-		return m, result, c.callError(ctx, op, err)
+		if down.IsZero() {
+			down = time.Now()
+		}
+		if !broken(err) && !moving(err) || time.Since(down) >= c.retryFor || sleep(ctx, pause) != nil {
+			return nil, "", c.callError(ctx, op, err)
+		}
+		pause, hops = min(2*pause, maxPause), 0
 	}
 }
 

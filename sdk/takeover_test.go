@@ -1,8 +1,10 @@
 package sdk_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -45,6 +47,79 @@ func (h *heir) GetJob(_ context.Context, r *apiv1.GetJobRequest) (*apiv1.Job, er
 		return nil, s.Err()
 	}
 	return &apiv1.Job{App: r.App, Name: r.Name}, nil
+}
+
+// mover is a server whose unit goes to another one while modules are uploaded.
+type mover struct {
+	apiv1.UnimplementedClusterServer
+	apiv1.UnimplementedModulesServer
+	fails int // so many uploads, with err
+	err   error
+	asked int
+	got   []byte
+}
+
+func (m *mover) GetVersion(context.Context, *apiv1.GetVersionRequest) (*apiv1.Version, error) {
+	return &apiv1.Version{}, nil
+}
+
+func (m *mover) PushModule(stream apiv1.Modules_PushModuleServer) error {
+	m.asked, m.got = m.asked+1, nil
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return stream.SendAndClose(&apiv1.PushModuleResponse{Module: &apiv1.Module{Name: "totals"}, Result: "created"})
+		}
+		if err != nil {
+			return err
+		}
+		if m.got = append(m.got, part.GetChunk()...); m.asked <= m.fails && len(m.got) > 0 {
+			return m.err
+		}
+	}
+}
+
+// TestUploadBeginsAgain: an upload that is cut off is begun again, whole, within the
+// time that the caller gives it; what the server refuses is not.
+func TestUploadBeginsAgain(t *testing.T) {
+	goes := status.Error(codes.Unavailable, "the unit main goes to another server: connect again")
+	for name, c := range map[string]struct {
+		fails int
+		err   error
+		opt   sdk.Options
+		want  error
+		asked int
+	}{
+		"cut off twice":             {2, goes, sdk.Options{}, nil, 3},
+		"cut off for ever":          {1 << 30, goes, sdk.Options{RetryFor: time.Second}, sdk.ErrUnavailable, 7},
+		"who wants to know at once": {1, goes, sdk.Options{RetryFor: -1}, sdk.ErrUnavailable, 1},
+		"refused":                   {1, status.Error(codes.InvalidArgument, "no module"), sdk.Options{}, sdk.ErrInvalid, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := &mover{fails: c.fails, err: c.err}
+				g, ln := grpc.NewServer(), bufconn.Listen(1<<16)
+				apiv1.RegisterClusterServer(g, m)
+				apiv1.RegisterModulesServer(g, m)
+				go g.Serve(ln) //nolint:errcheck // ends with Stop
+				defer g.Stop()
+				c.opt.Dialer = func(ctx context.Context, _ string) (net.Conn, error) { return ln.DialContext(ctx) }
+				client, err := sdk.Dial(t.Context(), "http://127.0.0.1:1", c.opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer client.Close() //nolint:errcheck // every answer has come
+				code := bytes.Repeat([]byte("wasm"), 200<<10)
+				got, result, err := client.PushModule(t.Context(), sdk.Upload{Name: "totals", Version: "1", Code: code})
+				if !errors.Is(err, c.want) || m.asked != c.asked {
+					t.Errorf("%v after %d uploads, want %v after %d", err, m.asked, c.want, c.asked)
+				}
+				if err == nil && (got.GetName() != "totals" || result != sdk.Created || !bytes.Equal(m.got, code)) {
+					t.Errorf("%v, %s, and the server has %d bytes of %d", got, result, len(m.got), len(code))
+				}
+			})
+		})
+	}
 }
 
 // TestTakeover: a call whose server of a cluster was lost waits until another one

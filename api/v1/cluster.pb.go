@@ -1783,6 +1783,94 @@ func (*CopyAppResponse) Descriptor() ([]byte, []int) {
 	return file_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
+type CopyOutRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"` // where the app began
+	App           string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyOutRequest) Reset() {
+	*x = CopyOutRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyOutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyOutRequest) ProtoMessage() {}
+
+func (x *CopyOutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyOutRequest.ProtoReflect.Descriptor instead.
+func (*CopyOutRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *CopyOutRequest) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *CopyOutRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+type CopyOutResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyOutResponse) Reset() {
+	*x = CopyOutResponse{}
+	mi := &file_v1_cluster_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyOutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyOutResponse) ProtoMessage() {}
+
+func (x *CopyOutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyOutResponse.ProtoReflect.Descriptor instead.
+func (*CopyOutResponse) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{28}
+}
+
 // AppState is what an app has but once.
 type AppState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1795,13 +1883,15 @@ type AppState struct {
 	Secrets       []*SecretRow           `protobuf:"bytes,7,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	Grants        []*ModuleGrants        `protobuf:"bytes,8,rep,name=grants,proto3" json:"grants,omitempty"`
 	ModulesAt     []string               `protobuf:"bytes,9,rep,name=modules_at,json=modulesAt,proto3" json:"modules_at,omitempty"` // addresses of servers that have the code
+	Epoch         uint64                 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`                        // of the owner of the home whose state it is
+	Revision      uint64                 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`                  // which of that owner's states; later ones are higher
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppState) Reset() {
 	*x = AppState{}
-	mi := &file_v1_cluster_proto_msgTypes[27]
+	mi := &file_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +1903,7 @@ func (x *AppState) String() string {
 func (*AppState) ProtoMessage() {}
 
 func (x *AppState) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[27]
+	mi := &file_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +1916,7 @@ func (x *AppState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppState.ProtoReflect.Descriptor instead.
 func (*AppState) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AppState) GetApp() string {
@@ -1892,6 +1982,20 @@ func (x *AppState) GetModulesAt() []string {
 	return nil
 }
 
+func (x *AppState) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *AppState) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 type AskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Unit  string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -1912,7 +2016,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[28]
+	mi := &file_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +2028,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[28]
+	mi := &file_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2041,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AskRequest) GetUnit() string {
@@ -2073,7 +2177,7 @@ type AskedCall struct {
 
 func (x *AskedCall) Reset() {
 	*x = AskedCall{}
-	mi := &file_v1_cluster_proto_msgTypes[29]
+	mi := &file_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2189,7 @@ func (x *AskedCall) String() string {
 func (*AskedCall) ProtoMessage() {}
 
 func (x *AskedCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[29]
+	mi := &file_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2202,7 @@ func (x *AskedCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskedCall.ProtoReflect.Descriptor instead.
 func (*AskedCall) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AskedCall) GetMethod() string {
@@ -2128,7 +2232,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[30]
+	mi := &file_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2140,7 +2244,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[30]
+	mi := &file_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2153,7 +2257,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AskResponse) GetGet() *GuestGetEntryResponse {
@@ -2201,7 +2305,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[31]
+	mi := &file_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2213,7 +2317,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[31]
+	mi := &file_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2226,7 +2330,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ForwardRequest) GetCommands() []*Command {
@@ -2252,7 +2356,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_v1_cluster_proto_msgTypes[32]
+	mi := &file_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2368,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[32]
+	mi := &file_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2381,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ForwardResponse) GetResults() []*CommandResult {
@@ -2295,7 +2399,7 @@ type GetClusterRequest struct {
 
 func (x *GetClusterRequest) Reset() {
 	*x = GetClusterRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[33]
+	mi := &file_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2307,7 +2411,7 @@ func (x *GetClusterRequest) String() string {
 func (*GetClusterRequest) ProtoMessage() {}
 
 func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[33]
+	mi := &file_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2320,7 +2424,7 @@ func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 type DrainServerRequest struct {
@@ -2332,7 +2436,7 @@ type DrainServerRequest struct {
 
 func (x *DrainServerRequest) Reset() {
 	*x = DrainServerRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[34]
+	mi := &file_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2344,7 +2448,7 @@ func (x *DrainServerRequest) String() string {
 func (*DrainServerRequest) ProtoMessage() {}
 
 func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[34]
+	mi := &file_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2357,7 +2461,7 @@ func (x *DrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainServerRequest.ProtoReflect.Descriptor instead.
 func (*DrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DrainServerRequest) GetServer() string {
@@ -2376,7 +2480,7 @@ type UndrainServerRequest struct {
 
 func (x *UndrainServerRequest) Reset() {
 	*x = UndrainServerRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[35]
+	mi := &file_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2492,7 @@ func (x *UndrainServerRequest) String() string {
 func (*UndrainServerRequest) ProtoMessage() {}
 
 func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[35]
+	mi := &file_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2505,7 @@ func (x *UndrainServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainServerRequest.ProtoReflect.Descriptor instead.
 func (*UndrainServerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *UndrainServerRequest) GetServer() string {
@@ -2421,7 +2525,7 @@ type MoveUnitRequest struct {
 
 func (x *MoveUnitRequest) Reset() {
 	*x = MoveUnitRequest{}
-	mi := &file_v1_cluster_proto_msgTypes[36]
+	mi := &file_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2537,7 @@ func (x *MoveUnitRequest) String() string {
 func (*MoveUnitRequest) ProtoMessage() {}
 
 func (x *MoveUnitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[36]
+	mi := &file_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2550,7 @@ func (x *MoveUnitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveUnitRequest.ProtoReflect.Descriptor instead.
 func (*MoveUnitRequest) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MoveUnitRequest) GetUnit() string {
@@ -2481,7 +2585,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_v1_cluster_proto_msgTypes[37]
+	mi := &file_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2597,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[37]
+	mi := &file_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2610,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -2595,7 +2699,7 @@ type SplitApp struct {
 
 func (x *SplitApp) Reset() {
 	*x = SplitApp{}
-	mi := &file_v1_cluster_proto_msgTypes[38]
+	mi := &file_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2607,7 +2711,7 @@ func (x *SplitApp) String() string {
 func (*SplitApp) ProtoMessage() {}
 
 func (x *SplitApp) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[38]
+	mi := &file_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2620,7 +2724,7 @@ func (x *SplitApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitApp.ProtoReflect.Descriptor instead.
 func (*SplitApp) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SplitApp) GetApp() string {
@@ -2684,7 +2788,7 @@ type AppShare struct {
 
 func (x *AppShare) Reset() {
 	*x = AppShare{}
-	mi := &file_v1_cluster_proto_msgTypes[39]
+	mi := &file_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +2800,7 @@ func (x *AppShare) String() string {
 func (*AppShare) ProtoMessage() {}
 
 func (x *AppShare) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[39]
+	mi := &file_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +2813,7 @@ func (x *AppShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppShare.ProtoReflect.Descriptor instead.
 func (*AppShare) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AppShare) GetUnit() string {
@@ -2758,7 +2862,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_v1_cluster_proto_msgTypes[40]
+	mi := &file_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +2874,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[40]
+	mi := &file_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +2887,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Member) GetId() string {
@@ -2875,7 +2979,7 @@ type Unit struct {
 
 func (x *Unit) Reset() {
 	*x = Unit{}
-	mi := &file_v1_cluster_proto_msgTypes[41]
+	mi := &file_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2887,7 +2991,7 @@ func (x *Unit) String() string {
 func (*Unit) ProtoMessage() {}
 
 func (x *Unit) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[41]
+	mi := &file_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2900,7 +3004,7 @@ func (x *Unit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unit.ProtoReflect.Descriptor instead.
 func (*Unit) Descriptor() ([]byte, []int) {
-	return file_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Unit) GetName() string {
@@ -2992,7 +3096,7 @@ type TakeSlotRequest_Head struct {
 
 func (x *TakeSlotRequest_Head) Reset() {
 	*x = TakeSlotRequest_Head{}
-	mi := &file_v1_cluster_proto_msgTypes[43]
+	mi := &file_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3108,7 @@ func (x *TakeSlotRequest_Head) String() string {
 func (*TakeSlotRequest_Head) ProtoMessage() {}
 
 func (x *TakeSlotRequest_Head) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_cluster_proto_msgTypes[43]
+	mi := &file_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3300,11 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x0eCopyAppRequest\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12,\n" +
 	"\x05state\x18\x02 \x01(\v2\x16.wheelwork.v1.AppStateR\x05state\"\x11\n" +
-	"\x0fCopyAppResponse\"\xfa\x02\n" +
+	"\x0fCopyAppResponse\"6\n" +
+	"\x0eCopyOutRequest\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x10\n" +
+	"\x03app\x18\x02 \x01(\tR\x03app\"\x11\n" +
+	"\x0fCopyOutResponse\"\xac\x03\n" +
 	"\bAppState\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12-\n" +
@@ -3207,7 +3315,10 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\asecrets\x18\a \x03(\v2\x17.wheelwork.v1.SecretRowR\asecrets\x122\n" +
 	"\x06grants\x18\b \x03(\v2\x1a.wheelwork.v1.ModuleGrantsR\x06grants\x12\x1d\n" +
 	"\n" +
-	"modules_at\x18\t \x03(\tR\tmodulesAt\"\x90\x03\n" +
+	"modules_at\x18\t \x03(\tR\tmodulesAt\x12\x14\n" +
+	"\x05epoch\x18\n" +
+	" \x01(\x04R\x05epoch\x12\x1a\n" +
+	"\brevision\x18\v \x01(\x04R\brevision\"\x90\x03\n" +
 	"\n" +
 	"AskRequest\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x10\n" +
@@ -3303,7 +3414,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x04Join\x12\x1a.wheelwork.v1.ServerReport\x1a\x19.wheelwork.v1.ServerOrder\"\t\xaa\xbb\x18\x05serve(\x010\x01\x12I\n" +
 	"\x05Watch\x12\x1a.wheelwork.v1.WatchRequest\x1a\x18.wheelwork.v1.Assignment\"\b\xaa\xbb\x18\x04work0\x01\x12L\n" +
 	"\x05Route\x12\x1a.wheelwork.v1.RouteRequest\x1a\x18.wheelwork.v1.Assignment\"\r\xaa\xbb\x18\tjobs.read\x12{\n" +
-	"\vListServers\x12 .wheelwork.v1.ListServersRequest\x1a!.wheelwork.v1.ListServersResponse\"'\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/servers2\x92\t\n" +
+	"\vListServers\x12 .wheelwork.v1.ListServersRequest\x1a!.wheelwork.v1.ListServersResponse\"'\xaa\xbb\x18\fcluster.read\x82\xd3\xe4\x93\x02\x11\x12\x0f/api/v1/servers2\xe5\t\n" +
 	"\n" +
 	"Membership\x12s\n" +
 	"\n" +
@@ -3315,7 +3426,8 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\bMergeApp\x12\x1d.wheelwork.v1.MergeAppRequest\x1a\x1b.wheelwork.v1.ClusterStatus\">\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02%:\x01*\" /api/v1/cluster/apps/{app}/merge\x12Q\n" +
 	"\aForward\x12\x1c.wheelwork.v1.ForwardRequest\x1a\x1d.wheelwork.v1.ForwardResponse\"\t\xaa\xbb\x18\x05serve\x12V\n" +
 	"\bTakeSlot\x12\x1d.wheelwork.v1.TakeSlotRequest\x1a\x1e.wheelwork.v1.TakeSlotResponse\"\t\xaa\xbb\x18\x05state(\x01\x12Q\n" +
-	"\aCopyApp\x12\x1c.wheelwork.v1.CopyAppRequest\x1a\x1d.wheelwork.v1.CopyAppResponse\"\t\xaa\xbb\x18\x05state\x12E\n" +
+	"\aCopyApp\x12\x1c.wheelwork.v1.CopyAppRequest\x1a\x1d.wheelwork.v1.CopyAppResponse\"\t\xaa\xbb\x18\x05state\x12Q\n" +
+	"\aCopyOut\x12\x1c.wheelwork.v1.CopyOutRequest\x1a\x1d.wheelwork.v1.CopyOutResponse\"\t\xaa\xbb\x18\x05state\x12E\n" +
 	"\x03Ask\x12\x18.wheelwork.v1.AskRequest\x1a\x19.wheelwork.v1.AskResponse\"\t\xaa\xbb\x18\x05stateB/Z-github.com/wheelworkhq/wheelwork/api/v1;apiv1b\x06proto3"
 
 var (
@@ -3330,7 +3442,7 @@ func file_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_v1_cluster_proto_rawDescData
 }
 
-var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_v1_cluster_proto_goTypes = []any{
 	(*ListHostsRequest)(nil),        // 0: wheelwork.v1.ListHostsRequest
 	(*ListHostsResponse)(nil),       // 1: wheelwork.v1.ListHostsResponse
@@ -3359,83 +3471,85 @@ var file_v1_cluster_proto_goTypes = []any{
 	(*TakeSlotResponse)(nil),        // 24: wheelwork.v1.TakeSlotResponse
 	(*CopyAppRequest)(nil),          // 25: wheelwork.v1.CopyAppRequest
 	(*CopyAppResponse)(nil),         // 26: wheelwork.v1.CopyAppResponse
-	(*AppState)(nil),                // 27: wheelwork.v1.AppState
-	(*AskRequest)(nil),              // 28: wheelwork.v1.AskRequest
-	(*AskedCall)(nil),               // 29: wheelwork.v1.AskedCall
-	(*AskResponse)(nil),             // 30: wheelwork.v1.AskResponse
-	(*ForwardRequest)(nil),          // 31: wheelwork.v1.ForwardRequest
-	(*ForwardResponse)(nil),         // 32: wheelwork.v1.ForwardResponse
-	(*GetClusterRequest)(nil),       // 33: wheelwork.v1.GetClusterRequest
-	(*DrainServerRequest)(nil),      // 34: wheelwork.v1.DrainServerRequest
-	(*UndrainServerRequest)(nil),    // 35: wheelwork.v1.UndrainServerRequest
-	(*MoveUnitRequest)(nil),         // 36: wheelwork.v1.MoveUnitRequest
-	(*ClusterStatus)(nil),           // 37: wheelwork.v1.ClusterStatus
-	(*SplitApp)(nil),                // 38: wheelwork.v1.SplitApp
-	(*AppShare)(nil),                // 39: wheelwork.v1.AppShare
-	(*Member)(nil),                  // 40: wheelwork.v1.Member
-	(*Unit)(nil),                    // 41: wheelwork.v1.Unit
-	nil,                             // 42: wheelwork.v1.Host.LabelsEntry
-	(*TakeSlotRequest_Head)(nil),    // 43: wheelwork.v1.TakeSlotRequest.Head
-	(*timestamppb.Timestamp)(nil),   // 44: google.protobuf.Timestamp
-	(*SlotItem)(nil),                // 45: wheelwork.v1.SlotItem
-	(*App)(nil),                     // 46: wheelwork.v1.App
-	(*Module)(nil),                  // 47: wheelwork.v1.Module
-	(*Alias)(nil),                   // 48: wheelwork.v1.Alias
-	(*Calendar)(nil),                // 49: wheelwork.v1.Calendar
-	(*SecretRow)(nil),               // 50: wheelwork.v1.SecretRow
-	(*ModuleGrants)(nil),            // 51: wheelwork.v1.ModuleGrants
-	(*GuestGetEntryRequest)(nil),    // 52: wheelwork.v1.GuestGetEntryRequest
-	(*GuestPutEntryRequest)(nil),    // 53: wheelwork.v1.GuestPutEntryRequest
-	(*GuestDeleteEntryRequest)(nil), // 54: wheelwork.v1.GuestDeleteEntryRequest
-	(*GuestEnqueueRequest)(nil),     // 55: wheelwork.v1.GuestEnqueueRequest
-	(*GuestGetEntryResponse)(nil),   // 56: wheelwork.v1.GuestGetEntryResponse
-	(*GuestPutEntryResponse)(nil),   // 57: wheelwork.v1.GuestPutEntryResponse
-	(*GuestEnqueueResponse)(nil),    // 58: wheelwork.v1.GuestEnqueueResponse
-	(*Run)(nil),                     // 59: wheelwork.v1.Run
-	(*Command)(nil),                 // 60: wheelwork.v1.Command
-	(*CommandResult)(nil),           // 61: wheelwork.v1.CommandResult
+	(*CopyOutRequest)(nil),          // 27: wheelwork.v1.CopyOutRequest
+	(*CopyOutResponse)(nil),         // 28: wheelwork.v1.CopyOutResponse
+	(*AppState)(nil),                // 29: wheelwork.v1.AppState
+	(*AskRequest)(nil),              // 30: wheelwork.v1.AskRequest
+	(*AskedCall)(nil),               // 31: wheelwork.v1.AskedCall
+	(*AskResponse)(nil),             // 32: wheelwork.v1.AskResponse
+	(*ForwardRequest)(nil),          // 33: wheelwork.v1.ForwardRequest
+	(*ForwardResponse)(nil),         // 34: wheelwork.v1.ForwardResponse
+	(*GetClusterRequest)(nil),       // 35: wheelwork.v1.GetClusterRequest
+	(*DrainServerRequest)(nil),      // 36: wheelwork.v1.DrainServerRequest
+	(*UndrainServerRequest)(nil),    // 37: wheelwork.v1.UndrainServerRequest
+	(*MoveUnitRequest)(nil),         // 38: wheelwork.v1.MoveUnitRequest
+	(*ClusterStatus)(nil),           // 39: wheelwork.v1.ClusterStatus
+	(*SplitApp)(nil),                // 40: wheelwork.v1.SplitApp
+	(*AppShare)(nil),                // 41: wheelwork.v1.AppShare
+	(*Member)(nil),                  // 42: wheelwork.v1.Member
+	(*Unit)(nil),                    // 43: wheelwork.v1.Unit
+	nil,                             // 44: wheelwork.v1.Host.LabelsEntry
+	(*TakeSlotRequest_Head)(nil),    // 45: wheelwork.v1.TakeSlotRequest.Head
+	(*timestamppb.Timestamp)(nil),   // 46: google.protobuf.Timestamp
+	(*SlotItem)(nil),                // 47: wheelwork.v1.SlotItem
+	(*App)(nil),                     // 48: wheelwork.v1.App
+	(*Module)(nil),                  // 49: wheelwork.v1.Module
+	(*Alias)(nil),                   // 50: wheelwork.v1.Alias
+	(*Calendar)(nil),                // 51: wheelwork.v1.Calendar
+	(*SecretRow)(nil),               // 52: wheelwork.v1.SecretRow
+	(*ModuleGrants)(nil),            // 53: wheelwork.v1.ModuleGrants
+	(*GuestGetEntryRequest)(nil),    // 54: wheelwork.v1.GuestGetEntryRequest
+	(*GuestPutEntryRequest)(nil),    // 55: wheelwork.v1.GuestPutEntryRequest
+	(*GuestDeleteEntryRequest)(nil), // 56: wheelwork.v1.GuestDeleteEntryRequest
+	(*GuestEnqueueRequest)(nil),     // 57: wheelwork.v1.GuestEnqueueRequest
+	(*GuestGetEntryResponse)(nil),   // 58: wheelwork.v1.GuestGetEntryResponse
+	(*GuestPutEntryResponse)(nil),   // 59: wheelwork.v1.GuestPutEntryResponse
+	(*GuestEnqueueResponse)(nil),    // 60: wheelwork.v1.GuestEnqueueResponse
+	(*Run)(nil),                     // 61: wheelwork.v1.Run
+	(*Command)(nil),                 // 62: wheelwork.v1.Command
+	(*CommandResult)(nil),           // 63: wheelwork.v1.CommandResult
 }
 var file_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.ListHostsResponse.hosts:type_name -> wheelwork.v1.Host
-	42, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
-	44, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
-	44, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
+	44, // 1: wheelwork.v1.Host.labels:type_name -> wheelwork.v1.Host.LabelsEntry
+	46, // 2: wheelwork.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
+	46, // 3: wheelwork.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
 	5,  // 4: wheelwork.v1.Overview.minutes:type_name -> wheelwork.v1.Minute
 	6,  // 5: wheelwork.v1.Overview.disk:type_name -> wheelwork.v1.Disk
-	44, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
-	44, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
+	46, // 6: wheelwork.v1.Overview.server_time:type_name -> google.protobuf.Timestamp
+	46, // 7: wheelwork.v1.Minute.start:type_name -> google.protobuf.Timestamp
 	13, // 8: wheelwork.v1.ServerReport.units:type_name -> wheelwork.v1.UnitReport
 	10, // 9: wheelwork.v1.ServerReport.division:type_name -> wheelwork.v1.Division
 	11, // 10: wheelwork.v1.Division.apps:type_name -> wheelwork.v1.DividedApp
 	12, // 11: wheelwork.v1.Division.calls:type_name -> wheelwork.v1.HostCall
 	20, // 12: wheelwork.v1.ListServersResponse.servers:type_name -> wheelwork.v1.Server
-	44, // 13: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
-	44, // 14: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
-	43, // 15: wheelwork.v1.TakeSlotRequest.head:type_name -> wheelwork.v1.TakeSlotRequest.Head
-	45, // 16: wheelwork.v1.TakeSlotRequest.items:type_name -> wheelwork.v1.SlotItem
-	27, // 17: wheelwork.v1.CopyAppRequest.state:type_name -> wheelwork.v1.AppState
-	46, // 18: wheelwork.v1.AppState.settings:type_name -> wheelwork.v1.App
-	47, // 19: wheelwork.v1.AppState.modules:type_name -> wheelwork.v1.Module
-	48, // 20: wheelwork.v1.AppState.aliases:type_name -> wheelwork.v1.Alias
-	49, // 21: wheelwork.v1.AppState.calendars:type_name -> wheelwork.v1.Calendar
-	50, // 22: wheelwork.v1.AppState.secrets:type_name -> wheelwork.v1.SecretRow
-	51, // 23: wheelwork.v1.AppState.grants:type_name -> wheelwork.v1.ModuleGrants
-	52, // 24: wheelwork.v1.AskRequest.get:type_name -> wheelwork.v1.GuestGetEntryRequest
-	53, // 25: wheelwork.v1.AskRequest.put:type_name -> wheelwork.v1.GuestPutEntryRequest
-	54, // 26: wheelwork.v1.AskRequest.delete:type_name -> wheelwork.v1.GuestDeleteEntryRequest
-	55, // 27: wheelwork.v1.AskRequest.enqueue:type_name -> wheelwork.v1.GuestEnqueueRequest
-	29, // 28: wheelwork.v1.AskRequest.call:type_name -> wheelwork.v1.AskedCall
-	56, // 29: wheelwork.v1.AskResponse.get:type_name -> wheelwork.v1.GuestGetEntryResponse
-	57, // 30: wheelwork.v1.AskResponse.put:type_name -> wheelwork.v1.GuestPutEntryResponse
-	58, // 31: wheelwork.v1.AskResponse.enqueue:type_name -> wheelwork.v1.GuestEnqueueResponse
-	59, // 32: wheelwork.v1.AskResponse.run:type_name -> wheelwork.v1.Run
-	60, // 33: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
-	61, // 34: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
-	40, // 35: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
-	41, // 36: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
-	38, // 37: wheelwork.v1.ClusterStatus.split:type_name -> wheelwork.v1.SplitApp
-	39, // 38: wheelwork.v1.SplitApp.shares:type_name -> wheelwork.v1.AppShare
-	44, // 39: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
+	46, // 13: wheelwork.v1.Server.joined_at:type_name -> google.protobuf.Timestamp
+	46, // 14: wheelwork.v1.Server.last_seen_at:type_name -> google.protobuf.Timestamp
+	45, // 15: wheelwork.v1.TakeSlotRequest.head:type_name -> wheelwork.v1.TakeSlotRequest.Head
+	47, // 16: wheelwork.v1.TakeSlotRequest.items:type_name -> wheelwork.v1.SlotItem
+	29, // 17: wheelwork.v1.CopyAppRequest.state:type_name -> wheelwork.v1.AppState
+	48, // 18: wheelwork.v1.AppState.settings:type_name -> wheelwork.v1.App
+	49, // 19: wheelwork.v1.AppState.modules:type_name -> wheelwork.v1.Module
+	50, // 20: wheelwork.v1.AppState.aliases:type_name -> wheelwork.v1.Alias
+	51, // 21: wheelwork.v1.AppState.calendars:type_name -> wheelwork.v1.Calendar
+	52, // 22: wheelwork.v1.AppState.secrets:type_name -> wheelwork.v1.SecretRow
+	53, // 23: wheelwork.v1.AppState.grants:type_name -> wheelwork.v1.ModuleGrants
+	54, // 24: wheelwork.v1.AskRequest.get:type_name -> wheelwork.v1.GuestGetEntryRequest
+	55, // 25: wheelwork.v1.AskRequest.put:type_name -> wheelwork.v1.GuestPutEntryRequest
+	56, // 26: wheelwork.v1.AskRequest.delete:type_name -> wheelwork.v1.GuestDeleteEntryRequest
+	57, // 27: wheelwork.v1.AskRequest.enqueue:type_name -> wheelwork.v1.GuestEnqueueRequest
+	31, // 28: wheelwork.v1.AskRequest.call:type_name -> wheelwork.v1.AskedCall
+	58, // 29: wheelwork.v1.AskResponse.get:type_name -> wheelwork.v1.GuestGetEntryResponse
+	59, // 30: wheelwork.v1.AskResponse.put:type_name -> wheelwork.v1.GuestPutEntryResponse
+	60, // 31: wheelwork.v1.AskResponse.enqueue:type_name -> wheelwork.v1.GuestEnqueueResponse
+	61, // 32: wheelwork.v1.AskResponse.run:type_name -> wheelwork.v1.Run
+	62, // 33: wheelwork.v1.ForwardRequest.commands:type_name -> wheelwork.v1.Command
+	63, // 34: wheelwork.v1.ForwardResponse.results:type_name -> wheelwork.v1.CommandResult
+	42, // 35: wheelwork.v1.ClusterStatus.servers:type_name -> wheelwork.v1.Member
+	43, // 36: wheelwork.v1.ClusterStatus.units:type_name -> wheelwork.v1.Unit
+	40, // 37: wheelwork.v1.ClusterStatus.split:type_name -> wheelwork.v1.SplitApp
+	41, // 38: wheelwork.v1.SplitApp.shares:type_name -> wheelwork.v1.AppShare
+	46, // 39: wheelwork.v1.Member.last_seen_at:type_name -> google.protobuf.Timestamp
 	0,  // 40: wheelwork.v1.Cluster.ListHosts:input_type -> wheelwork.v1.ListHostsRequest
 	3,  // 41: wheelwork.v1.Cluster.GetOverview:input_type -> wheelwork.v1.GetOverviewRequest
 	7,  // 42: wheelwork.v1.Cluster.GetVersion:input_type -> wheelwork.v1.GetVersionRequest
@@ -3443,35 +3557,37 @@ var file_v1_cluster_proto_depIdxs = []int32{
 	15, // 44: wheelwork.v1.Nameserver.Watch:input_type -> wheelwork.v1.WatchRequest
 	16, // 45: wheelwork.v1.Nameserver.Route:input_type -> wheelwork.v1.RouteRequest
 	18, // 46: wheelwork.v1.Nameserver.ListServers:input_type -> wheelwork.v1.ListServersRequest
-	33, // 47: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
-	34, // 48: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
-	35, // 49: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
-	36, // 50: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
+	35, // 47: wheelwork.v1.Membership.GetCluster:input_type -> wheelwork.v1.GetClusterRequest
+	36, // 48: wheelwork.v1.Membership.DrainServer:input_type -> wheelwork.v1.DrainServerRequest
+	37, // 49: wheelwork.v1.Membership.UndrainServer:input_type -> wheelwork.v1.UndrainServerRequest
+	38, // 50: wheelwork.v1.Membership.MoveUnit:input_type -> wheelwork.v1.MoveUnitRequest
 	21, // 51: wheelwork.v1.Membership.SplitApp:input_type -> wheelwork.v1.SplitAppRequest
 	22, // 52: wheelwork.v1.Membership.MergeApp:input_type -> wheelwork.v1.MergeAppRequest
-	31, // 53: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
+	33, // 53: wheelwork.v1.Membership.Forward:input_type -> wheelwork.v1.ForwardRequest
 	23, // 54: wheelwork.v1.Membership.TakeSlot:input_type -> wheelwork.v1.TakeSlotRequest
 	25, // 55: wheelwork.v1.Membership.CopyApp:input_type -> wheelwork.v1.CopyAppRequest
-	28, // 56: wheelwork.v1.Membership.Ask:input_type -> wheelwork.v1.AskRequest
-	1,  // 57: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
-	4,  // 58: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
-	8,  // 59: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
-	14, // 60: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
-	17, // 61: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
-	17, // 62: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
-	19, // 63: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
-	37, // 64: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
-	37, // 65: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
-	37, // 66: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
-	37, // 67: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
-	37, // 68: wheelwork.v1.Membership.SplitApp:output_type -> wheelwork.v1.ClusterStatus
-	37, // 69: wheelwork.v1.Membership.MergeApp:output_type -> wheelwork.v1.ClusterStatus
-	32, // 70: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
-	24, // 71: wheelwork.v1.Membership.TakeSlot:output_type -> wheelwork.v1.TakeSlotResponse
-	26, // 72: wheelwork.v1.Membership.CopyApp:output_type -> wheelwork.v1.CopyAppResponse
-	30, // 73: wheelwork.v1.Membership.Ask:output_type -> wheelwork.v1.AskResponse
-	57, // [57:74] is the sub-list for method output_type
-	40, // [40:57] is the sub-list for method input_type
+	27, // 56: wheelwork.v1.Membership.CopyOut:input_type -> wheelwork.v1.CopyOutRequest
+	30, // 57: wheelwork.v1.Membership.Ask:input_type -> wheelwork.v1.AskRequest
+	1,  // 58: wheelwork.v1.Cluster.ListHosts:output_type -> wheelwork.v1.ListHostsResponse
+	4,  // 59: wheelwork.v1.Cluster.GetOverview:output_type -> wheelwork.v1.Overview
+	8,  // 60: wheelwork.v1.Cluster.GetVersion:output_type -> wheelwork.v1.Version
+	14, // 61: wheelwork.v1.Nameserver.Join:output_type -> wheelwork.v1.ServerOrder
+	17, // 62: wheelwork.v1.Nameserver.Watch:output_type -> wheelwork.v1.Assignment
+	17, // 63: wheelwork.v1.Nameserver.Route:output_type -> wheelwork.v1.Assignment
+	19, // 64: wheelwork.v1.Nameserver.ListServers:output_type -> wheelwork.v1.ListServersResponse
+	39, // 65: wheelwork.v1.Membership.GetCluster:output_type -> wheelwork.v1.ClusterStatus
+	39, // 66: wheelwork.v1.Membership.DrainServer:output_type -> wheelwork.v1.ClusterStatus
+	39, // 67: wheelwork.v1.Membership.UndrainServer:output_type -> wheelwork.v1.ClusterStatus
+	39, // 68: wheelwork.v1.Membership.MoveUnit:output_type -> wheelwork.v1.ClusterStatus
+	39, // 69: wheelwork.v1.Membership.SplitApp:output_type -> wheelwork.v1.ClusterStatus
+	39, // 70: wheelwork.v1.Membership.MergeApp:output_type -> wheelwork.v1.ClusterStatus
+	34, // 71: wheelwork.v1.Membership.Forward:output_type -> wheelwork.v1.ForwardResponse
+	24, // 72: wheelwork.v1.Membership.TakeSlot:output_type -> wheelwork.v1.TakeSlotResponse
+	26, // 73: wheelwork.v1.Membership.CopyApp:output_type -> wheelwork.v1.CopyAppResponse
+	28, // 74: wheelwork.v1.Membership.CopyOut:output_type -> wheelwork.v1.CopyOutResponse
+	32, // 75: wheelwork.v1.Membership.Ask:output_type -> wheelwork.v1.AskResponse
+	58, // [58:76] is the sub-list for method output_type
+	40, // [40:58] is the sub-list for method input_type
 	40, // [40:40] is the sub-list for extension type_name
 	40, // [40:40] is the sub-list for extension extendee
 	0,  // [0:40] is the sub-list for field type_name
@@ -3490,7 +3606,7 @@ func file_v1_cluster_proto_init() {
 	file_v1_options_proto_init()
 	file_v1_produce_proto_init()
 	file_v1_resource_proto_init()
-	file_v1_cluster_proto_msgTypes[28].OneofWrappers = []any{
+	file_v1_cluster_proto_msgTypes[30].OneofWrappers = []any{
 		(*AskRequest_Get)(nil),
 		(*AskRequest_Put)(nil),
 		(*AskRequest_Delete)(nil),
@@ -3504,7 +3620,7 @@ func file_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_cluster_proto_rawDesc), len(file_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

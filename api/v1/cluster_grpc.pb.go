@@ -436,6 +436,7 @@ const (
 	Membership_Forward_FullMethodName       = "/wheelwork.v1.Membership/Forward"
 	Membership_TakeSlot_FullMethodName      = "/wheelwork.v1.Membership/TakeSlot"
 	Membership_CopyApp_FullMethodName       = "/wheelwork.v1.Membership/CopyApp"
+	Membership_CopyOut_FullMethodName       = "/wheelwork.v1.Membership/CopyOut"
 	Membership_Ask_FullMethodName           = "/wheelwork.v1.Membership/Ask"
 )
 
@@ -461,6 +462,9 @@ type MembershipClient interface {
 	TakeSlot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[TakeSlotRequest, TakeSlotResponse], error)
 	// CopyApp brings what an app has but once to a unit that has some of its slots, or is to get one.
 	CopyApp(ctx context.Context, in *CopyAppRequest, opts ...grpc.CallOption) (*CopyAppResponse, error)
+	// CopyOut brings what an app that began in a unit of the server has but once to the app's other units. It
+	// answers when they have it.
+	CopyOut(ctx context.Context, in *CopyOutRequest, opts ...grpc.CallOption) (*CopyOutResponse, error)
 	// Ask has the owner of a unit do what a run of another unit asks for, which that one's owner has allowed.
 	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
 }
@@ -566,6 +570,16 @@ func (c *membershipClient) CopyApp(ctx context.Context, in *CopyAppRequest, opts
 	return out, nil
 }
 
+func (c *membershipClient) CopyOut(ctx context.Context, in *CopyOutRequest, opts ...grpc.CallOption) (*CopyOutResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CopyOutResponse)
+	err := c.cc.Invoke(ctx, Membership_CopyOut_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *membershipClient) Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AskResponse)
@@ -598,6 +612,9 @@ type MembershipServer interface {
 	TakeSlot(grpc.ClientStreamingServer[TakeSlotRequest, TakeSlotResponse]) error
 	// CopyApp brings what an app has but once to a unit that has some of its slots, or is to get one.
 	CopyApp(context.Context, *CopyAppRequest) (*CopyAppResponse, error)
+	// CopyOut brings what an app that began in a unit of the server has but once to the app's other units. It
+	// answers when they have it.
+	CopyOut(context.Context, *CopyOutRequest) (*CopyOutResponse, error)
 	// Ask has the owner of a unit do what a run of another unit asks for, which that one's owner has allowed.
 	Ask(context.Context, *AskRequest) (*AskResponse, error)
 	mustEmbedUnimplementedMembershipServer()
@@ -636,6 +653,9 @@ func (UnimplementedMembershipServer) TakeSlot(grpc.ClientStreamingServer[TakeSlo
 }
 func (UnimplementedMembershipServer) CopyApp(context.Context, *CopyAppRequest) (*CopyAppResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CopyApp not implemented")
+}
+func (UnimplementedMembershipServer) CopyOut(context.Context, *CopyOutRequest) (*CopyOutResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CopyOut not implemented")
 }
 func (UnimplementedMembershipServer) Ask(context.Context, *AskRequest) (*AskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Ask not implemented")
@@ -812,6 +832,24 @@ func _Membership_CopyApp_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Membership_CopyOut_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CopyOutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).CopyOut(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_CopyOut_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).CopyOut(ctx, req.(*CopyOutRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Membership_Ask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(AskRequest)
 	if err := dec(in); err != nil {
@@ -868,6 +906,10 @@ var Membership_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CopyApp",
 			Handler:    _Membership_CopyApp_Handler,
+		},
+		{
+			MethodName: "CopyOut",
+			Handler:    _Membership_CopyOut_Handler,
 		},
 		{
 			MethodName: "Ask",
