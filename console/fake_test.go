@@ -23,11 +23,11 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/memconn"
 )
 
 const (
@@ -175,7 +175,7 @@ func (f *fakeAPI) authorize(ctx context.Context, method string) error {
 // start serves the fake in memory and returns a connection to it.
 func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 	t.Helper()
-	lis := bufconn.Listen(1 << 20)
+	lis := memconn.Listen(1 << 20)
 	srv := grpc.NewServer(
 		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			if err := f.authorize(ctx, info.FullMethod); err != nil {

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/memconn"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/runtime"
@@ -127,14 +127,14 @@ type bench struct {
 	dir    string
 	server *script
 	engine *fakeEngine
-	lis    *bufconn.Listener
+	lis    *memconn.Listener
 	g      *grpc.Server
 }
 
 // inBubble runs f with a scripted server in fake time.
 func inBubble(t *testing.T, f func(t *testing.T, b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t: t, dir: t.TempDir(), server: newScript(), engine: &fakeEngine{loaded: make(chan string, 10), run: echo}, lis: bufconn.Listen(1 << 20), g: grpc.NewServer()}
+		b := &bench{t: t, dir: t.TempDir(), server: newScript(), engine: &fakeEngine{loaded: make(chan string, 10), run: echo}, lis: memconn.Listen(1 << 20), g: grpc.NewServer()}
 		apiv1.RegisterWorkerServer(b.g, b.server)
 		go b.g.Serve(b.lis) //nolint:errcheck // ends with Stop
 		defer b.g.Stop()

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/memconn"
 )
 
 func TestPick(t *testing.T) {
@@ -44,7 +44,7 @@ func inBubbleWith(t *testing.T, cfg Config, f func(t *testing.T, c apiv1.Nameser
 	synctest.Test(t, func(t *testing.T) {
 		g := grpc.NewServer()
 		New(cfg).Register(g)
-		lis := bufconn.Listen(1 << 16)
+		lis := memconn.Listen(1 << 16)
 		go g.Serve(lis) //nolint:errcheck // ends with Stop
 		conn, err := grpc.NewClient("passthrough:names", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))

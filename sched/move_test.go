@@ -18,10 +18,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/memconn"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -36,7 +36,7 @@ type member struct {
 	id      string
 	cluster *etcd.Cluster
 	journal *etcd.Journal
-	lis     *bufconn.Listener
+	lis     *memconn.Listener
 	failed  chan error // what Run returned
 	stop    func()     // in order; gives the journal up
 }
@@ -99,7 +99,7 @@ func (w *world) join(id, etcdURL string) *member {
 	}
 	g := grpc.NewServer()
 	srv.Register(g)
-	m := &member{id: id, cluster: c, journal: j, lis: bufconn.Listen(1 << 20), failed: make(chan error, 1)}
+	m := &member{id: id, cluster: c, journal: j, lis: memconn.Listen(1 << 20), failed: make(chan error, 1)}
 	run, end := context.WithCancel(context.Background())
 	go func() { m.failed <- srv.Run(run) }()
 	go g.Serve(m.lis) //nolint:errcheck // ends with Stop

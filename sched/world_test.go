@@ -13,11 +13,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host"
 	"github.com/wheelworkhq/wheelwork/host/services"
+	"github.com/wheelworkhq/wheelwork/internal/memconn"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/journal/local"
 	"github.com/wheelworkhq/wheelwork/modules"
@@ -39,7 +39,7 @@ type world struct {
 	dir             string
 
 	mu     sync.Mutex
-	listen *bufconn.Listener // of the server that is up; nil: none
+	listen *memconn.Listener // of the server that is up; nil: none
 	hosts  map[string]*simHost
 
 	stopServer func()
@@ -224,7 +224,7 @@ func (w *world) start() {
 	w.srv = srv
 	g := grpc.NewServer()
 	srv.Register(g)
-	lis := bufconn.Listen(1 << 20)
+	lis := memconn.Listen(1 << 20)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {

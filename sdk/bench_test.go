@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/test/bufconn"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/memconn"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -89,7 +89,7 @@ func share(n, workers, i int) int { return n/workers + min(1, max(0, n%workers-i
 
 func echoed(b *testing.B) *sdk.Client {
 	b.Helper()
-	listener := bufconn.Listen(1 << 20)
+	listener := memconn.Listen(1 << 20)
 	g := grpc.NewServer(grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20)) // as the server has it
 	apiv1.RegisterClusterServer(g, echo{})
 	apiv1.RegisterProducerServer(g, echo{})

@@ -15,9 +15,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/memconn"
 	"github.com/wheelworkhq/wheelwork/sdk"
 	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
 )
@@ -25,13 +25,13 @@ import (
 // fleet is a server in memory that can be out of reach.
 type fleet struct {
 	*sdktest.Server
-	listener *bufconn.Listener
+	listener *memconn.Listener
 	refuse   atomic.Bool // new connections
 }
 
 func start(t *testing.T, conf sdktest.Config) *fleet {
 	t.Helper()
-	f := &fleet{Server: sdktest.NewServer(conf), listener: bufconn.Listen(1 << 20)}
+	f := &fleet{Server: sdktest.NewServer(conf), listener: memconn.Listen(1 << 20)}
 	go f.Serve(f.listener) //nolint:errcheck // ends with the server
 	t.Cleanup(f.Close)
 	return f
@@ -594,7 +594,7 @@ func TestReads(t *testing.T) {
 }
 
 func BenchmarkApply(b *testing.B) {
-	f := &fleet{Server: sdktest.NewServer(sdktest.Config{}), listener: bufconn.Listen(1 << 20)}
+	f := &fleet{Server: sdktest.NewServer(sdktest.Config{}), listener: memconn.Listen(1 << 20)}
 	go f.Serve(f.listener) //nolint:errcheck // ends with the server
 	defer f.Close()
 	c, err := sdk.Dial(b.Context(), "http://127.0.0.1:1", sdk.Options{

@@ -21,9 +21,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/memconn"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -69,7 +69,7 @@ type member struct {
 	apiv1.UnimplementedProducerServer
 
 	in       *installation
-	listener *bufconn.Listener
+	listener *memconn.Listener
 	script   func(*apiv1.ProduceRequest) verdict // nil: answer
 
 	mu     sync.Mutex
@@ -158,7 +158,7 @@ type world map[string]*member
 
 // serve adds a server. register may put more services beside its own.
 func (w world) serve(in *installation, address string, register ...func(*grpc.Server)) (m *member, stop func()) {
-	m = &member{in: in, listener: bufconn.Listen(64 << 10)}
+	m = &member{in: in, listener: memconn.Listen(64 << 10)}
 	w[address] = m
 	g := grpc.NewServer()
 	apiv1.RegisterClusterServer(g, m)

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/memconn"
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
@@ -98,7 +98,7 @@ func TestUploadBeginsAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := &mover{fails: c.fails, err: c.err}
-				g, ln := grpc.NewServer(), bufconn.Listen(1<<16)
+				g, ln := grpc.NewServer(), memconn.Listen(1<<16)
 				apiv1.RegisterClusterServer(g, m)
 				apiv1.RegisterModulesServer(g, m)
 				go g.Serve(ln) //nolint:errcheck // ends with Stop
@@ -144,7 +144,7 @@ func TestTakeover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &heir{names: c.names, takes: time.Now().Add(c.takes)}
-				g, ln := grpc.NewServer(), bufconn.Listen(1<<16)
+				g, ln := grpc.NewServer(), memconn.Listen(1<<16)
 				apiv1.RegisterClusterServer(g, h)
 				apiv1.RegisterJobsServer(g, h)
 				go g.Serve(ln) //nolint:errcheck // ends with Stop

@@ -19,9 +19,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/memconn"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
@@ -135,7 +135,7 @@ func with(t *testing.T, cfg Config, f func(t *testing.T, s *Services, srv *serve
 		srv := &server{}
 		g := grpc.NewServer()
 		apiv1.RegisterGuestServer(g, srv)
-		lis := bufconn.Listen(1 << 20)
+		lis := memconn.Listen(1 << 20)
 		go g.Serve(lis) //nolint:errcheck // ends with Stop
 		conn, err := grpc.NewClient("passthrough:test", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))

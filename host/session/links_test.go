@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/memconn"
 )
 
 // owner is the owner of a unit, as a worker meets it.
@@ -41,7 +41,7 @@ func newOwner(t *testing.T) *owner {
 	t.Helper()
 	o := &owner{srv: grpc.NewServer(), changed: make(chan struct{}, 1)}
 	apiv1.RegisterWorkerServer(o.srv, o)
-	lis := bufconn.Listen(1 << 16)
+	lis := memconn.Listen(1 << 16)
 	go o.srv.Serve(lis) //nolint:errcheck // ends with Stop
 	var err error
 	o.conn, err = grpc.NewClient("passthrough:owner", grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -79,6 +79,7 @@ var rooms = []room{
 	{"internal/interpreter", []string{"runtime/script"}, "it fetches the interpreters of scripts and keeps them: running them is the engine's"},
 	{"internal/toolchain", nil, "it starts the compilers of handlers and knows nothing else"},
 	{"internal/house", nil, "it holds tests only"},
+	{"internal/memconn", nil, "it carries bytes between both sides of a test, whatever they say"},
 	{"internal/crash", nil, "it holds tests only"},
 	{"internal/history", nil, "it judges what others have recorded: a test of any process can use it"},
 }
@@ -130,7 +131,7 @@ var supplies = []supply{
 	{"golang.org/x/sys", []string{"bench", "mq", "mq/queue", "runtime/process", "runtime/wasm", "sched/wheel/alarm", "store"}, "what depends on the operating system stays where files and guest memory are owned"},
 	{"golang.org/x/sync", []string{"bench", "console", "host", "node", "runtime/wasm", "sched"}, "groups of goroutines belong to rooms that serve: nouns, queues and guests have none"},
 
-	{"net", []string{"api/v1", "bench", "console", "host", "host/services", "internal/interpreter", "internal/outbound", "modules/oci", "nameserver", "node", "runtime/plugin", "sched", "sdk", "sdk/plugin", "sdk/sdktest", "sdk/worker"}, "whatever holds the law, the data or the guests must not reach the network"},
+	{"net", []string{"api/v1", "bench", "console", "host", "host/services", "internal/interpreter", "internal/memconn", "internal/outbound", "modules/oci", "nameserver", "node", "runtime/plugin", "sched", "sdk", "sdk/plugin", "sdk/sdktest", "sdk/worker"}, "whatever holds the law, the data or the guests must not reach the network"},
 	{"net/url", everything, "it only parses"},
 	{"net/netip", everything, "it only parses"},
 	{"os", []string{"bench", "bench/runtime", "bench/runtime/guests", "cmd/wheelwork", "examples", "internal/interpreter", "internal/toolchain", "journal/etcd", "journal/local", "modules", "modules/oci", "mq", "mq/queue", "node", "runtime/builtin", "runtime/plugin", "runtime/process", "runtime/wasm/internal/files", "runtime/wasm/internal/shelf", "sched/wheel/alarm", "sdk", "sdk/plugin", "sdk/worker", "store", "tools"}, "files and the environment are read by those who own them: the rest is handed what it needs"},

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/test/bufconn"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/memconn"
 	"github.com/wheelworkhq/wheelwork/sdk/worker"
 )
 
@@ -30,7 +30,7 @@ type member struct {
 	apiv1.UnimplementedNameserverServer
 	f       *fleet
 	address string
-	lis     *bufconn.Listener
+	lis     *memconn.Listener
 	g       *grpc.Server
 	names   string // the assignment that it gives, as a nameserver; "": it is none
 	works   bool
@@ -41,7 +41,7 @@ func newFleet() *fleet { return &fleet{members: map[string]*member{}, joined: ma
 
 // add starts a server; names is the assignment that it gives.
 func (f *fleet) add(address, names string, works bool) *member {
-	m := &member{f: f, address: address, lis: bufconn.Listen(1 << 16), g: grpc.NewServer(), names: names, works: works, news: make(chan *apiv1.Assignment, 1)}
+	m := &member{f: f, address: address, lis: memconn.Listen(1 << 16), g: grpc.NewServer(), names: names, works: works, news: make(chan *apiv1.Assignment, 1)}
 	if works {
 		apiv1.RegisterWorkerServer(m.g, m)
 	}

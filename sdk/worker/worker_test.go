@@ -21,9 +21,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/memconn"
 	"github.com/wheelworkhq/wheelwork/journal/local"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
@@ -40,7 +40,7 @@ type world struct {
 	opts []grpc.ServerOption
 
 	mu     sync.Mutex
-	listen *bufconn.Listener // nil: no server is up, or the network is cut
+	listen *memconn.Listener // nil: no server is up, or the network is cut
 	conns  []net.Conn        // of workers
 	cut    bool
 
@@ -86,7 +86,7 @@ func (w *world) start() {
 	}
 	g := grpc.NewServer(w.opts...)
 	srv.Register(g)
-	lis := bufconn.Listen(1 << 20)
+	lis := memconn.Listen(1 << 20)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
