@@ -14,7 +14,15 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 )
 
-const memTableBytes = 8 << 20
+// badger makes a table in a buffer that grows by doubling, twice the size of a table
+// at first, and keeps eight of them. With these two sizes a memtable fits into one
+// of 1+2+4+8 MiB, and so does a table of the last level, whose size counts what is
+// compressed; with 8 and 1 MiB each buffer has 30. Smaller than this a memtable does
+// not take a value of 1 MiB.
+const (
+	memTableBytes = 7 << 20
+	tableBytes    = 512 << 10
+)
 
 // badgerOptions are measured: research of the project, not badger's defaults.
 func badgerOptions(dir string, logger *slog.Logger) badger.Options {
@@ -25,7 +33,7 @@ func badgerOptions(dir string, logger *slog.Logger) badger.Options {
 		WithDetectConflicts(false).
 		WithNumVersionsToKeep(1).
 		WithMemTableSize(memTableBytes).
-		WithBaseTableSize(1 << 20).
+		WithBaseTableSize(tableBytes).
 		WithNumMemtables(2).
 		WithNumLevelZeroTables(4).
 		WithNumLevelZeroTablesStall(10).
