@@ -323,11 +323,11 @@ func (s *membership) CopyApp(ctx context.Context, req *apiv1.CopyAppRequest) (*a
 // CopyOut has a unit of this server bring an app that began there to the app's
 // other units.
 func (s *membership) CopyOut(ctx context.Context, req *apiv1.CopyOutRequest) (*apiv1.CopyOutResponse, error) {
-	rack, err := s.own(ctx, req.Unit)
+	rack, err := s.own(ctx, req.Unit) // who does not own it names who does, and does not ask there
 	if err != nil {
 		return nil, err
 	}
-	defer rack.leave()
+	rack.leave()
 	return &apiv1.CopyOutResponse{}, s.m.router.copyOut(ctx, req.Unit, req.App)
 }
 
