@@ -61,7 +61,7 @@ func TestBackupOfSplitApp(t *testing.T) {
 	one := w.works(ready)
 	second, stop2 := w.server(1)
 	w.works(second)
-	// Epochs count anew in a cluster that was restored, and hosts refuse lower ones.
+	// Each of the two clusters has a host of its own; TestBackupOfCluster keeps one.
 	host := func(name, servers string) *process {
 		return launch(t, func(ctx context.Context, ready func(node.Ready)) error {
 			return node.Host(ctx, node.HostConfig{Data: filepath.Join(w.dir, name), Nameserver: servers, TokenFile: filepath.Join(w.dir, "shared"), Ready: ready})

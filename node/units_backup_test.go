@@ -38,6 +38,22 @@ func beside(t *testing.T) string {
 	return m.Client()
 }
 
+// aged makes an etcd's revisions higher than those of a cluster that has just begun
+// on another one, as after some minutes of work.
+func aged(t *testing.T, endpoint string) {
+	t.Helper()
+	c, err := etcd.Connect(within(t), etcd.Config{Endpoints: []string{endpoint}, Prefix: "another/", Server: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // a test's
+	for i := range 2000 {
+		if err := c.Note(within(t), "time", "passes", fmt.Sprint(i), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // placesOf returns the unit of each app, as a server tells.
 func placesOf(t *testing.T, p *process, apps []string) map[string]string {
 	t.Helper()
@@ -60,6 +76,7 @@ func TestBackupOfCluster(t *testing.T) {
 	t.Parallel()
 	w := newClustered(t)
 	w.etcd, w.units = beside(t), 4
+	aged(t, w.etcd)
 	w.key = filepath.Join(w.dir, "secret.key")
 	if err := os.WriteFile(w.key, []byte("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -196,6 +213,17 @@ func TestBackupOfCluster(t *testing.T) {
 			}
 			if r, err := ca.Wait(within(t), app, id); err != nil || r.State != "succeeded" || r.Output != "Hello, "+app+"!\n" {
 				t.Errorf("run %s of %s: %v, %v", id, app, r, err)
+			}
+		}
+		// The host has heard higher numbers from the etcd before, and comes all the same.
+		for _, app := range apps[2:] {
+			a, err := ca.Trigger(within(t), sdk.Trigger{App: app, Job: "hello"})
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if r, err := ca.Wait(within(t), app, a.RunID); err != nil || r.State != "succeeded" {
+				t.Fatalf("a new run of %s: %v, %v", app, r, err)
 			}
 		}
 	}

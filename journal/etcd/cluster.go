@@ -81,6 +81,7 @@ type Cluster struct {
 	near   *clientv3.Client // of the member in this process; nil: there is none
 	away   atomic.Int64     // until then near is left alone, in Unix nanoseconds
 	log    *slog.Logger
+	began  int64 // what epochs count from, see beganKey; written by Connect alone
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -369,7 +370,7 @@ func (c *Cluster) write(load []cargo) error {
 	size := 0
 	for _, g := range load {
 		owner := c.key("o", g.j.name)
-		ifs = append(ifs, clientv3.Compare(clientv3.CreateRevision(owner), "=", g.j.epoch))
+		ifs = append(ifs, clientv3.Compare(clientv3.CreateRevision(owner), "=", g.j.created))
 		otherwise = append(otherwise, clientv3.OpGet(owner, clientv3.WithKeysOnly()))
 		for i, p := range g.parts {
 			key := partKey(c.cfg.Prefix, g.j.name, g.b.first, g.b.sent+i)
@@ -406,7 +407,7 @@ func (c *Cluster) write(load []cargo) error {
 		own := answers[0].GetResponseRange()
 		found := answers[1 : 1+len(g.parts)]
 		answers = answers[1+len(g.parts):]
-		owned := len(own.Kvs) == 1 && own.Kvs[0].CreateRevision == g.j.epoch
+		owned := len(own.Kvs) == 1 && own.Kvs[0].CreateRevision == g.j.created
 		stored, foreign := 0, false
 		for i, p := range g.parts {
 			if kvs := found[i].GetResponseRange().Kvs; len(kvs) == 1 {
@@ -433,7 +434,7 @@ func (c *Cluster) write(load []cargo) error {
 }
 
 func (c *Cluster) fenced(j *Journal) error {
-	return fmt.Errorf("%w: the ownership %d of the journal %s has ended", journalFenced, j.epoch, j.name)
+	return fmt.Errorf("%w: the ownership %d of the journal %s has ended", journalFenced, j.Epoch(), j.name)
 }
 
 // nearAgain is how long the member in this process is left alone after a transaction

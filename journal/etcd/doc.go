@@ -6,7 +6,7 @@
 // the slots that have this owner in common. Below the prefix of the
 // installation there are these keys:
 //
-//	o/NAME           the owner, under its lease; its create revision is the epoch
+//	o/NAME           the owner, under its lease; its create revision, counted from when the cluster began, is the epoch
 //	j/NAME/SEQ/PART  a part of a batch of records; SEQ is the first one's sequence
 //	h/NAME           the head: the sequence that the next record will have
 //	t/NAME           the mark of Trim: what is below it is gone, even where a key is left
@@ -14,11 +14,12 @@
 //	f/NAME/SERVER    how far a standby's own disk is, under its lease: Trim waits for it
 //	m/TABLE/KEY      what all servers know, some of it under a lease: see table.go
 //	b/WORK           the server that does a work for all, under its lease
+//	began            when the cluster began; it never changes
 //	form             which form all of this has; a program that does not understand it keeps away
 //	keeper           the server that compacts and defragments, under its lease
 //
 // A flush is one transaction for all journals of a server. It compares, for
-// each, the create revision of the owner key with the epoch, and asks that the
+// each, the create revision of the owner key with that of the ownership, and asks that the
 // keys to be written are absent. So a server that lost its lease, however late
 // it learns of that, writes nothing: the transaction fails, and the error is
 // [journal.ErrFenced]. And a transaction whose answer was lost can be sent

@@ -220,7 +220,7 @@ func TestUnconfirmedEnd(t *testing.T) {
 	unconfirmed := func() *Journal {
 		j := own(t, a, "x")
 		j.mu.Lock()
-		j.c = &Cluster{cfg: a.cfg, client: a.client, log: a.log, kick: a.kick} // what it asks etcd for has an end before it began
+		j.c = &Cluster{cfg: a.cfg, client: a.client, log: a.log, kick: a.kick, began: a.began} // what it asks etcd for has an end before it began
 		j.c.ctx, j.c.cancel = context.WithCancel(t.Context())
 		j.c.cancel()
 		j.mu.Unlock()
@@ -248,6 +248,52 @@ func TestUnconfirmedEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	own(t, b, "x")
+}
+
+// TestEpochsOfARestoredCluster: a cluster that begins later, on an etcd whose
+// revisions are lower, has higher epochs, and all of its servers count alike. One
+// that began before there was a time to count from counts from zero, and goes on so.
+func TestEpochsOfARestoredCluster(t *testing.T) {
+	endpoint, prefix := shared(t)
+	old := connect(t, "a", prefix, endpoint)
+	first := own(t, old, "x")
+	for range 20 {
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		first = own(t, old, "x")
+	}
+	at := freeAddress(t)
+	m, err := Start(t.Context(), MemberConfig{Name: "two", Dir: t.TempDir(), Client: "http://" + at, Peer: "http://" + freeAddress(t), NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	a, b := connect(t, "a", "p/", m.Client()), connect(t, "b", "p/", m.Client())
+	j := own(t, a, "x")
+	if j.created >= first.created || j.Epoch() <= first.Epoch() {
+		t.Errorf("after a restore the epoch is %d of revision %d, before it was %d of %d", j.Epoch(), j.created, first.Epoch(), first.created)
+	}
+	if o, ok, err := b.Owner(t.Context(), "x"); err != nil || !ok || o.Epoch != j.Epoch() {
+		t.Errorf("another server has the owner %+v, %v, %v, want the epoch %d", o, ok, err, j.Epoch())
+	}
+
+	if _, err := a.client.Put(t.Context(), "older/form", "1"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		c := connect(t, "a", "older/", m.Client())
+		if k := own(t, c, "x"); k.Epoch() != uint64(k.created) {
+			t.Errorf("in an older cluster the epoch is %d of revision %d", k.Epoch(), k.created)
+		}
+	}
+	if _, err := a.client.Put(t.Context(), "older/began", "yesterday"); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Connect(within(t, 20*time.Second), Config{Endpoints: []string{m.Client()}, Prefix: "older/", Server: "a"}); err == nil {
+		c.Close() //nolint:errcheck // the test has failed
+		t.Error("a cluster that began yesterday was taken")
+	}
 }
 
 // TestUnfinishedBatch: an owner dies after the first part of a batch. Nobody

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -69,12 +70,16 @@ func (c *Cluster) checkForm(ctx context.Context) error {
 		return &FormError{form, c.cfg.oldest, c.cfg.newest}
 	}
 	if !resp.Succeeded {
-		return nil
+		return c.readBegan(ctx)
+	}
+	note := []clientv3.Op{clientv3.OpPut(key, strconv.Itoa(form))}
+	if got.Count == 0 {
+		note = append(note, clientv3.OpPut(c.cfg.Prefix+beganKey, strconv.FormatInt(time.Now().UnixMicro(), 10)))
 	}
 	// Two that begin at once agree: the first one's form holds, and the other looks again.
 	txn, err := c.nearest().Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-		Then(clientv3.OpPut(key, strconv.Itoa(form))).Commit()
+		Then(note...).Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) { // the next one that connects notes it
 		return nil
 	}
@@ -84,8 +89,32 @@ func (c *Cluster) checkForm(ctx context.Context) error {
 	if !txn.Succeeded {
 		return c.checkForm(ctx)
 	}
+	return c.readBegan(ctx)
+}
+
+// beganKey holds when the cluster began, in Unix microseconds. Epochs count from
+// there: a cluster that is restored from a backup has another etcd, whose revisions
+// begin anew, and meets hosts and a nameserver that know epochs of the one before and
+// refuse lower ones. etcd makes fewer revisions than one a microsecond. A cluster
+// that began before there was such a key has none, and counts from zero.
+const beganKey = "began"
+
+func (c *Cluster) readBegan(ctx context.Context) error {
+	resp, err := c.get(ctx, c.cfg.Prefix+beganKey)
+	if err != nil {
+		return fmt.Errorf("ask etcd when the cluster began: %w", err)
+	}
+	if len(resp.Kvs) == 0 {
+		return nil
+	}
+	if c.began, err = strconv.ParseInt(string(resp.Kvs[0].Value), 10, 64); err != nil || c.began < 0 {
+		return fmt.Errorf("etcd says that the cluster began at %q, which is no time: it was changed by somebody else than a server", resp.Kvs[0].Value)
+	}
 	return nil
 }
+
+// epochOf returns the epoch of the ownership whose key has a create revision.
+func (c *Cluster) epochOf(revision int64) uint64 { return uint64(c.began + revision) }
 
 func parseForm(value []byte) (int, error) {
 	form, err := strconv.Atoi(string(value))

@@ -34,12 +34,12 @@ const (
 
 // Journal is a journal that this server owns. It implements [journal.Journal].
 type Journal struct {
-	c     *Cluster
-	name  string
-	epoch int64 // the owner key's create revision
-	lease *lease
-	tidy  bool // the last owner closed it, or it is empty
-	at    time.Time
+	c       *Cluster
+	name    string
+	created int64 // the owner key's create revision
+	lease   *lease
+	tidy    bool // the last owner closed it, or it is empty
+	at      time.Time
 
 	known atomic.Bool // Settle was called, or need not be
 
@@ -95,7 +95,7 @@ func (j *Journal) Name() string { return j.name }
 
 // Epoch returns the number of this ownership: higher than that of every
 // earlier one.
-func (j *Journal) Epoch() uint64 { return uint64(j.epoch) }
+func (j *Journal) Epoch() uint64 { return j.c.epochOf(j.created) }
 
 // Orderly implements [journal.Orderly].
 func (j *Journal) Orderly() bool { return j.tidy }
@@ -244,7 +244,7 @@ func (j *Journal) cut() {
 	}
 	b := &batch{first: j.end.next, units: units, bytes: int64(size)}
 	for piece := range slices.Chunk(body, maxPart-partHeader) {
-		p := part{epoch: uint64(j.epoch), before: j.end.bytes, body: piece}
+		p := part{epoch: uint64(j.created), before: j.end.bytes, body: piece}
 		b.parts = append(b.parts, nil)
 		p.last = len(b.parts)*(maxPart-partHeader) >= len(body)
 		b.parts[len(b.parts)-1] = p.encode()
@@ -414,7 +414,7 @@ func (j *Journal) Close() error {
 		leave = append(leave, clientv3.OpPut(j.c.key("e", j.name), strconv.FormatUint(j.Next(), 10)))
 	}
 	_, err := j.c.nearest().Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(owner), "=", j.epoch)).
+		If(clientv3.Compare(clientv3.CreateRevision(owner), "=", j.created)).
 		Then(leave...).Commit()
 	if err != nil && late == nil {
 		j.c.log.Warn("etcd did not confirm that a journal was given up", "journal", j.name, "error", err)

@@ -49,7 +49,7 @@ func (j *Journal) Trim(before uint64) error {
 		}
 	}
 	owner := j.c.key("o", j.name)
-	own := clientv3.Compare(clientv3.CreateRevision(owner), "=", j.epoch)
+	own := clientv3.Compare(clientv3.CreateRevision(owner), "=", j.created)
 	resp, err := j.c.nearest().Txn(ctx).If(own).Then(clientv3.OpPut(j.c.key("t", j.name), to.encode())).Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace): // deleting alone makes room; readers see where the keys begin

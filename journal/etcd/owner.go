@@ -49,16 +49,16 @@ func (c *Cluster) Own(ctx context.Context, name string) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	epoch, err := c.campaign(ctx, c.key("o", name), l, true)
+	created, err := c.campaign(ctx, c.key("o", name), l, true)
 	if err != nil {
 		if held := (*OwnedError)(nil); errors.As(err, &held) {
 			held.Journal = name
 		}
 		return nil, err
 	}
-	j, err := c.open(ctx, name, epoch, l)
+	j, err := c.open(ctx, name, created, l)
 	if err != nil {
-		_ = c.Release(context.WithoutCancel(ctx), name, uint64(epoch)) // otherwise the next attempt does it
+		_ = c.Release(context.WithoutCancel(ctx), name, c.epochOf(created)) // otherwise the next attempt does it
 		return nil, err
 	}
 	return j, nil
@@ -90,7 +90,7 @@ func (c *Cluster) campaign(ctx context.Context, key string, l *lease, anew bool)
 		if len(kvs) == 0 {
 			continue
 		}
-		holder, err := decodeOwner(kvs[0].Value, kvs[0].CreateRevision)
+		holder, err := c.decodeOwner(kvs[0].Value, kvs[0].CreateRevision)
 		if err != nil {
 			return 0, err
 		}
@@ -112,33 +112,33 @@ func (c *Cluster) campaign(ctx context.Context, key string, l *lease, anew bool)
 func (c *Cluster) Release(ctx context.Context, name string, epoch uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
-	if err := c.release(ctx, c.key("o", name), int64(epoch)); err != nil {
+	if err := c.release(ctx, c.key("o", name), int64(epoch)-c.began); err != nil {
 		return fmt.Errorf("end the ownership %d of %s: %w", epoch, name, err)
 	}
 	return nil
 }
 
-func (c *Cluster) release(ctx context.Context, key string, epoch int64) error {
+func (c *Cluster) release(ctx context.Context, key string, created int64) error {
 	_, err := c.nearest().Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(key), "=", epoch)).
+		If(clientv3.Compare(clientv3.CreateRevision(key), "=", created)).
 		Then(clientv3.OpDelete(key)).Commit()
 	return err
 }
 
-func decodeOwner(b []byte, epoch int64) (Owner, error) {
+func (c *Cluster) decodeOwner(b []byte, created int64) (Owner, error) {
 	o := Owner{}
 	if err := json.Unmarshal(b, &o); err != nil || o.Server == "" {
 		return o, fmt.Errorf("etcd says that %q is an owner, which names no server", b)
 	}
-	o.Epoch = uint64(epoch)
+	o.Epoch = c.epochOf(created)
 	return o, nil
 }
 
 // open reads where the journal stands and removes what its last owner did not
 // bring to an end.
-func (c *Cluster) open(ctx context.Context, name string, epoch int64, l *lease) (*Journal, error) {
+func (c *Cluster) open(ctx context.Context, name string, created int64, l *lease) (*Journal, error) {
 	j := &Journal{
-		c: c, name: name, epoch: epoch, lease: l, at: time.Now(),
+		c: c, name: name, created: created, lease: l, at: time.Now(),
 		over: make(chan struct{}), settled: make(chan struct{}),
 	}
 	var err error
@@ -148,7 +148,7 @@ func (c *Cluster) open(ctx context.Context, name string, epoch int64, l *lease) 
 	j.next = j.end.next
 	owner := c.key("o", name)
 	resp, err := c.nearest().Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(owner), "=", epoch)).
+		If(clientv3.Compare(clientv3.CreateRevision(owner), "=", created)).
 		Then(
 			clientv3.OpDelete(partKey(c.cfg.Prefix, name, j.end.next, 0), clientv3.WithRange(c.endOf(name))),
 			clientv3.OpDelete(c.key("e", name), clientv3.WithPrevKV()),
@@ -215,7 +215,7 @@ func (c *Cluster) owner(ctx context.Context, key string) (o Owner, ok bool, err 
 	if len(resp.Kvs) == 0 {
 		return o, false, nil
 	}
-	o, err = decodeOwner(resp.Kvs[0].Value, resp.Kvs[0].CreateRevision)
+	o, err = c.decodeOwner(resp.Kvs[0].Value, resp.Kvs[0].CreateRevision)
 	return o, err == nil, err
 }
 
@@ -272,7 +272,7 @@ func (c *Cluster) Owners(ctx context.Context, fn func(map[string]Owner)) error {
 		}
 		owners := map[string]Owner{}
 		for _, kv := range resp.Kvs {
-			o, err := decodeOwner(kv.Value, kv.CreateRevision)
+			o, err := c.decodeOwner(kv.Value, kv.CreateRevision)
 			if err != nil {
 				return err
 			}

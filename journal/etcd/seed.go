@@ -61,7 +61,7 @@ func (c *Cluster) Seed(ctx context.Context, name string, next uint64) error {
 			return nil
 		}
 		if kvs := txn.Responses[0].GetResponseRange().Kvs; len(kvs) == 1 {
-			o, err := decodeOwner(kvs[0].Value, kvs[0].CreateRevision)
+			o, err := c.decodeOwner(kvs[0].Value, kvs[0].CreateRevision)
 			if err != nil {
 				return err
 			}
