@@ -80,7 +80,7 @@ func (c *Cluster) checkForm(ctx context.Context) error {
 	txn, err := c.nearest().Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 		Then(note...).Commit()
-	if errors.Is(err, rpctypes.ErrNoSpace) { // the next one that connects notes it
+	if errors.Is(err, rpctypes.ErrNoSpace) && got.Count > 0 { // the next one that connects notes it
 		return nil
 	}
 	if err != nil {
