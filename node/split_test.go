@@ -250,6 +250,9 @@ func TestModulesArriveWhileUnitsMove(t *testing.T) {
 	stop.Store(true)
 	pushes.Wait()
 	t.Logf("%d modules", pushed)
+	if pushed == 0 {
+		t.Error("nothing was pushed while units moved")
+	}
 }
 
 // TestHotAppSpreads: of several apps the one that does ten times as much as the

@@ -25,17 +25,17 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // part is the value of one key:
 //
-//	| version (1) | flags (1) | crc32c of what follows and of the flags (4) | epoch (8) | bytes before the batch (8) | body |
+//	| version (1) | flags (1) | crc32c of what follows and of the flags (4) | create revision of the owner's key (8) | bytes before the batch (8) | body |
 //
 // The bodies of a batch's parts, one after the other, are the number of its
 // records as a uvarint, and each as
 //
 //	| slot index (1) | length of the app's name (1) | name | length (uvarint) | record |
 type part struct {
-	last   bool
-	epoch  uint64
-	before uint64 // the bytes of the journal, since it began, before this batch
-	body   []byte
+	last    bool
+	created uint64
+	before  uint64 // the bytes of the journal, since it began, before this batch
+	body    []byte
 }
 
 func (p *part) sum(flags byte, rest []byte) uint32 {
@@ -48,7 +48,7 @@ func (p *part) encode() []byte {
 	if p.last {
 		b[1] = lastPart
 	}
-	binary.BigEndian.PutUint64(b[6:], p.epoch)
+	binary.BigEndian.PutUint64(b[6:], p.created)
 	binary.BigEndian.PutUint64(b[14:], p.before)
 	b = append(b, p.body...)
 	binary.BigEndian.PutUint32(b[2:], p.sum(b[1], b[6:]))
@@ -65,7 +65,7 @@ func decodePart(b []byte) (part, error) {
 		return part{}, fmt.Errorf("has unknown flags %#x", b[1])
 	}
 	p := part{
-		last: b[1]&lastPart != 0, epoch: binary.BigEndian.Uint64(b[6:]),
+		last: b[1]&lastPart != 0, created: binary.BigEndian.Uint64(b[6:]),
 		before: binary.BigEndian.Uint64(b[14:]), body: b[partHeader:],
 	}
 	if p.sum(b[1], b[6:]) != binary.BigEndian.Uint32(b[2:]) {
@@ -177,7 +177,7 @@ func (a *assembler) add(seq uint64, index int, p part) (whole bool, err error) {
 	switch {
 	case index == 0: // whatever was begun before was given up by its owner
 		a.seq, a.parts, a.first, a.body = seq, 0, p, a.body[:0]
-	case a.parts == 0 || seq != a.seq || index != a.parts || p.epoch != a.first.epoch || p.before != a.first.before:
+	case a.parts == 0 || seq != a.seq || index != a.parts || p.created != a.first.created || p.before != a.first.before:
 		return false, fmt.Errorf("part %d of the batch at %d does not follow what is before it", index, seq)
 	}
 	if len(a.body)+len(p.body) > maxBatch {

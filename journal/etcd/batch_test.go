@@ -44,7 +44,7 @@ func FuzzBatch(f *testing.F) {
 }
 
 func FuzzPart(f *testing.F) {
-	p := part{last: true, epoch: 7, before: 9, body: []byte("body")}
+	p := part{last: true, created: 7, before: 9, body: []byte("body")}
 	f.Add(p.encode(), 3)
 	f.Add((&part{}).encode(), 0)
 	f.Add([]byte{partVersion}, 0)
@@ -98,7 +98,7 @@ func FuzzAssembler(f *testing.F) {
 			seq, index, last := uint64(script[0]%4), int(script[1]&0x3f), script[1]&0x80 == 0
 			body := []byte{script[0], script[1]}
 			script = script[2:]
-			whole, err := a.add(seq, index, part{last: last, epoch: 1, body: body})
+			whole, err := a.add(seq, index, part{last: last, created: 1, body: body})
 			fits := index == 0 || seq == at && index == next
 			if fits != (err == nil) || whole != (fits && last) {
 				t.Fatalf("part %d of %d after %d of %d: %v, %v", index, seq, next-1, at, whole, err)
@@ -123,9 +123,9 @@ func FuzzAssembler(f *testing.F) {
 // TestPartsOfOneBatchAgree: a part that another owner wrote is not taken for the
 // next one.
 func TestPartsOfOneBatchAgree(t *testing.T) {
-	for _, second := range []part{{epoch: 2, before: 5}, {epoch: 1, before: 6}} {
+	for _, second := range []part{{created: 2, before: 5}, {created: 1, before: 6}} {
 		var a assembler
-		if _, err := a.add(3, 0, part{epoch: 1, before: 5}); err != nil {
+		if _, err := a.add(3, 0, part{created: 1, before: 5}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := a.add(3, 1, second); err == nil {

@@ -303,7 +303,7 @@ func TestUnfinishedBatch(t *testing.T) {
 	a, b := connect(t, "a", prefix, endpoint), connect(t, "b", prefix, endpoint)
 	j := own(t, a, "x")
 	mustPut(t, j, "one")
-	p := part{epoch: j.Epoch(), before: j.end.bytes, body: []byte{200, 1, 0, 0}}
+	p := part{created: uint64(j.created), before: j.end.bytes, body: []byte{200, 1, 0, 0}}
 	if _, err := a.client.Put(context.Background(), partKey(prefix, "x", 2, 0), string(p.encode())); err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func TestFollowerMeetsAnUnfinishedBatch(t *testing.T) {
 	batch := encodeBatch(rec("two"), rec("three"))
 	parts := [][]byte{batch[:7], batch[7:9], batch[9:]}
 	write := func(i int) {
-		p := part{epoch: j.Epoch(), before: 9, body: parts[i], last: i == 2}
+		p := part{created: uint64(j.created), before: 9, body: parts[i], last: i == 2}
 		if _, err := a.client.Put(context.Background(), partKey(prefix, "x", 2, i), string(p.encode())); err != nil {
 			t.Error(err)
 		}

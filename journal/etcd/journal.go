@@ -244,7 +244,7 @@ func (j *Journal) cut() {
 	}
 	b := &batch{first: j.end.next, units: units, bytes: int64(size)}
 	for piece := range slices.Chunk(body, maxPart-partHeader) {
-		p := part{epoch: uint64(j.created), before: j.end.bytes, body: piece}
+		p := part{created: uint64(j.created), before: j.end.bytes, body: piece}
 		b.parts = append(b.parts, nil)
 		p.last = len(b.parts)*(maxPart-partHeader) >= len(body)
 		b.parts[len(b.parts)-1] = p.encode()

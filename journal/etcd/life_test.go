@@ -179,7 +179,7 @@ func TestSeed(t *testing.T) {
 		t.Errorf("a journal with records: %v", err)
 	}
 	// A record without a head: an owner was lost in its first batch.
-	p := part{epoch: 1, body: []byte{1}}
+	p := part{created: 1, body: []byte{1}}
 	if _, err := c.client.Put(ctx, partKey(prefix, "y", 1, 0), string(p.encode())); err != nil {
 		t.Fatal(err)
 	}
