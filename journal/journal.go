@@ -40,7 +40,8 @@ type Journal interface {
 	// appends and from another goroutine: with nil when they are durable, with an
 	// error when they never will be, and then the journal is dead. An error from
 	// Append itself means that nothing was staged. With no records it asks for
-	// the durability of what was appended before.
+	// the durability of what was appended before. When Append returns, recs and
+	// the bodies are the caller's again.
 	Append(recs []Record, done func(error)) (last uint64, err error)
 	// AppendLazy is Append without a wish for durability of its own: the records
 	// go out with the next flush, or within a tenth of a second.

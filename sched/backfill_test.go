@@ -30,7 +30,7 @@ func (b *between) Append(records []journal.Record, done func(error)) (uint64, er
 	if then == nil {
 		return b.Journal.Append(records, done)
 	}
-	kept := append([]journal.Record{}, records...)
+	kept := copied(records)
 	return b.Journal.Append(records, func(err error) {
 		go func() {
 			then(kept)

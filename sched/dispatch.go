@@ -238,17 +238,7 @@ func (l *loop) start(starts map[startKey]*apiv1.Started, order []startKey) {
 		l.stage.fx = l.stage.fx[:from]
 		k.host.out.send(tasks)
 	}
-	recs := l.stage.recs
-	l.stage.recs, l.stage.bytes = nil, 0
-	if len(recs) == 0 {
-		return
-	}
-	last, err := l.cfg.Journal.AppendLazy(recs)
-	if err != nil {
-		l.fail(err)
-		return
-	}
-	l.lastSeq = last
+	l.submitLazy()
 }
 
 func (l *loop) task(r *job.Run) *apiv1.Task {

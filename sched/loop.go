@@ -21,9 +21,6 @@ import (
 )
 
 const (
-	// stageBytes is the size at which a turn of the loop hands its records to
-	// the journal before it has seen all of its inbox.
-	stageBytes = 1 << 20
 	// growthRoom is the room in the journal below which nothing new is accepted,
 	// endRoom the room below which not even the end of a run is: in between,
 	// what was accepted can still be brought to its end.
@@ -73,11 +70,13 @@ type loop struct {
 	accepted   apiv1.Accepted // for triggerJob
 	acceptedID job.RunID
 
-	stage    *stage
-	inflight []*stage      // handed to the journal, oldest first
-	owed     []func(error) // answers to what is durable, which the turn gives at its end
-	lastSeq  uint64        // the sequence of the last record that was applied
-	failure  error
+	stage       *stage
+	inflight    []*stage // handed to the journal, oldest first
+	stageNumber uint64
+	bodies      [][]byte      // empty buffers for records
+	owed        []func(error) // answers to what is durable, which the turn gives at its end
+	lastSeq     uint64        // the sequence of the last record that was applied
+	failure     error
 
 	slow  map[jobKey]time.Duration // the mean time of jobs that take long
 	lines map[jobKey]*line         // of jobs with an overlap policy that have runs under way
@@ -140,25 +139,8 @@ type app struct {
 	copied   stamp                // of the state that was copied here last
 }
 
-// tail is a record of a stage that was not submitted yet, to which no other
-// record of its slot has come since.
-type tail struct {
-	stage *stage // nil: there is none
-	rec   int
-}
-
 // ownerOf returns the app of a slot.
 func ownerOf(s *job.Slot) *app { return s.Owner.(*app) }
-
-// stage is what one turn has decided: records, their effects, and the answers
-// that wait for their durability.
-type stage struct {
-	recs  []journal.Record
-	bytes int
-	fx    []job.Effect
-	acks  []func(error)
-	err   error
-}
 
 func newLoop(cfg *Config) (*loop, error) {
 	m, err := newMetrics(cfg.Meter)
@@ -171,11 +153,12 @@ func newLoop(cfg *Config) (*loop, error) {
 		apps: map[string]*app{}, plans: map[string]job.Plan{},
 		slow: map[jobKey]time.Duration{}, lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{},
 		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{}, granted: map[*job.Shape]grants{},
-		stage: &stage{}, hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{},
+		hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{},
 	}
 	l.view.init(cfg.StatsBatch)
 	l.setNow(time.Now())
 	l.wheel, l.sweepAt = wheel.New[any](l.nowMs), leastSweep
+	l.open()
 	return l, nil
 }
 
@@ -399,123 +382,6 @@ func (l *loop) sleep() time.Duration {
 		wait = min(wait, d)
 	}
 	return max(wait, 0)
-}
-
-// record decides: it puts rec on its way to the journal and folds it in.
-func (l *loop) record(s *job.Slot, rec *apiv1.Record) {
-	rec.AtMs = l.nowMs
-	l.pin(s, rec)
-	body, err := job.AppendRecord(nil, rec)
-	if err != nil {
-		l.fail(fmt.Errorf("encode record: %w", err))
-		return
-	}
-	ownerOf(s).tails[s.Index] = tail{}
-	l.append(s, body)
-	from := len(l.stage.fx)
-	l.stage.fx = s.Apply(rec, l.stage.fx)
-	l.account(l.stage.fx[from:])
-}
-
-func (l *loop) append(s *job.Slot, body []byte) {
-	l.stage.recs = append(l.stage.recs, journal.Record{Slot: journal.Slot{App: s.App, Index: s.Index}, Body: body})
-	l.stage.bytes += len(body)
-}
-
-// maxTail is the size at which a record of accepted runs takes no more, bytes.
-const maxTail = 64 << 10
-
-// accept is record for an accepted run. Those that come one after another share
-// a record: there may be 100 000 a second.
-func (l *loop) accept(j *job.Job, acc *apiv1.Accepted) {
-	s := j.Slot()
-	t := &ownerOf(s).tails[s.Index]
-	if t.stage != l.stage || len(l.stage.recs[t.rec].Body) >= maxTail {
-		*t = tail{l.stage, len(l.stage.recs)}
-		l.append(s, job.BeginAccepts(make([]byte, 0, 256), l.nowMs))
-	}
-	l.pinAccepted(s, acc)
-	rec := &l.stage.recs[t.rec]
-	before := len(rec.Body)
-	body, err := job.AppendAccept(rec.Body, acc)
-	if err != nil {
-		l.fail(fmt.Errorf("encode record: %w", err))
-		return
-	}
-	rec.Body = body
-	l.stage.bytes += len(body) - before
-	from := len(l.stage.fx)
-	l.stage.fx = s.Accept(j, acc, l.nowMs, l.stage.fx)
-	l.account(l.stage.fx[from:])
-}
-
-// onDurable calls fn when everything that was decided so far is durable, or
-// with the error that says that it never will be.
-func (l *loop) onDurable(fn func(error)) {
-	l.stage.acks = append(l.stage.acks, fn)
-}
-
-// submit hands the turn's records to the journal.
-func (l *loop) submit() {
-	l.follow()
-	s := l.stage
-	if len(s.recs) == 0 {
-		if len(s.acks) == 0 {
-			return
-		}
-		l.stage = &stage{}
-		if n := len(l.inflight); n > 0 { // wait for what it rests on
-			l.inflight[n-1].acks = append(l.inflight[n-1].acks, s.acks...)
-			return
-		}
-		for _, ack := range s.acks {
-			ack(l.failure)
-		}
-		return
-	}
-	l.stage = &stage{}
-	l.inflight = append(l.inflight, s)
-	last, err := l.cfg.Journal.Append(s.recs, func(err error) {
-		l.mu.Lock()
-		s.err = err
-		l.flushed = append(l.flushed, s)
-		l.mu.Unlock()
-		l.wake()
-	})
-	if err != nil {
-		// Room was asked for before anything was decided, so this is not a full
-		// disk: the journal is dead, and the state is ahead of it.
-		l.fail(fmt.Errorf("append to the journal: %w", err))
-		l.release(s)
-		return
-	}
-	l.lastSeq = last
-	s.recs = nil
-}
-
-// release lets what a durable stage decided become visible.
-func (l *loop) release(s *stage) {
-	if s.err != nil {
-		l.fail(fmt.Errorf("write the journal: %w", s.err))
-	}
-	l.inflight = slices.DeleteFunc(l.inflight, func(x *stage) bool { return x == s })
-	l.owed = append(l.owed, s.acks...)
-	if l.failure == nil {
-		for i := range s.fx {
-			l.perform(&s.fx[i])
-		}
-	}
-}
-
-// settle answers those whose commands are durable. It comes after the runs that
-// may start were sent: to wake somebody takes longer than to send a task, and
-// who waits for the answer waits no longer for it.
-func (l *loop) settle() {
-	for _, ack := range l.owed {
-		ack(l.failure)
-	}
-	clear(l.owed)
-	l.owed = l.owed[:0]
 }
 
 // fail ends the server: the first error of the journal is final.

@@ -3,6 +3,7 @@ package sched_test
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,9 +63,18 @@ func (d *disk) AppendLazy(recs []journal.Record) (uint64, error) {
 		if len(d.lazy) == 0 {
 			time.AfterFunc(flushAfter, func() { d.flush() }) //nolint:errcheck // Close sees the error as well
 		}
-		d.lazy = append(d.lazy, recs...)
+		d.lazy = append(d.lazy, copied(recs)...)
 	}
 	return d.Journal.Next() + d.lost + uint64(len(d.lazy)) - 1, nil
+}
+
+// copied returns records of one's own: those of an append are the caller's.
+func copied(recs []journal.Record) []journal.Record {
+	own := slices.Clone(recs)
+	for i := range own {
+		own[i].Body = slices.Clone(own[i].Body)
+	}
+	return own
 }
 
 // spare takes back that the power is about to fail.

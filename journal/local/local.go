@@ -13,7 +13,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -70,7 +72,26 @@ func (j *Journal) Opened() time.Time { return j.at }
 // Settle implements [journal.Orderly].
 func (j *Journal) Settle() { j.settled.Store(true) }
 
-func frame(recs []journal.Record) ([]mq.Record, error) {
+// framed are the records of one append as the log takes them. They are used again:
+// the log copies what it is given.
+type framed struct {
+	arena []byte
+	recs  []mq.Record
+}
+
+var framings = sync.Pool{New: func() any { return &framed{} }}
+
+// maxFraming is what is kept of them, bytes.
+const maxFraming = 4 << 20
+
+func (f *framed) done() {
+	if cap(f.arena) <= maxFraming {
+		framings.Put(f)
+	}
+}
+
+// frame puts the slot in front of each record.
+func frame(recs []journal.Record) (*framed, error) {
 	size := 0
 	for _, r := range recs {
 		if len(r.Slot.App) > 255 {
@@ -78,16 +99,17 @@ func frame(recs []journal.Record) ([]mq.Record, error) {
 		}
 		size += 2 + len(r.Slot.App) + len(r.Body)
 	}
-	arena := make([]byte, 0, size)
-	out := make([]mq.Record, len(recs))
-	for i, r := range recs {
+	f := framings.Get().(*framed)
+	arena, out := slices.Grow(f.arena[:0], size), slices.Grow(f.recs[:0], len(recs))
+	for _, r := range recs {
 		at := len(arena)
 		arena = append(arena, r.Slot.Index, byte(len(r.Slot.App)))
 		arena = append(arena, r.Slot.App...)
 		arena = append(arena, r.Body...)
-		out[i] = mq.Record{Queue: uint32(r.Slot.Index), Type: recordType, Body: arena[at:len(arena):len(arena)]}
+		out = append(out, mq.Record{Queue: uint32(r.Slot.Index), Type: recordType, Body: arena[at:len(arena):len(arena)]})
 	}
-	return out, nil
+	f.arena, f.recs = arena, out
+	return f, nil
 }
 
 func unframe(b []byte) (journal.Slot, []byte, error) {
@@ -100,21 +122,23 @@ func unframe(b []byte) (journal.Slot, []byte, error) {
 
 // Append implements [journal.Journal].
 func (j *Journal) Append(recs []journal.Record, done func(error)) (uint64, error) {
-	framed, err := frame(recs)
+	f, err := frame(recs)
 	if err != nil {
 		return 0, err
 	}
-	first, err := j.log.Append(framed, done)
+	defer f.done()
+	first, err := j.log.Append(f.recs, done)
 	return first + uint64(len(recs)) - 1, translate(err)
 }
 
 // AppendLazy implements [journal.Journal].
 func (j *Journal) AppendLazy(recs []journal.Record) (uint64, error) {
-	framed, err := frame(recs)
+	f, err := frame(recs)
 	if err != nil {
 		return 0, err
 	}
-	first, err := j.log.AppendLazy(framed)
+	defer f.done()
+	first, err := j.log.AppendLazy(f.recs)
 	return first + uint64(len(recs)) - 1, translate(err)
 }
 

@@ -97,7 +97,7 @@ func FuzzUnframe(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(recs[0].Body)
+	f.Add(recs.recs[0].Body)
 	f.Add([]byte{0, 200})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		slot, body, err := unframe(b)
@@ -105,7 +105,7 @@ func FuzzUnframe(f *testing.F) {
 			return
 		}
 		again, err := frame([]journal.Record{{Slot: slot, Body: body}})
-		if err != nil || !bytes.Equal(again[0].Body, b) {
+		if err != nil || !bytes.Equal(again.recs[0].Body, b) {
 			t.Fatalf("%x was read as %v %x", b, slot, body)
 		}
 	})
