@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"unicode/utf8"
+	"unsafe"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -110,7 +111,8 @@ func End(b []byte, from int) []byte {
 //	if r.Failed() { … } // proto.Unmarshal knows what to do, or what is wrong
 //
 // Texts and bytes that it returns share the memory of the whole message: what
-// outlives the message has to be copied. Not safe for concurrent use.
+// outlives the message has to be copied, and bytes must not be written to. Not
+// safe for concurrent use.
 type Reader struct {
 	Field protowire.Number // that Next has found
 
@@ -122,7 +124,11 @@ type Reader struct {
 }
 
 // NewReader returns a reader of a message. It copies b.
-func NewReader(b []byte) Reader { return Reader{raw: append([]byte(nil), b...), text: string(b)} }
+func NewReader(b []byte) Reader {
+	text := string(b)
+	// Its bytes are never written to, so that they may be those of a string.
+	return Reader{raw: unsafe.Slice(unsafe.StringData(text), len(text)), text: text}
+}
 
 // Next finds the next field. It returns false at the end, and when something
 // was not as expected.
