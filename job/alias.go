@@ -242,10 +242,10 @@ func (j *Job) Refers() []string {
 // Alias returns the alias that the job names, as name@alias; "" when it names a
 // version, or no module at all.
 func (j *Job) Alias() string {
-	if j.shape.Digest != "" {
+	if j.kind.shape.Digest != "" {
 		return ""
 	}
-	return j.shape.Handler.GetModule()
+	return j.kind.shape.Handler.GetModule()
 }
 
 // RunModules calls f for each version that the definitions of live runs name.
@@ -253,7 +253,7 @@ func (j *Job) Alias() string {
 func (s *Slot) RunModules(f func(module string)) {
 	seen := map[*Shape]bool{}
 	for _, r := range s.Runs {
-		if seen[r.shape] || r.owner.Current() && r.owner.shape == r.shape {
+		if seen[r.shape] || r.owner.Current() && r.owner.kind.shape == r.shape {
 			continue
 		}
 		seen[r.shape] = true
@@ -312,10 +312,6 @@ func (s *Slot) repin(r *Run, j *Job, p *apiv1.Pin) {
 		s.pin(r, p)
 	}
 }
-
-// Armed reports whether the job has runs that are planned and not sent to a host
-// yet.
-func (j *Job) Armed() bool { return len(j.Stats().armed) > 0 }
 
 func (s *Slot) putAlias(a *apiv1.Alias, fx []Effect) []Effect {
 	s.Aliases[AliasRef(a)] = a

@@ -197,7 +197,7 @@ func TestPinsAndUses(t *testing.T) {
 	// Through the store and back.
 	again := NewSlot("a", 3)
 	for j := range s.Jobs.All() {
-		if _, err := again.LoadJob(j.Name, j.Row()); err != nil {
+		if _, err := again.LoadJob(j.Name(), j.Row()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -209,7 +209,7 @@ func TestPinsAndUses(t *testing.T) {
 	}
 	// What is armed follows a changed definition and keeps its version, unless the job names another alias.
 	s.Apply(&apiv1.Record{AtMs: 3, Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{{Job: "k", PlannedMs: 1000, Pin: two}}}}}, nil)
-	armed := s.Jobs.Get("k").Stats().armed[0]
+	armed := s.Jobs.Get("k").armed()[0]
 	changed := aliasDef("k", "m@prod", "")
 	changed.Input = "new"
 	put(changed, one)

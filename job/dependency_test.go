@@ -90,7 +90,7 @@ func TestMetSurvivesAChange(t *testing.T) {
 	}
 	put("b", "c")
 	if j := s.Jobs.Get("down"); j.Met("a") || !j.Met("b") || j.Met("c") || !j.Completes("c") {
-		t.Errorf("after a is no longer upstream: met %q", j.Stats().met)
+		t.Errorf("after a is no longer upstream: met %q", j.extra.met)
 	}
 	if n := len(s.Apply(&apiv1.Record{Kind: &apiv1.Record_Met{Met: &apiv1.Met{Job: "gone", Upstream: "a"}}}, nil)); n != 0 {
 		t.Errorf("a job that is not there has %d effects", n)
@@ -107,6 +107,6 @@ func TestOtherRunsLeaveMetAlone(t *testing.T) {
 	id := RunID{1}
 	s.Apply(&apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: "down"}}}, nil)
 	if j := s.Jobs.Get("down"); !j.Met("a") || !j.Completes("b") || j.Completes("a") {
-		t.Errorf("met %q", j.Stats().met)
+		t.Errorf("met %q", j.extra.met)
 	}
 }

@@ -11,11 +11,8 @@ func Fetch(jobs []*Job) (sum int64) {
 		sum += j.NextMs + int64(j.Mark)
 	}
 	for _, j := range jobs {
-		if st := j.stats; st != nil {
-			sum += st.Live + st.scheduled
-		}
-		if len(j.Name) > 0 {
-			sum += int64(j.Name[0])
+		if j.nameLen > 0 {
+			sum += int64(*j.text) + j.lastEndMs
 		}
 	}
 	return sum

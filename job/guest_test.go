@@ -461,10 +461,10 @@ func TestMapFold(t *testing.T) {
 func (m *mapped) restarted(rows shelf) *Slot {
 	s := NewSlot("app", m.s.Index)
 	for j := range m.s.Jobs.All() {
-		if _, err := s.LoadJob(j.Name, proto.CloneOf(j.Row())); err != nil {
+		if _, err := s.LoadJob(j.Name(), proto.CloneOf(j.Row())); err != nil {
 			m.t.Fatal(err)
 		}
-		s.Jobs.Get(j.Name).LoadStats(proto.CloneOf(j.StatsRow()))
+		s.Jobs.Get(j.Name()).LoadStats(proto.CloneOf(j.StatsRow()))
 	}
 	for _, r := range m.s.Runs {
 		if err := s.LoadRun(proto.CloneOf(r.Row())); err != nil {
@@ -534,7 +534,7 @@ func TestMapAfterATornCommit(t *testing.T) {
 	torn := &mapped{s: s}
 	again := NewSlot("app", s.Index)
 	for j := range s.Jobs.All() {
-		if _, err := again.LoadJob(j.Name, j.Row()); err != nil {
+		if _, err := again.LoadJob(j.Name(), j.Row()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -597,7 +597,7 @@ func FuzzLoadRow(f *testing.F) {
 			t.Fatalf("row %q of slot %d", rest, slot)
 		}
 		s := NewSlot("app", slot)
-		r := &Run{ID: id, State: Running, owner: &Job{}, Policy: &Policy{Map: true}, Fan: &Fan{Made: 3, Parts: 3, Map: &Mapping{Released: 1, window: 2, chunkN: 9}}}
+		r := &Run{ID: id, State: Running, owner: &Job{kind: new(noKind)}, Policy: &Policy{Map: true}, Fan: &Fan{Made: 3, Parts: 3, Map: &Mapping{Released: 1, window: 2, chunkN: 9}}}
 		s.Runs[id] = r
 		if _, err := s.LoadRow(kind, rest, value); err != nil {
 			return
@@ -655,3 +655,6 @@ func TestResumedTwice(t *testing.T) {
 		}
 	}
 }
+
+// noKind is a kind where a parameter has the name.
+type noKind = kind

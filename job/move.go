@@ -109,8 +109,8 @@ func (s *Slot) empty(fx []Effect) []Effect {
 		fx = append(fx, Effect{Change: RunRevoked, Run: r, Job: r.owner})
 	}
 	for j := range s.Jobs.All() {
-		s.recount(j.shape, nil)
-		j.deleted = true
+		s.recount(j.kind.shape, nil)
+		j.drop()
 		fx = append(fx, Effect{Change: JobDeleted, Job: j})
 	}
 	s.Jobs, s.keys = Jobs{}, keys{}
@@ -267,7 +267,7 @@ const keysOfItem = 1000
 func (s *Slot) Export(fn func(*apiv1.SlotItem) bool) {
 	var names []string
 	for j := range s.Jobs.All() {
-		names = append(names, j.Name)
+		names = append(names, j.Name())
 	}
 	slices.Sort(names)
 	for _, name := range names {

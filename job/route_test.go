@@ -434,7 +434,7 @@ func TestHashKeys(t *testing.T) {
 		}
 		s := NewSlot("a", 0)
 		r.spec = s.spec(&apiv1.Job{Input: "the same"})
-		r.Policy = s.policyOf(r.spec)
+		r.Policy = s.kindOf(r.spec).policy
 	}
 	name := func(i int, r *Run) { r.Job = fmt.Sprint("job ", i) }
 	app := func(i int, r *Run) { r.App = fmt.Sprint("app ", i) }

@@ -19,36 +19,38 @@ import (
 // Row returns the definition as the store keeps it.
 func (j *Job) Row() *apiv1.JobRow {
 	return &apiv1.JobRow{
-		Shape: []byte(j.shape.text), Own: []byte(j.own), Revision: j.Revision(), Etag: j.etag[:], NextMs: j.NextMs, Planned: j.Planned,
+		Shape: []byte(j.kind.shape.text), Own: []byte(j.spec().own), Revision: j.Revision(), Etag: j.etag[:], NextMs: j.NextMs, Planned: j.Planned,
 	}
 }
 
 // StatsRow returns what the runs and the planned times of the job came to, as
 // the store keeps it.
 func (j *Job) StatsRow() *apiv1.JobStatsRow {
-	st := j.Stats()
 	r := &apiv1.JobStatsRow{
-		NextMs: j.NextMs, Planned: j.Planned, Succeeded: st.Succeeded, Failed: st.Failed, Skipped: st.Skipped,
-		LastState: string(st.LastState), LastEndMs: st.LastEndMs, Met: slices.Clone(st.met), GivenMs: slices.Clone(st.given),
+		NextMs: j.NextMs, Planned: j.Planned, Succeeded: j.succeeded, Failed: j.failed, Skipped: j.skipped,
+		LastState: string(j.lastState()), LastEndMs: j.lastEndMs,
 	}
-	if st.Route != nil {
-		r.Route = routeRow(st.Route)
+	if x := j.extra; x != nil {
+		r.Met, r.GivenMs = slices.Clone(x.met), slices.Clone(x.given)
+		if x.route != nil {
+			r.Route = routeRow(x.route)
+		}
 	}
-	if st.LastEndMs > 0 {
-		r.LastRun = slices.Clone(st.LastRun[:])
+	if j.lastEndMs > 0 {
+		r.LastRun = slices.Clone(j.lastRun[:])
 	}
 	return r
 }
 
 // LoadJob puts a job of the store back and returns it.
 func (s *Slot) LoadJob(name string, row *apiv1.JobRow) (*Job, error) {
-	sp, err := s.loadSpec(row)
-	if err != nil {
+	j := &Job{NextMs: row.NextMs, Planned: row.Planned}
+	if err := s.loadDefinition(j, name, row); err != nil {
 		return nil, err
 	}
-	j := &Job{Name: name, revision: uint32(row.Revision), NextMs: row.NextMs, Planned: row.Planned, Policy: s.policyOf(sp), spec: sp, slot: s}
+	j.revision = uint32(row.Revision)
 	copy(j.etag[:], row.Etag)
-	s.recount(nil, sp.shape)
+	s.recount(nil, j.kind.shape)
 	s.Jobs.put(j)
 	return j, nil
 }
@@ -56,22 +58,22 @@ func (s *Slot) LoadJob(name string, row *apiv1.JobRow) (*Job, error) {
 // LoadStats puts the stats of a job of the store back. The job is there.
 func (j *Job) LoadStats(row *apiv1.JobStatsRow) {
 	j.NextMs, j.Planned = row.NextMs, row.Planned
-	if row.LastEndMs == 0 && row.Route == nil && len(row.Met)+len(row.GivenMs) == 0 {
-		return
-	}
-	st := j.change()
-	st.Succeeded, st.Failed, st.Skipped = row.Succeeded, row.Failed, row.Skipped
-	st.LastState, st.LastEndMs, st.met, st.given = State(row.LastState), row.LastEndMs, row.Met, row.GivenMs
-	copy(st.LastRun[:], row.LastRun)
-	if row.Route != nil {
-		st.Route = routeState(row.Route)
+	j.succeeded, j.failed, j.skipped = row.Succeeded, row.Failed, row.Skipped
+	j.last, j.lastEndMs = uint8(State(row.LastState).Ordinal()), row.LastEndMs
+	copy(j.lastRun[:], row.LastRun)
+	if row.Route != nil || len(row.Met)+len(row.GivenMs) > 0 {
+		x := j.extras()
+		x.met, x.given = row.Met, row.GivenMs
+		if row.Route != nil {
+			x.route = routeState(row.Route)
+		}
 	}
 }
 
 // Recount counts a run that ended before the restart and that the stats may
 // have been written without. It reports whether they were.
 func (j *Job) Recount(row *apiv1.RunRow) bool {
-	if row.Nth <= j.Stats().Ended() || row.FinishedMs*1e6 < j.born() { // of an earlier job of that name
+	if row.Nth <= j.Ended() || row.FinishedMs*1e6 < j.spec().born() { // of an earlier job of that name
 		return false
 	}
 	r := &Run{ID: runID(row.Id), State: State(row.State)}
@@ -162,8 +164,9 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 	case len(row.Nodes) > 0:
 		r.Nodes = &Nodes{Kept: row.Nodes}
 	}
-	if r.owner = s.Jobs.Get(r.Job); r.owner == nil || r.owner.born() != born(d) {
-		r.owner = &Job{Name: r.Job, Policy: r.Policy, spec: r.spec} // deleted while the run is live
+	if r.owner = s.Jobs.Get(r.Job); r.owner == nil || r.owner.spec().born() != born(d) {
+		r.owner = &Job{kind: &kind{shape: r.shape, policy: r.Policy}} // deleted while the run is live
+		r.owner.write(r.Job, []byte(r.own))
 	}
 	s.add(r)
 	return nil
@@ -214,17 +217,16 @@ func (s *Slot) LoadKey(hash [16]byte, run RunID, atMs int64) {
 // come from one whose run waits for a host.
 func (j *Job) Message(now time.Time) *apiv1.Job {
 	d := j.Definition()
-	st := j.Stats()
 	next := j.shownNextMs()
 	if next <= now.UnixMilli() {
 		next = j.NextMs
 	}
 	d.NextAt = timestamp(next)
 	d.Stats = &apiv1.JobStats{
-		Live: st.Live, Succeeded: st.Succeeded, Failed: st.Failed, LastState: string(st.LastState), LastFinishedAt: timestamp(st.LastEndMs),
+		Live: j.Live(), Succeeded: j.succeeded, Failed: j.failed, LastState: string(j.lastState()), LastFinishedAt: timestamp(j.lastEndMs),
 	}
-	if st.LastEndMs > 0 {
-		d.Stats.LastRun = st.LastRun.String()
+	if j.lastEndMs > 0 {
+		d.Stats.LastRun = j.lastRun.String()
 	}
 	return d
 }

@@ -3,7 +3,6 @@ package job
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -19,165 +18,6 @@ const (
 
 // ModuleSlot is the slot that holds the modules of an app.
 const ModuleSlot uint8 = 0
-
-// Job is a definition and what its schedule came to. There may be a million,
-// most of them asleep: what only some need is in its stats.
-type Job struct {
-	Name    string
-	NextMs  int64 // the next planned time that is not armed yet; 0: none
-	Planned int64 // planned times of the schedule so far, those that did not run included
-	Policy  *Policy
-
-	spec
-	etag  etag
-	slot  *Slot
-	stats *Stats // nil: as noStats
-
-	revision uint32
-	deleted  bool
-
-	// Mark is for the owner of the slot. The fold does not look at it.
-	Mark uint8
-}
-
-// Stats are what a job's runs came to.
-type Stats struct {
-	Live      int64 // runs that are not terminal
-	Succeeded int64
-	Failed    int64 // ended otherwise
-	Skipped   int64 // neither
-	LastState State
-	LastRun   RunID
-	LastEndMs int64
-	Route     *RouteState // what the routing strategy remembers; nil when it remembers nothing
-
-	// armed are the runs that were planned and not sent to a host yet.
-	// Invariant: each is in Slot.Runs with State Armed.
-	armed []*Run
-	// met are the jobs whose runs count for the dependency already.
-	met []string
-	// given are planned times to come that were given up. Few: those that have
-	// passed are dropped.
-	given []int64
-	// scheduled counts the live runs of the schedule.
-	scheduled int64
-}
-
-var noStats Stats // not written to
-
-// Stats returns what the job's runs came to. It is not written to.
-func (j *Job) Stats() *Stats {
-	if j.stats == nil {
-		return &noStats
-	}
-	return j.stats
-}
-
-// change returns the stats to write to.
-func (j *Job) change() *Stats {
-	if j.stats == nil {
-		j.stats = &Stats{}
-	}
-	return j.stats
-}
-
-// Ended counts the runs that have ended.
-func (st *Stats) Ended() int64 { return st.Succeeded + st.Failed + st.Skipped }
-
-// Dependency says on which jobs the job depends; nil: on none. It is not written to.
-func (j *Job) Dependency() *Dependency { return j.shape.Dependency }
-
-// Nodes returns the jobs of a workflow's nodes, each once; nil when the job is
-// none. It is not written to.
-func (j *Job) Nodes() []string { return j.shape.Nodes }
-
-// Labels are those of the definition. They are not written to.
-func (j *Job) Labels() map[string]string { return j.shape.Labels }
-
-// Misfire is the misfire policy of the job.
-func (j *Job) Misfire() Misfire { return j.shape.Misfire }
-
-// Revision counts the changes of the definition.
-func (j *Job) Revision() int64 { return int64(j.revision) }
-
-// Etag returns the fingerprint of what the job's owner decided.
-func (j *Job) Etag() string { return j.etag.String() }
-
-// Calendars returns those that the schedule names.
-func (j *Job) Calendars() []string {
-	if _, named := j.timing(); !named {
-		return nil
-	}
-	return calendarsOf(j.Definition())
-}
-
-// giveUp notes that a planned time does not run, if it is still to come: it must
-// not be planned once more when the schedule is set anew.
-func (j *Job) giveUp(plannedMs, atMs int64) {
-	if plannedMs <= atMs && len(j.Stats().given) == 0 {
-		return
-	}
-	st := j.change()
-	st.given = slices.DeleteFunc(st.given, func(ms int64) bool { return ms <= atMs })
-	if plannedMs > atMs && !slices.Contains(st.given, plannedMs) {
-		st.given = append(st.given, plannedMs)
-	}
-}
-
-// GaveUp reports whether a planned time to come was skipped by request, or its
-// run cancelled.
-func (j *Job) GaveUp(plannedMs int64) bool { return slices.Contains(j.Stats().given, plannedMs) }
-
-// Met reports whether a run of upstream counts for the job's dependency already.
-func (j *Job) Met(upstream string) bool { return slices.Contains(j.Stats().met, upstream) }
-
-// Slot returns the slot that holds the job, or held it.
-func (j *Job) Slot() *Slot { return j.slot }
-
-// NextArmed returns the first armed run whose time has not come, or nil.
-func (j *Job) NextArmed(nowMs int64) *Run {
-	var next *Run
-	for _, r := range j.Stats().armed {
-		if r.PlannedMs > nowMs && (next == nil || r.PlannedMs < next.PlannedMs) {
-			next = r
-		}
-	}
-	return next
-}
-
-// Scheduled returns how many live runs the schedule has planned, without those
-// that are armed and not due.
-func (j *Job) Scheduled(nowMs int64) int64 {
-	n := j.Stats().scheduled
-	for _, r := range j.Stats().armed {
-		if r.PlannedMs > nowMs {
-			n--
-		}
-	}
-	return n
-}
-
-// PlannedBy returns Planned less what is armed and not due: what is left of it
-// when that is revoked.
-func (j *Job) PlannedBy(nowMs int64) int64 {
-	n := j.Planned
-	for _, r := range j.Stats().armed {
-		if r.PlannedMs > nowMs {
-			n -= 1 + r.Covers
-		}
-	}
-	return n
-}
-
-// Current reports whether the job is still the slot's job of its name.
-func (j *Job) Current() bool { return j.slot != nil && !j.deleted }
-
-// Definition decodes the definition. The caller owns it.
-func (j *Job) Definition() *apiv1.Job {
-	d := j.decode(j.slot.App, j.Name)
-	d.Revision, d.Etag = j.Revision(), j.Etag()
-	return d
-}
 
 // Run is one occurrence of a job. Callers outside this package read it only,
 // on the goroutine that owns the slot.
@@ -294,13 +134,6 @@ func (r *Run) MaxAttempts() int32 { return r.Policy.Retries + 1 + r.Lost }
 // Shared is Definition for who only reads: the result belongs to everybody.
 func (r *Run) Shared() *apiv1.Job { return r.slot.shared(r.Job, r.spec) }
 
-// Shared is Definition, without revision and etag, for who only reads: the
-// result belongs to everybody.
-func (j *Job) Shared() *apiv1.Job { return j.slot.shared(j.Name, j.spec) }
-
-// Schedule returns the schedule of the job as bytes of an apiv1.Schedule.
-func (j *Job) Schedule() string { return j.schedule() }
-
 // maxDecoded bounds the definitions that a slot keeps decoded: those of the
 // jobs that run now, not of all there are.
 const maxDecoded = 1024
@@ -372,6 +205,8 @@ type Slot struct {
 	decoded  map[named]*apiv1.Job
 	shapes   map[string]*Shape  // by their text; those in use, and some that were
 	policies map[Policy]*Policy // those in use, and some that were
+	kinds    map[kind]*kind     // likewise, of jobs whose schedule has a delay
+	unborn   *kind              // of a job that is about to get a definition
 	uses     map[use]int        // jobs, by what they name
 	refer    int                // jobs that refer to others
 	pinned   map[pinKey]pinned
@@ -380,7 +215,7 @@ type Slot struct {
 
 // NewSlot returns an empty slot.
 func NewSlot(app string, index uint8) *Slot {
-	return &Slot{
+	s := &Slot{
 		App: app, Index: index,
 		Runs:      map[RunID]*Run{},
 		Modules:   map[string]*apiv1.Module{},
@@ -388,10 +223,13 @@ func NewSlot(app string, index uint8) *Slot {
 		decoded:   map[named]*apiv1.Job{},
 		shapes:    map[string]*Shape{},
 		policies:  map[Policy]*Policy{},
+		kinds:     map[kind]*kind{},
 		Aliases:   map[string]*apiv1.Alias{},
 		uses:      map[use]int{},
 		pinned:    map[pinKey]pinned{},
 	}
+	s.unborn = &kind{slot: s}
+	return s
 }
 
 // maxPolicies bounds the shared policies that a slot keeps.
@@ -523,8 +361,8 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 		fx = s.advance(k.Advanced, rec.AtMs, fx)
 	case *apiv1.Record_Met:
 		if j := s.Jobs.Get(k.Met.GetJob()); j != nil && !j.Met(k.Met.Upstream) {
-			st := j.change()
-			st.met = append(st.met, k.Met.Upstream)
+			x := j.extras()
+			x.met = append(x.met, k.Met.Upstream)
 			fx = append(fx, Effect{Change: JobMoved, Job: j})
 		}
 	case *apiv1.Record_AliasPut:
@@ -572,7 +410,7 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 // It keeps a's slices.
 func (s *Slot) Accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 	from := len(fx)
-	if s.Place.State != Here || j.slot != s || !j.Current() {
+	if s.Place.State != Here || j.Slot() != s || !j.Current() {
 		return fx
 	}
 	fx = s.accept(j, a, atMs, fx)
@@ -584,22 +422,26 @@ func (s *Slot) Accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 
 func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	j := s.Jobs.Get(p.Job.Name)
-	if j == nil {
-		j = &Job{Name: strings.Clone(p.Job.Name), slot: s}
-		s.Jobs.put(j)
+	fresh := j == nil
+	if fresh {
+		j = &Job{kind: s.unborn}
 	}
 	planned := p.NextMs > 0 && p.NextMs != j.NextMs
-	before, policy := j.shape, j.Policy
-	j.spec, j.revision, j.etag, j.NextMs = s.spec(p.Job), uint32(p.Job.Revision), parseEtag(p.Job.Etag), p.NextMs
-	s.recount(before, j.shape)
-	j.Policy = s.policyOf(j.spec)
-	if st := j.stats; st != nil {
-		st.met = slices.DeleteFunc(st.met, func(up string) bool { return !slices.Contains(p.Job.GetDependency().GetJobs(), up) })
-		if j.Policy.Route == nil {
-			st.Route = nil // of the strategy before
-		}
+	before := j.kind
+	s.define(j, p.Job)
+	j.revision, j.etag, j.NextMs = uint32(p.Job.Revision), parseEtag(p.Job.Etag), p.NextMs
+	if fresh {
+		s.Jobs.put(j) // it has its name now
 	}
-	if _, named := j.timing(); named || j.Dependency() != nil {
+	s.recount(before.shape, j.kind.shape)
+	if x := j.extra; x != nil {
+		x.met = slices.DeleteFunc(x.met, func(up string) bool { return !slices.Contains(p.Job.GetDependency().GetJobs(), up) })
+		if j.Policy().Route == nil {
+			x.route = nil // of the strategy before
+		}
+		j.tidy()
+	}
+	if _, named := j.spec().timing(); named || j.Dependency() != nil {
 		fx = append(fx, Effect{Change: JobDepends, Job: j})
 	}
 	if p.Rescheduled {
@@ -608,15 +450,15 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	if p.Renewed {
 		j.Planned = 0
 	}
-	for _, r := range j.Stats().armed { // what is armed runs with the new definition
+	for _, r := range j.armed() { // what is armed runs with the new definition
 		if r.PlannedMs > atMs {
-			r.spec, r.Policy, r.Revision = j.spec, j.Policy, j.Revision()
+			r.spec, r.Policy, r.Revision = j.spec(), j.Policy(), j.Revision()
 			s.repin(r, j, p.Pin)
 			fx = append(fx, Effect{Change: RunChanged, Run: r, Job: j})
 		}
 	}
 	fx = append(fx, Effect{Change: JobChanged, Job: j})
-	if policy != nil && !policy.Bounded() && j.Policy.Bounded() && j.Stats().Live > 0 {
+	if before.policy != nil && !before.policy.Bounded() && j.Policy().Bounded() && j.live > 0 {
 		fx = append(fx, Effect{Change: JobBounded, Job: j})
 	}
 	if planned {
@@ -632,21 +474,23 @@ func (s *Slot) Live(st State) int { return s.live[st.Ordinal()] }
 func (s *Slot) add(r *Run) {
 	s.Runs[r.ID] = r
 	s.live[r.State.Ordinal()]++
-	st := r.owner.change()
-	st.Live++
-	if r.Trigger == BySchedule {
-		st.scheduled++
+	r.owner.live++
+	if r.Trigger != BySchedule {
+		return
 	}
-	if r.State == Armed && r.Trigger == BySchedule {
-		st.armed = append(st.armed, r)
+	x := r.owner.extras()
+	x.scheduled++
+	if r.State == Armed {
+		x.armed = append(x.armed, r)
 	}
 }
 
 // move changes the state of a live run.
 func (s *Slot) move(r *Run, to State) {
 	if r.State == Armed {
-		st := r.owner.change()
-		st.armed = slices.DeleteFunc(st.armed, func(a *Run) bool { return a == r })
+		if x := r.owner.extra; x != nil {
+			x.armed = slices.DeleteFunc(x.armed, func(a *Run) bool { return a == r })
+		}
 	}
 	s.live[r.State.Ordinal()]--
 	s.live[to.Ordinal()]++
@@ -657,21 +501,21 @@ func (s *Slot) move(r *Run, to State) {
 func (s *Slot) remove(r *Run) {
 	delete(s.Runs, r.ID)
 	s.live[r.State.Ordinal()]--
-	st := r.owner.change()
-	st.Live--
+	r.owner.live--
 	if r.Trigger == BySchedule {
-		st.scheduled--
+		r.owner.extra.scheduled--
+		r.owner.tidy()
 	}
 }
 
 // revoke takes back what is armed and not due: nobody was told of it.
 func (s *Slot) revoke(j *Job, atMs int64, fx []Effect) []Effect {
-	if len(j.Stats().armed) == 0 {
+	armed := j.armed()
+	if len(armed) == 0 {
 		return fx
 	}
-	st := j.change()
-	kept := st.armed[:0]
-	for _, r := range st.armed {
+	kept := armed[:0]
+	for _, r := range armed {
 		if r.PlannedMs <= atMs {
 			kept = append(kept, r)
 			continue
@@ -681,8 +525,9 @@ func (s *Slot) revoke(j *Job, atMs int64, fx []Effect) []Effect {
 		r.State = Cancelled       // for who still holds it
 		fx = append(fx, Effect{Change: RunRevoked, Run: r, Job: j})
 	}
-	clear(st.armed[len(kept):])
-	st.armed = kept
+	clear(armed[len(kept):])
+	j.extra.armed = kept
+	j.tidy()
 	return fx
 }
 
@@ -692,9 +537,9 @@ func (s *Slot) deleteJob(name string, atMs int64, fx []Effect) []Effect {
 		return fx
 	}
 	fx = s.revoke(j, atMs, fx)
-	s.recount(j.shape, nil)
+	s.recount(j.kind.shape, nil)
 	s.Jobs.remove(name)
-	j.deleted = true
+	j.drop()
 	return append(fx, Effect{Change: JobDeleted, Job: j})
 }
 
@@ -714,8 +559,8 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 		return fx
 	}
 	r := &Run{
-		ID: id, App: s.App, Job: j.Name, State: Armed, Trigger: BySchedule, Policy: j.Policy,
-		PlannedMs: a.PlannedMs, AcceptedMs: atMs, TraceParent: a.TraceParent, Revision: j.Revision(), Covers: a.Covers, owner: j, slot: s, spec: j.spec,
+		ID: id, App: s.App, Job: j.Name(), State: Armed, Trigger: BySchedule, Policy: j.Policy(),
+		PlannedMs: a.PlannedMs, AcceptedMs: atMs, TraceParent: a.TraceParent, Revision: j.Revision(), Covers: a.Covers, owner: j, slot: s, spec: j.spec(),
 	}
 	s.pin(r, a.Pin)
 	s.add(r)
@@ -727,10 +572,10 @@ func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 		return fx
 	}
 	r := &Run{
-		ID: runID(a.Run), App: s.App, Job: j.Name, State: Queued, Trigger: ByHand, Policy: j.Policy,
+		ID: runID(a.Run), App: s.App, Job: j.Name(), State: Queued, Trigger: ByHand, Policy: j.Policy(),
 		PlannedMs: runID(a.Run).Planned().UnixMilli(), AcceptedMs: atMs,
 		HasInput: a.HasInput, Input: a.Input, TraceParent: a.TraceParent, Revision: j.Revision(),
-		Cause: runID(a.Cause), owner: j, slot: s, spec: j.spec,
+		Cause: runID(a.Cause), owner: j, slot: s, spec: j.spec(),
 	}
 	if a.Trigger != "" {
 		r.Trigger = Trigger(a.Trigger)
@@ -739,14 +584,14 @@ func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 	if a.PlannedMs > 0 {
 		r.PlannedMs = a.PlannedMs
 	}
-	if a.Priority != 0 && j.Policy.Priority == 0 {
+	if a.Priority != 0 && r.Policy.Priority == 0 {
 		d := j.Definition()
 		d.Priority = a.Priority
 		r.spec = s.spec(d)
-		r.Policy = s.policyOf(r.spec)
+		r.Policy = s.kindOf(r.spec).policy
 	}
 	s.pin(r, a.Pin)
-	if len(a.Kept) > 0 && j.Policy.Workflow {
+	if len(a.Kept) > 0 && r.Policy.Workflow {
 		r.Nodes = &Nodes{Kept: a.Kept}
 	}
 	if len(a.Parts) > 0 {
@@ -758,7 +603,7 @@ func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 	}
 	s.add(r)
 	if a.Completes {
-		j.change().met = nil
+		j.forget()
 		fx = append(fx, Effect{Change: JobMoved, Job: j})
 	}
 	if len(a.KeyHash) == 16 {
@@ -870,33 +715,16 @@ func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effec
 	j.count(r, atMs)
 	if j.Current() {
 		what := JobCounted
-		if wasArmed || j.Policy.Route != nil { // what it gave up, or which hosts it used, is in no other row
+		if wasArmed || j.Policy().Route != nil { // what it gave up, or which hosts it used, is in no other row
 			what = JobMoved
 		}
 		fx = append(fx, Effect{Change: what, Job: j})
-		if jobNextMs > 0 && j.Stats().scheduled == 0 { // a delay counts from the last end
+		if jobNextMs > 0 && j.scheduled() == 0 { // a delay counts from the last end
 			j.NextMs = jobNextMs
 			fx = append(fx, Effect{Change: JobPlanned, Job: j})
 		}
 	}
 	return append(fx, Effect{Change: RunEnded, Run: r, Job: j})
-}
-
-// count counts a run that has ended.
-func (j *Job) count(r *Run, atMs int64) {
-	st := j.change()
-	switch r.State {
-	case Succeeded:
-		st.Succeeded++
-	case Skipped:
-		st.Skipped++
-	default:
-		st.Failed++
-	}
-	st.LastState, st.LastRun, st.LastEndMs = r.State, r.ID, atMs
-	if j.Current() {
-		r.Nth = st.Ended()
-	}
 }
 
 // fan makes a run that is due into parts. The parent then runs until the last of them has ended.
@@ -989,10 +817,10 @@ func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
 	j.Planned += p.Count
 	j.giveUp(p.FirstMs, atMs)
 	r := &Run{
-		ID: NewRunID(s.App, p.Job, time.UnixMilli(p.FirstMs), p.State), App: s.App, Job: j.Name,
-		State: State(p.State), Trigger: BySchedule, Policy: j.Policy,
+		ID: NewRunID(s.App, p.Job, time.UnixMilli(p.FirstMs), p.State), App: s.App, Job: j.Name(),
+		State: State(p.State), Trigger: BySchedule, Policy: j.Policy(),
 		PlannedMs: p.FirstMs, AcceptedMs: atMs, FinishedMs: atMs, Covers: p.Count - 1, Error: p.Error, Code: p.Code,
-		Revision: j.Revision(), owner: j, slot: s, spec: j.spec,
+		Revision: j.Revision(), owner: j, slot: s, spec: j.spec(),
 	}
 	j.count(r, atMs)
 	fx = append(fx, Effect{Change: JobMoved, Job: j})
@@ -1004,18 +832,8 @@ func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
 
 // note tells the job's routing strategy which host a run was sent to.
 func (s *Slot) note(j *Job, host string) {
-	if j.Policy.Route != nil {
-		j.change().Route = j.Policy.Route.Note(j.Stats().Route, host)
+	if route := j.Policy().Route; route != nil {
+		x := j.extras()
+		x.route = route.Note(x.route, host)
 	}
-}
-
-// shownNextMs is the next planned time that people see: an armed one counts.
-func (j *Job) shownNextMs() int64 {
-	next := j.NextMs
-	for _, r := range j.Stats().armed {
-		if next == 0 || r.PlannedMs < next {
-			next = r.PlannedMs
-		}
-	}
-	return next
 }

@@ -197,7 +197,7 @@ func check(t *rapid.T, s *Slot) {
 		}
 		counts[r.State]++
 		live[r.owner]++
-		if armed := slices.Contains(r.owner.Stats().armed, r); armed != (r.State == Armed) {
+		if armed := slices.Contains(r.owner.armed(), r); armed != (r.State == Armed) {
 			t.Fatalf("run %s is %s; among the armed of its job: %v", id, r.State, armed)
 		}
 		if r.Trigger == BySchedule {
@@ -222,11 +222,11 @@ func check(t *rapid.T, s *Slot) {
 		}
 	}
 	for j := range s.Jobs.All() {
-		if j.Stats().Live != live[j] {
-			t.Fatalf("job %s has %d live runs, %d are counted", j.Name, live[j], j.Stats().Live)
+		if j.Live() != live[j] {
+			t.Fatalf("job %s has %d live runs, %d are counted", j.Name(), live[j], j.Live())
 		}
-		if j.Stats().scheduled != scheduled[j] || j.Planned < 0 {
-			t.Fatalf("job %s has %d live runs of its schedule, %d are counted; %d are planned", j.Name, scheduled[j], j.Stats().scheduled, j.Planned)
+		if j.scheduled() != scheduled[j] || j.Planned < 0 {
+			t.Fatalf("job %s has %d live runs of its schedule, %d are counted; %d are planned", j.Name(), scheduled[j], j.scheduled(), j.Planned)
 		}
 	}
 }
@@ -234,10 +234,10 @@ func check(t *rapid.T, s *Slot) {
 func reload(t *rapid.T, s *Slot) *Slot {
 	out := NewSlot(s.App, s.Index)
 	for j := range s.Jobs.All() {
-		if _, err := out.LoadJob(j.Name, j.Row()); err != nil {
+		if _, err := out.LoadJob(j.Name(), j.Row()); err != nil {
 			t.Fatal(err)
 		}
-		out.Jobs.Get(j.Name).LoadStats(j.StatsRow())
+		out.Jobs.Get(j.Name()).LoadStats(j.StatsRow())
 	}
 	for _, r := range s.Runs {
 		if err := out.LoadRun(r.Row()); err != nil {
@@ -259,7 +259,7 @@ func same(t *rapid.T, what string, want, got *Slot) {
 		t.Fatalf("%s: the keys are %v, want %v", what, got, want)
 	}
 	for j := range want.Jobs.All() {
-		name := j.Name
+		name := j.Name()
 		if !proto.Equal(j.StatsRow(), got.Jobs.Get(name).StatsRow()) {
 			t.Fatalf("%s: the stats of job %s are\n%v, want\n%v", what, name, got.Jobs.Get(name).StatsRow(), j.StatsRow())
 		}
@@ -405,7 +405,7 @@ func TestPassed(t *testing.T) {
 		s := NewSlot("app", 0)
 		j := put(s, &apiv1.Job{Name: "a"}, &apiv1.JobPut{NextMs: 50})
 		fx := s.Apply(&apiv1.Record{AtMs: 350, Kind: &apiv1.Record_Passed{Passed: c.passed}}, nil)
-		if j.Planned != c.planned || j.Stats().Failed != c.failed || j.NextMs != c.next || j.Stats().Live != 0 || len(s.Runs) != 0 {
+		if j.Planned != c.planned || j.failed != c.failed || j.NextMs != c.next || j.Live() != 0 || len(s.Runs) != 0 {
 			t.Errorf("%s: the job is %+v", c.name, j)
 		}
 		if !slices.Equal(changes(fx), c.effects) {
@@ -419,7 +419,7 @@ func TestPassed(t *testing.T) {
 			continue
 		}
 		r := fx[len(fx)-1].Run
-		if r.PlannedMs != 100 || r.Covers != c.passed.Count-1 || string(r.State) != c.passed.State || r.Code != c.passed.Code || r.FinishedMs != 350 || j.Stats().LastRun != r.ID {
+		if r.PlannedMs != 100 || r.Covers != c.passed.Count-1 || string(r.State) != c.passed.State || r.Code != c.passed.Code || r.FinishedMs != 350 || j.lastRun != r.ID {
 			t.Errorf("%s: the run is %+v", c.name, r)
 		}
 		if r.ID == NewRunID("app", "a", time.UnixMilli(100), "") {
@@ -450,7 +450,7 @@ func TestEndedWithoutAnAttempt(t *testing.T) {
 			}
 			continue
 		}
-		if s.Runs[r.ID] != nil || r.State != c.state || r.Error != "why" || r.Code != "code" || j.Stats().Failed != c.failed || j.Stats().Succeeded != 0 || j.Stats().Live != 0 || j.NextMs != 70 {
+		if s.Runs[r.ID] != nil || r.State != c.state || r.Error != "why" || r.Code != "code" || j.failed != c.failed || j.succeeded != 0 || j.Live() != 0 || j.NextMs != 70 {
 			t.Errorf("%s: run %+v of job %+v", c.state, r, j)
 		}
 	}
@@ -542,8 +542,8 @@ func TestFanned(t *testing.T) {
 				t.Errorf("%s: part %+v %+v", c.name, p, p.Fan)
 			}
 		}
-		if !slices.Equal(got, c.want) || !slices.Equal(hosts, c.hosts) || j.Stats().Live != 1+int64(len(c.want)) {
-			t.Errorf("%s: parts %d on %q, %d live", c.name, got, hosts, j.Stats().Live)
+		if !slices.Equal(got, c.want) || !slices.Equal(hosts, c.hosts) || j.Live() != 1+int64(len(c.want)) {
+			t.Errorf("%s: parts %d on %q, %d live", c.name, got, hosts, j.Live())
 		}
 		if again := fanned(s, r, c.f); len(again) > 0 {
 			t.Errorf("%s: made a second time: %v", c.name, again)
@@ -597,7 +597,7 @@ func TestPartsEndInAnyOrder(t *testing.T) {
 			if failed > 0 {
 				state, succeeded = Failed, 0
 			}
-			if r.State != state || r.Fan.Failed != failed || r.Fan.Succeeded != 3-failed || j.Stats().Succeeded != succeeded || j.Stats().Failed != 1-succeeded || j.Stats().Live != 0 || j.NextMs != 99 {
+			if r.State != state || r.Fan.Failed != failed || r.Fan.Succeeded != 3-failed || j.succeeded != succeeded || j.failed != 1-succeeded || j.Live() != 0 || j.NextMs != 99 {
 				t.Errorf("order %v, failing %b: parent %s %+v, job %+v", order, failing, r.State, r.Fan, j)
 			}
 			if want := fmt.Sprintf("part %d is failed: ", first); first >= 0 && r.Error != want {

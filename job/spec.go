@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"unsafe"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -37,9 +38,9 @@ type Shape struct {
 	Memory     int64  // bytes that an attempt may have of it; 0: the job sets no limit
 	Fuel       int64  // units of work that an attempt may do; 0: likewise
 
-	// plain is the policy of jobs whose schedule has no delay and that have no
+	// plain is the kind of jobs whose schedule has no delay and that have no
 	// input, given that of those which have one.
-	plain, given *Policy
+	plain, given *kind
 }
 
 // The fields of apiv1.Job that a definition does not share. Every other one is
@@ -60,14 +61,14 @@ const (
 // maxShapes bounds the shapes that a slot finds again.
 const maxShapes = 4096
 
-// spec splits a definition. It is d's owner's while it works, and d is as it was
+// split splits a definition. It is d's owner's while it works, and d is as it was
 // when it returns.
-func (s *Slot) spec(d *apiv1.Job) spec {
-	own := &apiv1.Job{
+func (s *Slot) split(d *apiv1.Job) (shape *Shape, own []byte) {
+	mine := &apiv1.Job{
 		Description: d.Description, Schedule: d.Schedule, Input: d.Input, InputBytes: d.InputBytes, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
 	}
-	if proto.Equal(own.CreatedAt, own.UpdatedAt) {
-		own.UpdatedAt = nil // decoded as CreatedAt
+	if proto.Equal(mine.CreatedAt, mine.UpdatedAt) {
+		mine.UpdatedAt = nil // decoded as CreatedAt
 	}
 	app, name, revision, etag, next, stats := d.App, d.Name, d.Revision, d.Etag, d.NextAt, d.Stats
 	created, updated := d.CreatedAt, d.UpdatedAt
@@ -75,12 +76,24 @@ func (s *Slot) spec(d *apiv1.Job) spec {
 	d.Description, d.Schedule, d.Input, d.InputBytes, d.CreatedAt, d.UpdatedAt = "", nil, "", nil, nil, nil
 	text := encode(d)
 	d.App, d.Name, d.Revision, d.Etag, d.NextAt, d.Stats = app, name, revision, etag, next, stats
-	d.Description, d.Schedule, d.Input, d.InputBytes, d.CreatedAt, d.UpdatedAt = own.Description, own.Schedule, own.Input, own.InputBytes, created, updated
-	sp := spec{own: string(encode(own))}
-	if sp.shape = s.shapes[string(text)]; sp.shape == nil {
-		sp.shape = s.addShape(text, d)
+	d.Description, d.Schedule, d.Input, d.InputBytes, d.CreatedAt, d.UpdatedAt = mine.Description, mine.Schedule, mine.Input, mine.InputBytes, created, updated
+	if shape = s.shapes[string(text)]; shape == nil {
+		shape = s.addShape(text, d)
 	}
-	return sp
+	return shape, encode(mine)
+}
+
+// spec is split for a run, which keeps a definition that is no job's.
+func (s *Slot) spec(d *apiv1.Job) spec {
+	shape, own := s.split(d)
+	return spec{shape, string(own)}
+}
+
+// define gives a job its name and its definition.
+func (s *Slot) define(j *Job, d *apiv1.Job) {
+	shape, own := s.split(d)
+	j.write(d.Name, own)
+	j.kind = s.kindOf(spec{shape, unsafe.String(unsafe.SliceData(own), len(own))})
 }
 
 // shape returns the shape of a definition that has none of its own fields.
@@ -109,43 +122,56 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 	}
 	schedule, input, inputBytes := d.Schedule, d.Input, d.InputBytes
 	d.Schedule, d.Input, d.InputBytes = nil, "", nil
-	sh.plain = s.policy(d)
+	sh.plain = &kind{slot: s, shape: sh, policy: s.policy(d)}
 	d.Input = "any"
-	sh.given = s.policy(d)
+	sh.given = &kind{slot: s, shape: sh, policy: s.policy(d)}
 	d.Schedule, d.Input, d.InputBytes = schedule, input, inputBytes
 	s.shapes[sh.text] = sh
 	return sh
 }
 
-// loadSpec puts a spec of the store back. It looks into no more of it than it
-// has to: this is what a restart does a million times.
-func (s *Slot) loadSpec(row *apiv1.JobRow) (spec, error) {
-	d := &apiv1.Job{}
+// loadDefinition gives a job the name and the definition that it has in the store. It looks
+// into no more of it than it has to: this is what a restart does a million times.
+func (s *Slot) loadDefinition(j *Job, name string, row *apiv1.JobRow) error {
 	if row.Definition != nil { // of an older store
+		d := &apiv1.Job{}
 		if err := proto.Unmarshal(row.Definition, d); err != nil {
-			return spec{}, fmt.Errorf("decode job: %w", err)
+			return fmt.Errorf("decode job: %w", err)
 		}
 		e := parseEtag(d.Etag)
 		row.Revision, row.Etag = d.Revision, e[:]
-		return s.spec(d), nil
+		d.Name = name
+		s.define(j, d)
+		return nil
 	}
-	sp := spec{shape: s.shapes[string(row.Shape)], own: string(row.Own)}
-	if sp.shape != nil {
-		return sp, nil
+	shape := s.shapes[string(row.Shape)]
+	if shape == nil {
+		d := &apiv1.Job{}
+		if err := proto.Unmarshal(row.Shape, d); err != nil {
+			return fmt.Errorf("decode job: %w", err)
+		}
+		shape = s.addShape(row.Shape, d)
 	}
-	if err := proto.Unmarshal(row.Shape, d); err != nil {
-		return sp, fmt.Errorf("decode job: %w", err)
-	}
-	sp.shape = s.addShape(row.Shape, d)
-	return sp, nil
+	j.write(name, row.Own)
+	j.kind = s.kindOf(spec{shape, unsafe.String(unsafe.SliceData(row.Own), len(row.Own))})
+	return nil
 }
 
-// policyOf returns the shared policy of a job with this definition.
-func (s *Slot) policyOf(sp spec) *Policy {
+// kindOf returns the shared kind of jobs with this definition. It does not keep it.
+func (s *Slot) kindOf(sp spec) *kind {
 	delay, _ := sp.timing()
 	switch {
 	case delay:
-		return s.policy(sp.decode("", ""))
+		k := kind{slot: s, shape: sp.shape, policy: s.policy(sp.decode("", ""))}
+		shared := s.kinds[k]
+		if shared == nil {
+			if len(s.kinds) >= maxPolicies {
+				clear(s.kinds) // those in use live on
+			}
+			shared = &k
+			s.kinds[k] = shared
+		}
+		return shared
 	case sp.input() != "":
 		return sp.shape.given
 	}

@@ -78,8 +78,8 @@ func TestSpecKeepsEveryField(t *testing.T) {
 	if got := again.Jobs.Get("j").Definition(); !proto.Equal(got, before) {
 		t.Errorf("after a restart it is\n%v, want\n%v", got, before)
 	}
-	if *again.Jobs.Get("j").Policy != *s.Jobs.Get("j").Policy && again.Jobs.Get("j").Policy.Routing != s.Jobs.Get("j").Policy.Routing {
-		t.Errorf("after a restart the policy is %+v, want %+v", again.Jobs.Get("j").Policy, s.Jobs.Get("j").Policy)
+	if *again.Jobs.Get("j").Policy() != *s.Jobs.Get("j").Policy() && again.Jobs.Get("j").Policy().Routing != s.Jobs.Get("j").Policy().Routing {
+		t.Errorf("after a restart the policy is %+v, want %+v", again.Jobs.Get("j").Policy(), s.Jobs.Get("j").Policy())
 	}
 }
 
@@ -93,14 +93,14 @@ func TestSpecsShareShapes(t *testing.T) {
 	a := put(&apiv1.Job{Name: "a", Input: "one", Schedule: &apiv1.Schedule{Every: "1m"}})
 	b := put(&apiv1.Job{Name: "b", InputBytes: []byte{0xff}, Schedule: &apiv1.Schedule{Delay: "1m"}, Description: "text"})
 	c := put(&apiv1.Job{Name: "c", Timeout: "1s"})
-	if a.shape != b.shape || a.shape == c.shape {
-		t.Errorf("shapes %p %p %p: want one for a and b", a.shape, b.shape, c.shape)
+	if a.kind.shape != b.kind.shape || a.kind.shape == c.kind.shape {
+		t.Errorf("shapes %p %p %p: want one for a and b", a.kind.shape, b.kind.shape, c.kind.shape)
 	}
-	if a.Policy == b.Policy || b.Policy.DelayAfter.String() != "1m0s" || a.Policy.DelayAfter != 0 {
-		t.Errorf("policies %+v and %+v: the delay is the job's own", a.Policy, b.Policy)
+	if a.Policy() == b.Policy() || b.Policy().DelayAfter.String() != "1m0s" || a.Policy().DelayAfter != 0 {
+		t.Errorf("policies %+v and %+v: the delay is the job's own", a.Policy(), b.Policy())
 	}
-	if string(a.input()) != "one" || string(b.input()) != "\xff" || len(c.input()) != 0 {
-		t.Errorf("inputs %q %q %q", a.input(), b.input(), c.input())
+	if string(a.spec().input()) != "one" || string(b.spec().input()) != "\xff" || len(c.spec().input()) != 0 {
+		t.Errorf("inputs %q %q %q", a.spec().input(), b.spec().input(), c.spec().input())
 	}
 	s2 := NewSlot("a", 0) // an old store has the definition in one piece
 	old, err := proto.Marshal(&apiv1.Job{Name: "a", Etag: "0123456789abcdef", Revision: 7, Input: "old"})
@@ -110,7 +110,7 @@ func TestSpecsShareShapes(t *testing.T) {
 	if _, err := s2.LoadJob("a", &apiv1.JobRow{Definition: old}); err != nil {
 		t.Fatal(err)
 	}
-	if j := s2.Jobs.Get("a"); j.Revision() != 7 || j.Etag() != "0123456789abcdef" || string(j.input()) != "old" {
+	if j := s2.Jobs.Get("a"); j.Revision() != 7 || j.Etag() != "0123456789abcdef" || string(j.spec().input()) != "old" {
 		t.Errorf("from an old store: %+v", j)
 	}
 }
@@ -214,7 +214,7 @@ func TestPolicyKnowsOfAnInput(t *testing.T) {
 			t.Fatal(err)
 		}
 		for what, j := range map[string]*Job{"put": j, "loaded": loaded.Jobs.Get(c.d.Name)} {
-			r := &Run{Policy: j.Policy, spec: j.spec}
+			r := &Run{Policy: j.Policy(), spec: j.spec()}
 			if got := string(r.Given()); got != c.want {
 				t.Errorf("%d, %s: a run of %v is given %q, want %q", i, what, c.d, got, c.want)
 			}

@@ -30,7 +30,7 @@ func (t *Jobs) Get(name string) *Job {
 		return nil
 	}
 	for i := t.home(name); ; i = t.next(i) {
-		if j := t.places[i]; j == nil || j.Name == name {
+		if j := t.places[i]; j == nil || j.Name() == name {
 			return j
 		}
 	}
@@ -57,7 +57,7 @@ func (t *Jobs) put(j *Job) {
 }
 
 func (t *Jobs) settle(j *Job) {
-	i := t.home(j.Name)
+	i := t.home(j.Name())
 	for t.places[i] != nil {
 		i = t.next(i)
 	}
@@ -80,14 +80,14 @@ func (t *Jobs) remove(name string) {
 		return
 	}
 	hole := t.home(name)
-	for t.places[hole].Name != name {
+	for t.places[hole].Name() != name {
 		hole = t.next(hole)
 	}
 	t.n--
 	// Close the gap: who stands behind it moves up, unless that is before its home.
 	for i := t.next(hole); t.places[i] != nil; i = t.next(i) {
 		size := len(t.places) - 1
-		if home := t.home(t.places[i].Name); (i-home)&size >= (i-hole)&size {
+		if home := t.home(t.places[i].Name()); (i-home)&size >= (i-hole)&size {
 			t.places[hole], hole = t.places[i], i
 		}
 	}

@@ -16,7 +16,8 @@ func TestTableIsLikeAMap(t *testing.T) {
 			name := fmt.Sprint("job ", r.IntN(names))
 			switch {
 			case want[name] == nil && r.IntN(3) > 0:
-				j := &Job{Name: name}
+				j := &Job{kind: &kind{}}
+				j.write(name, nil)
 				want[name] = j
 				got.put(j)
 			case r.IntN(2) == 0:
@@ -29,8 +30,8 @@ func TestTableIsLikeAMap(t *testing.T) {
 		}
 		seen := map[*Job]bool{}
 		for j := range got.All() {
-			if seen[j] || want[j.Name] != j {
-				t.Fatalf("seed %d: %s comes twice, or was removed", seed, j.Name)
+			if seen[j] || want[j.Name()] != j {
+				t.Fatalf("seed %d: %s comes twice, or was removed", seed, j.Name())
 			}
 			seen[j] = true
 		}

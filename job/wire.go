@@ -138,8 +138,8 @@ func appendFinished(b []byte, f *apiv1.Finished) []byte {
 func (j *Job) AppendRow(b []byte) ([]byte, error) {
 	b = wire.Int(b, 2, j.NextMs)
 	b = wire.Int(b, 10, j.Planned)
-	b = wire.Text(b, 14, j.shape.text)
-	b = wire.Text(b, 15, j.own)
+	b = wire.Text(b, 14, j.kind.shape.text)
+	b = wire.Text(b, 15, j.spec().own)
 	b = wire.Int(b, 16, int64(j.Revision()))
 	return wire.Bytes(b, 17, j.etag[:]), nil
 }
@@ -147,26 +147,29 @@ func (j *Job) AppendRow(b []byte) ([]byte, error) {
 // AppendStats appends what the runs of the job came to as the store keeps it: the
 // bytes of an apiv1.JobStatsRow, see StatsRow.
 func (j *Job) AppendStats(b []byte) ([]byte, error) {
-	st := j.Stats()
 	b = wire.Int(b, 1, j.NextMs)
 	b = wire.Int(b, 2, j.Planned)
-	b = wire.Int(b, 3, st.Succeeded)
-	b = wire.Int(b, 4, st.Failed)
-	b = wire.Int(b, 5, st.Skipped)
-	b = wire.Text(b, 6, string(st.LastState))
-	if st.LastEndMs > 0 {
-		b = wire.Bytes(b, 7, st.LastRun[:])
+	b = wire.Int(b, 3, j.succeeded)
+	b = wire.Int(b, 4, j.failed)
+	b = wire.Int(b, 5, j.skipped)
+	b = wire.Text(b, 6, string(j.lastState()))
+	if j.lastEndMs > 0 {
+		b = wire.Bytes(b, 7, j.lastRun[:])
 	}
-	b = wire.Int(b, 8, st.LastEndMs)
+	b = wire.Int(b, 8, j.lastEndMs)
+	x := j.extra
+	if x == nil {
+		return b, nil
+	}
 	var err error
-	if st.Route != nil {
+	if x.route != nil {
 		b = nested(b, 9, func(b []byte) []byte {
-			b, err = proto.MarshalOptions{}.MarshalAppend(b, routeRow(st.Route))
+			b, err = proto.MarshalOptions{}.MarshalAppend(b, routeRow(x.route))
 			return b
 		})
 	}
-	b = wire.Texts(b, 10, st.met)
-	return wire.Longs(b, 11, st.given), err
+	b = wire.Texts(b, 10, x.met)
+	return wire.Longs(b, 11, x.given), err
 }
 
 // AppendRow appends the run as the store keeps it: the bytes of an apiv1.RunRow,

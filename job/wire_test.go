@@ -118,7 +118,7 @@ func TestStatsByHand(t *testing.T) {
 	n := int64(0)
 	full := &apiv1.JobStatsRow{}
 	fill(full.ProtoReflect(), &n)
-	full.LastRun = make([]byte, 16)
+	full.LastRun, full.LastState = make([]byte, 16), string(Skipped)
 	for name, row := range map[string]*apiv1.JobStatsRow{
 		"full": full, "nothing": {}, "a plan": {NextMs: 1_700_000_000_000, Planned: 3}, "given": {GivenMs: []int64{1_700_000_000_000, 5}},
 	} {

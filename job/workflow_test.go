@@ -488,7 +488,7 @@ func TestPriorityOfNodes(t *testing.T) {
 		s.Apply(&apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: d.Name, Priority: 4}}}, nil)
 		return s.Runs[id]
 	}
-	if r := accept(&apiv1.Job{Name: "none"}); r.Policy.Priority != 4 || r.Definition().Priority != 4 || s.Jobs.Get("none").Policy.Priority != 0 {
+	if r := accept(&apiv1.Job{Name: "none"}); r.Policy.Priority != 4 || r.Definition().Priority != 4 || s.Jobs.Get("none").Policy().Priority != 0 {
 		t.Errorf("priority %d", r.Policy.Priority)
 	}
 	if r := accept(&apiv1.Job{Name: "own", Priority: -2}); r.Policy.Priority != -2 {

@@ -32,14 +32,14 @@ func inLine(r *job.Run) bool {
 	if r.IsPart() {
 		return false
 	}
-	return r.Policy.Bounded() || r.Owner().Current() && r.Owner().Policy.Bounded()
+	return r.Policy.Bounded() || r.Owner().Current() && r.Owner().Policy().Bounded()
 }
 
 // countIn puts the runs in line that were accepted when the overlap policy of
 // their job bounded nothing. It looks at all live runs of a slot, which a change
 // of policy under way is worth.
 func (l *loop) countIn(j *job.Job) {
-	if !j.Current() || !j.Policy.Bounded() {
+	if !j.Current() || !j.Policy().Bounded() {
 		return // it has changed again
 	}
 	for _, r := range j.Slot().Runs {

@@ -165,14 +165,14 @@ func (l *loop) arm() {
 		}
 		plan, err := l.planOf(j)
 		if err != nil { // was checked when it was saved: a zone that is gone from the data of this machine
-			l.cfg.Logger.Error("a schedule cannot be read any more", "app", j.Slot().App, "job", j.Name, "error", err)
+			l.cfg.Logger.Error("a schedule cannot be read any more", "app", j.Slot().App, "job", j.Name(), "error", err)
 			continue
 		}
 		due := plan.Due(j.Misfire(), time.UnixMilli(j.NextMs), l.now, 0, plan.Left(j.Planned), armBudget)
 		if due.Missed != nil {
 			l.missed(j, plan, due)
 		}
-		runs := armedRuns(j.Name, due)
+		runs := armedRuns(j.Name(), due)
 		if len(runs) == 0 {
 			continue
 		}
@@ -228,7 +228,7 @@ func (l *loop) missed(j *job.Job, plan job.Plan, due job.Due) {
 		next, _ = plan.AfterEnd(l.now)
 	}
 	p := &apiv1.Passed{
-		Job: j.Name, FirstMs: m.First.UnixMilli(), LastMs: m.Last.UnixMilli(), Count: m.Count, State: string(job.Missed), Code: "misfire",
+		Job: j.Name(), FirstMs: m.First.UnixMilli(), LastMs: m.Last.UnixMilli(), Count: m.Count, State: string(job.Missed), Code: "misfire",
 		Error: fmt.Sprintf("nobody could fire it at its time; its misfire policy gives up %d planned times, the last of them %s",
 			m.Count, m.Last.UTC().Format(time.RFC3339)),
 	}

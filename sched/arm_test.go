@@ -60,10 +60,10 @@ func TestSweep(t *testing.T) {
 	l.wheel.Advance(now+hour*2000, func(due int64, v any) {
 		switch v := v.(type) {
 		case *job.Job:
-			if _, twice := jobTimers[v.Name]; twice || !v.Current() {
-				t.Fatalf("%s has a stale timer", v.Name)
+			if _, twice := jobTimers[v.Name()]; twice || !v.Current() {
+				t.Fatalf("%s has a stale timer", v.Name())
 			}
-			jobTimers[v.Name] = due
+			jobTimers[v.Name()] = due
 		case *hostLease:
 			leases++
 		default:

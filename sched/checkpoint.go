@@ -447,18 +447,18 @@ func (l *loop) capture() (*capture, error) {
 	stats := func(j *job.Job) {
 		b, e := v.ends.write(statsOf{j})
 		err = errors.Join(err, e)
-		c.batch.Stats = append(c.batch.Stats, store.JobRow{App: j.Slot().App, Name: j.Name, Value: b})
+		c.batch.Stats = append(c.batch.Stats, store.JobRow{App: j.Slot().App, Name: j.Name(), Value: b})
 		j.Mark |= hasStats
 		j.Mark &^= isCounted
 	}
 	for _, j := range v.jobs {
 		j.Mark &^= isChanged
-		row := store.JobRow{App: j.Slot().App, Name: j.Name}
+		row := store.JobRow{App: j.Slot().App, Name: j.Name()}
 		if j.Current() {
 			b, e := v.ends.write(j)
 			err = errors.Join(err, e)
 			row.Value = b
-		} else if now := j.Slot().Jobs.Get(j.Name); now != nil { // created again, which is a change of its own
+		} else if now := j.Slot().Jobs.Get(j.Name()); now != nil { // created again, which is a change of its own
 			if j.Mark&hasStats != 0 {
 				v.moved(now) // in place of what is there
 			}

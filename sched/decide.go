@@ -221,7 +221,7 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 	acc := &l.accepted
 	acc.Reset()
 	acc.Job, acc.HasInput, acc.Input, acc.TraceParent, acc.Trigger, acc.Kept = t.name, t.hasInput, t.input, t.traceParent, string(t.why), t.kept
-	goesOn := t.redo != nil && t.redo.fanout == j.Policy.Fanout() // else its job makes other parts now
+	goesOn := t.redo != nil && t.redo.fanout == j.Policy().Fanout() // else its job makes other parts now
 	if goesOn {
 		acc.Parts = t.redo.parts
 	}
@@ -286,7 +286,7 @@ func (l *loop) cancel(r *job.Run, why string) error {
 // delayNext returns the next planned time of a job whose delay schedule goes on
 // when r ends now; 0 when nothing changes.
 func (l *loop) delayNext(r *job.Run) int64 {
-	if r.Owner().Policy.DelayAfter == 0 {
+	if r.Owner().Policy().DelayAfter == 0 {
 		return 0
 	}
 	j := l.job(r.App, r.Job)
@@ -296,7 +296,7 @@ func (l *loop) delayNext(r *job.Run) int64 {
 			trigger = parent.Trigger
 		}
 	}
-	if j == nil || j.Policy.DelayAfter == 0 || trigger != job.BySchedule || j.NextMs != 0 {
+	if j == nil || j.Policy().DelayAfter == 0 || trigger != job.BySchedule || j.NextMs != 0 {
 		return 0
 	}
 	plan, err := l.planOf(j)

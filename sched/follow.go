@@ -68,13 +68,13 @@ func (l *loop) followOne(j *job.Job, up *job.Run) {
 	}
 	if !j.Completes(up.Job) {
 		if !j.Met(up.Job) {
-			l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Met{Met: &apiv1.Met{Job: j.Name, Upstream: up.Job}}})
+			l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Met{Met: &apiv1.Met{Job: j.Name(), Upstream: up.Job}}})
 		}
 		return
 	}
-	id := job.NewRunID(up.App, j.Name, l.now, "after/"+up.ID.String())
+	id := job.NewRunID(up.App, j.Name(), l.now, "after/"+up.ID.String())
 	acc := &apiv1.Accepted{
-		Run: id[:], Job: j.Name, Trigger: string(job.ByDependency), Cause: up.ID[:], TraceParent: up.TraceParent, Completes: !d.Any,
+		Run: id[:], Job: j.Name(), Trigger: string(job.ByDependency), Cause: up.ID[:], TraceParent: up.TraceParent, Completes: !d.Any,
 	}
 	if d.PassOutput {
 		acc.HasInput, acc.Input = true, up.Output
@@ -116,8 +116,8 @@ func (l *loop) checkCircle(def *apiv1.Job) error {
 			next = append(next, step{name, s.path + ", which runs " + name})
 		}
 		for _, j := range l.dependOn(jobKey{def.App, s.name}) {
-			if j.Name != def.Name { // of def the new dependency counts
-				next = append(next, step{j.Name, s.path + ", after which runs " + j.Name})
+			if j.Name() != def.Name { // of def the new dependency counts
+				next = append(next, step{j.Name(), s.path + ", after which runs " + j.Name()})
 			}
 		}
 		if slices.Contains(def.GetDependency().GetJobs(), s.name) {

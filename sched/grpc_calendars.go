@@ -167,7 +167,7 @@ func (l *loop) deleteCalendar(app, name string) error {
 		return err
 	}
 	if of := l.naming(app, name); len(of) > 0 {
-		return status.Errorf(codes.FailedPrecondition, "calendar %s is named by %d jobs, %q among them: change these first", name, len(of), of[0].Name)
+		return status.Errorf(codes.FailedPrecondition, "calendar %s is named by %d jobs, %q among them: change these first", name, len(of), of[0].Name())
 	}
 	if err := l.refuseChange(); err != nil {
 		return err

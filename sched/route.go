@@ -152,7 +152,7 @@ func choosy(r *job.Run) bool { return r.Policy.Route != nil || pinnedTo(r) != ""
 // memory returns what the routing strategy of a run's job remembers.
 func (l *loop) memory(r *job.Run) *job.RouteState {
 	if j := l.job(r.App, r.Job); j != nil {
-		return j.Stats().Route
+		return j.RouteState()
 	}
 	return nil
 }

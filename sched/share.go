@@ -248,7 +248,7 @@ func (l *loop) tied(a *app, slot uint8) string {
 		for j := range s.Jobs.All() {
 			for _, other := range j.Refers() {
 				if s.Index == slot || job.SlotOf(other) == slot {
-					return fmt.Sprintf("job %s refers to job %s: jobs that refer to each other stay in the unit where app %s began", j.Name, other, a.name)
+					return fmt.Sprintf("job %s refers to job %s: jobs that refer to each other stay in the unit where app %s began", j.Name(), other, a.name)
 				}
 			}
 		}
