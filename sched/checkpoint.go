@@ -181,7 +181,7 @@ type barrier struct {
 
 // fetchAtOnce is how many jobs or runs are fetched together: as many as the cache next to the
 // processor has room for, with what is written meanwhile.
-const fetchAtOnce = 16
+const fetchAtOnce = 32
 
 type capture struct {
 	batch *store.Batch

@@ -538,25 +538,27 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 		h.out.close() // the host keeps its results and brings them again
 		return
 	}
-	// All at once, as in findJobs.
-	runs := make([]*job.Run, len(up.Results))
-	for i, t := range up.Results {
-		runs[i] = l.reported(t.App, t.Run)
-	}
 	ends := l.newEnds()
-	for i, t := range up.Results {
-		r := runs[i]
-		if r == nil || r.Mark&isEnding != 0 {
-			continue
+	var runs [fetchAtOnce]*job.Run // looked up all at once, as in findJobs
+	for results := range slices.Chunk(up.Results, fetchAtOnce) {
+		for i, t := range results {
+			runs[i] = l.reported(t.App, t.Run)
 		}
-		if r.State != job.Running && t.Attempt == r.Attempt+1 {
-			l.adopt(h, &apiv1.Running{Run: t.Run, App: t.App, Attempt: t.Attempt})
+		job.FetchRuns(runs[:len(results)])
+		for i, t := range results {
+			r := runs[i]
+			if r == nil || r.Mark&isEnding != 0 {
+				continue
+			}
+			if r.State != job.Running && t.Attempt == r.Attempt+1 {
+				l.adopt(h, &apiv1.Running{Run: t.Run, App: t.App, Attempt: t.Attempt})
+			}
+			if !r.Current(t.Attempt, h.hello.Host) {
+				continue // late: the run is on another attempt
+			}
+			bounded(t)
+			ends.add(r, t)
 		}
-		if !r.Current(t.Attempt, h.hello.Host) {
-			continue // late: the run is on another attempt
-		}
-		bounded(t)
-		ends.add(r, t)
 	}
 	ends.record()
 	l.onDurable(func(err error) {

@@ -375,9 +375,22 @@ func (l *loop) findJobs(cmds []command) {
 			return // it may make the jobs of others, or remove them
 		}
 	}
-	for i := range cmds {
-		t := cmds[i].trigger
-		t.job = l.job(t.app, t.name)
+	var near [fetchAtOnce]*job.Job
+	for part := range slices.Chunk(cmds, fetchAtOnce) {
+		for i := range part {
+			t := part[i].trigger
+			near[i] = nil
+			if a := l.apps[t.app]; a != nil {
+				s := a.slots[job.SlotOf(t.name)]
+				near[i] = s.Jobs.Near(t.name)
+				s.FetchKey(t.hash)
+			}
+		}
+		job.Fetch(near[:len(part)])
+		for i := range part {
+			t := part[i].trigger
+			t.job = l.job(t.app, t.name)
+		}
 	}
 }
 
