@@ -47,20 +47,47 @@ func FetchRuns(runs []*Run) (sum int64) {
 	return sum
 }
 
-// Near returns the job that stands where one of that name would be looked for
-// first: most often it is that one. It is for who fetches it.
-func (t *Jobs) Near(name string) *Job {
-	if t.n == 0 {
-		return nil
-	}
-	return t.places[t.home(name)]
+// Wanted is a job that is about to be looked up: Slot and Name say which.
+type Wanted struct {
+	Slot *Slot // nil: none
+	Name string
+	Key  [16]byte // an idempotency key that will be looked for in the slot
+
+	at  place
+	job *Job
 }
 
-// FetchKey reads where an idempotency key would be looked for first.
-func (s *Slot) FetchKey(hash [16]byte) uint64 {
-	x := &s.keys.young
-	if len(x.places) == 0 {
-		return 0
+// FetchByName reads what looking up will read, most often.
+//
+//go:noinline
+func FetchByName(wanted []Wanted) (sum uint64) {
+	for i := range wanted {
+		w := &wanted[i]
+		if w.Slot == nil {
+			continue
+		}
+		w.at, w.job = 0, nil
+		if t := &w.Slot.Jobs; len(t.places) > 0 {
+			w.at = t.places[t.home(hashOf(w.Name))]
+		}
+		if x := &w.Slot.keys.young; len(x.places) > 0 {
+			sum += x.places[x.home(mixed(w.Key))]
+		}
 	}
-	return x.places[x.home(mixed(hash))]
+	for i := range wanted {
+		if w := &wanted[i]; w.Slot != nil && w.at != 0 {
+			w.job = w.Slot.Jobs.list[w.at.number()]
+		}
+	}
+	for i := range wanted {
+		if j := wanted[i].job; j != nil {
+			sum += uint64(j.NextMs + j.lastEndMs)
+		}
+	}
+	for i := range wanted {
+		if j := wanted[i].job; j != nil && j.nameLen > 0 {
+			sum += uint64(*j.text)
+		}
+	}
+	return sum
 }

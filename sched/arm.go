@@ -253,7 +253,7 @@ func (l *loop) rewind() {
 			holds[i] = true
 		}
 	})
-	l.wheel = wheel.New[any](l.nowMs)
+	l.wheel = newTimers(l.nowMs)
 	l.sweepAt = leastSweep // grows with what is put in now
 	for _, a := range l.apps {
 		for _, s := range a.slots {

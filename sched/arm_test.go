@@ -6,7 +6,6 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
-	"github.com/wheelworkhq/wheelwork/sched/wheel"
 )
 
 // However often jobs are planned anew, the wheel holds at most as many stale
@@ -18,7 +17,7 @@ func TestSweep(t *testing.T) {
 		jobs  = 3000
 		edits = 20
 	)
-	l := &loop{apps: map[string]*app{}, wheel: wheel.New[any](now), sweepAt: leastSweep, nowMs: now}
+	l := &loop{apps: map[string]*app{}, wheel: newTimers(now), sweepAt: leastSweep, nowMs: now}
 	a := &app{name: "a"}
 	for i := range a.slots {
 		a.slots[i] = job.NewSlot(a.name, uint8(i))

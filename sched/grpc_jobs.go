@@ -375,18 +375,16 @@ func (l *loop) findJobs(cmds []command) {
 			return // it may make the jobs of others, or remove them
 		}
 	}
-	var near [fetchAtOnce]*job.Job
+	var wanted [fetchAtOnce]job.Wanted
 	for part := range slices.Chunk(cmds, fetchAtOnce) {
 		for i := range part {
 			t := part[i].trigger
-			near[i] = nil
+			wanted[i] = job.Wanted{Name: t.name, Key: t.hash}
 			if a := l.apps[t.app]; a != nil {
-				s := a.slots[job.SlotOf(t.name)]
-				near[i] = s.Jobs.Near(t.name)
-				s.FetchKey(t.hash)
+				wanted[i].Slot = a.slots[job.SlotOf(t.name)]
 			}
 		}
-		job.Fetch(near[:len(part)])
+		job.FetchByName(wanted[:len(part)])
 		for i := range part {
 			t := part[i].trigger
 			t.job = l.job(t.app, t.name)

@@ -16,7 +16,6 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/journal"
-	"github.com/wheelworkhq/wheelwork/sched/wheel"
 	"github.com/wheelworkhq/wheelwork/sched/wheel/alarm"
 )
 
@@ -53,7 +52,7 @@ type loop struct {
 	apps  map[string]*app
 	order []*app // round robin over apps with runs to dispatch
 	live  int    // live runs of all apps
-	wheel *wheel.Wheel[any]
+	wheel *timers
 	// sweepAt is the number of timers at which half of them may be stale.
 	sweepAt int
 	plans   map[string]job.Plan
@@ -157,7 +156,7 @@ func newLoop(cfg *Config) (*loop, error) {
 	}
 	l.view.init(cfg.StatsBatch)
 	l.setNow(time.Now())
-	l.wheel, l.sweepAt = wheel.New[any](l.nowMs), leastSweep
+	l.wheel, l.sweepAt = newTimers(l.nowMs), leastSweep
 	l.open()
 	return l, nil
 }

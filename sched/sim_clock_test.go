@@ -7,7 +7,6 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
-	"github.com/wheelworkhq/wheelwork/sched/wheel"
 )
 
 // The clock of a bubble only goes forward, so what a clock that was set back
@@ -17,7 +16,7 @@ import (
 func turnedBack() (l *loop, a *app, setBack func()) {
 	now := time.Now()
 	l = &loop{
-		apps: map[string]*app{}, wheel: wheel.New[any](now.UnixMilli()), sweepAt: leastSweep,
+		apps: map[string]*app{}, wheel: newTimers(now.UnixMilli()), sweepAt: leastSweep,
 		rates: map[jobKey]*bucket{}, hosts: map[string]*host{}, lines: map[jobKey]*line{}, hub: newHub(),
 	}
 	l.setNow(now)
