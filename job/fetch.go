@@ -17,8 +17,8 @@ func Fetch(jobs []*Job) (sum int64) {
 		}
 	}
 	for _, j := range jobs {
-		if j != nil && j.nameLen > 0 {
-			sum += int64(*j.text)
+		if j != nil && j.text != "" {
+			sum += int64(j.text[0])
 		}
 	}
 	return sum
@@ -85,8 +85,8 @@ func FetchByName(wanted []Wanted) (sum uint64) {
 		}
 	}
 	for i := range wanted {
-		if j := wanted[i].job; j != nil && j.nameLen > 0 {
-			sum += uint64(*j.text)
+		if j := wanted[i].job; j != nil && j.text != "" {
+			sum += uint64(j.text[0])
 		}
 	}
 	return sum

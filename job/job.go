@@ -2,7 +2,6 @@ package job
 
 import (
 	"slices"
-	"unsafe"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
@@ -13,22 +12,20 @@ import (
 // nothing behind, and what few jobs have is elsewhere. Callers outside this
 // package read it only, on the goroutine that owns the slot.
 type Job struct {
-	text  *byte  // the name, and behind it what the definition has of its own: see spec. Not written to
+	text  string // the name, and behind it what the definition has of its own: see spec
 	kind  *kind  // what it has in common with others; never nil
 	extra *extra // nil: it has none
 
-	NextMs  int64 // the next planned time that is not armed yet; 0: none
-	ownLen  uint32
-	live    int32 // runs that are not terminal
-	nameLen uint16
-	last    uint8 // the ordinal of the state of the last run that has ended
+	NextMs   int64 // the next planned time that is not armed yet; 0: none
+	live     int32 // runs that are not terminal
+	revision uint32
+	nameLen  uint8
+	last     uint8 // the ordinal of the state of the last run that has ended
 	// Mark is for the owner of the slot. The fold does not look at it.
 	Mark      uint8
-	revision  uint32
 	Planned   int64 // planned times of the schedule so far, those that did not run included
 	succeeded int64
-	failed    int64 // ended otherwise
-	skipped   int64 // neither
+	failed    int64 // neither succeeded nor skipped
 	lastEndMs int64 // 0: no run has ended
 	lastRun   RunID
 	etag      etag
@@ -54,8 +51,9 @@ type extra struct {
 	// given are planned times to come that were given up. Few: those that have
 	// passed are dropped.
 	given []int64
-	// scheduled counts the live runs of the schedule.
-	scheduled int64
+	// scheduled counts the live runs of the schedule, skipped those runs that have
+	// ended as such.
+	scheduled, skipped int64
 }
 
 // extras returns what there is beside, to write to.
@@ -68,24 +66,20 @@ func (j *Job) extras() *extra {
 
 // tidy drops what there is beside when it has become empty.
 func (j *Job) tidy() {
-	if x := j.extra; x != nil && x.route == nil && x.scheduled == 0 && len(x.armed)+len(x.met)+len(x.given) == 0 {
+	if x := j.extra; x != nil && x.route == nil && x.scheduled == 0 && x.skipped == 0 && len(x.armed)+len(x.met)+len(x.given) == 0 {
 		j.extra = nil
 	}
 }
 
 // write sets the text: a name, and what a definition has of its own.
 func (j *Job) write(name string, own []byte) {
-	text := append(append(make([]byte, 0, len(name)+len(own)), name...), own...)
-	j.text, j.nameLen, j.ownLen = unsafe.SliceData(text), uint16(len(name)), uint32(len(own))
+	j.text, j.nameLen = name+string(own), uint8(len(name))
 }
 
-// Name is unique in the app.
-func (j *Job) Name() string { return unsafe.String(j.text, j.nameLen) }
+// Name is unique in the app. At most [maxName] bytes.
+func (j *Job) Name() string { return j.text[:j.nameLen] }
 
-func (j *Job) spec() spec {
-	text := unsafe.String(j.text, uint32(j.nameLen)+j.ownLen)
-	return spec{j.kind.shape, text[j.nameLen:]}
-}
+func (j *Job) spec() spec { return spec{j.kind.shape, j.text[j.nameLen:]} }
 
 // Policy says how its runs behave. It is not written to.
 func (j *Job) Policy() *Policy { return j.kind.policy }
@@ -107,7 +101,15 @@ func (j *Job) drop() {
 func (j *Job) Live() int64 { return int64(j.live) }
 
 // Ended counts the runs that have ended.
-func (j *Job) Ended() int64 { return j.succeeded + j.failed + j.skipped }
+func (j *Job) Ended() int64 { return j.succeeded + j.failed + j.skipped() }
+
+// skipped counts the runs that were.
+func (j *Job) skipped() int64 {
+	if j.extra == nil {
+		return 0
+	}
+	return j.extra.skipped
+}
 
 // lastState is that of the last run that has ended; "": none has.
 func (j *Job) lastState() State {
@@ -271,7 +273,7 @@ func (j *Job) count(r *Run, atMs int64) {
 	case Succeeded:
 		j.succeeded++
 	case Skipped:
-		j.skipped++
+		j.extras().skipped++
 	default:
 		j.failed++
 	}

@@ -27,7 +27,7 @@ func (j *Job) Row() *apiv1.JobRow {
 // the store keeps it.
 func (j *Job) StatsRow() *apiv1.JobStatsRow {
 	r := &apiv1.JobStatsRow{
-		NextMs: j.NextMs, Planned: j.Planned, Succeeded: j.succeeded, Failed: j.failed, Skipped: j.skipped,
+		NextMs: j.NextMs, Planned: j.Planned, Succeeded: j.succeeded, Failed: j.failed, Skipped: j.skipped(),
 		LastState: string(j.lastState()), LastEndMs: j.lastEndMs,
 	}
 	if x := j.extra; x != nil {
@@ -58,12 +58,12 @@ func (s *Slot) LoadJob(name string, row *apiv1.JobRow) (*Job, error) {
 // LoadStats puts the stats of a job of the store back. The job is there.
 func (j *Job) LoadStats(row *apiv1.JobStatsRow) {
 	j.NextMs, j.Planned = row.NextMs, row.Planned
-	j.succeeded, j.failed, j.skipped = row.Succeeded, row.Failed, row.Skipped
+	j.succeeded, j.failed = row.Succeeded, row.Failed
 	j.last, j.lastEndMs = uint8(State(row.LastState).Ordinal()), row.LastEndMs
 	copy(j.lastRun[:], row.LastRun)
-	if row.Route != nil || len(row.Met)+len(row.GivenMs) > 0 {
+	if row.Route != nil || row.Skipped > 0 || len(row.Met)+len(row.GivenMs) > 0 {
 		x := j.extras()
-		x.met, x.given = row.Met, row.GivenMs
+		x.met, x.given, x.skipped = row.Met, row.GivenMs, row.Skipped
 		if row.Route != nil {
 			x.route = routeState(row.Route)
 		}

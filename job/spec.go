@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"unsafe"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -93,7 +92,7 @@ func (s *Slot) spec(d *apiv1.Job) spec {
 func (s *Slot) define(j *Job, d *apiv1.Job) {
 	shape, own := s.split(d)
 	j.write(d.Name, own)
-	j.kind = s.kindOf(spec{shape, unsafe.String(unsafe.SliceData(own), len(own))})
+	j.kind = s.kindOf(spec{shape, j.text[j.nameLen:]})
 }
 
 // shape returns the shape of a definition that has none of its own fields.
@@ -133,6 +132,9 @@ func (s *Slot) addShape(text []byte, d *apiv1.Job) *Shape {
 // loadDefinition gives a job the name and the definition that it has in the store. It looks
 // into no more of it than it has to: this is what a restart does a million times.
 func (s *Slot) loadDefinition(j *Job, name string, row *apiv1.JobRow) error {
+	if len(name) > maxName {
+		return fmt.Errorf("decode job: its name has %d bytes, the limit is %d", len(name), maxName)
+	}
 	if row.Definition != nil { // of an older store
 		d := &apiv1.Job{}
 		if err := proto.Unmarshal(row.Definition, d); err != nil {
@@ -153,7 +155,7 @@ func (s *Slot) loadDefinition(j *Job, name string, row *apiv1.JobRow) error {
 		shape = s.addShape(row.Shape, d)
 	}
 	j.write(name, row.Own)
-	j.kind = s.kindOf(spec{shape, unsafe.String(unsafe.SliceData(row.Own), len(row.Own))})
+	j.kind = s.kindOf(spec{shape, j.text[j.nameLen:]})
 	return nil
 }
 

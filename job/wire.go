@@ -151,7 +151,7 @@ func (j *Job) AppendStats(b []byte) ([]byte, error) {
 	b = wire.Int(b, 2, j.Planned)
 	b = wire.Int(b, 3, j.succeeded)
 	b = wire.Int(b, 4, j.failed)
-	b = wire.Int(b, 5, j.skipped)
+	b = wire.Int(b, 5, j.skipped())
 	b = wire.Text(b, 6, string(j.lastState()))
 	if j.lastEndMs > 0 {
 		b = wire.Bytes(b, 7, j.lastRun[:])

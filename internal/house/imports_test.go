@@ -138,7 +138,7 @@ var supplies = []supply{
 	{"os/exec", []string{"bench", "bench/runtime", "internal/toolchain", "node", "runtime/builtin", "runtime/plugin", "runtime/process", "tools"}, "a program that is started must end with its host, which runtime/process sees to: others prepare one and hand it over; node starts the process that looks at uploads, which watches for its end itself"},
 	{"os/signal", []string{"bench", "bench/runtime", "cmd/wheelwork", "examples"}, "signals are for the process, which is the command's"},
 	{"plugin", nil, "code that a process learns at run time is a guest"},
-	{"unsafe", []string{"api/plugin/v1", "api/v1", "bench/runtime/guests", "mq", "sdk/guest"}, "only mapped segments and the guest's boundary have bytes that Go does not own"},
+	{"unsafe", []string{"api/plugin/v1", "api/v1", "bench/runtime/guests", "internal/wire", "mq", "sdk/guest"}, "only mapped segments and the guest's boundary have bytes that Go does not own, and only a message that was read is both texts and bytes"},
 	{"C", nil, "the program builds with Go alone, for every platform from one"},
 }
 
