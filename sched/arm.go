@@ -110,12 +110,22 @@ func (l *loop) sweep() {
 	l.sweepAt = max(2*l.wheel.Len(), leastSweep)
 }
 
-// holds reports whether a timer is of any use. Of those of a job one is, though the
-// job may have been planned again for a time that it had before.
+// holds reports whether a timer is of any use. Of a job the one for its time is,
+// once, though the job may have been planned again for a time that it had before;
+// and any that goes off at once, because one that was late when it was put in has
+// another time. A later one must not stand for it: which is found first depends
+// on where the wheel stands.
 func (l *loop) holds(e wheel.Entry[any]) bool {
 	switch v := e.V.(type) {
 	case *job.Job:
-		if v.Mark&isSeen != 0 || !v.Current() || v.NextMs == 0 || armAt(v.NextMs) > e.Due {
+		if !v.Current() || v.NextMs == 0 {
+			return false
+		}
+		at := armAt(v.NextMs)
+		if e.Due != at {
+			return at < e.Due && e.Due <= l.nowMs+armWindow+1
+		}
+		if v.Mark&isSeen != 0 {
 			return false
 		}
 		v.Mark |= isSeen

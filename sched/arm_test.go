@@ -78,3 +78,34 @@ func TestSweep(t *testing.T) {
 		}
 	}
 }
+
+// TestSweepKeepsTheEarliest: a job that is planned for an earlier time than
+// before goes off then, wherever in the wheel its older timer lies.
+func TestSweepKeepsTheEarliest(t *testing.T) {
+	const hour = int64(3_600_000)
+	for part := range int64(64) { // of a turn of the level that the times lie in
+		now := int64(1_800_000_000_000) + part*hour*20
+		s := job.NewSlot("a", 0)
+		a := &app{name: "a"}
+		for i := range a.slots {
+			a.slots[i] = s
+		}
+		l := &loop{apps: map[string]*app{"a": a}, wheel: newTimers(now), nowMs: now}
+		for revision, next := range []int64{now + 1100*hour, now + 100*hour} {
+			rec := &apiv1.Record{AtMs: now, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{
+				Job: &apiv1.Job{App: "a", Name: "j", Revision: int64(revision + 1)}, NextMs: next,
+			}}}
+			for _, e := range s.Apply(rec, nil) {
+				if e.Change == job.JobPlanned {
+					l.perform(&e)
+				}
+			}
+		}
+		l.sweep()
+		var fired []int64
+		l.wheel.Advance(now+1200*hour, func(due int64, _ any) { fired = append(fired, due) })
+		if want := armAt(now + 100*hour); len(fired) != 1 || fired[0] != want {
+			t.Fatalf("part %d: timers at %d, want one at %d", part, fired, want)
+		}
+	}
+}
