@@ -19,6 +19,7 @@ type Job struct {
 	NextMs   int64 // the next planned time that is not armed yet; 0: none
 	live     int32 // runs that are not terminal
 	revision uint32
+	number   uint32 // in the table of the slot
 	nameLen  uint8
 	last     uint8 // the ordinal of the state of the last run that has ended
 	// Mark is for the owner of the slot. The fold does not look at it.
@@ -80,6 +81,9 @@ func (j *Job) write(name string, own []byte) {
 func (j *Job) Name() string { return j.text[:j.nameLen] }
 
 func (j *Job) spec() spec { return spec{j.kind.shape, j.text[j.nameLen:]} }
+
+// Number is the job's in its slot: see [Jobs.At].
+func (j *Job) Number() uint32 { return j.number }
 
 // Policy says how its runs behave. It is not written to.
 func (j *Job) Policy() *Policy { return j.kind.policy }

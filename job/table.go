@@ -20,11 +20,11 @@ type Jobs struct {
 // place is 32 bits of the hash of a job's name, then its number and 1; 0: empty.
 type place uint64
 
-func placeOf(hash uint32, number int) place { return place(hash)<<32 | place(number+1) }
+func placeOf(hash, number uint32) place { return place(hash)<<32 | place(number+1) }
 
 func (p place) hash() uint32 { return uint32(p >> 32) }
 
-func (p place) number() int { return int(uint32(p)) - 1 }
+func (p place) number() uint32 { return uint32(p) - 1 }
 
 var tableSeed = maphash.MakeSeed()
 
@@ -43,6 +43,15 @@ func (t *Jobs) Get(name string) *Job {
 		return t.list[t.places[i].number()]
 	}
 	return nil
+}
+
+// At returns the job of that number, or nil. The number of a job that is gone
+// becomes another's.
+func (t *Jobs) At(number uint32) *Job {
+	if int(number) >= len(t.list) {
+		return nil
+	}
+	return t.list[number]
 }
 
 // find returns the place of the job of that name; -1: there is none.
@@ -75,14 +84,14 @@ func (t *Jobs) put(j *Job) {
 	if 5*(t.Len()+1) > 4*len(t.places) {
 		t.grow()
 	}
-	number := len(t.list)
+	j.number = uint32(len(t.list))
 	if n := len(t.free); n > 0 {
-		number, t.free = int(t.free[n-1]), t.free[:n-1]
-		t.list[number] = j
+		j.number, t.free = t.free[n-1], t.free[:n-1]
+		t.list[j.number] = j
 	} else {
 		t.list = append(t.list, j)
 	}
-	t.settle(placeOf(hashOf(j.Name()), number))
+	t.settle(placeOf(hashOf(j.Name()), j.number))
 }
 
 func (t *Jobs) settle(p place) {
@@ -111,7 +120,7 @@ func (t *Jobs) remove(name string) {
 	}
 	number := t.places[hole].number()
 	t.list[number] = nil
-	t.free = append(t.free, uint32(number))
+	t.free = append(t.free, number)
 	// Close the gap: who stands behind it moves up, unless that is before its home.
 	for i := t.next(hole); t.places[i] != 0; i = t.next(i) {
 		size := len(t.places) - 1

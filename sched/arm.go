@@ -263,7 +263,7 @@ func (l *loop) rewind() {
 			holds[i] = true
 		}
 	})
-	l.wheel = newTimers(l.nowMs)
+	l.wheel.restart(l.nowMs)
 	l.sweepAt = leastSweep // grows with what is put in now
 	for _, a := range l.apps {
 		for _, s := range a.slots {

@@ -21,6 +21,7 @@ func TestSweep(t *testing.T) {
 	a := &app{name: "a"}
 	for i := range a.slots {
 		a.slots[i] = job.NewSlot(a.name, uint8(i))
+		a.slots[i].Owner = a
 	}
 	l.apps[a.name] = a
 	put := func(name string, revision, next int64) {
@@ -87,6 +88,7 @@ func TestSweepKeepsTheEarliest(t *testing.T) {
 		now := int64(1_800_000_000_000) + part*hour*20
 		s := job.NewSlot("a", 0)
 		a := &app{name: "a"}
+		s.Owner = a
 		for i := range a.slots {
 			a.slots[i] = s
 		}

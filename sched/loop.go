@@ -118,6 +118,7 @@ type loop struct {
 // app is an app's share of a server.
 type app struct {
 	name    string
+	number  int // among those that timers name, from 1; 0: none does
 	slots   [job.Slots]*job.Slot
 	ready   ready      // runs to dispatch; entries may be stale
 	quickAt time.Time  // when a run that did not take long ended last

@@ -23,6 +23,7 @@ func turnedBack() (l *loop, a *app, setBack func()) {
 	a = &app{name: "a"}
 	for i := range a.slots {
 		a.slots[i] = job.NewSlot(a.name, uint8(i))
+		a.slots[i].Owner = a
 	}
 	l.apps[a.name] = a
 	return l, a, func() {

@@ -6,42 +6,28 @@ import (
 )
 
 // timers are the loop's wheel of jobs, runs and the few other things that have a
-// time. The wheel holds numbers and the garbage collector does not look into it:
+// time. The wheel holds numbers, and the garbage collector does not look into it:
 // in the order in which they are due, a million jobs are a million places all
-// over the memory. It follows them in a list, in the order in which they came,
-// which is about that in which they lie. Like a wheel it is not safe for
-// concurrent use, and fire may call Add and nothing else.
+// over the memory. Like a wheel it is not safe for concurrent use.
+//
+// A job is named by its number in its slot. When it is gone the number may be
+// another's, which then has one more timer that does not hold.
 type timers struct {
-	wheel *wheel.Wheel[uint32]
-	jobs  numbered[*job.Job] // their numbers are even
-	rest  numbered[any]      // odd
+	wheel *wheel.Wheel[uint64]
+	apps  []*app // by their number
+	rest  []any  // what is no job, by its number; nil: the number is free
+	free  []uint32
 }
 
-func newTimers(now int64) *timers { return &timers{wheel: wheel.New[uint32](now)} }
+// A timer's number:
+//
+//	| app (24) | slot (8) | number of the job (31) | 0 |
+//	| 0 (31)   | number in rest (32)               | 1 |
 
-// numbered gives values small numbers.
-type numbered[T any] struct {
-	list []T
-	free []uint32
-}
+func newTimers(now int64) *timers { return &timers{wheel: wheel.New[uint64](now)} }
 
-func (n *numbered[T]) put(v T) uint32 {
-	if last := len(n.free) - 1; last >= 0 {
-		i := n.free[last]
-		n.free = n.free[:last]
-		n.list[i] = v
-		return i
-	}
-	n.list = append(n.list, v)
-	return uint32(len(n.list) - 1)
-}
-
-// take returns the value of a number, which is then another's.
-func (n *numbered[T]) take(i uint32) (v T) {
-	v, n.list[i] = n.list[i], v
-	n.free = append(n.free, i)
-	return v
-}
+// restart drops all timers.
+func (t *timers) restart(now int64) { *t = timers{wheel: wheel.New[uint64](now), apps: t.apps} }
 
 // Len returns the number of timers, those that no longer hold included.
 func (t *timers) Len() int { return t.wheel.Len() }
@@ -49,48 +35,78 @@ func (t *timers) Len() int { return t.wheel.Len() }
 // Next is [wheel.Wheel.Next].
 func (t *timers) Next() (at int64, ok bool) { return t.wheel.Next() }
 
-// Add puts v in.
+// Add puts v in. A job is the slot's.
 func (t *timers) Add(due int64, v any) {
-	if j, ok := v.(*job.Job); ok {
-		t.wheel.Add(due, t.jobs.put(j)<<1)
+	j, ok := v.(*job.Job)
+	if !ok {
+		t.wheel.Add(due, t.keep(v))
 		return
 	}
-	t.wheel.Add(due, t.rest.put(v)<<1|1)
-}
-
-func (t *timers) take(number uint32) any {
-	if number&1 == 0 {
-		return t.jobs.take(number >> 1)
+	s := j.Slot()
+	a := ownerOf(s)
+	if a.number == 0 {
+		t.apps = append(t.apps, a)
+		a.number = len(t.apps)
 	}
-	return t.rest.take(number >> 1)
+	t.wheel.Add(due, uint64(a.number-1)<<40|uint64(s.Index)<<32|uint64(j.Number())<<1)
 }
 
-// Advance is [wheel.Wheel.Advance].
+func (t *timers) keep(v any) uint64 {
+	i := uint32(len(t.rest))
+	if last := len(t.free) - 1; last >= 0 {
+		i, t.free = t.free[last], t.free[:last]
+		t.rest[i] = v
+	} else {
+		t.rest = append(t.rest, v)
+	}
+	return uint64(i)<<1 | 1
+}
+
+// of returns what a timer is of; nil: of a job that is gone.
+func (t *timers) of(number uint64) any {
+	if number&1 != 0 {
+		return t.rest[number>>1]
+	}
+	if j := t.apps[number>>40].slots[uint8(number>>32)].Jobs.At(uint32(number) >> 1); j != nil {
+		return j
+	}
+	return nil
+}
+
+// drop forgets what a timer is of.
+func (t *timers) drop(number uint64) {
+	if number&1 != 0 {
+		t.rest[number>>1] = nil
+		t.free = append(t.free, uint32(number>>1))
+	}
+}
+
+// Advance calls fire for what is due, as [wheel.Wheel.Advance] does. fire may call
+// Add and nothing else of the timers.
 func (t *timers) Advance(now int64, fire func(due int64, v any)) {
-	t.wheel.Advance(now, func(due int64, number uint32) { fire(due, t.take(number)) })
+	t.wheel.Advance(now, func(due int64, number uint64) {
+		if v := t.of(number); v != nil {
+			t.drop(number)
+			fire(due, v)
+		}
+	})
 	if t.wheel.Len() == 0 {
-		t.jobs, t.rest = numbered[*job.Job]{}, numbered[any]{}
+		t.rest, t.free = nil, nil
 	}
 }
 
-// Sweep is [wheel.Wheel.Sweep].
+// Sweep is [wheel.Wheel.Sweep]. Those of jobs that are gone are dropped.
 func (t *timers) Sweep(judge func(entries []wheel.Entry[any], holds []bool)) {
 	var values []wheel.Entry[any]
-	t.wheel.Sweep(func(entries []wheel.Entry[uint32], holds []bool) {
+	t.wheel.Sweep(func(entries []wheel.Entry[uint64], holds []bool) {
 		values = values[:0]
 		for _, e := range entries {
-			var v any
-			if e.V&1 == 0 {
-				v = t.jobs.list[e.V>>1]
-			} else {
-				v = t.rest.list[e.V>>1]
-			}
-			values = append(values, wheel.Entry[any]{Due: e.Due, V: v})
+			values = append(values, wheel.Entry[any]{Due: e.Due, V: t.of(e.V)})
 		}
 		judge(values, holds)
 		for i, e := range entries {
 			if !holds[i] {
-				t.take(e.V)
+				t.drop(e.V)
 			}
 		}
 	})
