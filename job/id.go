@@ -79,7 +79,11 @@ func (id RunID) Planned() time.Time {
 // the alphabet is in ASCII order, so texts sort like ids.
 var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ").WithPadding(base32.NoPadding)
 
-func (id RunID) String() string { return crockford.EncodeToString(id[:]) }
+func (id RunID) String() string {
+	var text [26]byte
+	crockford.Encode(text[:], id[:])
+	return string(text[:])
+}
 
 // ErrRunID says that a text is not the id of a run.
 var ErrRunID = errors.New("not a run id: want 26 letters and digits, as `wheelwork run list` prints them")

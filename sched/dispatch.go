@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/journal"
 )
@@ -243,13 +244,12 @@ func (l *loop) start(starts map[startKey]*apiv1.Started, order []startKey) {
 
 func (l *loop) task(r *job.Run) *apiv1.Task {
 	sh := r.Shape()
-	t := &apiv1.Task{
-		Run: r.ID[:], App: r.App, Job: r.Job, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts(), Epoch: l.cfg.Epoch,
-		PlannedMs: r.PlannedMs, Module: sh.Handler.Module, Digest: sh.Digest, Handler: sh.Handler.Name,
-		Input: r.Given(), Args: sh.Handler.Args, Env: sh.Handler.Env, Http: sh.Handler.Http, Command: sh.Handler.Command,
-		TimeoutMs: r.Policy.Timeout.Milliseconds(), TraceParent: r.TraceParent, Covers: r.Covers,
-		Trust: l.apps[r.App].trustID(), MemoryBytes: sh.Memory, Fuel: sh.Fuel,
-	}
+	t := codec.NewTask()
+	t.Run, t.App, t.Job, t.Attempt, t.MaxAttempts, t.Epoch = r.ID[:], r.App, r.Job, r.Attempt, r.MaxAttempts(), l.cfg.Epoch
+	t.PlannedMs, t.Module, t.Digest, t.Handler = r.PlannedMs, sh.Handler.Module, sh.Digest, sh.Handler.Name
+	t.Input, t.Args, t.Env, t.Http, t.Command = r.Given(), sh.Handler.Args, sh.Handler.Env, sh.Handler.Http, sh.Handler.Command
+	t.TimeoutMs, t.TraceParent, t.Covers = r.Policy.Timeout.Milliseconds(), r.TraceParent, r.Covers
+	t.Trust, t.MemoryBytes, t.Fuel = l.apps[r.App].trustID(), sh.Memory, sh.Fuel
 	if r.IsPart() {
 		t.Part, t.Parts = r.Fan.Part, r.Fan.Parts
 		t.Role, t.Handler = r.Role(), r.HandlerName()
@@ -561,12 +561,15 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 		}
 	}
 	ends.record()
+	batch := up.Batch
 	l.onDurable(func(err error) {
 		if err == nil {
-			h.out.ack(up.Batch)
+			h.out.ack(batch)
 		}
 	})
 	l.leaveHost(h, up)
+	codec.FreeResults(up.Results)
+	up.Results = nil
 }
 
 // reported returns the live run that a host speaks of, or nil.

@@ -135,7 +135,8 @@ func (a *jobsAPI) pause(ctx context.Context, app, name string, pause bool) (*api
 }
 
 func (a *jobsAPI) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest) (*apiv1.Run, error) {
-	t, err := newTrigger(req, traceParent(ctx))
+	t := &trigger{}
+	err := newTrigger(t, req, traceParent(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -155,26 +156,27 @@ func (a *jobsAPI) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest) 
 
 const maxKey = 256
 
-func newTrigger(req *apiv1.TriggerJobRequest, traceParent string) (*trigger, error) {
-	t := &trigger{app: appOf(req.App), name: req.Name, key: req.IdempotencyKey, traceParent: traceParent}
+// newTrigger checks a request and sets what it asks for.
+func newTrigger(t *trigger, req *apiv1.TriggerJobRequest, traceParent string) error {
+	*t = trigger{app: appOf(req.App), name: req.Name, key: req.IdempotencyKey, traceParent: traceParent}
 	switch {
 	case req.Input != nil && req.InputBytes != nil:
-		return nil, status.Error(codes.InvalidArgument, "input and input_bytes are both set: use one")
+		return status.Error(codes.InvalidArgument, "input and input_bytes are both set: use one")
 	case req.Input != nil:
 		t.hasInput, t.input = true, []byte(*req.Input)
 	case req.InputBytes != nil:
 		t.hasInput, t.input = true, slices.Clone(req.InputBytes) // it shares memory with the whole message
 	}
 	if err := job.CheckInput(len(t.input)); err != nil {
-		return nil, invalid(err)
+		return invalid(err)
 	}
 	if len(t.key) > maxKey {
-		return nil, status.Errorf(codes.InvalidArgument, "the idempotency key has %d bytes, the limit is %d", len(t.key), maxKey)
+		return status.Errorf(codes.InvalidArgument, "the idempotency key has %d bytes, the limit is %d", len(t.key), maxKey)
 	}
 	if t.key != "" {
 		t.hash = keyHash(t.name, t.key)
 	}
-	return t, nil
+	return nil
 }
 
 type producerAPI struct {
@@ -252,8 +254,16 @@ func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_Produce
 
 func newCommands(commands []*apiv1.Command, traceParent string) []command {
 	cmds := make([]command, len(commands))
+	var triggers []trigger // room for those to come: a message most often has nothing else, or none
 	for i, c := range commands {
-		cmds[i] = newCommand(c, traceParent)
+		if len(triggers) == 0 && c.GetTrigger() != nil {
+			triggers = make([]trigger, len(commands)-i)
+		}
+		var t *trigger
+		if c.GetTrigger() != nil {
+			t, triggers = &triggers[0], triggers[1:]
+		}
+		cmds[i] = newCommand(c, t, traceParent)
 	}
 	return cmds
 }
@@ -267,7 +277,7 @@ func (a *producerAPI) accept(ctx context.Context, req *apiv1.ProduceRequest, rea
 	var sound []*apiv1.Command
 	var of []int
 	for i, c := range req.Commands {
-		if cmd := newCommand(c, ""); cmd.err != nil {
+		if cmd := newCommand(c, &trigger{}, ""); cmd.err != nil {
 			resp.Results[i] = failed(cmd.err)
 			continue
 		}
@@ -336,14 +346,17 @@ type command struct {
 	done    bool // it was found to have been done before
 }
 
-func newCommand(c *apiv1.Command, traceParent string) (cmd command) {
+// newCommand checks a command; t is where the trigger goes, if it is one.
+func newCommand(c *apiv1.Command, t *trigger, traceParent string) (cmd command) {
 	switch k := c.GetKind().(type) {
 	case *apiv1.Command_Apply:
 		cmd.apply, cmd.err = definition(k.Apply)
 	case *apiv1.Command_Delete:
 		cmd.delete = k.Delete
 	case *apiv1.Command_Trigger:
-		cmd.trigger, cmd.err = newTrigger(k.Trigger, traceParent)
+		if cmd.err = newTrigger(t, k.Trigger, traceParent); cmd.err == nil {
+			cmd.trigger = t
+		}
 	default:
 		cmd.err = status.Error(codes.InvalidArgument, "the command is empty, or of a newer version than this server")
 	}
@@ -353,8 +366,9 @@ func newCommand(c *apiv1.Command, traceParent string) (cmd command) {
 func (l *loop) produce(number uint64, cmds []command, ready chan<- *apiv1.ProduceResponse) {
 	resp := &apiv1.ProduceResponse{Number: number, Sync: l.cfg.Sync, Results: make([]*apiv1.CommandResult, len(cmds))}
 	l.findJobs(cmds)
+	results := make([]apiv1.CommandResult, len(cmds))
 	for i := range cmds {
-		resp.Results[i] = l.command(&cmds[i])
+		resp.Results[i] = l.command(&cmds[i], &results[i])
 	}
 	l.onDurable(func(err error) {
 		if err != nil {
@@ -392,7 +406,8 @@ func (l *loop) findJobs(cmds []command) {
 	}
 }
 
-func (l *loop) command(c *command) *apiv1.CommandResult {
+// command does a command. It answers with r, unless it has failed.
+func (l *loop) command(c *command, r *apiv1.CommandResult) *apiv1.CommandResult {
 	if c.err == nil {
 		c.err = l.commandStays(c)
 	}
@@ -400,7 +415,8 @@ func (l *loop) command(c *command) *apiv1.CommandResult {
 	case c.err != nil:
 		return failed(c.err)
 	case c.done:
-		return &apiv1.CommandResult{Result: "duplicate"}
+		r.Result = "duplicate"
+		return r
 	case c.apply != nil:
 		put, result, err := l.change(c.apply)
 		if err == nil {
@@ -409,22 +425,24 @@ func (l *loop) command(c *command) *apiv1.CommandResult {
 		if err != nil {
 			return failed(err)
 		}
-		return &apiv1.CommandResult{Result: result}
+		r.Result = result
+		return r
 	case c.delete != nil:
 		if err := l.deleteJob(appOf(c.delete.App), c.delete.Name); err != nil {
 			return failed(err)
 		}
-		return &apiv1.CommandResult{Result: "deleted"}
+		r.Result = "deleted"
+		return r
 	}
 	id, duplicate, err := l.triggerJob(c.trigger)
 	if err != nil {
 		return failed(err)
 	}
-	result := "accepted"
+	r.Result, r.RunId = "accepted", id.String()
 	if duplicate {
-		result = "duplicate"
+		r.Result = "duplicate"
 	}
-	return &apiv1.CommandResult{Result: result, RunId: id.String()}
+	return r
 }
 
 // commandStays says why the job of a command is not to be changed here; nil: it is.

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 	"github.com/wheelworkhq/wheelwork/modules"
 )
 
@@ -83,6 +84,7 @@ func send(stream apiv1.Worker_WorkServer, out *outbox, received <-chan error) er
 			if err := stream.Send(m); err != nil {
 				return err
 			}
+			codec.FreeTasks(m.Tasks)
 			continue
 		}
 		if closed {

@@ -39,7 +39,7 @@ var rooms = []room{
 	{"backup", nil, "it is a format: whoever holds one can check it without what it is of"},
 	{"modules", nil, "it keeps bytes by digest: running them is the runtime's"},
 	{"modules/oci", []string{"modules"}, "it carries bytes in and out: what they are for is for those who push them"},
-	{"sched", []string{"api/v1", "internal/version", "job", "journal", "modules", "sched/cron", "sched/wheel", "sched/wheel/alarm", "store"}, "servers and hosts meet in api/v1 alone: a server must not know how a task is executed"},
+	{"sched", []string{"api/v1", "internal/version", "internal/wire/codec", "job", "journal", "modules", "sched/cron", "sched/wheel", "sched/wheel/alarm", "store"}, "servers and hosts meet in api/v1 alone: a server must not know how a task is executed"},
 	{"nameserver/balance", nil, "who owns what is a pure function, which a simulation can try on installations that nobody has"},
 	{"nameserver", []string{"api/v1", "internal/version", "nameserver/balance"}, "it knows who lives and serves whom, not what jobs contain"},
 	{"runtime", nil, "it is the words that every engine shares"},

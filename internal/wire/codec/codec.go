@@ -124,6 +124,33 @@ func (c *chunk[T]) next() *T {
 	return m
 }
 
+// The messages of which a server makes or reads one for each attempt: they are
+// used again.
+var (
+	tasks   = sync.Pool{New: func() any { return &apiv1.Task{} }}
+	results = sync.Pool{New: func() any { return &apiv1.TaskResult{} }}
+)
+
+// NewTask returns an empty task, which may be one that was freed.
+func NewTask() *apiv1.Task { return tasks.Get().(*apiv1.Task) }
+
+// FreeTasks takes back tasks that were sent. Nobody uses them any more.
+func FreeTasks(sent []*apiv1.Task) {
+	for _, t := range sent {
+		t.Reset()
+		tasks.Put(t)
+	}
+}
+
+// FreeResults takes back the results of a message that was received. Nobody uses
+// them any more; what their fields refer to stays.
+func FreeResults(received []*apiv1.TaskResult) {
+	for _, t := range received {
+		t.Reset()
+		results.Put(t)
+	}
+}
+
 // plain reports whether a message holds no field that this version does not know.
 func plain(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) == 0 }
 

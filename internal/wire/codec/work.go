@@ -37,7 +37,6 @@ func appendUp(b []byte, m *apiv1.WorkUp) ([]byte, bool) {
 }
 
 func readUp(r *wire.Reader, m *apiv1.WorkUp) bool {
-	var results chunk[apiv1.TaskResult]
 	for r.Next() {
 		switch r.Field {
 		case 2:
@@ -45,7 +44,7 @@ func readUp(r *wire.Reader, m *apiv1.WorkUp) bool {
 		case 3:
 			m.Batch = uint64(r.Int())
 		case 4:
-			t := results.next()
+			t := results.Get().(*apiv1.TaskResult)
 			in := r.Message()
 			if !readResult(&in, t) {
 				return false
