@@ -614,6 +614,10 @@ func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 	return append(fx, Effect{Change: change, Run: r, Job: j})
 }
 
+// KeyNumbers says which idempotency keys the slot remembers: they are counted
+// modulo 2³², and those from first on, in front of next, are not forgotten.
+func (s *Slot) KeyNumbers() (first, next uint32) { return s.keys.next - uint32(s.keys.n), s.keys.next }
+
 // RunOfKey returns the run that an idempotency key stands for.
 func (s *Slot) RunOfKey(hash [16]byte) (RunID, bool) {
 	if k := s.keys.find(hash); k != nil {

@@ -166,11 +166,39 @@ const maxTallies = 4_000_000
 type keyRow struct {
 	bytes []byte // of an apiv1.KeyRow
 	atMs  int64  // of the youngest
+	slots uint32 // a bit for each slot that has one in it
 }
 
+// keyChunk is a row of idempotency keys in the store.
 type keyChunk struct {
-	row  string
-	atMs int64 // of its youngest key
+	row   string
+	atMs  int64 // of its youngest key
+	app   *app
+	slots uint32
+	until [job.Slots]uint32 // by slot: behind the number of its last key
+}
+
+func (k *keyRow) chunk(a *app, row string) keyChunk {
+	c := keyChunk{row: row, atMs: k.atMs, app: a, slots: k.slots}
+	for i, s := range a.slots {
+		_, c.until[i] = s.KeyNumbers()
+	}
+	return c
+}
+
+// over reports whether every key of the row is forgotten: it is too old, or its
+// slot had too many since. At a hundred thousand runs a second that is after ten
+// seconds, and their rows would be gigabytes after ten minutes.
+func (c *keyChunk) over(nowMs int64) bool {
+	if nowMs-c.atMs > job.KeyWindow.Milliseconds() {
+		return true
+	}
+	for i, s := range c.app.slots {
+		if first, _ := s.KeyNumbers(); c.slots&(1<<i) != 0 && int32(first-c.until[i]) < 0 { // modulo 2³², like the numbers
+			return false
+		}
+	}
+	return true
 }
 
 // barrier is a reader who waits until the store includes a record.
@@ -338,6 +366,7 @@ func (c *checkpoints) key(a *app, hash [16]byte, id job.RunID, atMs int64) {
 		c.keys[a] = k
 	}
 	k.bytes, k.atMs = job.AppendKey(k.bytes, hash, id, atMs), atMs
+	k.slots |= 1 << id.Slot()
 }
 
 func (c *checkpoints) ended(r *job.Run) error { return c.ends.add(r) }
@@ -537,9 +566,9 @@ func (l *loop) capture() (*capture, error) {
 		row := keysRow(a.name, v.chunkSeq)
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: row, Value: k.bytes})
 		c.keys = append(c.keys, k.bytes)
-		v.keyChunks = append(v.keyChunks, keyChunk{row, k.atMs})
+		v.keyChunks = append(v.keyChunks, k.chunk(a, row))
 	}
-	for len(v.keyChunks) > 0 && l.nowMs-v.keyChunks[0].atMs > job.KeyWindow.Milliseconds() {
+	for len(v.keyChunks) > 0 && v.keyChunks[0].over(l.nowMs) {
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: v.keyChunks[0].row})
 		v.keyChunks = v.keyChunks[1:]
 	}
@@ -838,12 +867,14 @@ func (l *loop) loadRow(key string, value []byte) error {
 		if err := proto.Unmarshal(value, keys); err != nil || len(keys.Keys) == 0 {
 			return fmt.Errorf("row %q: %w", key, errors.Join(err, errors.New("no keys in it")))
 		}
+		loaded := keyRow{atMs: keys.Keys[len(keys.Keys)-1].AtMs}
 		for _, k := range keys.Keys {
 			id := job.RunID(k.Run)
 			a.slots[id.Slot()].LoadKey([16]byte(k.Hash), id, k.AtMs)
+			loaded.slots |= 1 << id.Slot()
 		}
 		l.view.chunkSeq = max(l.view.chunkSeq, n)
-		l.view.keyChunks = append(l.view.keyChunks, keyChunk{key, keys.Keys[len(keys.Keys)-1].AtMs})
+		l.view.keyChunks = append(l.view.keyChunks, loaded.chunk(a, key))
 		return nil
 	}
 	return l.loadGuestRow(a, kind, rest, key, value)

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"testing"
 	"time"
@@ -193,5 +194,42 @@ func TestManyLiveRunsWait(t *testing.T) {
 		if v.crowded() != c.crowded || v.distance(every) != c.distance {
 			t.Errorf("%d live and %d ended: %v, %v", c.live, c.ended, v.crowded(), v.distance(every))
 		}
+	}
+}
+
+// TestKeyRowsAreDropped: a row of idempotency keys stays as long as one of its
+// keys is remembered, and no longer.
+func TestKeyRowsAreDropped(t *testing.T) {
+	a := &app{name: "a"}
+	for i := range a.slots {
+		a.slots[i] = job.NewSlot(a.name, uint8(i))
+	}
+	const nowMs = 1_800_000_000_000
+	var n uint64
+	add := func(slot, keys int) {
+		for range keys {
+			n++
+			var hash [16]byte
+			binary.LittleEndian.PutUint64(hash[:], n)
+			a.slots[slot].LoadKey(hash, job.RunID{}, nowMs)
+		}
+	}
+	add(0, 10)
+	add(1, 1)
+	busy := (&keyRow{atMs: nowMs, slots: 1}).chunk(a, "busy")
+	both := (&keyRow{atMs: nowMs, slots: 1 | 2}).chunk(a, "both")
+	add(0, job.MaxKeys-1)
+	if busy.over(nowMs) || both.over(nowMs) {
+		t.Fatal("a row is dropped whose last key is remembered")
+	}
+	add(0, 1)
+	if !busy.over(nowMs) {
+		t.Error("a row stays whose keys are forgotten")
+	}
+	if both.over(nowMs) {
+		t.Error("a row is dropped of which the key of another slot is remembered")
+	}
+	if !both.over(nowMs + job.KeyWindow.Milliseconds() + 1) {
+		t.Error("a row stays whose keys are too old")
 	}
 }
