@@ -141,7 +141,11 @@ var parts = []part{
 	{[]string{
 		"herd/100k/lost", "herd/100k/doubled", "herd/100k/p50", "herd/100k/p99", "herd/100k/rate", "herd/100k/other/p99",
 	}, (*bench).herd},
-	{[]string{"idle/start/p50", "idle/start/p99", "idle/end/p50", "idle/end/p99"}, (*bench).singly},
+	{[]string{
+		"idle/start/p50", "idle/start/p99", "idle/end/p50", "idle/end/p99",
+		"idle/asleep/start/p50", "idle/asleep/start/p99", "idle/asleep/end/p50", "idle/asleep/end/p99",
+		"idle/sync/p50", "idle/asleep/sync/p50",
+	}, (*bench).singly},
 	{slices.Concat([]string{
 		"e2e/batch100", "e2e/batch100/cpu", "e2e/batch100/vs-river", "e2e/batch100/vs-asynq",
 		"e2e/waiting1024", "e2e/waiting1024/cpu", "e2e/waiting1024/vs-river", "e2e/waiting1024/vs-asynq",
