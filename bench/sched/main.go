@@ -43,6 +43,7 @@ type sizes struct {
 
 	jobs    int           // that are made and changed
 	settle  time.Duration // before the memory of the server is read
+	rest    time.Duration // before it is read once more
 	herd    int           // jobs that are due in one second
 	singles int           // runs, one at a time
 	stored  int           // jobs of the server that runs from end to end
@@ -55,12 +56,12 @@ type sizes struct {
 var (
 	full = sizes{
 		timers: 1_000_000, costs: 3, rounds: 21, window: 300 * time.Millisecond, fires: 10_000_000,
-		jobs: 1_000_000, settle: 10 * time.Second, herd: 100_000, singles: 1000,
+		jobs: 1_000_000, settle: 10 * time.Second, rest: 50 * time.Second, herd: 100_000, singles: 1000,
 		stored: 1_000_000, runs: 2_000_000, ended: 10_000_000, waiting: 1_000_000, peers: 50_000,
 	}
 	short = sizes{
 		timers: 1_000_000, costs: 1, rounds: 3, window: 300 * time.Millisecond, fires: 300_000,
-		jobs: 50_000, settle: time.Second, herd: 20_000, singles: 150,
+		jobs: 50_000, settle: time.Second, rest: 0, herd: 20_000, singles: 150,
 		stored: 100_000, runs: 100_000, ended: 200_000, waiting: 50_000, peers: 4_000,
 	}
 )
@@ -137,7 +138,7 @@ var parts = []part{
 		"late/100k/p99", "late/100k/p99/timingwheel", "late/100k/p99/floor", "late/100k/p50", "late/100k/p50/floor",
 	}, (*bench).late},
 	{[]string{"early"}, (*bench).early},
-	{[]string{"server/create", "server/update", "server/rss", "server/restart", "server/rss/restarted"}, (*bench).server},
+	{[]string{"server/create", "server/update", "server/rss", "server/rss/rest", "server/restart", "server/rss/restarted", "server/rss/restarted/rest"}, (*bench).server},
 	{[]string{
 		"herd/100k/lost", "herd/100k/doubled", "herd/100k/p50", "herd/100k/p99", "herd/100k/rate", "herd/100k/other/p99",
 	}, (*bench).herd},

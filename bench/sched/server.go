@@ -91,18 +91,24 @@ func (b *bench) server(ctx context.Context) (err error) {
 	return b.restart(ctx, d)
 }
 
-// memory measures what a server keeps of the machine's when nobody asks it anything.
+// memory measures what a server keeps of the machine's when nobody asks it anything:
+// soon, when what the last work took is on its way back, and at rest.
 func (b *bench) memory(ctx context.Context, d *dev, row string) error {
-	b.note("leave the server alone for %v", b.size.settle)
-	if err := await(ctx, time.After(b.size.settle)); err != nil {
-		return err
+	for _, at := range []struct {
+		row  string
+		wait time.Duration
+	}{{row, b.size.settle}, {row + "/rest", b.size.rest}} {
+		b.note("leave the server alone for %v", at.wait)
+		if err := await(ctx, time.After(at.wait)); err != nil {
+			return err
+		}
+		bytes, err := d.resident()
+		if err != nil {
+			return err
+		}
+		b.report.Add(at.row, float64(bytes)/(1<<20), "MiB", b.atFull(report.AtMost(400)))
+		b.report.Note(fmt.Sprintf("with its host, %d schedules", b.size.jobs))
 	}
-	bytes, err := d.resident()
-	if err != nil {
-		return err
-	}
-	b.report.Add(row, float64(bytes)/(1<<20), "MiB", b.atFull(report.AtMost(400)))
-	b.report.Note(fmt.Sprintf("with its host, %d schedules", b.size.jobs))
 	return nil
 }
 
