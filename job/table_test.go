@@ -24,6 +24,9 @@ func TestTableIsLikeAMap(t *testing.T) {
 				delete(want, name)
 				got.remove(name)
 			}
+			if j := want[name]; j != nil && got.At(j.Number()) != j {
+				t.Fatalf("seed %d: number %d of %s is %p, want %p", seed, j.Number(), name, got.At(j.Number()), j)
+			}
 			if got.Get(name) != want[name] || got.Len() != len(want) {
 				t.Fatalf("seed %d: %s is %p of %d, want %p of %d", seed, name, got.Get(name), got.Len(), want[name], len(want))
 			}
@@ -36,6 +39,9 @@ func TestTableIsLikeAMap(t *testing.T) {
 			seen[j] = true
 		}
 		for name, j := range want {
+			if got.At(j.Number()) != j {
+				t.Fatalf("seed %d: the number of %s is another's", seed, name)
+			}
 			if got.Get(name) != j || !seen[j] {
 				t.Fatalf("seed %d: %s is lost", seed, name)
 			}
