@@ -88,8 +88,8 @@ func dueAt(r *job.Run, nowMs int64) bool {
 }
 
 // sweep drops stale timers: a job that is changed each minute and fires once a
-// year would leave as many, and each may keep an old definition in memory. It
-// waits until half of them may be stale, so it costs each timer little.
+// year would leave as many, and those of runs keep them in memory. It waits
+// until half of them may be stale, so it costs each timer little.
 func (l *loop) sweep() {
 	if l.wheel.Len() < l.sweepAt {
 		return

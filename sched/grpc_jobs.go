@@ -256,11 +256,11 @@ func newCommands(commands []*apiv1.Command, traceParent string) []command {
 	cmds := make([]command, len(commands))
 	var triggers []trigger // room for those to come: a message most often has nothing else, or none
 	for i, c := range commands {
-		if len(triggers) == 0 && c.GetTrigger() != nil {
-			triggers = make([]trigger, len(commands)-i)
-		}
 		var t *trigger
 		if c.GetTrigger() != nil {
+			if len(triggers) == 0 {
+				triggers = make([]trigger, len(commands)-i)
+			}
 			t, triggers = &triggers[0], triggers[1:]
 		}
 		cmds[i] = newCommand(c, t, traceParent)

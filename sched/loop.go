@@ -70,8 +70,8 @@ type loop struct {
 	acceptedID job.RunID
 
 	stage       *stage
-	inflight    []*stage // handed to the journal, oldest first
-	stageNumber uint64
+	stageNumber uint64        // of stage: stages are used again, and a tail must not take one for another
+	inflight    []*stage      // handed to the journal, oldest first
 	bodies      [][]byte      // empty buffers for records
 	owed        []func(error) // answers to what is durable, which the turn gives at its end
 	lastSeq     uint64        // the sequence of the last record that was applied

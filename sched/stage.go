@@ -31,9 +31,9 @@ type stage struct {
 var stages = sync.Pool{New: func() any { return &stage{} }}
 
 const (
-	maxSpareFx     = 32 << 10 // effects
-	maxSpareBody   = 2 * maxTail
-	maxSpareBodies = 128
+	maxSpareFx     = 32 << 10    // effects of a stage
+	maxSpareBody   = 2 * maxTail // bytes of a buffer
+	maxSpareBodies = 128         // buffers of a loop
 )
 
 // open begins the next stage.
