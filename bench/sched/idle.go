@@ -70,7 +70,7 @@ func (b *bench) singles(ctx context.Context, d *dev, started <-chan time.Time) e
 		name  string
 		runs  int
 		pause func() time.Duration
-	}{{"idle/", b.size.singles, awake}, {"idle/asleep/", b.size.singles / 2, dozing}} {
+	}{{"idle/", b.size.singles, awake}, {"idle/asleep/", b.size.singles / 4, dozing}} {
 		starts, ends, err := d.latencies(ctx, row.runs, row.pause, started)
 		if err != nil {
 			return err
@@ -85,7 +85,7 @@ func (b *bench) singles(ctx context.Context, d *dev, started <-chan time.Time) e
 
 // latencies measures so many runs of each kind, sorted.
 func (d *dev) latencies(ctx context.Context, runs int, pause func() time.Duration, started <-chan time.Time) (starts, ends []time.Duration, err error) {
-	const warmUp = 50 // the module is compiled, the connections are open
+	warmUp := min(runs, 50) // the module is compiled, the connections are open
 	for i := range warmUp + runs {
 		time.Sleep(pause())
 		begin := time.Now()
@@ -123,7 +123,7 @@ func (b *bench) syncs(ctx context.Context) error {
 	defer os.Remove(f.Name()) //nolint:errcheck // the folder is removed as well
 	defer f.Close()           //nolint:errcheck // nothing of it is needed
 	page := make([]byte, 4<<10)
-	const pages = 500
+	pages := b.size.singles / 4
 	for range 2 * pages { // room that was written before, as the journal has it
 		if _, err := f.Write(page); err != nil {
 			return err
