@@ -303,10 +303,11 @@ func (l *loop) delayNext(r *job.Run) int64 {
 	if err != nil || plan.Left(j.Planned) == 0 {
 		return 0
 	}
-	next, ok := plan.AfterEnd(l.now)
-	if ok && next.UnixMilli() <= r.PlannedMs { // it was given up ahead, and a planned time has one run
-		next, ok = behind(plan, time.UnixMilli(r.PlannedMs))
+	end := l.now
+	if end.UnixMilli() < r.PlannedMs { // it is given up ahead: the next one is a whole delay behind it, however little ahead
+		end = time.UnixMilli(r.PlannedMs)
 	}
+	next, ok := plan.AfterEnd(end)
 	if !ok {
 		return 0
 	}

@@ -3,6 +3,7 @@ package sched_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,26 +88,35 @@ func TestDelayIsResumedOnce(t *testing.T) {
 
 // The run of a delay schedule that is given up ahead is not planned once more, even
 // if nothing but the schedule's beginning says when the next one is, and the one
-// behind it is, also when the schedule is set anew.
+// behind it is, also when the schedule is set anew. It is a whole delay behind the
+// time that was given up, whatever of it was still to come.
 func TestDelayGoesOnBehindWhatWasGivenUp(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		from := time.Now().Add(10 * time.Second).UTC()
-		for _, name := range []string{"cancelled", "skipped", "resumed"} {
-			c.apply(&apiv1.Job{Name: name, Schedule: &apiv1.Schedule{Delay: "1s", From: from.Format(time.RFC3339Nano)}})
+		const short, long = 300 * time.Millisecond, time.Second
+		next := map[string]time.Time{
+			"cancelled": from.Add(short), "skipped": from.Add(short), "resumed": from.Add(short),
+			"cancelled-long": from.Add(long), "skipped-long": from.Add(long),
 		}
-		var live []*apiv1.Run
-		for len(live) == 0 { // it is armed a little ahead
-			time.Sleep(10 * time.Millisecond)
-			live = c.all("cancelled", "armed")
+		for name := range next {
+			delay := short
+			if strings.HasSuffix(name, "-long") {
+				delay = long
+			}
+			c.apply(&apiv1.Job{Name: name, Schedule: &apiv1.Schedule{Delay: delay.String(), From: from.Format(time.RFC3339Nano)}})
 		}
-		if _, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: live[0].Id}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.jobs.SkipNext(t.Context(), &apiv1.SkipNextRequest{Name: "skipped"}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: c.all("resumed", "armed")[0].Id}); err != nil {
-			t.Fatal(err)
+		time.Sleep(time.Until(from.Add(-long / 2))) // they are armed, and a long delay would end behind from
+		for name := range next {
+			switch {
+			case strings.HasPrefix(name, "skipped"):
+				if _, err := c.jobs.SkipNext(t.Context(), &apiv1.SkipNextRequest{Name: name}); err != nil {
+					t.Fatal(err)
+				}
+			default:
+				if _, err := c.runs.CancelRun(t.Context(), &apiv1.CancelRunRequest{Id: c.all(name, "armed")[0].Id}); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 		if _, err := c.jobs.PauseJob(t.Context(), &apiv1.PauseJobRequest{Name: "resumed"}); err != nil {
 			t.Fatal(err)
@@ -115,7 +125,7 @@ func TestDelayGoesOnBehindWhatWasGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Until(from.Add(5 * time.Second)))
-		for _, name := range []string{"cancelled", "skipped", "resumed"} {
+		for name, at := range next {
 			seen := map[string]bool{}
 			for _, r := range c.all(name, "") {
 				if seen[r.Id] {
@@ -124,8 +134,8 @@ func TestDelayGoesOnBehindWhatWasGivenUp(t *testing.T) {
 				seen[r.Id] = true
 			}
 			calls := w.handlers.of(name)
-			if len(calls) == 0 || !calls[0].planned.Equal(from.Add(time.Second)) {
-				t.Errorf("%s: calls %v, the schedule begins at %s", name, calls, from)
+			if len(calls) == 0 || !calls[0].planned.Equal(at) {
+				t.Errorf("%s: calls %v, the schedule begins at %s, the next time is %s", name, calls, from, at)
 			}
 		}
 	})
