@@ -55,18 +55,20 @@ func openData(path string) (*dataDir, error) {
 
 // dataForm is the form of a data directory that this program writes, and the
 // newest that it reads: which rooms there are in it, and under which names. What
-// is in a room has a form of its own.
-const dataForm = 1
+// is in a room has a form of its own. In form 1 idempotency keys were rows of the
+// store; this program makes a directory of form 1 one of form 2, and there is no way back.
+const dataForm = 2
 
 // checkForm keeps away from what a newer version has made, and from what is not
-// whole.
+// whole, and notes that the directory has the newest form from now on.
 func (d *dataDir) checkForm(newest int) error {
 	if _, err := os.Stat(d.join(restoring)); err == nil {
 		return fmt.Errorf("the data directory %s is not whole: a restore to it was interrupted, run `wheelwork restore` again", d.path)
 	}
+	note := func() error { return writeFile(d.join("form"), fmt.Appendf(nil, "%d\n", newest), 0o600) }
 	text, err := os.ReadFile(d.join("form"))
 	if errors.Is(err, fs.ErrNotExist) { // new, or older than this file
-		return writeFile(d.join("form"), fmt.Appendf(nil, "%d\n", newest), 0o600)
+		return note()
 	}
 	if err != nil {
 		return fmt.Errorf("read the form of the data directory: %w", err)
@@ -77,6 +79,8 @@ func (d *dataDir) checkForm(newest int) error {
 		return fmt.Errorf("the file %s says %.20q, which is no form of a data directory: bring back the file that it was", d.join("form"), text)
 	case form > newest:
 		return fmt.Errorf("the data directory %s has form %d, and this program understands up to form %d: start the version that wrote it, or a newer one", d.path, form, newest)
+	case form < newest:
+		return note()
 	}
 	return nil
 }

@@ -259,10 +259,20 @@ func TestNewerDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	form := filepath.Join(dir, "form")
-	if text, err := os.ReadFile(form); err != nil || string(text) != "1\n" {
+	if text, err := os.ReadFile(form); err != nil || string(text) != "2\n" {
 		t.Fatalf("%q, %v", text, err)
 	}
-	for text, want := range map[string]string{"2\n": "a newer one", "x": "no form", "": "no form", "0": "no form"} {
+	if err := os.WriteFile(form, []byte("1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p = dev(t, node.DevConfig{Data: dir})
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(form); err != nil || string(text) != "2\n" {
+		t.Fatalf("a directory of the version before has form %q, %v", text, err)
+	}
+	for text, want := range map[string]string{"3\n": "a newer one", "x": "no form", "": "no form", "0": "no form"} {
 		if err := os.WriteFile(form, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

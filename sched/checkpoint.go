@@ -41,12 +41,11 @@ type checkpoints struct {
 	small   map[string]func() proto.Message
 	rows    map[string]*job.Row // by key: what handlers keep
 	dropped []*job.Row          // rows that go one capture later: see row
-	keys    map[*app]*keyRow
+	keys    map[*app]*keyRoom
 	// ends are the runs that have ended since the last capture, writing those of
 	// the capture that the writer has.
 	ends, writing finished
-	keyChunks     []keyChunk // rows of idempotency keys in the store, oldest first
-	chunkSeq      uint64
+	remembered    []keyChunk // idempotency keys in the store, oldest first
 
 	// What the captures before were made of, to be used again: what a capture takes
 	// is as much as all else that a run takes, and it would be garbage at once.
@@ -61,6 +60,7 @@ type checkpoints struct {
 	large   bool          // the last capture had many rows
 	applied uint64        // the store includes the records up to here
 	length  int64         // of the history
+	keysEnd int64         // length of the store's log of idempotency keys
 	wanted  []barrier     // readers that wait for the store
 }
 
@@ -162,33 +162,33 @@ type tallyGroup struct {
 // after a crash so many runs, and those that came while they waited, are read.
 const maxTallies = 4_000_000
 
-// keyRow is what becomes one row of idempotency keys.
-type keyRow struct {
+// keyRoom is what becomes one chunk of idempotency keys.
+type keyRoom struct {
 	bytes []byte // of an apiv1.KeyRow
 	atMs  int64  // of the youngest
 	slots uint32 // a bit for each slot that has one in it
 }
 
-// keyChunk is a row of idempotency keys in the store.
+// keyChunk is idempotency keys of an app that stand in the store together.
 type keyChunk struct {
-	row   string
+	at    int64 // position in the store's log of keys: not behind the chunk, and behind the one before
 	atMs  int64 // of its youngest key
 	app   *app
 	slots uint32
 	until [job.Slots]uint32 // by slot: behind the number of its last key
 }
 
-func (k *keyRow) chunk(a *app, row string) keyChunk {
-	c := keyChunk{row: row, atMs: k.atMs, app: a, slots: k.slots}
+func (k *keyRoom) chunk(a *app, at int64) keyChunk {
+	c := keyChunk{at: at, atMs: k.atMs, app: a, slots: k.slots}
 	for i, s := range a.slots {
 		_, c.until[i] = s.KeyNumbers()
 	}
 	return c
 }
 
-// over reports whether every key of the row is forgotten: it is too old, or its
+// over reports whether every key of the chunk is forgotten: it is too old, or its
 // slot had too many since. At a hundred thousand runs a second that is after ten
-// seconds, and their rows would be gigabytes after ten minutes.
+// seconds, and all of ten minutes would be gigabytes.
 func (c *keyChunk) over(nowMs int64) bool {
 	if nowMs-c.atMs > job.KeyWindow.Milliseconds() {
 		return true
@@ -213,8 +213,7 @@ const fetchAtOnce = 32
 
 type capture struct {
 	batch *store.Batch
-	ended []ended  // what is to be in batch.Finished. They do not change any more
-	keys  [][]byte // what rows of it were written to
+	ended []ended // what is to be in batch.Finished. They do not change any more
 }
 
 // write commits the capture. It is not the loop that calls it, but for the last one.
@@ -247,7 +246,7 @@ func (c *checkpoints) reset() {
 	for a := range c.minutes {
 		a.marked = 0
 	}
-	c.minutes, c.keys = map[*app]map[int64]struct{}{}, map[*app]*keyRow{}
+	c.minutes, c.keys = map[*app]map[int64]struct{}{}, map[*app]*keyRoom{}
 	c.modules, c.calendars, c.settings, c.rows, c.small = nil, nil, nil, nil, nil
 }
 
@@ -359,7 +358,7 @@ func (c *checkpoints) app(a *app, atMs int64) {
 func (c *checkpoints) key(a *app, hash [16]byte, id job.RunID, atMs int64) {
 	k := c.keys[a]
 	if k == nil {
-		k = &keyRow{}
+		k = &keyRoom{}
 		if n := len(c.keyRooms); n > 0 {
 			k.bytes, c.keyRooms = c.keyRooms[n-1], c.keyRooms[:n-1]
 		}
@@ -562,15 +561,12 @@ func (l *loop) capture() (*capture, error) {
 		a.minuteAt, a.minuteRow = 0, nil
 	}
 	for a, k := range v.keys {
-		v.chunkSeq++
-		row := keysRow(a.name, v.chunkSeq)
-		c.batch.Rows = append(c.batch.Rows, store.Row{Key: row, Value: k.bytes})
-		c.keys = append(c.keys, k.bytes)
-		v.keyChunks = append(v.keyChunks, k.chunk(a, row))
+		c.batch.Keys = append(c.batch.Keys, store.Keys{App: a.name, Value: k.bytes})
+		v.remembered = append(v.remembered, k.chunk(a, v.keysEnd))
 	}
-	for len(v.keyChunks) > 0 && v.keyChunks[0].over(l.nowMs) {
-		c.batch.Rows = append(c.batch.Rows, store.Row{Key: v.keyChunks[0].row})
-		v.keyChunks = v.keyChunks[1:]
+	for len(v.remembered) > 1 && v.remembered[0].over(l.nowMs) {
+		v.remembered = v.remembered[1:]
+		c.batch.Forgotten = v.remembered[0].at
 	}
 	v.reset()
 	return c, err
@@ -641,11 +637,7 @@ func (l *loop) commit(c *capture) error {
 			if err != nil {
 				err = fmt.Errorf("write the store: %w", err)
 			}
-			length := l.cfg.Store.HistoryLength()
-			l.tell(func(l *loop) {
-				l.view.length = length
-				l.committed(c, err)
-			})
+			l.tell(func(l *loop) { l.committed(c, err) })
 			return err
 		}
 		l.tell((*loop).storeFull)
@@ -673,9 +665,15 @@ func (l *loop) committed(c *capture, err error) {
 		return
 	}
 	v.applied = c.batch.Applied
+	v.measure(l.cfg.Store)
 	v.writing.forget()
 	v.reuse(c)
 	v.arrive(v.applied)
+}
+
+// measure notes how long the logs of the store are, between two commits.
+func (c *checkpoints) measure(s *store.Store) {
+	c.length, c.keysEnd = s.HistoryLength(), s.KeysLength()
 }
 
 // reuse keeps what a capture was made of, once it is written.
@@ -686,11 +684,12 @@ func (c *checkpoints) reuse(done *capture) {
 		Rows: emptied(b.Rows), Finished: emptied(b.Finished),
 	}
 	c.keyRooms = c.keyRooms[:0]
-	for _, room := range done.keys {
-		if len(room) >= cap(room)/4 { // else there was much in it once
-			c.keyRooms = append(c.keyRooms, room[:0])
+	for _, k := range b.Keys {
+		if len(k.Value) >= cap(k.Value)/4 { // else there was much in it once
+			c.keyRooms = append(c.keyRooms, k.Value[:0])
 		}
 	}
+	c.spare.Keys = emptied(b.Keys)
 }
 
 func (c *checkpoints) arrive(seq uint64) {
@@ -804,8 +803,6 @@ func countRow(app string) string { return "count/" + app }
 
 func minuteRow(app string, minute int64) string { return fmt.Sprintf("minute/%s/%012d", app, minute) }
 
-func keysRow(app string, n uint64) string { return fmt.Sprintf("keys/%s/%016x", app, n) }
-
 // tallyRow says up to which length of the history the stats have counted.
 const tallyRow = "tally/"
 
@@ -858,26 +855,33 @@ func (l *loop) loadRow(key string, value []byte) error {
 		m := &apiv1.MinuteRow{}
 		a.minutes[at] = m
 		return proto.Unmarshal(value, m)
-	case "keys":
-		n, err := strconv.ParseUint(rest, 16, 64)
+	case "keys": // of before keys had a log of their own, to which they go with the next capture
+		l.view.mark(key, func() proto.Message { return nil })
+		_, err := a.loadKeys(value, func(hash [16]byte, id job.RunID, atMs int64) { l.view.key(a, hash, id, atMs) })
 		if err != nil {
 			return fmt.Errorf("row %q: %w", key, err)
 		}
-		keys := &apiv1.KeyRow{}
-		if err := proto.Unmarshal(value, keys); err != nil || len(keys.Keys) == 0 {
-			return fmt.Errorf("row %q: %w", key, errors.Join(err, errors.New("no keys in it")))
-		}
-		loaded := keyRow{atMs: keys.Keys[len(keys.Keys)-1].AtMs}
-		for _, k := range keys.Keys {
-			id := job.RunID(k.Run)
-			a.slots[id.Slot()].LoadKey([16]byte(k.Hash), id, k.AtMs)
-			loaded.slots |= 1 << id.Slot()
-		}
-		l.view.chunkSeq = max(l.view.chunkSeq, n)
-		l.view.keyChunks = append(l.view.keyChunks, loaded.chunk(a, key))
 		return nil
 	}
 	return l.loadGuestRow(a, kind, rest, key, value)
+}
+
+// loadKeys puts the idempotency keys of an apiv1.KeyRow back, the oldest first.
+func (a *app) loadKeys(value []byte, each func(hash [16]byte, id job.RunID, atMs int64)) (keyRoom, error) {
+	row := &apiv1.KeyRow{}
+	if err := proto.Unmarshal(value, row); err != nil || len(row.Keys) == 0 {
+		return keyRoom{}, errors.Join(err, errors.New("no keys in it"))
+	}
+	loaded := keyRoom{atMs: row.Keys[len(row.Keys)-1].AtMs}
+	for _, k := range row.Keys {
+		hash, id := [16]byte(k.Hash), job.RunID(k.Run)
+		a.slots[id.Slot()].LoadKey(hash, id, k.AtMs)
+		loaded.slots |= 1 << id.Slot()
+		if each != nil {
+			each(hash, id, k.AtMs)
+		}
+	}
+	return loaded, nil
 }
 
 // keyHash is what is kept of an idempotency key.

@@ -91,18 +91,19 @@ func TestKeyRoomsAreUsedAgain(t *testing.T) {
 		for i := range n {
 			c.key(a, [16]byte{byte(i)}, job.RunID{1}, 1)
 		}
-		done := &capture{batch: &store.Batch{}, keys: [][]byte{c.keys[a].bytes}}
+		done := &capture{batch: &store.Batch{Keys: []store.Keys{{Value: c.keys[a].bytes}}}}
 		c.reset()
 		return done
 	}
-	first := add(1000)
-	second := add(1000)
-	if &first.keys[0][0] == &second.keys[0][0] {
+	room := func(c *capture) []byte { return c.batch.Keys[0].Value }
+	first, second := add(1000), add(1000)
+	one, two := room(first), room(second)
+	if &one[0] == &two[0] {
 		t.Fatal("a room is used while the writer has it")
 	}
 	c.reuse(first)
-	third := add(1000)
-	if &third.keys[0][0] != &first.keys[0][0] || !bytes.Equal(third.keys[0], second.keys[0]) {
+	three := room(add(1000))
+	if &three[0] != &one[0] || !bytes.Equal(three, two) {
 		t.Fatal("the room is not used again")
 	}
 	c.reuse(second)
@@ -197,9 +198,9 @@ func TestManyLiveRunsWait(t *testing.T) {
 	}
 }
 
-// TestKeyRowsAreDropped: a row of idempotency keys stays as long as one of its
+// TestKeysAreForgotten: a chunk of idempotency keys stays as long as one of its
 // keys is remembered, and no longer.
-func TestKeyRowsAreDropped(t *testing.T) {
+func TestKeysAreForgotten(t *testing.T) {
 	a := &app{name: "a"}
 	for i := range a.slots {
 		a.slots[i] = job.NewSlot(a.name, uint8(i))
@@ -216,20 +217,20 @@ func TestKeyRowsAreDropped(t *testing.T) {
 	}
 	add(0, 10)
 	add(1, 1)
-	busy := (&keyRow{atMs: nowMs, slots: 1}).chunk(a, "busy")
-	both := (&keyRow{atMs: nowMs, slots: 1 | 2}).chunk(a, "both")
+	busy := (&keyRoom{atMs: nowMs, slots: 1}).chunk(a, 1)
+	both := (&keyRoom{atMs: nowMs, slots: 1 | 2}).chunk(a, 2)
 	add(0, job.MaxKeys-1)
 	if busy.over(nowMs) || both.over(nowMs) {
-		t.Fatal("a row is dropped whose last key is remembered")
+		t.Fatal("a chunk is dropped whose last key is remembered")
 	}
 	add(0, 1)
 	if !busy.over(nowMs) {
-		t.Error("a row stays whose keys are forgotten")
+		t.Error("a chunk stays whose keys are forgotten")
 	}
 	if both.over(nowMs) {
-		t.Error("a row is dropped of which the key of another slot is remembered")
+		t.Error("a chunk is dropped of which the key of another slot is remembered")
 	}
 	if !both.over(nowMs + job.KeyWindow.Milliseconds() + 1) {
-		t.Error("a row stays whose keys are too old")
+		t.Error("a chunk stays whose keys are too old")
 	}
 }

@@ -64,6 +64,19 @@ func load(cfg *Config) (*loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the store: %w", err)
 	}
+	l.view.measure(cfg.Store)
+	err = cfg.Store.EachKeys(func(k store.Keys, at int64) error {
+		a := l.app(k.App)
+		loaded, err := a.loadKeys(k.Value, nil)
+		if err != nil {
+			return fmt.Errorf("idempotency keys of app %s at %d: %w", k.App, at, err)
+		}
+		l.view.remembered = append(l.view.remembered, loaded.chunk(a, at))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
 	if err := l.recount(); err != nil {
 		return nil, err
 	}
@@ -86,7 +99,6 @@ func load(cfg *Config) (*loop, error) {
 // jobs were written.
 func (l *loop) recount() error {
 	v := &l.view
-	v.length = l.cfg.Store.HistoryLength()
 	row := &apiv1.RunRow{}
 	err := l.cfg.Store.Since(v.tallies.from, func(value []byte) error {
 		if err := proto.Unmarshal(value, row); err != nil {

@@ -20,6 +20,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/journal"
 	"github.com/wheelworkhq/wheelwork/runtime"
+	"github.com/wheelworkhq/wheelwork/store"
 )
 
 // simulate runs f in a world with a server, one host and the module m@1.
@@ -509,5 +510,56 @@ func TestHerd(t *testing.T) {
 		if len(ticks) < 60 {
 			t.Errorf("tick ran for %d seconds", len(ticks))
 		}
+	})
+}
+
+// An idempotency key stands for its run after a restart, and when the store is of
+// before keys had a log of their own.
+func TestKeysOfBefore(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		c.apply(&apiv1.Job{Name: "j"})
+		run := c.trigger("j", "key")
+		c.wait(run)
+		again := func() {
+			t.Helper()
+			w.start()
+			c.reconnect(w)
+			if got := c.trigger("j", "key"); got != run {
+				t.Fatalf("the key stands for run %s, and not for %s", got, run)
+			}
+			time.Sleep(5 * time.Second) // for a checkpoint
+		}
+		w.stopServer()
+		again()
+		w.stopServer()
+
+		const row = "keys/default/0000000000000001"
+		st := w.openStore()
+		var value []byte
+		err := st.EachKeys(func(k store.Keys, _ int64) error {
+			value = slices.Clone(k.Value)
+			return nil
+		})
+		if err != nil || value == nil {
+			t.Fatalf("no keys in the store: %v", err)
+		}
+		if err := errors.Join(st.Close(), os.RemoveAll(filepath.Join(w.dir, "store", "keys"))); err != nil {
+			t.Fatal(err)
+		}
+		st = w.openStore()
+		if err := errors.Join(st.Commit(&store.Batch{Applied: st.Applied(), Rows: []store.Row{{Key: row, Value: value}}}), st.Close()); err != nil {
+			t.Fatal(err)
+		}
+		again()
+		w.stopServer()
+		st = w.openStore()
+		err = st.Rows("keys/", "", "", func(key string, _ []byte) error {
+			t.Errorf("row %s is still there", key)
+			return nil
+		})
+		if err := errors.Join(err, st.Close()); err != nil {
+			t.Fatal(err)
+		}
+		again()
 	})
 }

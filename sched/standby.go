@@ -52,7 +52,6 @@ func (s *Standby) CatchUp() (CaughtUp, error) {
 		if err := c.write(l.cfg.Store); err != nil {
 			return CaughtUp{}, fmt.Errorf("write the store: %w", err)
 		}
-		v.length = l.cfg.Store.HistoryLength()
 		l.committed(c, nil)
 	}
 	return CaughtUp{Applied: l.cfg.Store.Applied(), Missing: l.missing()}, nil

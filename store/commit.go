@@ -27,7 +27,7 @@ type ModuleRow struct {
 	Value              []byte // nil: delete
 }
 
-// Row sets or deletes a small row: a counter, a minute, a chunk of keys. The key
+// Row sets or deletes a small row: a counter, a minute. The key
 // is the caller's, for example "minute/default/00029384".
 type Row struct {
 	Key   string
@@ -52,6 +52,9 @@ type Batch struct {
 	Modules  []ModuleRow
 	Rows     []Row
 	Finished []Finished // in the order in which they ended
+	Keys     []Keys     // the oldest first
+	// Forgotten is a position in the log of keys: none before it is needed any more. It never goes back.
+	Forgotten int64
 }
 
 // row is a key of badger with its value; nil deletes.
@@ -100,8 +103,8 @@ func checkRows(rows []row) (size int64, err error) {
 	return size, nil
 }
 
-// Commit writes the batch: first its finished runs to the history, then the rows,
-// together with what they include, to badger. A large batch takes several
+// Commit writes the batch: first its finished runs to the history and its keys to
+// their log, then the rows, together with what they include, to badger. A large batch takes several
 // transactions; after a crash between two of them the store is opened from its
 // snapshots, so that there are never some rows of a batch without the others.
 //
@@ -132,10 +135,22 @@ func (s *Store) commit(b *Batch) error {
 	if err != nil {
 		return err
 	}
-	if err := s.guard.check(size + blocksSize(blocks)); err != nil {
+	keys, err := keyBlocks(b.Keys)
+	if err != nil {
 		return err
 	}
-	m := meta{applied: b.Applied, history: s.history.Length()}
+	if b.Forgotten > s.KeysLength() {
+		return fmt.Errorf("%w: at %d, and not %d", errForgotten, s.KeysLength(), b.Forgotten)
+	}
+	if err := s.guard.check(size + blocksSize(blocks) + blocksSize(keys)); err != nil {
+		return err
+	}
+	m := meta{applied: b.Applied, history: s.history.Length(), keys: s.KeysLength()}
+	if len(keys) > 0 { // first: if the history then fails, some keys stand there twice, which does no harm
+		if m.keys, err = s.remembered.Append(keys...); err != nil {
+			return fullOr(err)
+		}
+	}
 	if len(blocks) > 0 {
 		if m.history, err = s.history.Append(blocks...); err != nil {
 			return fullOr(err)
@@ -148,6 +163,7 @@ func (s *Store) commit(b *Batch) error {
 		return err
 	}
 	s.applied.Store(b.Applied)
+	s.forgotten.Store(max(b.Forgotten, s.forgotten.Load()))
 	s.written.Add(size)
 	if s.pinned.Add(size) > pinLimit && s.snapshot.TryLock() {
 		s.releasePin()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
@@ -43,10 +44,12 @@ func (s *Store) copyTo(ctx context.Context, begin func(Copied) error, create fun
 	c.Applied = m.applied
 	history, release := s.history.Pieces(m.history)
 	defer release()
+	keys, release := s.remembered.Pieces(m.keys)
+	defer release()
 	logs, release := s.logs.Pieces(segment.Tail)
 	defer release()
 	c.Bytes = s.tableBytes()
-	for _, p := range append(append([]segment.Piece{}, history...), logs...) {
+	for _, p := range slices.Concat(history, keys, logs) {
 		c.Bytes += p.Size
 	}
 	if err := begin(c); err != nil {
@@ -69,7 +72,7 @@ func (s *Store) copyTo(ctx context.Context, begin func(Copied) error, create fun
 	for _, part := range []struct {
 		dir    string
 		pieces []segment.Piece
-	}{{historyName, history}, {logsName, logs}} {
+	}{{historyName, history}, {keysName, keys}, {logsName, logs}} {
 		for _, p := range part.pieces {
 			if err := ctx.Err(); err != nil {
 				return c, err

@@ -58,7 +58,7 @@ func TestCopyOfStore(t *testing.T) {
 		if value != "" {
 			v = []byte(value)
 		}
-		commit(t, s, &Batch{Applied: seq, Rows: []Row{{Key: key, Value: v}}, Finished: finishedRange(n, n+100)})
+		commit(t, s, &Batch{Applied: seq, Rows: []Row{{Key: key, Value: v}}, Finished: finishedRange(n, n+100), Keys: []Keys{{"a", fmt.Append(nil, key)}}})
 	}
 	for i := range 10 {
 		put(i*100, fmt.Sprint("row", i), "old")
@@ -84,6 +84,13 @@ func TestCopyOfStore(t *testing.T) {
 		t.Errorf("the copy includes %d", b.Applied())
 	}
 	wantDump(t, b, before...)
+	last := ""
+	for k := range eachKeys(t, b) {
+		last = string(k.Value)
+	}
+	if last != "row4" {
+		t.Errorf("its keys end with those of %q", last)
+	}
 	if got := pages(t, b, RunQuery{}); !slices.Equal(got, runs) || len(got) != 1200 {
 		t.Errorf("%d runs of %d", len(got), len(runs))
 	}

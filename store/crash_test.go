@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -38,6 +39,7 @@ func numbered(n int) *Batch {
 		Runs:     []RunRow{{"a", id(n), []byte(strconv.Itoa(n))}, {"a", id(n - 3), nil}},
 		Rows:     []Row{{"counter", []byte(strconv.Itoa(n))}},
 		Finished: finishedRange(10*n, 10*n+10),
+		Keys:     []Keys{{"a", fmt.Appendf(nil, "%0100d", n)}, {"b", nil}},
 	}
 }
 
@@ -60,6 +62,43 @@ func checkNumbered(t testing.TB, s *Store) {
 	}
 	wantDump(t, s, want...)
 	checkHistory(t, s, n)
+	checkKeys(t, s, n)
+}
+
+// keptKeys is how many batches the keys of a test are kept, at least.
+const keptKeys = 5
+
+// checkKeys checks that the keys of the last batches are there, each once, and
+// nothing behind them.
+func checkKeys(t testing.TB, s *Store, n int) {
+	t.Helper()
+	var got []string
+	for k := range eachKeys(t, s) {
+		got = append(got, fmt.Sprintf("%s %s", k.App, k.Value))
+	}
+	var want []string
+	for i := max(1, n-keptKeys); i <= n; i++ {
+		want = append(want, fmt.Sprintf("a %0100d", i), "b ")
+	}
+	if from := len(got) - len(want); from < 0 || !slices.Equal(got[from:], want) {
+		t.Fatalf("applied %d: the keys are %q", n, got)
+	}
+}
+
+// eachKeys yields what [Store.EachKeys] does.
+func eachKeys(t testing.TB, s *Store) iter.Seq2[Keys, int64] {
+	return func(yield func(Keys, int64) bool) {
+		t.Helper()
+		err := s.EachKeys(func(k Keys, at int64) error {
+			if !yield(k, at) {
+				return errStop
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errStop) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func checkHistory(t testing.TB, s *Store, n int) {
@@ -89,10 +128,16 @@ func commitForEver(dir string) error {
 			}
 		}
 	}()
+	var ends []int64 // of the keys of each batch
 	for n := int(s.Applied()) + 1; ; n++ {
-		if err := s.Commit(numbered(n)); err != nil {
+		b := numbered(n)
+		if len(ends) > keptKeys {
+			b.Forgotten, ends = ends[0], ends[1:]
+		}
+		if err := s.Commit(b); err != nil {
 			return err
 		}
+		ends = append(ends, s.KeysLength())
 		fmt.Println(n)
 	}
 }

@@ -1,10 +1,10 @@
 // Package store remembers what a server shows and what it starts from: jobs,
-// live runs, modules and small rows in badger; finished runs and the lines that
-// runs print in append-only segment files; snapshots of the rows.
+// live runs, modules and small rows in badger; finished runs, idempotency keys and the
+// lines that runs print in append-only segment files; snapshots of the rows.
 //
 // It is a view. The journal is the truth: a [Batch] carries the sequence number
-// up to which it includes the journal, and the number, the rows and the length
-// of the history change together. After a crash the caller replays the journal
+// up to which it includes the journal, and the number, the rows and the lengths
+// of history and keys change together. After a crash the caller replays the journal
 // from [Store.Applied]+1; nothing here is synced on the way, so what was applied
 // last may have to be applied again, and every row is an absolute value, never a
 // delta, so that it may be.
@@ -20,6 +20,7 @@
 //	booted       the boot of the machine during which the view was last open
 //	view/        badger (key table: keys.go)
 //	history/     finished runs (docs/formats/history.md)
+//	keys/        idempotency keys
 //	logs/        lines that runs printed
 //	snapshots/   chains of snapshots of the view
 //

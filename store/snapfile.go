@@ -160,7 +160,7 @@ func readLink(r io.ReaderAt, size int64, k link) (link, error) {
 	}
 	k.since, k.size = le.Uint64(head[20:]), size
 	k.rows = le.Uint64(tail[4:])
-	k.meta = meta{le.Uint64(tail[12:]), int64(le.Uint64(tail[20:]))}
+	k.meta = meta{applied: le.Uint64(tail[12:]), history: int64(le.Uint64(tail[20:]))}
 	if string(head) != string(k.head()) || string(tail) != string(k.tail(size-snapTail)) {
 		return link{}, fmt.Errorf("head or tail is damaged: %w", segment.ErrCorrupt)
 	}

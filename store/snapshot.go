@@ -21,10 +21,10 @@ const (
 )
 
 // Snapshot writes a snapshot of the rows: what changed since the last one or,
-// when there is no other or its chain has 16 files, all. The history up to there
-// is synced first. It returns the journal sequence number up to which the journal
+// when there is no other or its chain has 16 files, all. The history and the keys
+// up to there are synced first. It returns the journal sequence number up to which the journal
 // may be trimmed now. It also syncs the logs and removes segments that are older
-// than the configuration keeps. [ErrFull]: there is no room for it.
+// than the configuration keeps, and those with forgotten keys. [ErrFull]: there is no room for it.
 //
 // badger forgets a deletion as soon as no older version of the row is left that a
 // transaction could see; a later link would not know of it, and the row would
@@ -66,7 +66,7 @@ func (s *Store) makeSnapshot(ctx context.Context) (uint64, error) {
 	if k.number == 0 {
 		err = errors.Join(s.removeOldChains(k.chain), s.collectValues())
 	}
-	if err := errors.Join(err, s.logs.Sync(), s.retain()); err != nil {
+	if err := errors.Join(err, s.logs.Sync(), s.retain(), s.trimKeys(k.meta.keys)); err != nil {
 		s.cfg.Logger.Warn("store: clean up after a snapshot", "error", err)
 	}
 	return k.meta.applied, nil
@@ -87,7 +87,8 @@ func (s *Store) writeSnapshot(ctx context.Context, txn *badger.Txn) (link, error
 	if err != nil {
 		return link{}, err
 	}
-	if err := s.history.Sync(); err != nil { // includes m.history: that was appended before m was committed
+	// They include what m says: that was appended before m was committed.
+	if err := errors.Join(s.history.Sync(), s.remembered.Sync()); err != nil {
 		return link{}, err
 	}
 	k, since, room := s.nextLink()

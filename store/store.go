@@ -70,6 +70,7 @@ const (
 	viewName     = "view"
 	newViewName  = "view.new" // a view that is being rebuilt
 	historyName  = "history"
+	keysName     = "keys"
 	logsName     = "logs"
 	snapshotsDir = "snapshots"
 )
@@ -83,6 +84,9 @@ type Store struct {
 	history *segment.Log
 	logs    *segment.Log
 	guard   *guard
+
+	remembered *segment.Log // idempotency keys
+	forgotten  atomic.Int64 // position before which none of them is needed
 
 	applied  atomic.Uint64
 	recovers int64        // bytes that badger had not written to tables when it was opened
@@ -195,8 +199,8 @@ func (s *Store) openView() (meta, error) {
 	if errors.As(err, &short) {
 		// Even the snapshots know of runs that are in no segment: somebody removed
 		// files. The rest is good.
-		s.cfg.Logger.Error("store: finished runs are missing", "error", err)
-		return m, s.openHistory(m.history, true)
+		s.cfg.Logger.Error("store: finished runs or idempotency keys are missing", "error", err)
+		return m, s.openLogs(m, true)
 	}
 	if errors.Is(err, ErrCorrupt) {
 		err = fmt.Errorf("%w: put a copy of the file back, or move it away and lose the runs in it", err)
@@ -242,7 +246,18 @@ func (s *Store) tryView() (m meta, err error) {
 	if snapshot := s.chain.applied(); snapshot > m.applied {
 		return m, fmt.Errorf("it includes the journal up to %d, but the newest snapshot up to %d", m.applied, snapshot)
 	}
-	return m, s.openHistory(m.history, false)
+	return m, s.openLogs(m, false)
+}
+
+// openLogs opens the logs whose lengths belong to the view.
+func (s *Store) openLogs(m meta, allowShort bool) error {
+	if err := s.closeLogs(); err != nil {
+		return err
+	}
+	if err := s.openHistory(m.history, allowShort); err != nil {
+		return err
+	}
+	return s.openRemembered(m.keys, allowShort)
 }
 
 func (s *Store) openHistory(length int64, allowShort bool) (err error) {
@@ -252,17 +267,25 @@ func (s *Store) openHistory(length int64, allowShort bool) (err error) {
 	return err
 }
 
-// closeView closes badger and the history.
-func (s *Store) closeView() error {
+func (s *Store) closeLogs() error {
 	var errs []error
-	if s.history != nil {
-		errs = append(errs, s.history.Close())
+	for _, l := range []*segment.Log{s.history, s.remembered} {
+		if l != nil {
+			errs = append(errs, l.Close())
+		}
 	}
-	if s.db != nil {
-		errs = append(errs, s.closeBadger())
-	}
-	s.history, s.db = nil, nil
+	s.history, s.remembered = nil, nil
 	return errors.Join(errs...)
+}
+
+// closeView closes badger and the logs that belong to it.
+func (s *Store) closeView() error {
+	err := s.closeLogs()
+	if s.db != nil {
+		err = errors.Join(err, s.closeBadger())
+	}
+	s.db = nil
+	return err
 }
 
 // closeBadger closes badger, which writes tables then, if the disk has room for
@@ -331,10 +354,10 @@ func (s *Store) Close() error {
 // close closes what is open.
 func (s *Store) close() error {
 	s.releasePin()
-	opened := s.db != nil && s.history != nil
+	opened := s.db != nil && s.history != nil && s.remembered != nil
 	var err error
 	if opened {
-		err = s.history.Sync()
+		err = errors.Join(s.history.Sync(), s.remembered.Sync())
 	}
 	err = errors.Join(err, s.closeView())
 	if s.logs != nil {
@@ -372,6 +395,7 @@ func (s *Store) tableBytes() (n int64) {
 type Stats struct {
 	History   int64 // finished runs
 	Logs      int64 // lines of runs
+	Keys      int64 // idempotency keys
 	Badger    int64 // the view
 	Snapshots int64
 	Free      int64 // of the disk, for this process
@@ -388,6 +412,7 @@ func (s *Store) Stats() Stats {
 	return Stats{
 		History:   s.history.Bytes(),
 		Logs:      s.logs.Bytes(),
+		Keys:      s.remembered.Bytes(),
 		Badger:    diskUsage(s.path(viewName), ""),
 		Snapshots: diskUsage(s.path(snapshotsDir), ""),
 		Free:      free,

@@ -81,21 +81,31 @@ func openBadger(dir string, logger *slog.Logger) (db *badger.DB, err error) {
 type meta struct {
 	applied uint64 // journal sequence that the rows include
 	history int64  // length of the history that belongs to them
+	keys    int64  // length of the log of idempotency keys that belongs to them
 }
 
-const metaVersion = 1
+// metaVersion is the form of the row. Form 1, of when keys were rows, ends before
+// their length.
+const metaVersion = 2
 
 func (m meta) encode() []byte {
 	b := []byte{metaVersion}
 	b = binary.LittleEndian.AppendUint64(b, m.applied)
-	return binary.LittleEndian.AppendUint64(b, uint64(m.history))
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.history))
+	return binary.LittleEndian.AppendUint64(b, uint64(m.keys))
 }
 
 func decodeMeta(b []byte) (meta, error) {
-	if len(b) != 17 || b[0] != metaVersion {
+	var m meta
+	switch {
+	case len(b) == 17 && b[0] == 1:
+	case len(b) == 25 && b[0] == metaVersion:
+		m.keys = int64(binary.LittleEndian.Uint64(b[17:]))
+	default:
 		return meta{}, errors.New("the row that says what the view includes is damaged or of a newer version")
 	}
-	return meta{binary.LittleEndian.Uint64(b[1:]), int64(binary.LittleEndian.Uint64(b[9:]))}, nil
+	m.applied, m.history = binary.LittleEndian.Uint64(b[1:]), int64(binary.LittleEndian.Uint64(b[9:]))
+	return m, nil
 }
 
 // readMeta returns the zero meta for an empty view.

@@ -345,24 +345,44 @@ func (l *Log) Retain(before int64) (freed int64, err error) {
 			return 0, fmt.Errorf("segment: retain: %w", err)
 		}
 	}
-	var keep, drop []*file
+	if freed, err = l.drop(func(f *file) bool { return f.max < before }); err != nil {
+		return freed, fmt.Errorf("segment: retain: %w", err)
+	}
+	return freed, nil
+}
+
+// Trim unlinks the sealed segments that end before a position and returns how many
+// bytes that frees. The log still begins or ends behind it: [Options.Length] may be
+// that position.
+func (l *Log) Trim(before int64) (freed int64, err error) {
+	l.write.Lock()
+	defer l.write.Unlock()
+	if l.held > 0 {
+		return 0, nil // the next time
+	}
+	if freed, err = l.drop(func(f *file) bool { return f.end() < before }); err != nil {
+		return freed, fmt.Errorf("segment: trim: %w", err)
+	}
+	return freed, nil
+}
+
+// drop unlinks sealed segments.
+func (l *Log) drop(old func(*file) bool) (freed int64, err error) {
+	var keep, gone []*file
 	for _, f := range *l.files.Load() {
-		if f.sealed() && f.max < before {
-			drop = append(drop, f)
+		if f.sealed() && old(f) {
+			gone = append(gone, f)
 		} else {
 			keep = append(keep, f)
 		}
 	}
 	l.files.Store(&keep)
 	var errs []error
-	for _, f := range drop {
+	for _, f := range gone {
 		freed += f.size
 		errs = append(errs, os.Remove(f.f.Name()), f.f.Close())
 	}
-	if err := errors.Join(errs...); err != nil {
-		return freed, fmt.Errorf("segment: retain: %w", err)
-	}
-	return freed, nil
+	return freed, errors.Join(errs...)
 }
 
 // Close closes the files. It does not sync.

@@ -384,6 +384,63 @@ func TestRetain(t *testing.T) {
 	}
 }
 
+// TestTrim: what ends before a position goes, and the log opens with that length,
+// the next longer one, and any that it has.
+func TestTrim(t *testing.T) {
+	dir := t.TempDir()
+	l := mustOpen(t, dir, testOptions)
+	var lengths []int64
+	for range 100 {
+		n, err := l.Append(Block{Payload: make([]byte, 200)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lengths = append(lengths, n)
+	}
+	_, release := l.Pieces(Tail)
+	if freed, err := l.Trim(lengths[49]); freed != 0 || err != nil {
+		t.Errorf("freed %d while a copy is made, %v", freed, err)
+	}
+	release()
+	before := l.Bytes()
+	for _, n := range []int{49, 48, 49, 10, 60} {
+		if _, err := l.Trim(lengths[n]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	freed := before - l.Bytes()
+	if left := len(find(t, l, nil, End)); left < 40 || left > 60 || freed < before/3 {
+		t.Fatalf("%d blocks are left, and %d bytes of %d freed", left, freed, before)
+	}
+	if freed, err := l.Trim(End); err != nil || freed == 0 || l.Length() != lengths[99] {
+		t.Errorf("all but what is active: %d, %v, the length is %d of %d", freed, err, l.Length(), lengths[99])
+	}
+	if n, err := l.Append(Block{Payload: make([]byte, 200)}); err != nil || n <= lengths[99] {
+		t.Errorf("the next one: %d, %v", n, err)
+	}
+
+	// At each end of a segment there is something to open up to.
+	for n := range lengths {
+		dir := t.TempDir()
+		l := mustOpen(t, dir, testOptions)
+		for range lengths {
+			if _, err := l.Append(Block{Payload: make([]byte, 200)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := l.Trim(lengths[n]); err != nil {
+			t.Fatal(err)
+		}
+		l.Close() //nolint:errcheck // opened again
+		opt := testOptions
+		opt.Length = lengths[n]
+		if l = mustOpen(t, dir, opt); l.Length() != lengths[n] {
+			t.Fatalf("trimmed before %d: its length is %d", lengths[n], l.Length())
+		}
+		l.Close() //nolint:errcheck // only read
+	}
+}
+
 func TestReadersBesideWriter(t *testing.T) {
 	l := mustOpen(t, t.TempDir(), testOptions)
 	stop := make(chan struct{})
