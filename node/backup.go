@@ -398,7 +398,7 @@ func openStopped(data string, log *slog.Logger) (_ *stopped, err error) {
 			err = errors.Join(err, o.Close())
 		}
 	}()
-	if o.data, err = openData(data); err != nil {
+	if o.data, err = openData(data, serverForm); err != nil {
 		return nil, err
 	}
 	o.add(closeFunc(o.data.close))

@@ -24,8 +24,9 @@ type dataDir struct {
 // touching a page that has no block behind it.
 const minFree = 256 << 20
 
-// openData makes the directory when missing and takes it for this process.
-func openData(path string) (*dataDir, error) {
+// openData makes the directory when missing and takes it for this process, which
+// reads and writes it in that form.
+func openData(path string, form int) (*dataDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
@@ -47,17 +48,20 @@ func openData(path string) (*dataDir, error) {
 		return nil, fmt.Errorf("the data directory %s is in use by %s: stop it, or choose another directory with --data", path, by)
 	}
 	d := &dataDir{path: path, lock: f}
-	if err := errors.Join(d.claim(), d.checkForm(dataForm)); err != nil {
+	if err := errors.Join(d.claim(), d.checkForm(form)); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil
 }
 
-// dataForm is the form of a data directory that this program writes, and the
-// newest that it reads: which rooms there are in it, and under which names. What
-// is in a room has a form of its own. In form 1 idempotency keys were rows of the
-// store; this program makes a directory of form 1 one of form 2, and there is no way back.
-const dataForm = 2
+// The forms of data directories that this program writes, and the newest that it
+// reads: which rooms there are in one, and under which names. What is in a room has a
+// form of its own. In form 1 of a server's, idempotency keys were rows of the store;
+// this program makes it one of form 2, and there is no way back.
+const (
+	serverForm = 2
+	hostForm   = 1
+)
 
 // checkForm keeps away from what a newer version has made, and from what is not
 // whole, and notes that the directory has the newest form from now on.

@@ -78,7 +78,7 @@ func LocalCluster(ctx context.Context, cfg LocalConfig) (err error) {
 	if cfg.Servers != 1 && cfg.Servers != 3 && cfg.Servers != 5 {
 		return fmt.Errorf("--servers %d: a cluster has 1, 3 or 5 of them: with an even number no more can be lost than with one less", cfg.Servers)
 	}
-	d, err := openData(cfg.Data)
+	d, err := openData(cfg.Data, serverForm)
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	if err != nil {
 		return nil, err
 	}
-	if s.data, err = openData(cmp.Or(cfg.Data, "wheelwork-data")); err != nil {
+	if s.data, err = openData(cmp.Or(cfg.Data, "wheelwork-data"), serverForm); err != nil {
 		return nil, err
 	}
 	s.add(closeFunc(s.data.close))

@@ -83,7 +83,7 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 			return err
 		}
 	}
-	d, err := openData(cmp.Or(cfg.Data, "wheelwork-host"))
+	d, err := openData(cmp.Or(cfg.Data, "wheelwork-host"), hostForm)
 	if err != nil {
 		return err
 	}
