@@ -252,7 +252,7 @@ func (j *Job) Alias() string {
 // Those of the jobs as they are now are left out: [Slot.Uses] has them.
 func (s *Slot) RunModules(f func(module string)) {
 	seen := map[*Shape]bool{}
-	for _, r := range s.Runs {
+	for r := range s.Runs.All() {
 		if seen[r.shape] || r.owner.Current() && r.owner.kind.shape == r.shape {
 			continue
 		}

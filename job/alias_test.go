@@ -168,7 +168,7 @@ func TestPinsAndUses(t *testing.T) {
 	id := func(n byte) []byte { return append(make([]byte, 15), n) }
 	accept := func(n byte, pin *apiv1.Pin) *Run {
 		s.Apply(&apiv1.Record{AtMs: 2, Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id(n), Job: "j", Pin: pin}}}, nil)
-		return s.Runs[RunID(id(n))]
+		return s.Runs.Get(RunID(id(n)))
 	}
 	one := &apiv1.Pin{Alias: "m@prod", Module: "m@1", Digest: "sha256:1"}
 	two := &apiv1.Pin{Alias: "m@prod", Module: "m@2", Digest: "sha256:2", Canary: true}
@@ -204,8 +204,8 @@ func TestPinsAndUses(t *testing.T) {
 	if err := again.LoadRun(r3.Row()); err != nil {
 		t.Fatal(err)
 	}
-	if r := again.Runs[r3.ID]; !proto.Equal(r.Pin, two) || r.Definition().Digest != "sha256:2" || again.Jobs.Get("j").Alias() != "m@prod" {
-		t.Errorf("loaded: pin %v", again.Runs[r3.ID].Pin)
+	if r := again.Runs.Get(r3.ID); !proto.Equal(r.Pin, two) || r.Definition().Digest != "sha256:2" || again.Jobs.Get("j").Alias() != "m@prod" {
+		t.Errorf("loaded: pin %v", again.Runs.Get(r3.ID).Pin)
 	}
 	// What is armed follows a changed definition and keeps its version, unless the job names another alias.
 	s.Apply(&apiv1.Record{AtMs: 3, Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{{Job: "k", PlannedMs: 1000, Pin: two}}}}}, nil)

@@ -61,7 +61,7 @@ func TestMetAndCompletes(t *testing.T) {
 			s.Apply(&apiv1.Record{AtMs: 2, Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{
 				Run: id[:], Job: "down", Trigger: string(ByDependency), Completes: !j.Dependency().Any,
 			}}}, nil)
-			if r := s.Runs[id]; r == nil || r.Trigger != ByDependency {
+			if r := s.Runs.Get(id); r == nil || r.Trigger != ByDependency {
 				t.Errorf("%s: the run is %+v", c.name, r)
 			}
 		}

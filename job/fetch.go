@@ -68,7 +68,7 @@ func FetchByName(wanted []Wanted) (sum uint64) {
 		}
 		w.at, w.job = 0, nil
 		if t := &w.Slot.Jobs; len(t.places) > 0 {
-			w.at = t.places[t.home(hashOf(w.Name))]
+			w.at = t.places[t.places.home(hashOf(w.Name))]
 		}
 		if x := &w.Slot.keys.young; len(x.places) > 0 {
 			sum += x.places[x.home(mixed(w.Key))]

@@ -89,7 +89,7 @@ func (s *Slot) applyGuest(rec *apiv1.Record, fx []Effect) []Effect {
 		}
 	case *apiv1.Record_Checkpointed:
 		c := k.Checkpointed
-		if r := s.Runs[runID(c.Run)]; r != nil && r.State == Running && r.Attempt == c.Attempt {
+		if r := s.Runs.Get(runID(c.Run)); r != nil && r.State == Running && r.Attempt == c.Attempt {
 			row := &apiv1.CheckpointRow{Data: c.Data}
 			set(&s.guests.checkpoints, r.ID, row)
 			fx = s.changed(fx, rowCheckpoint, r.ID.String(), row)
@@ -170,7 +170,7 @@ func (s *Slot) LoadRow(kind, rest string, value []byte) (orphan bool, err error)
 		if err != nil {
 			return false, err
 		}
-		if s.Runs[id] == nil {
+		if s.Runs.Get(id) == nil {
 			return true, nil
 		}
 		m := &apiv1.CheckpointRow{}

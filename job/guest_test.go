@@ -281,7 +281,7 @@ func (m *mapped) with(k *apiv1.Record_JobPut) *mapped {
 func (m *mapped) next() *apiv1.Record {
 	t, s := m.t, m.s
 	rec := &apiv1.Record{AtMs: m.nowMs}
-	parent := s.Runs[m.root]
+	parent := s.Runs.Get(m.root)
 	if parent == nil {
 		rec.Kind = &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: m.root[:], Job: "j", HasInput: true, Input: []byte("in")}}
 		return rec
@@ -350,18 +350,18 @@ func (m *mapped) fits(rec *apiv1.Record) bool {
 	if !ok {
 		return true
 	}
-	part, in := m.s.Runs[runID(k.Mapped.Part)], k.Mapped.Inputs
+	part, in := m.s.Runs.Get(runID(k.Mapped.Part)), k.Mapped.Inputs
 	size := 0
 	for _, n := range in.Sizes {
 		size += int(n)
 	}
-	return size == len(in.Data) && k.Mapped.First == part.Fan.Mapped && in.First == m.s.Runs[m.root].Fan.Made && !m.s.Runs[m.root].CancelRequested && !part.Fan.Reduce
+	return size == len(in.Data) && k.Mapped.First == part.Fan.Mapped && in.First == m.s.Runs.Get(m.root).Fan.Made && !m.s.Runs.Get(m.root).CancelRequested && !part.Fan.Reduce
 }
 
 // check checks what always holds of a run that maps.
 func (m *mapped) check(ended map[int32]State) {
 	t, s := m.t, m.s
-	parent := s.Runs[m.root]
+	parent := s.Runs.Get(m.root)
 	if parent == nil || !parent.HasParts() {
 		return
 	}
@@ -382,7 +382,7 @@ func (m *mapped) check(ended map[int32]State) {
 		t.Fatalf("%d parts are runs and %d wait, the window is %d", len(f.parts), waiting, m.window)
 	}
 	for i, p := range f.parts {
-		if s.Runs[p.ID] != p || p.Fan.place != int32(i) || p.Fan.Part >= f.Map.Released {
+		if s.Runs.Get(p.ID) != p || p.Fan.place != int32(i) || p.Fan.Part >= f.Map.Released {
 			t.Fatalf("part %d stands at %d: %+v", p.Fan.Part, i, p.Fan)
 		}
 		if _, ok := ended[p.Fan.Part]; ok {
@@ -466,7 +466,7 @@ func (m *mapped) restarted(rows shelf) *Slot {
 		}
 		s.Jobs.Get(j.Name()).LoadStats(proto.CloneOf(j.StatsRow()))
 	}
-	for _, r := range m.s.Runs {
+	for r := range m.s.Runs.All() {
 		if err := s.LoadRun(proto.CloneOf(r.Row())); err != nil {
 			m.t.Fatal(err)
 		}
@@ -480,11 +480,12 @@ func (m *mapped) restarted(rows shelf) *Slot {
 
 // alike compares slots by what can be seen of their runs and their rows.
 func alike(t *rapid.T, a, b *Slot) {
-	if len(a.Runs) != len(b.Runs) {
-		t.Fatalf("%d live runs, and %d", len(a.Runs), len(b.Runs))
+	if a.Runs.Len() != b.Runs.Len() {
+		t.Fatalf("%d live runs, and %d", a.Runs.Len(), b.Runs.Len())
 	}
-	for id, r := range a.Runs {
-		other := b.Runs[id]
+	for r := range a.Runs.All() {
+		id := r.ID
+		other := b.Runs.Get(id)
 		if other == nil || !proto.Equal(r.Row(), other.Row()) {
 			t.Fatalf("a run is\n%v and\n%v", r.Row(), other.Row())
 		}
@@ -523,7 +524,7 @@ func TestMapAfterATornCommit(t *testing.T) {
 	root := NewRunID("app", "j", time.UnixMilli(at), "")
 	apply(s, &apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: root[:], Job: "j"}}})
 	apply(s, &apiv1.Record{Kind: &apiv1.Record_Fanned{Fanned: &apiv1.Fanned{Run: root[:], Parts: 1, Window: 2}}})
-	part := s.Runs[root].Fan.parts[0]
+	part := s.Runs.Get(root).Fan.parts[0]
 	apply(s, &apiv1.Record{Kind: &apiv1.Record_Started{Started: &apiv1.Started{Host: "h", Session: "s", Runs: []*apiv1.Started_Run{{Run: part.ID[:], Attempt: 1}}}}})
 	record := func() *apiv1.Record {
 		return &apiv1.Record{Kind: &apiv1.Record_Mapped{Mapped: &apiv1.Mapped{
@@ -538,20 +539,20 @@ func TestMapAfterATornCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, r := range torn.s.Runs {
+	for r := range torn.s.Runs.All() {
 		if err := again.LoadRun(r.Row()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	again.Loaded()
 	apply(again, record())
-	if parts, size := again.Runs[root].Waiting(); parts != 2 || size != 2 || len(again.Runs[root].Fan.Map.chunks) != 1 {
-		t.Errorf("%d parts of %d bytes wait, in %d chunks", parts, size, len(again.Runs[root].Fan.Map.chunks))
+	if parts, size := again.Runs.Get(root).Waiting(); parts != 2 || size != 2 || len(again.Runs.Get(root).Fan.Map.chunks) != 1 {
+		t.Errorf("%d parts of %d bytes wait, in %d chunks", parts, size, len(again.Runs.Get(root).Fan.Map.chunks))
 	}
 	e := &apiv1.Finished_End{Run: part.ID[:], Attempt: 1, Host: "h", Outcome: 1, State: string(Succeeded)}
 	apply(again, &apiv1.Record{Kind: &apiv1.Record_Finished{Finished: &apiv1.Finished{Ends: []*apiv1.Finished_End{e}}}})
 	var inputs []string
-	for _, p := range again.Runs[root].Fan.inOrder() {
+	for _, p := range again.Runs.Get(root).Fan.inOrder() {
 		inputs = append(inputs, string(p.Input))
 	}
 	if !slices.Equal(inputs, []string{"a", "b"}) {
@@ -598,7 +599,7 @@ func FuzzLoadRow(f *testing.F) {
 		}
 		s := NewSlot("app", slot)
 		r := &Run{ID: id, State: Running, owner: &Job{kind: new(noKind)}, Policy: &Policy{Map: true}, Fan: &Fan{Made: 3, Parts: 3, Map: &Mapping{Released: 1, window: 2, chunkN: 9}}}
-		s.Runs[id] = r
+		s.Runs.put(r)
 		if _, err := s.LoadRow(kind, rest, value); err != nil {
 			return
 		}
@@ -633,7 +634,7 @@ func TestResumedTwice(t *testing.T) {
 		}
 		for range 2 {
 			apply(&apiv1.Record{Kind: &apiv1.Record_Resumed{Resumed: m.resumed()}})
-			r := m.s.Runs[m.root]
+			r := m.s.Runs.Get(m.root)
 			waiting, bytes := r.Waiting()
 			wantWaiting, wantBytes := int32(4), int64(0+1+2+3)
 			if begun { // two of them are runs

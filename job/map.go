@@ -106,7 +106,7 @@ func (s *Slot) MapParent(r *Run) *Run {
 	if !r.IsPart() || r.Fan.Reduce {
 		return nil
 	}
-	parent := s.Runs[r.Fan.Parent]
+	parent := s.Runs.Get(r.Fan.Parent)
 	if parent == nil || parent.Fan == nil || parent.Fan.Map == nil {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (m *Mapping) NextChunk() uint32 { return m.chunkN }
 
 // mapParts adds parts to a run.
 func (s *Slot) mapParts(m *apiv1.Mapped, atMs int64, fx []Effect) []Effect {
-	part, in := s.Runs[runID(m.Part)], m.Inputs
+	part, in := s.Runs.Get(runID(m.Part)), m.Inputs
 	if part == nil || in == nil || len(in.Sizes) == 0 || !whole(in) {
 		return fx
 	}
@@ -226,7 +226,7 @@ func (m *Mapping) take(chunks *[]*mapChunk) []byte {
 // the parent that is younger than the record, its own rows may be missing: see
 // mapParts.
 func (s *Slot) resume(m *apiv1.Resumed, fx []Effect) []Effect {
-	r, in := s.Runs[runID(m.Run)], m.Inputs
+	r, in := s.Runs.Get(runID(m.Run)), m.Inputs
 	if r == nil || m.Parts <= 0 || !r.Policy.Fans() {
 		return fx
 	}
@@ -480,7 +480,7 @@ func (s *Slot) loadMapRow(kind, rest string, value []byte) (orphan bool, err err
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", errRow, err)
 	}
-	r := s.Runs[id]
+	r := s.Runs.Get(id)
 	if r == nil || r.Fan == nil || r.Fan.Map == nil {
 		return true, nil
 	}

@@ -78,7 +78,7 @@ func (s *Slot) Busy() string {
 	if s.Live(Running) == 0 {
 		return ""
 	}
-	for _, r := range s.Runs {
+	for r := range s.Runs.All() {
 		if r.State == Running {
 			return "run " + r.ID.String() + " of job " + r.Job + " is running"
 		}
@@ -120,8 +120,8 @@ func (s *Slot) empty(fx []Effect) []Effect {
 
 // sorted returns the live runs, those first that have been let in before.
 func (s *Slot) sorted() []*Run {
-	runs := make([]*Run, 0, len(s.Runs))
-	for _, r := range s.Runs {
+	runs := make([]*Run, 0, s.Runs.Len())
+	for r := range s.Runs.All() {
 		runs = append(runs, r)
 	}
 	slices.SortFunc(runs, func(a, b *Run) int {
@@ -221,13 +221,13 @@ func (s *Slot) load(item *apiv1.SlotItem, fx []Effect) ([]Effect, error) {
 			return fx, err
 		}
 		id := runID(row.Id)
-		if row.App != s.App || id == (RunID{}) || id.Slot() != s.Index || s.Runs[id] != nil || SlotOf(row.Job) != s.Index || !idle(State(row.State)) {
+		if row.App != s.App || id == (RunID{}) || id.Slot() != s.Index || s.Runs.Get(id) != nil || SlotOf(row.Job) != s.Index || !idle(State(row.State)) {
 			return fx, errRow
 		}
 		if err := s.LoadRun(row); err != nil {
 			return fx, err
 		}
-		r := s.Runs[id]
+		r := s.Runs.Get(id)
 		return append(fx, Effect{Change: RunCame, Run: r, Job: r.owner}), nil
 	case apiv1.SlotItem_KIND_KEYS:
 		row := &apiv1.KeyRow{}
@@ -244,7 +244,7 @@ func (s *Slot) load(item *apiv1.SlotItem, fx []Effect) ([]Effect, error) {
 		}
 		return fx, nil
 	case apiv1.SlotItem_KIND_ROW:
-		if id, err := ParseRunID(item.Name); err != nil || s.Runs[id] == nil {
+		if id, err := ParseRunID(item.Name); err != nil || s.Runs.Get(id) == nil {
 			return fx, errRow
 		}
 		if _, err := s.LoadRow(rowCheckpoint, item.Name, item.Value); err != nil {

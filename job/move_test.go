@@ -47,8 +47,8 @@ func filled(t testing.TB) *Slot {
 		{Run: ids[1][:], Attempt: 1, Host: "h", Outcome: apiv1.Outcome_OUTCOME_SUCCEEDED, State: string(Succeeded)},
 	}}}})
 	put(&apiv1.Record{Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{{Job: name, PlannedMs: at + 5000, NextMs: at + 10_000}}}}})
-	if len(s.Runs) != 3 || s.Live(Waiting) != 1 || s.Live(Queued) != 1 || s.Live(Armed) != 1 {
-		t.Fatalf("the slot has %d runs", len(s.Runs))
+	if s.Runs.Len() != 3 || s.Live(Waiting) != 1 || s.Live(Queued) != 1 || s.Live(Armed) != 1 {
+		t.Fatalf("the slot has %d runs", s.Runs.Len())
 	}
 	return s
 }
@@ -89,7 +89,8 @@ func TestFrozen(t *testing.T) {
 	before := fmt.Sprint(texts(items))
 	name := namedIn("job")
 	run := RunID{}
-	for id, r := range s.Runs {
+	for r := range s.Runs.All() {
+		id := r.ID
 		if r.State == Queued {
 			run = id
 		}
@@ -138,7 +139,7 @@ func TestFrozen(t *testing.T) {
 		}
 	}
 	s.Apply(left(1), nil)
-	if s.Place != (Place{Left, 1, "v"}) || s.Jobs.Len()+len(s.Runs) != 0 || len(itemsOf(s)) != 0 {
+	if s.Place != (Place{Left, 1, "v"}) || s.Jobs.Len()+s.Runs.Len() != 0 || len(itemsOf(s)) != 0 {
 		t.Errorf("a slot that has left holds %v", itemsOf(s))
 	}
 	// And back, with the next number.
@@ -153,7 +154,8 @@ func TestFrozen(t *testing.T) {
 // what an app has but once.
 func TestBusySlotStays(t *testing.T) {
 	s := filled(t)
-	for id, r := range s.Runs {
+	for r := range s.Runs.All() {
+		id := r.ID
 		if r.State == Queued {
 			s.Apply(&apiv1.Record{Kind: &apiv1.Record_Started{Started: &apiv1.Started{Host: "h", Runs: []*apiv1.Started_Run{{Run: id[:], Attempt: 1}}}}}, nil)
 		}

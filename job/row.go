@@ -174,15 +174,15 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 
 // Loaded ties parts to their parents when all live runs have been loaded.
 func (s *Slot) Loaded() {
-	for _, r := range s.Runs {
+	for r := range s.Runs.All() {
 		if !r.IsPart() {
 			continue
 		}
-		if parent := s.Runs[r.Fan.Parent]; parent != nil {
+		if parent := s.Runs.Get(r.Fan.Parent); parent != nil {
 			parent.Fan.join(r)
 		}
 	}
-	for _, r := range s.Runs {
+	for r := range s.Runs.All() {
 		if r.HasParts() {
 			r.Fan.parts = r.Fan.inOrder()
 			for i, part := range r.Fan.parts {

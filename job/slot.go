@@ -62,8 +62,9 @@ type Run struct {
 	// Nth counts the ended runs of its job; 0: it is live, or the job does not count it.
 	Nth int64
 
-	// Mark is for the owner of the slot. The fold does not look at it.
-	Mark uint8
+	// Mark and Place are for the owner of the slot. The fold does not look at them.
+	Mark  uint8
+	Place uint32
 
 	first [1]Attempt // where Attempts begin: most runs have one
 	// owner counts the run. It is not the slot's job of that name when the job
@@ -182,7 +183,7 @@ type Slot struct {
 	App     string
 	Index   uint8
 	Jobs    Jobs
-	Runs    map[RunID]*Run           // live runs
+	Runs    Runs                     // live runs
 	Modules map[string]*apiv1.Module // by name@version; only in ModuleSlot
 	// Aliases are those of the app by module@name; only in ModuleSlot. They are not written to.
 	Aliases map[string]*apiv1.Alias
@@ -217,7 +218,6 @@ type Slot struct {
 func NewSlot(app string, index uint8) *Slot {
 	s := &Slot{
 		App: app, Index: index,
-		Runs:      map[RunID]*Run{},
 		Modules:   map[string]*apiv1.Module{},
 		Calendars: map[string]*apiv1.Calendar{},
 		decoded:   map[named]*apiv1.Job{},
@@ -341,14 +341,14 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 			fx = s.finish(e, rec.AtMs, fx)
 		}
 	case *apiv1.Record_CancelRequested:
-		if r := s.Runs[runID(k.CancelRequested.GetRun())]; r != nil {
+		if r := s.Runs.Get(runID(k.CancelRequested.GetRun())); r != nil {
 			fx = s.cancel(r, k.CancelRequested, rec.AtMs, fx)
 		}
 	case *apiv1.Record_Passed:
 		fx = s.pass(k.Passed, rec.AtMs, fx)
 	case *apiv1.Record_Ended:
 		for _, e := range k.Ended.GetRuns() {
-			if r := s.Runs[runID(e.GetRun())]; r != nil && State(e.State).Terminal() {
+			if r := s.Runs.Get(runID(e.GetRun())); r != nil && State(e.State).Terminal() {
 				r.Error, r.Code = e.Error, e.Code
 				fx = s.end(r, State(e.State), e.JobNextMs, rec.AtMs, fx)
 			}
@@ -472,7 +472,7 @@ func (s *Slot) Live(st State) int { return s.live[st.Ordinal()] }
 
 // add puts a live run in.
 func (s *Slot) add(r *Run) {
-	s.Runs[r.ID] = r
+	s.Runs.put(r)
 	s.live[r.State.Ordinal()]++
 	r.owner.live++
 	if r.Trigger != BySchedule {
@@ -499,7 +499,7 @@ func (s *Slot) move(r *Run, to State) {
 
 // remove takes a live run out.
 func (s *Slot) remove(r *Run) {
-	delete(s.Runs, r.ID)
+	s.Runs.remove(r.ID)
 	s.live[r.State.Ordinal()]--
 	r.owner.live--
 	if r.Trigger == BySchedule {
@@ -555,7 +555,7 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 		fx = append(fx, Effect{Change: JobPlanned, Job: j})
 	}
 	id := NewRunID(s.App, a.Job, time.UnixMilli(a.PlannedMs), "")
-	if s.Runs[id] != nil {
+	if s.Runs.Get(id) != nil {
 		return fx
 	}
 	r := &Run{
@@ -568,7 +568,7 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 }
 
 func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
-	if j == nil || s.Runs[runID(a.Run)] != nil {
+	if j == nil || s.Runs.Get(runID(a.Run)) != nil {
 		return fx
 	}
 	r := &Run{
@@ -627,7 +627,7 @@ func (s *Slot) RunOfKey(hash [16]byte) (RunID, bool) {
 }
 
 func (s *Slot) start(a *apiv1.Started_Run, host, session string, atMs int64, fx []Effect) []Effect {
-	r := s.Runs[runID(a.Run)]
+	r := s.Runs.Get(runID(a.Run))
 	if r == nil || a.Attempt <= r.Attempt {
 		return fx
 	}
@@ -651,7 +651,7 @@ func (r *Run) Current(attempt int32, host string) bool {
 }
 
 func (s *Slot) finish(e *apiv1.Finished_End, atMs int64, fx []Effect) []Effect {
-	r := s.Runs[runID(e.Run)]
+	r := s.Runs.Get(runID(e.Run))
 	if r == nil || !r.Current(e.Attempt, e.Host) {
 		return fx
 	}
@@ -733,7 +733,7 @@ func (s *Slot) end(r *Run, to State, jobNextMs, atMs int64, fx []Effect) []Effec
 
 // fan makes a run that is due into parts. The parent then runs until the last of them has ended.
 func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
-	r := s.Runs[runID(f.Run)]
+	r := s.Runs.Get(runID(f.Run))
 	if r == nil || r.HasParts() || (r.State != Queued && r.State != Armed) || f.Parts <= 0 {
 		return fx
 	}
@@ -779,7 +779,7 @@ func (s *Slot) fan(f *apiv1.Fanned, atMs int64, fx []Effect) []Effect {
 
 // endPart counts a part that has ended, and ends the parent with the last one.
 func (s *Slot) endPart(part *Run, jobNextMs, atMs int64, fx []Effect) []Effect {
-	r := s.Runs[part.Fan.Parent]
+	r := s.Runs.Get(part.Fan.Parent)
 	if r == nil {
 		return fx
 	}

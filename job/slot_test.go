@@ -58,17 +58,17 @@ func (h *history) next() *apiv1.Record {
 	case 4, 5:
 		id := h.anyRun()
 		attempt := int32(1)
-		if r := h.s.Runs[id]; r != nil {
+		if r := h.s.Runs.Get(id); r != nil {
 			attempt = r.Attempt + rapid.Int32Range(0, 1).Draw(h.t, "attempt")
 		}
-		if r := h.s.Runs[id]; r == nil || !r.HasParts() {
+		if r := h.s.Runs.Get(id); r == nil || !r.HasParts() {
 			rec.Kind = &apiv1.Record_Started{Started: &apiv1.Started{Host: "h1", Session: "s", Runs: []*apiv1.Started_Run{{Run: id[:], Attempt: attempt}}}}
 		}
 	case 6, 7:
 		id := h.anyRun()
 		e := &apiv1.Finished_End{Run: id[:], Attempt: 1, Host: "h1", State: string(Succeeded)}
 		e.Outcome = apiv1.Outcome(rapid.IntRange(1, 7).Draw(h.t, "outcome"))
-		if r := h.s.Runs[id]; r != nil {
+		if r := h.s.Runs.Get(id); r != nil {
 			e.Attempt = r.Attempt - rapid.Int32Range(0, 1).Draw(h.t, "late")
 			v := Settle(r, e.Outcome, 0)
 			e.State, e.RetryMs = string(v.State), h.nowM+v.RetryIn.Milliseconds()
@@ -88,7 +88,7 @@ func (h *history) next() *apiv1.Record {
 		rec.Kind = &apiv1.Record_Ended{Ended: &apiv1.Ended{Runs: []*apiv1.Ended_Run{{
 			Run: id[:], State: string(to), Error: "why", Code: "overlap", JobNextMs: h.nextMs(),
 		}}}}
-		if r := h.s.Runs[id]; r != nil && r.State == Running {
+		if r := h.s.Runs.Get(id); r != nil && r.State == Running {
 			rec.Kind = nil // the server ends so only what no host has
 		}
 	case 11, 12:
@@ -99,7 +99,7 @@ func (h *history) next() *apiv1.Record {
 				f.Only = append(f.Only, n)
 			}
 		}
-		if r := h.s.Runs[id]; r == nil || !r.IsPart() && r.Attempt == 0 { // what fans out is never sent to a host
+		if r := h.s.Runs.Get(id); r == nil || !r.IsPart() && r.Attempt == 0 { // what fans out is never sent to a host
 			rec.Kind = &apiv1.Record_Fanned{Fanned: f}
 		}
 	case 13:
@@ -124,7 +124,8 @@ func (h *history) nextMs() int64 {
 // anyRun draws a live run, or one that is gone.
 func (h *history) anyRun() RunID {
 	ids := slices.Clone(h.ids)
-	for id, r := range h.s.Runs {
+	for r := range h.s.Runs.All() {
+		id := r.ID
 		if r.IsPart() {
 			ids = append(ids, id)
 		}
@@ -191,7 +192,8 @@ func fold(t *rapid.T, s *Slot, records [][]byte) {
 
 func check(t *rapid.T, s *Slot) {
 	counts, live, scheduled := map[State]int{}, map[*Job]int64{}, map[*Job]int64{}
-	for id, r := range s.Runs {
+	for r := range s.Runs.All() {
+		id := r.ID
 		if id != r.ID || r.State.Terminal() {
 			t.Fatalf("run %s of state %s is kept as %s", r.ID, r.State, id)
 		}
@@ -209,7 +211,7 @@ func check(t *rapid.T, s *Slot) {
 			}
 			continue
 		}
-		if r.IsPart() && (s.Runs[r.Fan.Parent] == nil || !slices.Contains(s.Runs[r.Fan.Parent].Fan.parts, r)) {
+		if r.IsPart() && (s.Runs.Get(r.Fan.Parent) == nil || !slices.Contains(s.Runs.Get(r.Fan.Parent).Fan.parts, r)) {
 			t.Fatalf("part %s has no parent", id)
 		}
 		if r.State == Running && (r.Host == "" || r.Attempt == 0 || len(r.Attempts) == 0) {
@@ -239,7 +241,7 @@ func reload(t *rapid.T, s *Slot) *Slot {
 		}
 		out.Jobs.Get(j.Name()).LoadStats(j.StatsRow())
 	}
-	for _, r := range s.Runs {
+	for r := range s.Runs.All() {
 		if err := out.LoadRun(r.Row()); err != nil {
 			t.Fatal(err)
 		}
@@ -252,8 +254,8 @@ func reload(t *rapid.T, s *Slot) *Slot {
 }
 
 func same(t *rapid.T, what string, want, got *Slot) {
-	if want.Jobs.Len() != got.Jobs.Len() || len(want.Runs) != len(got.Runs) {
-		t.Fatalf("%s: %d jobs and %d runs, want %d and %d", what, got.Jobs.Len(), len(got.Runs), want.Jobs.Len(), len(want.Runs))
+	if want.Jobs.Len() != got.Jobs.Len() || want.Runs.Len() != got.Runs.Len() {
+		t.Fatalf("%s: %d jobs and %d runs, want %d and %d", what, got.Jobs.Len(), got.Runs.Len(), want.Jobs.Len(), want.Runs.Len())
 	}
 	if want, got := slices.Collect(want.keys.all()), slices.Collect(got.keys.all()); !slices.Equal(want, got) {
 		t.Fatalf("%s: the keys are %v, want %v", what, got, want)
@@ -267,9 +269,10 @@ func same(t *rapid.T, what string, want, got *Slot) {
 			t.Fatalf("%s: job %s is\n%v, want\n%v", what, name, got.Jobs.Get(name).Row(), j.Row())
 		}
 	}
-	for id, r := range want.Runs {
-		if !proto.Equal(r.Row(), got.Runs[id].Row()) {
-			t.Fatalf("%s: run %s is\n%v, want\n%v", what, id, got.Runs[id].Row(), r.Row())
+	for r := range want.Runs.All() {
+		id := r.ID
+		if !proto.Equal(r.Row(), got.Runs.Get(id).Row()) {
+			t.Fatalf("%s: run %s is\n%v, want\n%v", what, id, got.Runs.Get(id).Row(), r.Row())
 		}
 	}
 }
@@ -306,11 +309,11 @@ func TestChangedParametersReachWhatIsArmed(t *testing.T) {
 	s.Apply(&apiv1.Record{AtMs: 0, Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{{Job: "a", PlannedMs: 1000, NextMs: 2000}}}}}, nil)
 	id := NewRunID("app", "a", time.UnixMilli(1000), "")
 	put("new", 10, 2000, false)
-	if r := s.Runs[id]; r == nil || r.Definition().Input != "new" {
+	if r := s.Runs.Get(id); r == nil || r.Definition().Input != "new" {
 		t.Fatalf("the armed run was not given the new input: %+v", r)
 	}
 	put("newer", 20, 5000, true)
-	if r := s.Runs[id]; r != nil {
+	if r := s.Runs.Get(id); r != nil {
 		t.Fatal("a run of the old schedule is still armed")
 	}
 }
@@ -381,12 +384,12 @@ func changes(fx []Effect) (list []Change) {
 func accepted(s *Slot, name string, n byte, parts ...int32) *Run {
 	id := RunID{15: n}
 	s.Apply(&apiv1.Record{AtMs: 10, Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: name, Parts: parts}}}, nil)
-	return s.Runs[id]
+	return s.Runs.Get(id)
 }
 
 func armed(s *Slot, name string, planned, covers int64) *Run {
 	s.Apply(&apiv1.Record{AtMs: 0, Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{{Job: name, PlannedMs: planned, Covers: covers}}}}}, nil)
-	return s.Runs[NewRunID(s.App, name, time.UnixMilli(planned), "")]
+	return s.Runs.Get(NewRunID(s.App, name, time.UnixMilli(planned), ""))
 }
 
 func TestPassed(t *testing.T) {
@@ -405,7 +408,7 @@ func TestPassed(t *testing.T) {
 		s := NewSlot("app", 0)
 		j := put(s, &apiv1.Job{Name: "a"}, &apiv1.JobPut{NextMs: 50})
 		fx := s.Apply(&apiv1.Record{AtMs: 350, Kind: &apiv1.Record_Passed{Passed: c.passed}}, nil)
-		if j.Planned != c.planned || j.failed != c.failed || j.NextMs != c.next || j.Live() != 0 || len(s.Runs) != 0 {
+		if j.Planned != c.planned || j.failed != c.failed || j.NextMs != c.next || j.Live() != 0 || s.Runs.Len() != 0 {
 			t.Errorf("%s: the job is %+v", c.name, j)
 		}
 		if !slices.Equal(changes(fx), c.effects) {
@@ -445,12 +448,12 @@ func TestEndedWithoutAnAttempt(t *testing.T) {
 			t.Errorf("%s: a second end has the effects %v", c.state, again)
 		}
 		if !c.ends {
-			if len(fx) > 0 || s.Runs[r.ID] != r || j.NextMs != 0 {
+			if len(fx) > 0 || s.Runs.Get(r.ID) != r || j.NextMs != 0 {
 				t.Errorf("%s: it is no end, effects %v", c.state, fx)
 			}
 			continue
 		}
-		if s.Runs[r.ID] != nil || r.State != c.state || r.Error != "why" || r.Code != "code" || j.failed != c.failed || j.succeeded != 0 || j.Live() != 0 || j.NextMs != 70 {
+		if s.Runs.Get(r.ID) != nil || r.State != c.state || r.Error != "why" || r.Code != "code" || j.failed != c.failed || j.succeeded != 0 || j.Live() != 0 || j.NextMs != 70 {
 			t.Errorf("%s: run %+v of job %+v", c.state, r, j)
 		}
 	}
@@ -491,7 +494,7 @@ func TestRevokedIsNotPlanned(t *testing.T) {
 	}
 	p := &apiv1.JobPut{Job: &apiv1.Job{App: "app", Name: "a"}, Rescheduled: true}
 	fx := s.Apply(&apiv1.Record{AtMs: 500, Kind: &apiv1.Record_JobPut{JobPut: p}}, nil)
-	if j.Planned != 3 || s.Runs[due.ID] != due || s.Runs[ahead.ID] != nil || !ahead.State.Terminal() || !slices.Equal(changes(fx), []Change{RunRevoked}) {
+	if j.Planned != 3 || s.Runs.Get(due.ID) != due || s.Runs.Get(ahead.ID) != nil || !ahead.State.Terminal() || !slices.Equal(changes(fx), []Change{RunRevoked}) {
 		t.Errorf("planned %d, effects %v, the revoked run is %s", j.Planned, fx, ahead.State)
 	}
 	armed(s, "a", 900, 0)
@@ -537,7 +540,7 @@ func TestFanned(t *testing.T) {
 		for _, e := range fx[1:] {
 			p := e.Run
 			got, hosts = append(got, p.Fan.Part), append(hosts, p.Fan.Pinned)
-			if e.Change != RunAccepted || !p.IsPart() || p.Fan.Parent != r.ID || p.Fan.Parts != c.f.Parts || p.State != Queued || p.Trigger != ByFanout || s.Runs[p.ID] != p ||
+			if e.Change != RunAccepted || !p.IsPart() || p.Fan.Parent != r.ID || p.Fan.Parts != c.f.Parts || p.State != Queued || p.Trigger != ByFanout || s.Runs.Get(p.ID) != p ||
 				p.ID != PartID("app", "a", time.UnixMilli(r.PlannedMs), r.ID, p.Fan.Part) {
 				t.Errorf("%s: part %+v %+v", c.name, p, p.Fan)
 			}
@@ -588,7 +591,7 @@ func TestPartsEndInAnyOrder(t *testing.T) {
 				if !slices.Equal(got, want) {
 					t.Fatalf("order %v, failing %b: end %d has the effects %v", order, failing, i, changes(fx))
 				}
-				if (s.Runs[r.ID] == nil) != (i == 2) {
+				if (s.Runs.Get(r.ID) == nil) != (i == 2) {
 					t.Fatalf("order %v: the parent is %s after %d ends", order, r.State, i+1)
 				}
 			}
@@ -669,7 +672,7 @@ func TestCancelOfAParent(t *testing.T) {
 				}
 			}
 		}
-		if stopping != len(busy) || (s.Runs[r.ID] == nil) != (len(busy) == 0) {
+		if stopping != len(busy) || (s.Runs.Get(r.ID) == nil) != (len(busy) == 0) {
 			t.Errorf("running %b: %d parts are told, the parent is %s", running, stopping, r.State)
 		}
 		if again := s.Apply(cancel, nil); len(again) > 0 {
@@ -680,7 +683,7 @@ func TestCancelOfAParent(t *testing.T) {
 				{Run: p.ID[:], Attempt: 1, Host: "h", Outcome: apiv1.Outcome_OUTCOME_STOPPED, State: string(Stopped)},
 			}}}}, nil)
 		}
-		if r.State != Stopped || r.Fan.Failed != 3 || len(s.Runs) != 0 || r.Lost != 0 {
+		if r.State != Stopped || r.Fan.Failed != 3 || s.Runs.Len() != 0 || r.Lost != 0 {
 			t.Errorf("running %b: in the end the parent is %s %+v", running, r.State, r.Fan)
 		}
 	}

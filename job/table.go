@@ -14,25 +14,10 @@ import (
 type Jobs struct {
 	list   []*Job   // by number; nil: the number is free
 	free   []uint32 // numbers
-	places []place  // a power of two, or none; a job is at its hash's place or behind, without a gap
+	places places
 }
 
-// place is 32 bits of the hash of a job's name, then its number and 1; 0: empty.
-type place uint64
-
-func placeOf(hash, number uint32) place { return place(hash)<<32 | place(number+1) }
-
-func (p place) hash() uint32 { return uint32(p >> 32) }
-
-func (p place) number() uint32 { return uint32(p) - 1 }
-
-var tableSeed = maphash.MakeSeed()
-
 func hashOf(name string) uint32 { return uint32(maphash.String(tableSeed, name)) }
-
-func (t *Jobs) home(hash uint32) int { return int(hash) & (len(t.places) - 1) }
-
-func (t *Jobs) next(i int) int { return (i + 1) & (len(t.places) - 1) }
 
 // Len returns how many jobs there are.
 func (t *Jobs) Len() int { return len(t.list) - len(t.free) }
@@ -56,16 +41,12 @@ func (t *Jobs) At(number uint32) *Job {
 
 // find returns the place of the job of that name; -1: there is none.
 func (t *Jobs) find(name string) int {
-	if len(t.places) == 0 {
-		return -1
-	}
 	hash := hashOf(name)
-	for i := t.home(hash); t.places[i] != 0; i = t.next(i) {
-		if p := t.places[i]; p.hash() == hash && t.list[p.number()].Name() == name {
-			return i
-		}
+	i := t.places.first(hash)
+	for i >= 0 && t.list[t.places[i].number()].Name() != name {
+		i = t.places.next(i, hash)
 	}
-	return -1
+	return i
 }
 
 // All yields the jobs in no order.
@@ -81,9 +62,7 @@ func (t *Jobs) All() iter.Seq[*Job] {
 
 // put adds a job whose name is not there.
 func (t *Jobs) put(j *Job) {
-	if 5*(t.Len()+1) > 4*len(t.places) {
-		t.grow()
-	}
+	n := t.Len()
 	j.number = uint32(len(t.list))
 	if n := len(t.free); n > 0 {
 		j.number, t.free = t.free[n-1], t.free[:n-1]
@@ -91,42 +70,93 @@ func (t *Jobs) put(j *Job) {
 	} else {
 		t.list = append(t.list, j)
 	}
-	t.settle(placeOf(hashOf(j.Name()), j.number))
-}
-
-func (t *Jobs) settle(p place) {
-	i := t.home(p.hash())
-	for t.places[i] != 0 {
-		i = t.next(i)
-	}
-	t.places[i] = p
-}
-
-func (t *Jobs) grow() {
-	old := t.places
-	t.places = make([]place, max(8, 2*len(old)))
-	for _, p := range old {
-		if p != 0 {
-			t.settle(p)
-		}
-	}
+	t.places.put(hashOf(j.Name()), j.number, n)
 }
 
 // remove takes the job of that name out, if there is one.
 func (t *Jobs) remove(name string) {
-	hole := t.find(name)
-	if hole < 0 {
+	i := t.find(name)
+	if i < 0 {
 		return
 	}
-	number := t.places[hole].number()
+	number := t.places[i].number()
 	t.list[number] = nil
 	t.free = append(t.free, number)
-	// Close the gap: who stands behind it moves up, unless that is before its home.
-	for i := t.next(hole); t.places[i] != 0; i = t.next(i) {
-		size := len(t.places) - 1
-		if home := t.home(t.places[i].hash()); (i-home)&size >= (i-hole)&size {
-			t.places[hole], hole = t.places[i], i
+	t.places.remove(i)
+}
+
+// Runs are the live runs of a slot by id, in a table like that of [Jobs]. Each step
+// of a run looks it up, and other work lies between the steps: of this table a
+// look-up touches eight bytes for each run, where Go's map has 25 and what it keeps
+// of those that were removed. The zero value is empty. What is removed or added while it is ranged over may or may not be
+// yielded.
+type Runs struct {
+	list   []*Run   // by number; nil: the number is free
+	free   []uint32 // numbers
+	places places
+}
+
+func runHash(id RunID) uint32 { return uint32(mixed(id)) }
+
+// Len returns how many runs there are.
+func (t *Runs) Len() int { return len(t.list) - len(t.free) }
+
+// Get returns the run of that id, or nil.
+func (t *Runs) Get(id RunID) *Run {
+	if i := t.find(id); i >= 0 {
+		return t.list[t.places[i].number()]
+	}
+	return nil
+}
+
+// find returns the place of the run of that id; -1: there is none.
+func (t *Runs) find(id RunID) int {
+	hash := runHash(id)
+	i := t.places.first(hash)
+	for i >= 0 && t.list[t.places[i].number()].ID != id {
+		i = t.places.next(i, hash)
+	}
+	return i
+}
+
+// All yields the runs in no order.
+func (t *Runs) All() iter.Seq[*Run] {
+	return func(yield func(*Run) bool) {
+		for _, r := range t.list {
+			if r != nil && !yield(r) {
+				return
+			}
 		}
 	}
-	t.places[hole] = 0
+}
+
+// put adds a run whose id is not there.
+func (t *Runs) put(r *Run) {
+	n := t.Len()
+	number := uint32(len(t.list))
+	if n := len(t.free); n > 0 {
+		number, t.free = t.free[n-1], t.free[:n-1]
+		t.list[number] = r
+	} else {
+		t.list = append(t.list, r)
+	}
+	t.places.put(runHash(r.ID), number, n)
+}
+
+// keptPlaces is how large the table stays when the last run has ended.
+const keptPlaces = 1 << 12
+
+// remove takes the run of that id out, if there is one.
+func (t *Runs) remove(id RunID) {
+	i := t.find(id)
+	if i < 0 {
+		return
+	}
+	number := t.places[i].number()
+	t.list[number] = nil
+	t.free = append(t.free, number)
+	t.places.remove(i)
+	if t.Len() == 0 && len(t.places) > keptPlaces { // there were very many at once
+		*t = Runs{}
+	}
 }

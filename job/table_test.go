@@ -48,3 +48,72 @@ func TestTableIsLikeAMap(t *testing.T) {
 		}
 	}
 }
+
+func TestRunsAreLikeAMap(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		want := map[RunID]*Run{}
+		var got Runs
+		ids := 1 + r.IntN(300)
+		if seed%5 == 4 {
+			ids = 6000 // enough that the table is given up when it is empty
+		}
+		for step := range 12_000 {
+			id := RunID{7: byte(r.IntN(ids)), 8: byte(r.IntN(ids) >> 8)}
+			empties := step%6000 > 5000
+			switch {
+			case empties && len(want) > 0: // one after the other
+				for id = range want {
+					break
+				}
+				delete(want, id)
+				got.remove(id)
+			case want[id] == nil && r.IntN(3) > 0:
+				x := &Run{ID: id}
+				want[id] = x
+				got.put(x)
+			case r.IntN(2) == 0:
+				delete(want, id)
+				got.remove(id)
+			}
+			if got.Get(id) != want[id] || got.Len() != len(want) {
+				t.Fatalf("seed %d: %x is %p of %d, want %p of %d", seed, id, got.Get(id), got.Len(), want[id], len(want))
+			}
+		}
+		seen := map[*Run]bool{}
+		for x := range got.All() {
+			if seen[x] || want[x.ID] != x {
+				t.Fatalf("seed %d: %x comes twice, or was removed", seed, x.ID)
+			}
+			seen[x] = true
+		}
+		for id, x := range want {
+			if got.Get(id) != x || !seen[x] {
+				t.Fatalf("seed %d: %x is lost", seed, id)
+			}
+		}
+	}
+}
+
+// TestRunsChangeWhileTheyAreRangedOver: who goes through the runs may end them.
+func TestRunsChangeWhileTheyAreRangedOver(t *testing.T) {
+	var runs Runs
+	const n = 10_000
+	for i := range n {
+		runs.put(&Run{ID: RunID{8: byte(i), 9: byte(i >> 8)}})
+	}
+	if len(runs.places) <= keptPlaces {
+		t.Fatal("so few runs test nothing")
+	}
+	seen := 0
+	for r := range runs.All() {
+		runs.remove(r.ID)
+		if seen++; seen%3 == 0 {
+			runs.put(&Run{ID: RunID{0: 1, 8: byte(seen), 9: byte(seen >> 8)}})
+			runs.remove(RunID{0: 1, 8: byte(seen), 9: byte(seen >> 8)})
+		}
+	}
+	if seen != n || runs.Len() != 0 || len(runs.places) > 0 {
+		t.Errorf("%d of %d runs, %d are left in %d places", seen, n, runs.Len(), len(runs.places))
+	}
+}

@@ -99,7 +99,7 @@ func TestRowByHand(t *testing.T) {
 			if err := s.LoadRun(row); err != nil {
 				t.Fatal(err)
 			}
-			r := s.Runs[runID(row.Id)]
+			r := s.Runs.Get(runID(row.Id))
 			r.Nth, r.FinishedMs = 9, 1_700_000_000_000
 			b, err := r.AppendRow(nil)
 			if err != nil {

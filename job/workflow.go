@@ -546,7 +546,7 @@ func brief(text string) string {
 
 // advance moves a run of a workflow on.
 func (s *Slot) advance(a *apiv1.Advanced, atMs int64, fx []Effect) []Effect {
-	r := s.Runs[runID(a.Run)]
+	r := s.Runs.Get(runID(a.Run))
 	if r == nil || !r.Policy.Workflow {
 		return fx
 	}

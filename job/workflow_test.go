@@ -430,7 +430,7 @@ func TestWorkflowFold(t *testing.T) {
 			rec.AtMs = now
 			records = append(records, proto.CloneOf(rec))
 			for _, e := range s.Apply(rec, nil) {
-				if e.Change == RunEnded && (!e.Run.State.Terminal() || s.Runs[e.Run.ID] != nil) {
+				if e.Change == RunEnded && (!e.Run.State.Terminal() || s.Runs.Get(e.Run.ID) != nil) {
 					t.Fatalf("run %s ended as %s", e.Run.ID, e.Run.State)
 				}
 			}
@@ -465,7 +465,7 @@ func TestWorkflowFold(t *testing.T) {
 				}
 				apply(&apiv1.Record{Kind: &apiv1.Record_Advanced{Advanced: a}})
 			}
-			for _, r := range s.Runs {
+			for r := range s.Runs.All() {
 				if (r.State == Running) != r.HasNodes() || r.HasNodes() && (len(r.Nodes.Rows) != 4 || r.Nodes.Kept != nil) {
 					t.Fatalf("run %s is %s with nodes %v", r.ID, r.State, r.Nodes)
 				}
@@ -486,7 +486,7 @@ func TestPriorityOfNodes(t *testing.T) {
 		s.Apply(&apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: d}}}, nil)
 		id := NewRunID("app", d.Name, time.UnixMilli(1), "")
 		s.Apply(&apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: d.Name, Priority: 4}}}, nil)
-		return s.Runs[id]
+		return s.Runs.Get(id)
 	}
 	if r := accept(&apiv1.Job{Name: "none"}); r.Policy.Priority != 4 || r.Definition().Priority != 4 || s.Jobs.Get("none").Policy().Priority != 0 {
 		t.Errorf("priority %d", r.Policy.Priority)

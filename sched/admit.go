@@ -42,7 +42,7 @@ func (l *loop) countIn(j *job.Job) {
 	if !j.Current() || !j.Policy().Bounded() {
 		return // it has changed again
 	}
-	for _, r := range j.Slot().Runs {
+	for r := range j.Slot().Runs.All() {
 		early := r.State == job.Armed && r.PlannedMs > l.nowMs // it comes by itself
 		if r.Owner() == j && !r.IsPart() && !r.Policy.Bounded() && !early {
 			l.line(r).in[r.ID] = r

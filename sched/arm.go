@@ -275,7 +275,7 @@ func (l *loop) rewind() {
 					l.wheel.Add(armAt(j.NextMs), j)
 				}
 			}
-			for _, r := range s.Runs {
+			for r := range s.Runs.All() {
 				switch r.State {
 				case job.Armed:
 					l.wheel.Add(r.PlannedMs, r)

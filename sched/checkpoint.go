@@ -69,7 +69,7 @@ type checkpoints struct {
 // other rows of a capture are written there, too.
 type finished struct {
 	runs  []ended
-	rows  map[job.RunID]int // place in runs
+	rows  map[job.RunID]int // place in runs, of the first ones: whoever looks for one adds the others
 	room  []byte            // where the next rows go; the last one of used
 	used  [][]byte          // rooms with rows in them
 	spare [][]byte          // rooms without
@@ -88,7 +88,6 @@ func (f *finished) add(r *job.Run) error {
 	if err != nil {
 		return err
 	}
-	f.rows[r.ID] = len(f.runs)
 	f.runs = append(f.runs, ended{r, row})
 	return nil
 }
@@ -126,6 +125,9 @@ func (f *finished) write(r appender) ([]byte, error) {
 }
 
 func (f *finished) row(app string, id job.RunID) []byte {
+	for i := len(f.rows); i < len(f.runs); i++ {
+		f.rows[f.runs[i].run.ID] = i
+	}
 	if i, ok := f.rows[id]; ok && f.runs[i].run.App == app {
 		return f.runs[i].row
 	}

@@ -34,7 +34,7 @@ func someRuns(t *testing.T, n int) []*job.Run {
 		if err := slot.LoadRun(row); err != nil {
 			t.Fatal(err)
 		}
-		runs = append(runs, slot.Runs[job.RunID(row.Id)])
+		runs = append(runs, slot.Runs.Get(job.RunID(row.Id)))
 	}
 	return runs
 }

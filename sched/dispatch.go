@@ -39,7 +39,7 @@ type host struct {
 	generation uint64 // counts its streams; a late event of an old stream is told by it
 	out        *outbox
 	credits    int64 // tasks that it can take
-	running    map[job.RunID]*job.Run
+	running    executing
 	joinedAt   time.Time
 	seenAt     time.Time
 	modules    map[string]*apiv1.ModuleState // what it said of modules, by digest
@@ -108,7 +108,6 @@ func (l *loop) dispatch() {
 				}
 				continue
 			}
-			first := h
 			h := h
 			if choosy(r) || !h.abilities.Has(r.Shape().Needs) {
 				if ro == nil {
@@ -124,10 +123,10 @@ func (l *loop) dispatch() {
 				continue
 			}
 			// A run may stand in line twice: the first entry has put it into running.
-			if l.assigned(r, h, first) || l.limited(r) {
+			if executes(r) || l.limited(r) {
 				continue
 			}
-			h.running[r.ID] = r
+			h.running.add(r)
 			k := startKey{l.slotOf(r), h}
 			s := starts[k]
 			if s == nil {
@@ -270,7 +269,7 @@ func (l *loop) attach(hello *apiv1.Hello, out *outbox) (*host, error) {
 		return nil, err
 	}
 	if h == nil {
-		h = &host{running: map[job.RunID]*job.Run{}}
+		h = &host{}
 		l.hosts[hello.Host] = h
 	} else if h.connected {
 		h.out.close() // the stream that this one replaces
@@ -290,15 +289,15 @@ func (l *loop) attach(hello *apiv1.Hello, out *outbox) (*host, error) {
 		}
 	}
 	var lost []*job.Run
-	for id, r := range h.running {
-		if attempt, ok := reported[id]; !ok || attempt != r.Attempt {
+	for _, r := range h.running {
+		if attempt, ok := reported[r.ID]; !ok || attempt != r.Attempt {
 			lost = append(lost, r)
 		}
 	}
 	l.lose(lost, "the host does not know of it: it was restarted, or its task was lost on the way")
-	for id, r := range h.running {
+	for _, r := range h.running {
 		if r.CancelRequested {
-			out.cancel(id, r.Attempt)
+			out.cancel(r.ID, r.Attempt)
 		}
 	}
 	for _, r := range hello.Running {
@@ -320,11 +319,11 @@ func (l *loop) adopt(h *host, rep *apiv1.Running) {
 		return
 	case r != nil && !h.runsModules() && !h.abilities.Has(r.Shape().Needs): // it says that it cannot have run it
 		h.out.cancel(id, rep.Attempt)
-	case r != nil && r.State != job.Running && rep.Attempt == r.Attempt+1:
+	case r != nil && r.State != job.Running && !executes(r) && rep.Attempt == r.Attempt+1:
 		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Adopted{Adopted: &apiv1.Adopted{
 			Host: h.hello.Host, Session: h.hello.Session, Runs: []*apiv1.Started_Run{{Run: rep.Run, Attempt: rep.Attempt}},
 		}}})
-		h.running[id] = r
+		h.running.add(r)
 		r.Mark &^= isUnsure
 	default: // ended, or given to another host: nobody waits for it any more
 		h.out.cancel(id, rep.Attempt)
@@ -375,11 +374,7 @@ func (x *hostLease) expire(l *loop) {
 		l.wheel.Add(l.nowMs+armWindow, x) // the disk is full: look again
 		return
 	}
-	lost := make([]*job.Run, 0, len(h.running))
-	for _, r := range h.running {
-		lost = append(lost, r)
-	}
-	l.lose(lost, "the host went away and did not come back within "+l.cfg.HostLease.String())
+	l.lose(slices.Clone(h.running), "the host went away and did not come back within "+l.cfg.HostLease.String())
 	l.wheel.Add(h.lostAt.Add(forgetHost).UnixMilli(), x)
 }
 
@@ -477,7 +472,7 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	r.Mark |= isEnding
 	e.runs = append(e.runs, r)
 	if h := l.hosts[r.Host]; h != nil {
-		delete(h.running, r.ID)
+		h.running.drop(r)
 	}
 	if t.Outcome != apiv1.Outcome_OUTCOME_LOST {
 		l.noteTime(r, time.Duration(t.DurationUs)*time.Microsecond)

@@ -78,7 +78,7 @@ func (a *app) message() *apiv1.App {
 	}
 	for _, s := range a.slots {
 		m.Jobs += int64(s.Jobs.Len())
-		m.Live += int64(len(s.Runs))
+		m.Live += int64(s.Runs.Len())
 	}
 	return m
 }

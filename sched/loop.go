@@ -597,7 +597,7 @@ func (l *loop) job(app, name string) *job.Job {
 // liveRun returns a live run or nil.
 func (l *loop) liveRun(app string, id job.RunID) *job.Run {
 	if a := l.apps[app]; a != nil {
-		return a.slots[id.Slot()].Runs[id]
+		return a.slots[id.Slot()].Runs.Get(id)
 	}
 	return nil
 }

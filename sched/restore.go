@@ -51,7 +51,7 @@ func load(cfg *Config) (*loop, error) {
 			if err := s.LoadRun(row); err != nil {
 				return err
 			}
-			s.Runs[id].Mark |= isStored
+			s.Runs.Get(id).Mark |= isStored
 			return nil
 		},
 		Module: func(app, name, version string, value []byte) error {
@@ -83,7 +83,7 @@ func load(cfg *Config) (*loop, error) {
 	for _, a := range l.apps {
 		for _, s := range a.slots {
 			s.Loaded()
-			for _, r := range s.Runs {
+			for r := range s.Runs.All() {
 				a.live.push(r)
 				l.live++
 			}
@@ -161,7 +161,7 @@ func (l *loop) resume() {
 			if s.Place.State != job.Here { // frozen
 				continue
 			}
-			for _, r := range s.Runs {
+			for r := range s.Runs.All() {
 				if inLine(r) && (r.Attempt > 0 || r.Delegates()) {
 					l.line(r).in[r.ID] = r
 				}
@@ -214,12 +214,11 @@ func (l *loop) expect(r *job.Run) {
 	h := l.hosts[r.Host]
 	if h == nil {
 		h = &host{
-			hello:   &apiv1.Hello{Host: r.Host, Name: r.Host, Session: r.Session},
-			out:     newOutbox(),
-			running: map[job.RunID]*job.Run{},
-			seenAt:  l.now,
+			hello:  &apiv1.Hello{Host: r.Host, Name: r.Host, Session: r.Session},
+			out:    newOutbox(),
+			seenAt: l.now,
 		}
 		l.hosts[r.Host] = h
 	}
-	h.running[r.ID] = r
+	h.running.add(r)
 }

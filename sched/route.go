@@ -157,19 +157,6 @@ func (l *loop) memory(r *job.Run) *job.RouteState {
 	return nil
 }
 
-// assigned reports whether r was given to a host in this turn already. first is the host that is asked first in it.
-func (l *loop) assigned(r *job.Run, h, first *host) bool {
-	if h == first && !choosy(r) && l.slow[jobKey{r.App, r.Job}] == 0 {
-		return h.running[r.ID] != nil
-	}
-	for _, h := range l.hosts {
-		if h.running[r.ID] != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // stick puts a run aside that no host may take now.
 func (l *loop) stick(r *job.Run) {
 	l.stuck = append(l.stuck, r)
