@@ -410,13 +410,14 @@ func (c *checkpoints) distance(every time.Duration) time.Duration {
 const statsPieces = 40
 
 // soonRuns is how many ended runs are captured without waiting for the distance:
-// far below what makes the server refuse new ones.
-const soonRuns = maxUnwritten / 8
+// far below what makes the server refuse new ones, and enough that few are live then:
+// those are written, and removed again by the next capture.
+const soonRuns = maxUnwritten / 4
 
 // crowded reports whether so many runs have ended that they are captured now.
 func (c *checkpoints) crowded() bool {
 	n := len(c.ends.runs)
-	return n >= 4*soonRuns || n >= soonRuns && !c.manyLive()
+	return n >= 2*soonRuns || n >= soonRuns && !c.manyLive()
 }
 
 // manyLive reports whether a capture would write very many runs as live ones, as

@@ -186,8 +186,8 @@ func TestManyLiveRunsWait(t *testing.T) {
 		{2*manyRows + 1, 0, false, 20 * every},
 		{100, soonRuns, true, every},
 		{75_000, soonRuns, false, 20 * every},
-		{2 * manyRows, 3 * soonRuns, true, every},
-		{1_000_000, 4 * soonRuns, true, 20 * every},
+		{2 * manyRows, 3 * soonRuns / 2, true, every},
+		{1_000_000, 2 * soonRuns, true, 20 * every},
 	} {
 		var v checkpoints
 		v.init(20_000)
