@@ -12,7 +12,7 @@ import (
 // nothing behind, and what few jobs have is elsewhere. Callers outside this
 // package read it only, on the goroutine that owns the slot.
 type Job struct {
-	text  string // the name, and behind it what the definition has of its own: see spec
+	text  string // the name, and behind it what the definition has of its own: see spec. In the slot's texts
 	kind  *kind  // what it has in common with others; never nil
 	extra *extra // nil: it has none
 
@@ -70,11 +70,6 @@ func (j *Job) tidy() {
 	if x := j.extra; x != nil && x.route == nil && x.scheduled == 0 && x.skipped == 0 && len(x.armed)+len(x.met)+len(x.given) == 0 {
 		j.extra = nil
 	}
-}
-
-// write sets the text: a name, and what a definition has of its own.
-func (j *Job) write(name string, own []byte) {
-	j.text, j.nameLen = name+string(own), uint8(len(name))
 }
 
 // Name is unique in the app. At most [maxName] bytes.

@@ -113,7 +113,7 @@ func (s *Slot) empty(fx []Effect) []Effect {
 		j.drop()
 		fx = append(fx, Effect{Change: JobDeleted, Job: j})
 	}
-	s.Jobs, s.keys = Jobs{}, keys{}
+	s.Jobs, s.keys, s.texts = Jobs{}, keys{}, texts{}
 	clear(s.decoded)
 	return fx
 }

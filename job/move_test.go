@@ -71,7 +71,7 @@ func coming(move uint64, first, last bool, items ...*apiv1.SlotItem) *apiv1.Reco
 }
 
 // texts are items for comparison.
-func texts(items []*apiv1.SlotItem) (all []string) {
+func textsOf(items []*apiv1.SlotItem) (all []string) {
 	for _, item := range items {
 		all = append(all, item.String())
 	}
@@ -86,7 +86,7 @@ func TestFrozen(t *testing.T) {
 		t.Fatalf("%v, %+v", fx, s.Place)
 	}
 	items := itemsOf(s)
-	before := fmt.Sprint(texts(items))
+	before := fmt.Sprint(textsOf(items))
 	name := namedIn("job")
 	run := RunID{}
 	for r := range s.Runs.All() {
@@ -109,7 +109,7 @@ func TestFrozen(t *testing.T) {
 		"what comes":    coming(2, true, true),
 		"an old end":    left(0),
 	} {
-		if fx := s.Apply(rec, nil); len(fx) != 0 || fmt.Sprint(texts(itemsOf(s))) != before || s.Place.State != Leaving {
+		if fx := s.Apply(rec, nil); len(fx) != 0 || fmt.Sprint(textsOf(itemsOf(s))) != before || s.Place.State != Leaving {
 			t.Errorf("%s changed a slot that is frozen: %v, %+v", what, fx, s.Place)
 		}
 	}
@@ -130,11 +130,11 @@ func TestFrozen(t *testing.T) {
 		t.Error("a run was accepted into a slot of which a part is here")
 	}
 	v.Apply(coming(1, false, true, items[3:]...), nil)
-	if v.Place != (Place{Here, 1, ""}) || fmt.Sprint(texts(itemsOf(v))) != before {
-		t.Fatalf("what came is not what went: %+v\n%s\n%s", v.Place, before, texts(itemsOf(v)))
+	if v.Place != (Place{Here, 1, ""}) || fmt.Sprint(textsOf(itemsOf(v))) != before {
+		t.Fatalf("what came is not what went: %+v\n%s\n%s", v.Place, before, textsOf(itemsOf(v)))
 	}
 	for _, rec := range []*apiv1.Record{coming(1, true, true), coming(1, false, true), coming(0, true, true), coming(2, false, true)} {
-		if fx := v.Apply(rec, nil); len(fx) != 0 || fmt.Sprint(texts(itemsOf(v))) != before {
+		if fx := v.Apply(rec, nil); len(fx) != 0 || fmt.Sprint(textsOf(itemsOf(v))) != before {
 			t.Errorf("%v changed a slot that is here", rec)
 		}
 	}
@@ -145,8 +145,8 @@ func TestFrozen(t *testing.T) {
 	// And back, with the next number.
 	v.Apply(leaving(2), nil)
 	s.Apply(coming(2, true, true, itemsOf(v)...), nil)
-	if s.Place != (Place{Here, 2, ""}) || fmt.Sprint(texts(itemsOf(s))) != before {
-		t.Errorf("what came back is %v", texts(itemsOf(s)))
+	if s.Place != (Place{Here, 2, ""}) || fmt.Sprint(textsOf(itemsOf(s))) != before {
+		t.Errorf("what came back is %v", textsOf(itemsOf(s)))
 	}
 }
 

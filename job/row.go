@@ -165,8 +165,8 @@ func (s *Slot) LoadRun(row *apiv1.RunRow) error {
 		r.Nodes = &Nodes{Kept: row.Nodes}
 	}
 	if r.owner = s.Jobs.Get(r.Job); r.owner == nil || r.owner.spec().born() != born(d) {
-		r.owner = &Job{kind: &kind{shape: r.shape, policy: r.Policy}} // deleted while the run is live
-		r.owner.write(r.Job, []byte(r.own))
+		// It was deleted while the run is live.
+		r.owner = &Job{text: r.Job + r.own, nameLen: uint8(len(r.Job)), kind: &kind{shape: r.shape, policy: r.Policy}}
 	}
 	s.add(r)
 	return nil

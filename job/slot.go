@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -155,6 +156,7 @@ func (s *Slot) shared(name string, sp spec) *apiv1.Job {
 		clear(s.decoded)
 	}
 	d := sp.decode(s.App, name)
+	k.name, k.own = strings.Clone(name), strings.Clone(sp.own) // it may stay longer than the texts beside them
 	s.decoded[k] = d
 	return d
 }
@@ -212,6 +214,7 @@ type Slot struct {
 	refer    int                // jobs that refer to others
 	pinned   map[pinKey]pinned
 	keys     keys
+	texts    texts
 }
 
 // NewSlot returns an empty slot.
@@ -539,6 +542,7 @@ func (s *Slot) deleteJob(name string, atMs int64, fx []Effect) []Effect {
 	fx = s.revoke(j, atMs, fx)
 	s.recount(j.kind.shape, nil)
 	s.Jobs.remove(name)
+	s.erased(j)
 	j.drop()
 	return append(fx, Effect{Change: JobDeleted, Job: j})
 }

@@ -91,7 +91,7 @@ func (s *Slot) spec(d *apiv1.Job) spec {
 // define gives a job its name and its definition.
 func (s *Slot) define(j *Job, d *apiv1.Job) {
 	shape, own := s.split(d)
-	j.write(d.Name, own)
+	s.write(j, d.Name, own)
 	j.kind = s.kindOf(spec{shape, j.text[j.nameLen:]})
 }
 
@@ -154,7 +154,7 @@ func (s *Slot) loadDefinition(j *Job, name string, row *apiv1.JobRow) error {
 		}
 		shape = s.addShape(row.Shape, d)
 	}
-	j.write(name, row.Own)
+	s.write(j, name, row.Own)
 	j.kind = s.kindOf(spec{shape, j.text[j.nameLen:]})
 	return nil
 }

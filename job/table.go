@@ -30,6 +30,9 @@ func (t *Jobs) Get(name string) *Job {
 	return nil
 }
 
+// numbers is greater than the number of any job.
+func (t *Jobs) numbers() uint32 { return uint32(len(t.list)) }
+
 // At returns the job of that number, or nil. The number of a job that is gone
 // becomes another's.
 func (t *Jobs) At(number uint32) *Job {

@@ -16,8 +16,7 @@ func TestTableIsLikeAMap(t *testing.T) {
 			name := fmt.Sprint("job ", r.IntN(names))
 			switch {
 			case want[name] == nil && r.IntN(3) > 0:
-				j := &Job{kind: &kind{}}
-				j.write(name, nil)
+				j := &Job{kind: &kind{}, text: name, nameLen: uint8(len(name))}
 				want[name] = j
 				got.put(j)
 			case r.IntN(2) == 0:
