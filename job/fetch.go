@@ -70,8 +70,11 @@ func FetchByName(wanted []Wanted) (sum uint64) {
 		if t := &w.Slot.Jobs; len(t.places) > 0 {
 			w.at = t.places[t.places.home(hashOf(w.Name))]
 		}
-		if x := &w.Slot.keys.young; len(x.places) > 0 {
-			sum += x.places[x.home(mixed(w.Key))]
+		k, h := &w.Slot.keys, mixed(w.Key)
+		for _, x := range [...]*index{&k.young, &k.old} {
+			if len(x.places) > 0 {
+				sum += x.places[x.home(h)]
+			}
 		}
 	}
 	for i := range wanted {
