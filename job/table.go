@@ -91,8 +91,8 @@ func (t *Jobs) remove(name string) {
 // Runs are the live runs of a slot by id, in a table like that of [Jobs]. Each step
 // of a run looks it up, and other work lies between the steps: of this table a
 // look-up touches eight bytes for each run, where Go's map has 25 and what it keeps
-// of those that were removed. The zero value is empty. What is removed or added while it is ranged over may or may not be
-// yielded.
+// of those that were removed. The zero value is empty. What is removed or added
+// while it is ranged over may or may not be yielded.
 type Runs struct {
 	list   []*Run   // by number; nil: the number is free
 	free   []uint32 // numbers
