@@ -65,7 +65,7 @@ func (t *Jobs) All() iter.Seq[*Job] {
 
 // put adds a job whose name is not there.
 func (t *Jobs) put(j *Job) {
-	n := t.Len()
+	others := t.Len()
 	j.number = uint32(len(t.list))
 	if n := len(t.free); n > 0 {
 		j.number, t.free = t.free[n-1], t.free[:n-1]
@@ -73,7 +73,7 @@ func (t *Jobs) put(j *Job) {
 	} else {
 		t.list = append(t.list, j)
 	}
-	t.places.put(hashOf(j.Name()), j.number, n)
+	t.places.put(hashOf(j.Name()), j.number, others)
 }
 
 // remove takes the job of that name out, if there is one.
@@ -135,7 +135,7 @@ func (t *Runs) All() iter.Seq[*Run] {
 
 // put adds a run whose id is not there.
 func (t *Runs) put(r *Run) {
-	n := t.Len()
+	others := t.Len()
 	number := uint32(len(t.list))
 	if n := len(t.free); n > 0 {
 		number, t.free = t.free[n-1], t.free[:n-1]
@@ -143,7 +143,7 @@ func (t *Runs) put(r *Run) {
 	} else {
 		t.list = append(t.list, r)
 	}
-	t.places.put(runHash(r.ID), number, n)
+	t.places.put(runHash(r.ID), number, others)
 }
 
 // keptPlaces is how large the table stays when the last run has ended.

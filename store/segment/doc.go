@@ -11,7 +11,7 @@
 //
 // So a question walks the segments newest first and costs one small read per
 // segment and key, however many rows there are. The log never rewrites: space
-// comes back when [Log.Retain] unlinks whole segments.
+// comes back when [Log.Retain] or [Log.Trim] unlinks whole segments.
 //
 // Every byte that is read back is covered by a CRC-32C that also covers its
 // position; a block that fails it, or is found at another place, is [ErrCorrupt].
