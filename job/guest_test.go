@@ -599,7 +599,7 @@ func FuzzLoadRow(f *testing.F) {
 		}
 		s := NewSlot("app", slot)
 		r := &Run{ID: id, State: Running, owner: &Job{kind: new(noKind)}, Policy: &Policy{Map: true}, Fan: &Fan{Made: 3, Parts: 3, Map: &Mapping{Released: 1, window: 2, chunkN: 9}}}
-		s.Runs.put(r)
+		s.Runs.add(r)
 		if _, err := s.LoadRow(kind, rest, value); err != nil {
 			return
 		}

@@ -51,7 +51,7 @@ func (s *Slot) LoadJob(name string, row *apiv1.JobRow) (*Job, error) {
 	j.revision = uint32(row.Revision)
 	copy(j.etag[:], row.Etag)
 	s.recount(nil, j.kind.shape)
-	s.Jobs.put(j)
+	s.Jobs.add(j)
 	return j, nil
 }
 

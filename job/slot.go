@@ -434,7 +434,7 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	s.define(j, p.Job)
 	j.revision, j.etag, j.NextMs = uint32(p.Job.Revision), parseEtag(p.Job.Etag), p.NextMs
 	if fresh {
-		s.Jobs.put(j) // it has its name now
+		s.Jobs.add(j) // it has its name now
 	}
 	s.recount(before.shape, j.kind.shape)
 	if x := j.extra; x != nil {
@@ -475,7 +475,7 @@ func (s *Slot) Live(st State) int { return s.live[st.Ordinal()] }
 
 // add puts a live run in.
 func (s *Slot) add(r *Run) {
-	s.Runs.put(r)
+	s.Runs.add(r)
 	s.live[r.State.Ordinal()]++
 	r.owner.live++
 	if r.Trigger != BySchedule {

@@ -18,7 +18,7 @@ func TestTableIsLikeAMap(t *testing.T) {
 			case want[name] == nil && r.IntN(3) > 0:
 				j := &Job{kind: &kind{}, text: name, nameLen: uint8(len(name))}
 				want[name] = j
-				got.put(j)
+				got.add(j)
 			case r.IntN(2) == 0:
 				delete(want, name)
 				got.remove(name)
@@ -70,7 +70,7 @@ func TestRunsAreLikeAMap(t *testing.T) {
 			case want[id] == nil && r.IntN(3) > 0:
 				x := &Run{ID: id}
 				want[id] = x
-				got.put(x)
+				got.add(x)
 			case r.IntN(2) == 0:
 				delete(want, id)
 				got.remove(id)
@@ -99,7 +99,7 @@ func TestRunsChangeWhileTheyAreRangedOver(t *testing.T) {
 	var runs Runs
 	const n = 10_000
 	for i := range n {
-		runs.put(&Run{ID: RunID{8: byte(i), 9: byte(i >> 8)}})
+		runs.add(&Run{ID: RunID{8: byte(i), 9: byte(i >> 8)}})
 	}
 	if len(runs.places) <= keptPlaces {
 		t.Fatal("so few runs test nothing")
@@ -108,7 +108,7 @@ func TestRunsChangeWhileTheyAreRangedOver(t *testing.T) {
 	for r := range runs.All() {
 		runs.remove(r.ID)
 		if seen++; seen%3 == 0 {
-			runs.put(&Run{ID: RunID{0: 1, 8: byte(seen), 9: byte(seen >> 8)}})
+			runs.add(&Run{ID: RunID{0: 1, 8: byte(seen), 9: byte(seen >> 8)}})
 			runs.remove(RunID{0: 1, 8: byte(seen), 9: byte(seen >> 8)})
 		}
 	}

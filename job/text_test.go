@@ -36,7 +36,7 @@ func TestTextsAreTheirJobs(t *testing.T) {
 				}
 				s.write(j, name, []byte(own))
 				if fresh {
-					s.Jobs.put(j)
+					s.Jobs.add(j)
 				}
 				want[name] = own
 			}
@@ -75,7 +75,7 @@ func TestFewTextsKeepFewSlabs(t *testing.T) {
 		}
 		s.write(j, name, own)
 		if fresh {
-			s.Jobs.put(j)
+			s.Jobs.add(j)
 		}
 	}
 	inUse := func() uint64 {

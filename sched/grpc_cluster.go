@@ -65,7 +65,7 @@ func (a *clusterAPI) GetOverview(ctx context.Context, req *apiv1.GetOverviewRequ
 	st := a.s.cfg.Store.Stats()
 	o.Disk = &apiv1.Disk{
 		TotalBytes: st.Total, FreeBytes: st.Free,
-		JournalBytes: a.s.cfg.Journal.Bytes(), HistoryBytes: st.History + st.Logs,
+		JournalBytes: a.s.cfg.Journal.Bytes(), HistoryBytes: st.History + st.Keys + st.Logs,
 	}
 	return o, nil
 }
