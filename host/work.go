@@ -53,12 +53,11 @@ func (h *Host) executeBatch(batch []*session.Batched) {
 	for i, b := range batch {
 		var ctx context.Context
 		ctx, spans[i] = h.span(b.Ctx, b.Attempt.Task)
-		t, refused := h.prepare(ctx, b.Attempt)
-		if refused != nil {
+		item := &runtime.Item{Ctx: ctx, Timeout: timeoutOf(b.Attempt.Task)}
+		if refused := h.prepare(ctx, b.Attempt, &item.Task); refused != nil {
 			b.Result = message(*refused)
 			continue
 		}
-		item := &runtime.Item{Ctx: ctx, Task: t, Timeout: timeoutOf(b.Attempt.Task)}
 		item.Sink = sink{b.Attempt, h.cfg.Guests, &item.Task}
 		items, of = append(items, item), append(of, i)
 	}
@@ -106,39 +105,57 @@ func (h *Host) runTask(ctx context.Context, a *session.Attempt) runtime.Result {
 	if m.Module == "" && job.IsExecutor(m.Handler) && !h.cfg.Engine.Loaded("") {
 		return h.runOther(ctx, a)
 	}
+	x := executions.Get().(*execution)
+	res := h.runLoaded(ctx, a, x)
+	*x = execution{}
+	executions.Put(x)
+	return res
+}
+
+// execution is what an executor is lent for a task. It keeps nothing of it, so that
+// the next task gets the same: what is made for each run has to be collected.
+type execution struct {
+	task runtime.Task
+	sink sink
+}
+
+var executions = sync.Pool{New: func() any { return new(execution) }}
+
+// runLoaded runs a task in the engine, once its module is there.
+func (h *Host) runLoaded(ctx context.Context, a *session.Attempt, x *execution) runtime.Result {
 	for tries := 0; ; tries++ {
-		t, refused := h.prepare(ctx, a)
-		if refused != nil {
+		if refused := h.prepare(ctx, a, &x.task); refused != nil {
 			return *refused
 		}
-		res := h.cfg.Engine.Run(ctx, t, sink{a, h.cfg.Guests, &t})
+		x.sink = sink{a, h.cfg.Guests, &x.task}
+		res := h.cfg.Engine.Run(ctx, x.task, &x.sink)
 		if unloaded(res) && tries < maxReloads {
 			continue
 		}
-		return h.redacted(&t, res)
+		return h.redacted(&x.task, res)
 	}
 }
 
 // prepare loads the module of a task and puts the task in the words of
 // executors; or it says why the handler cannot be run.
-func (h *Host) prepare(ctx context.Context, a *session.Attempt) (t runtime.Task, refused *runtime.Result) {
+func (h *Host) prepare(ctx context.Context, a *session.Attempt, t *runtime.Task) (refused *runtime.Result) {
 	m := a.Task
 	if err := h.load(ctx, want{m.App, m.Digest, m.Trust}); err != nil {
 		if ctx.Err() != nil {
-			return t, &runtime.Result{Outcome: runtime.Stopped, Error: "cancelled while its module was loaded", Code: "cancelled"}
+			return &runtime.Result{Outcome: runtime.Stopped, Error: "cancelled while its module was loaded", Code: "cancelled"}
 		}
 		code := "module"
 		if errors.Is(err, errNotSigned) {
 			code = "not_signed"
 		}
-		return t, &runtime.Result{Outcome: runtime.HostError, Error: fmt.Sprintf("module %s: %v", cmp.Or(m.Module, "of "+m.Handler), err), Code: code}
+		return &runtime.Result{Outcome: runtime.HostError, Error: fmt.Sprintf("module %s: %v", cmp.Or(m.Module, "of "+m.Handler), err), Code: code}
 	}
-	t = taskOf(m)
+	*t = taskOf(m)
 	if name, _, err := job.ParseModule(m.Module); err == nil {
 		t.Module = name
 	}
 	t.Grants = h.grants.of(m.Grants)
-	return t, nil
+	return nil
 }
 
 // redacted takes what the task was told in confidence out of its result, and

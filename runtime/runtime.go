@@ -78,7 +78,8 @@ const (
 )
 
 // Sink takes what a handler says while it runs. An executor calls it from the
-// goroutine that called Run; text must be copied to be kept.
+// goroutine that called Run, and not after Run has returned; text must be copied to
+// be kept.
 type Sink interface {
 	// Log takes one line without its line break.
 	Log(level Level, line []byte)
