@@ -20,7 +20,7 @@ const queuedRun = "01QUED0000000000000000000D"
 
 var parentPlanned = time.Date(2026, 3, 8, 6, 0, 0, 0, time.UTC)
 
-func parentID() job.RunID { return job.NewRunID("default", "policed", parentPlanned, "parent") }
+func parentID() job.RunID { return job.OccurrenceID("default", "policed", parentPlanned, "parent") }
 
 // parentRun and partRun are the ids of a run with 60 parts and of its parts.
 func parentRun() string { return parentID().String() }

@@ -79,7 +79,7 @@ func TestInCanary(t *testing.T) {
 	for _, percent := range []float64{0.5, 10, 50, 99} {
 		hits := 0
 		for i := range n {
-			id := NewRunID("a", fmt.Sprint("job", i), time.UnixMilli(1e12), "")
+			id := OccurrenceID("a", fmt.Sprint("job", i), time.UnixMilli(1e12), "")
 			in := InCanary(id, "m@prod", percent)
 			if in {
 				hits++
@@ -98,7 +98,7 @@ func TestInCanary(t *testing.T) {
 	}
 	same := 0
 	for i := range n {
-		id := NewRunID("a", fmt.Sprint("job", i), time.UnixMilli(1e12), "")
+		id := OccurrenceID("a", fmt.Sprint("job", i), time.UnixMilli(1e12), "")
 		if InCanary(id, "m@prod", 50) == InCanary(id, "other@prod", 50) {
 			same++
 		}

@@ -260,7 +260,7 @@ func newMapped(t *rapid.T, reduce bool) *mapped {
 	if reduce {
 		mode = "map_reduce"
 	}
-	m.root = NewRunID("app", "j", time.UnixMilli(m.nowMs), "")
+	m.root = OccurrenceID("app", "j", time.UnixMilli(m.nowMs), "")
 	if rapid.Bool().Draw(t, "goes on") {
 		m.base = rapid.Int32Range(1, 9).Draw(t, "base")
 		m.again = rapid.Int32Range(0, m.base).Draw(t, "again")
@@ -521,7 +521,7 @@ func TestMapAfterATornCommit(t *testing.T) {
 	apply(s, &apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{
 		App: "app", Name: "j", Handler: &apiv1.Handler{Module: "m@1", Name: "main"}, Fanout: &apiv1.Fanout{Mode: "map"}, CreatedAt: timestamppb.New(time.UnixMilli(at)),
 	}}}})
-	root := NewRunID("app", "j", time.UnixMilli(at), "")
+	root := OccurrenceID("app", "j", time.UnixMilli(at), "")
 	apply(s, &apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: root[:], Job: "j"}}})
 	apply(s, &apiv1.Record{Kind: &apiv1.Record_Fanned{Fanned: &apiv1.Fanned{Run: root[:], Parts: 1, Window: 2}}})
 	part := s.Runs.Get(root).Fan.parts[0]
@@ -581,7 +581,7 @@ func TestReduceInput(t *testing.T) {
 
 // FuzzLoadRow feeds rows that no slot has written.
 func FuzzLoadRow(f *testing.F) {
-	id := NewRunID("app", "j", time.UnixMilli(1), "")
+	id := OccurrenceID("app", "j", time.UnixMilli(1), "")
 	f.Add("kv", "bucket/key", []byte("\x0a\x01v\x10\x01"))
 	f.Add("kvseq", "3", []byte("\x08\x05"))
 	f.Add("mapin", id.String()+"/00000000", []byte("\x08\x01\x10\x01\x1a\x01\x01\x22\x01a"))
@@ -619,7 +619,7 @@ func FuzzLoadRow(f *testing.F) {
 // when the row of the run is younger than the record.
 func TestResumedTwice(t *testing.T) {
 	m := &mapped{s: NewSlot("app", SlotOf("j")), nowMs: 1_700_000_000_000, window: 2, base: 9, again: 4}
-	m.root = NewRunID("app", "j", time.UnixMilli(m.nowMs), "")
+	m.root = OccurrenceID("app", "j", time.UnixMilli(m.nowMs), "")
 	m.with(&apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{
 		App: "app", Name: "j", Handler: &apiv1.Handler{Module: "m@1", Name: "main"}, Fanout: &apiv1.Fanout{Mode: "map_reduce"}, Revision: 1,
 	}}})

@@ -23,18 +23,27 @@ func SlotOf(name string) uint8 {
 
 // RunID identifies a run within its app.
 //
-//	| planned time, Unix ms, big endian (6) | slot (1) | hash (9) |
+//	| planned time, Unix ms, big endian (6) | slot (1) | rest (9) |
 //
 // It begins with the time, so that ids sort by it and the rows of runs are
-// written in order; it names the slot, so that a look-up asks one slot; the
+// written in order; it names the slot, so that a look-up asks one slot. The
 // rest is a hash, so that the same occurrence has the same id on every server
-// and after every crash.
+// and after every crash; of a run that was asked for now it is random.
 type RunID [16]byte
 
-// NewRunID returns the id of the occurrence of a job. salt tells occurrences of
+// NewRunID returns the id of a run of a job in that slot.
+func NewRunID(slot uint8, planned time.Time, rest [9]byte) RunID {
+	var id RunID
+	binary.BigEndian.PutUint64(id[:], uint64(planned.UnixMilli())<<16)
+	id[6] = slot
+	copy(id[7:], rest[:])
+	return id
+}
+
+// OccurrenceID returns the id of the occurrence of a job. salt tells occurrences of
 // the same job at the same millisecond apart: "" for a scheduled run, the
-// idempotency key for a triggered one.
-func NewRunID(app, name string, planned time.Time, salt string) RunID {
+// idempotency key for one that is triggered for a time.
+func OccurrenceID(app, name string, planned time.Time, salt string) RunID {
 	var ms [8]byte
 	binary.BigEndian.PutUint64(ms[:], uint64(planned.UnixMilli()))
 	var room [256]byte
@@ -44,16 +53,12 @@ func NewRunID(app, name string, planned time.Time, salt string) RunID {
 		b = append(b, part...)
 	}
 	sum := sha256.Sum256(b)
-	var id RunID
-	copy(id[:6], ms[2:])
-	id[6] = SlotOf(name)
-	copy(id[7:], sum[:])
-	return id
+	return NewRunID(SlotOf(name), planned, [9]byte(sum[:]))
 }
 
 // PartID returns the id of a part of a run, the same however often it is computed.
 func PartID(app, name string, planned time.Time, parent RunID, n int32) RunID {
-	return NewRunID(app, name, planned, fmt.Sprintf("part/%d/%s", n, parent))
+	return OccurrenceID(app, name, planned, fmt.Sprintf("part/%d/%s", n, parent))
 }
 
 // runID reads an id from a record. Bytes that are none give the zero id, which

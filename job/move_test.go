@@ -35,7 +35,7 @@ func filled(t testing.TB) *Slot {
 	}
 	def := &apiv1.Job{App: "app", Name: name, Handler: &apiv1.Handler{Module: "m@1", Name: "main"}, Retry: &apiv1.Retry{Max: 3}, Schedule: &apiv1.Schedule{Every: "1h"}}
 	put(&apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: def, NextMs: at + 3_600_000}}})
-	id := func(i int) RunID { return NewRunID("app", name, time.UnixMilli(at), fmt.Sprint(i)) }
+	id := func(i int) RunID { return OccurrenceID("app", name, time.UnixMilli(at), fmt.Sprint(i)) }
 	ids := []RunID{id(0), id(1), id(2)}
 	for i, run := range ids {
 		put(&apiv1.Record{Accepts: []*apiv1.Accepted{{Run: run[:], Job: name, HasInput: true, Input: []byte("in"), KeyHash: fmt.Appendf(nil, "%016d", i)}}})
@@ -95,7 +95,7 @@ func TestFrozen(t *testing.T) {
 			run = id
 		}
 	}
-	other := NewRunID("app", name, time.Now(), "late")
+	other := OccurrenceID("app", name, time.Now(), "late")
 	for what, rec := range map[string]*apiv1.Record{
 		"a definition":  {Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{App: "app", Name: name, Description: "new"}}}},
 		"a delete":      {Kind: &apiv1.Record_JobDelete{JobDelete: &apiv1.JobDelete{Name: name}}},

@@ -128,7 +128,7 @@ func TestValidateNamesWhatIsWrong(t *testing.T) {
 }
 
 func FuzzParseRunID(f *testing.F) {
-	f.Add(NewRunID("app", "job", time.UnixMilli(1_700_000_000_000), "salt").String())
+	f.Add(OccurrenceID("app", "job", time.UnixMilli(1_700_000_000_000), "salt").String())
 	f.Add("06gzszraa8556snnmnmppn9gx9m")
 	f.Add("")
 	f.Fuzz(func(t *testing.T, s string) {
@@ -141,19 +141,19 @@ func FuzzParseRunID(f *testing.F) {
 
 func TestRunIDs(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_123)
-	id := NewRunID("app", "job", at, "")
-	if id != NewRunID("app", "job", at, "") {
+	id := OccurrenceID("app", "job", at, "")
+	if id != OccurrenceID("app", "job", at, "") {
 		t.Fatal("the same occurrence has two ids")
 	}
 	if !id.Planned().Equal(at) || id.Slot() != SlotOf("job") {
 		t.Fatalf("id %s: planned %s, slot %d", id, id.Planned(), id.Slot())
 	}
-	for _, other := range []RunID{NewRunID("app", "job", at, "x"), NewRunID("app2", "job", at, ""), NewRunID("a", "ppjob", at, "")} {
+	for _, other := range []RunID{OccurrenceID("app", "job", at, "x"), OccurrenceID("app2", "job", at, ""), OccurrenceID("a", "ppjob", at, "")} {
 		if other == id {
 			t.Fatal("two occurrences have one id")
 		}
 	}
-	if later := NewRunID("app", "job", at.Add(time.Millisecond), ""); later.String() <= id.String() {
+	if later := OccurrenceID("app", "job", at.Add(time.Millisecond), ""); later.String() <= id.String() {
 		t.Fatal("ids do not sort by time")
 	}
 	if back, err := ParseRunID(strings.ToLower(id.String())); err != nil || back != id {

@@ -39,7 +39,7 @@ func routeOf(t testing.TB, m *apiv1.Routing) *Route {
 
 // runOf returns a run that was not tried yet. n tells runs apart.
 func runOf(n int) *Run {
-	return &Run{ID: NewRunID("a", "j", time.UnixMilli(int64(n)), ""), App: "a", Job: "j", HasInput: true}
+	return &Run{ID: OccurrenceID("a", "j", time.UnixMilli(int64(n)), ""), App: "a", Job: "j", HasInput: true}
 }
 
 func after(r *Run, outcomes ...any) *Run {
@@ -669,7 +669,7 @@ func BenchmarkPick(b *testing.B) {
 		cands := fleet(n)
 		for i := range cands {
 			c := &cands[i]
-			c.ID = NewRunID("a", c.ID, time.UnixMilli(int64(i)), "").String() // as long as real ones, and sorted
+			c.ID = OccurrenceID("a", c.ID, time.UnixMilli(int64(i)), "").String() // as long as real ones, and sorted
 			c.Labels = map[string]string{"zone": "a", "os": "linux", "arch": "amd64"}
 			c.Running = int32(i % 8)
 		}

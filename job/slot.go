@@ -558,7 +558,7 @@ func (s *Slot) arm(a *apiv1.Armed_Run, atMs int64, fx []Effect) []Effect {
 	if j.NextMs > 0 {
 		fx = append(fx, Effect{Change: JobPlanned, Job: j})
 	}
-	id := NewRunID(s.App, a.Job, time.UnixMilli(a.PlannedMs), "")
+	id := OccurrenceID(s.App, a.Job, time.UnixMilli(a.PlannedMs), "")
 	if s.Runs.Get(id) != nil {
 		return fx
 	}
@@ -825,7 +825,7 @@ func (s *Slot) pass(p *apiv1.Passed, atMs int64, fx []Effect) []Effect {
 	j.Planned += p.Count
 	j.giveUp(p.FirstMs, atMs)
 	r := &Run{
-		ID: NewRunID(s.App, p.Job, time.UnixMilli(p.FirstMs), p.State), App: s.App, Job: j.Name(),
+		ID: OccurrenceID(s.App, p.Job, time.UnixMilli(p.FirstMs), p.State), App: s.App, Job: j.Name(),
 		State: State(p.State), Trigger: BySchedule, Policy: j.Policy(),
 		PlannedMs: p.FirstMs, AcceptedMs: atMs, FinishedMs: atMs, Covers: p.Count - 1, Error: p.Error, Code: p.Code,
 		Revision: j.Revision(), owner: j, slot: s, spec: j.spec(),

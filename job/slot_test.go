@@ -45,13 +45,13 @@ func (h *history) next() *apiv1.Record {
 		rec.Kind = &apiv1.Record_JobDelete{JobDelete: &apiv1.JobDelete{Name: name}}
 	case 2:
 		planned := h.nowM + rapid.Int64Range(0, 2000).Draw(h.t, "ahead")
-		h.ids = append(h.ids, NewRunID("app", name, time.UnixMilli(planned), ""))
+		h.ids = append(h.ids, OccurrenceID("app", name, time.UnixMilli(planned), ""))
 		rec.Kind = &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{{
 			Job: name, PlannedMs: planned, NextMs: planned + 1000, Covers: rapid.Int64Range(0, 3).Draw(h.t, "covers"),
 		}}}}
 	case 3:
 		h.n++
-		id := NewRunID("app", name, time.UnixMilli(h.nowM), fmt.Sprint(h.n))
+		id := OccurrenceID("app", name, time.UnixMilli(h.nowM), fmt.Sprint(h.n))
 		h.ids = append(h.ids, id)
 		hash := [16]byte{byte(h.n), byte(h.n >> 8)}
 		rec.Kind = &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: name, KeyHash: hash[:]}}
@@ -107,7 +107,7 @@ func (h *history) next() *apiv1.Record {
 		rec.Kind = &apiv1.Record_Met{Met: &apiv1.Met{Job: name, Upstream: up}}
 	case 14:
 		h.n++
-		id := NewRunID("app", name, time.UnixMilli(h.nowM), fmt.Sprint(h.n))
+		id := OccurrenceID("app", name, time.UnixMilli(h.nowM), fmt.Sprint(h.n))
 		h.ids = append(h.ids, id)
 		rec.Kind = &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{
 			Run: id[:], Job: name, Trigger: string(ByDependency), Completes: true, Cause: make([]byte, 16), HasInput: true, Input: []byte("in"),
@@ -281,7 +281,7 @@ func TestKeysAreForgottenAfterTheirWindow(t *testing.T) {
 	s := NewSlot("app", 0)
 	s.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{Name: "a"}}}}, nil)
 	accept := func(at int64, hash byte) {
-		id := NewRunID("app", "a", time.UnixMilli(at), "")
+		id := OccurrenceID("app", "a", time.UnixMilli(at), "")
 		h := [16]byte{hash}
 		s.Apply(&apiv1.Record{AtMs: at, Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: "a", KeyHash: h[:]}}}, nil)
 	}
@@ -307,7 +307,7 @@ func TestChangedParametersReachWhatIsArmed(t *testing.T) {
 	}
 	put("old", 0, 1000, true)
 	s.Apply(&apiv1.Record{AtMs: 0, Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{{Job: "a", PlannedMs: 1000, NextMs: 2000}}}}}, nil)
-	id := NewRunID("app", "a", time.UnixMilli(1000), "")
+	id := OccurrenceID("app", "a", time.UnixMilli(1000), "")
 	put("new", 10, 2000, false)
 	if r := s.Runs.Get(id); r == nil || r.Definition().Input != "new" {
 		t.Fatalf("the armed run was not given the new input: %+v", r)
@@ -320,7 +320,7 @@ func TestChangedParametersReachWhatIsArmed(t *testing.T) {
 
 // Whatever a journal holds, folding it in does not panic.
 func FuzzApply(f *testing.F) {
-	id := NewRunID("app", "a", time.UnixMilli(1000), "")
+	id := OccurrenceID("app", "a", time.UnixMilli(1000), "")
 	for _, rec := range []*apiv1.Record{
 		{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{Name: "a"}, NextMs: 5}}},
 		{Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: "a"}}},
@@ -389,7 +389,7 @@ func accepted(s *Slot, name string, n byte, parts ...int32) *Run {
 
 func armed(s *Slot, name string, planned, covers int64) *Run {
 	s.Apply(&apiv1.Record{AtMs: 0, Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{{Job: name, PlannedMs: planned, Covers: covers}}}}}, nil)
-	return s.Runs.Get(NewRunID(s.App, name, time.UnixMilli(planned), ""))
+	return s.Runs.Get(OccurrenceID(s.App, name, time.UnixMilli(planned), ""))
 }
 
 func TestPassed(t *testing.T) {
@@ -425,7 +425,7 @@ func TestPassed(t *testing.T) {
 		if r.PlannedMs != 100 || r.Covers != c.passed.Count-1 || string(r.State) != c.passed.State || r.Code != c.passed.Code || r.FinishedMs != 350 || j.lastRun != r.ID {
 			t.Errorf("%s: the run is %+v", c.name, r)
 		}
-		if r.ID == NewRunID("app", "a", time.UnixMilli(100), "") {
+		if r.ID == OccurrenceID("app", "a", time.UnixMilli(100), "") {
 			t.Errorf("%s: the run has the id of the one that a backfill makes", c.name)
 		}
 	}

@@ -528,7 +528,7 @@ func (g *Graph) Ended(rows []*apiv1.NodeRow, run *Run) (i int, row *apiv1.NodeRo
 // NodeID returns the id of the run of a node, the same however often it is computed.
 func (g *Graph) NodeID(r *Run, i int, atMs int64) RunID {
 	n := &g.nodes[i]
-	return NewRunID(r.App, n.job, time.UnixMilli(atMs), "node/"+n.name+"/"+r.ID.String())
+	return OccurrenceID(r.App, n.job, time.UnixMilli(atMs), "node/"+n.name+"/"+r.ID.String())
 }
 
 // Job returns the job of a node.

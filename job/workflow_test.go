@@ -438,7 +438,7 @@ func TestWorkflowFold(t *testing.T) {
 		apply(&apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{App: "app", Name: "w", Workflow: w, Priority: 3}}}})
 		var ids []RunID
 		for n := range rapid.IntRange(1, 40).Draw(t, "records") {
-			id := NewRunID("app", "w", time.UnixMilli(now), fmt.Sprint(n))
+			id := OccurrenceID("app", "w", time.UnixMilli(now), fmt.Sprint(n))
 			if len(ids) > 0 && rapid.IntRange(0, 4).Draw(t, "new") > 0 {
 				id = rapid.SampledFrom(ids).Draw(t, "run")
 			}
@@ -484,7 +484,7 @@ func TestPriorityOfNodes(t *testing.T) {
 	s := NewSlot("app", 0)
 	accept := func(d *apiv1.Job) *Run {
 		s.Apply(&apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: d}}}, nil)
-		id := NewRunID("app", d.Name, time.UnixMilli(1), "")
+		id := OccurrenceID("app", d.Name, time.UnixMilli(1), "")
 		s.Apply(&apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: d.Name, Priority: 4}}}, nil)
 		return s.Runs.Get(id)
 	}

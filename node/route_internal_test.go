@@ -71,7 +71,7 @@ func TestEveryMethodIsRouted(t *testing.T) {
 }
 
 func TestSlotOf(t *testing.T) {
-	id := job.NewRunID("a", "name", job.RunID{}.Planned(), "")
+	id := job.OccurrenceID("a", "name", job.RunID{}.Planned(), "")
 	for _, tc := range []struct {
 		by  routing
 		req proto.Message

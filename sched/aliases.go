@@ -44,7 +44,7 @@ func (l *loop) pin(s *job.Slot, rec *apiv1.Record) {
 	case *apiv1.Record_Armed:
 		for _, r := range k.Armed.Runs {
 			if x := a.aliasOf(s, r.Job); x != nil {
-				r.Pin = job.PinOf(x, job.NewRunID(s.App, r.Job, time.UnixMilli(r.PlannedMs), ""), a.version)
+				r.Pin = job.PinOf(x, job.OccurrenceID(s.App, r.Job, time.UnixMilli(r.PlannedMs), ""), a.version)
 			}
 		}
 	case *apiv1.Record_JobPut:

@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"crypto/rand"
 	"fmt"
 	"strings"
 	"time"
@@ -206,7 +205,7 @@ type trigger struct {
 }
 
 // runID is the id of the run of a trigger with a time of its own.
-func (t *trigger) runID() job.RunID { return job.NewRunID(t.app, t.name, t.at, t.key) }
+func (t *trigger) runID() job.RunID { return job.OccurrenceID(t.app, t.name, t.at, t.key) }
 
 // triggerJob accepts a run. duplicate says that the idempotency key stood for a
 // run already, or that the run of that time is there.
@@ -240,10 +239,8 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 		if l.liveRun(t.app, id) != nil || l.view.recent(t.app, id) != nil {
 			return id, true, nil
 		}
-	case t.key != "":
-		id = job.NewRunID(t.app, t.name, l.now, t.key)
 	default:
-		id = job.NewRunID(t.app, t.name, l.now, rand.Text())
+		id = l.freshID(j)
 	}
 	if err := l.refuse(); err != nil {
 		return id, false, err
@@ -258,6 +255,14 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 		l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Resumed{Resumed: t.redo.resumed}})
 	}
 	return id, false, nil
+}
+
+// freshID returns the id of a run that is asked for now. Nobody computes it again: who
+// asks once more has a key, which stands for it.
+func (l *loop) freshID(j *job.Job) job.RunID {
+	var rest [9]byte
+	l.random.Read(rest[:]) //nolint:errcheck // it never fails
+	return job.NewRunID(j.Slot().Index, l.now, rest)
 }
 
 // cancelRun asks for the end of a live run. It reports false when the run is

@@ -72,7 +72,7 @@ func (l *loop) followOne(j *job.Job, up *job.Run) {
 		}
 		return
 	}
-	id := job.NewRunID(up.App, j.Name(), l.now, "after/"+up.ID.String())
+	id := job.OccurrenceID(up.App, j.Name(), l.now, "after/"+up.ID.String())
 	acc := &apiv1.Accepted{
 		Run: id[:], Job: j.Name(), Trigger: string(job.ByDependency), Cause: up.ID[:], TraceParent: up.TraceParent, Completes: !d.Any,
 	}

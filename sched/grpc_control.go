@@ -176,7 +176,7 @@ func (b *backfilling) fill(ctx context.Context, times []time.Time) error {
 	live, err := ask(ctx, b.a.s.loop, func(l *loop) ([]bool, error) {
 		live := make([]bool, len(times))
 		for i, at := range times {
-			id := job.NewRunID(b.app, b.req.Name, at, "")
+			id := job.OccurrenceID(b.app, b.req.Name, at, "")
 			live[i] = l.liveRun(b.app, id) != nil || l.view.recent(b.app, id) != nil
 		}
 		return live, nil
@@ -188,7 +188,7 @@ func (b *backfilling) fill(ctx context.Context, times []time.Time) error {
 	for i, at := range times {
 		ended := live[i]
 		if !ended {
-			if ended, err = b.a.s.ended(ctx, b.app, job.NewRunID(b.app, b.req.Name, at, "")); err != nil {
+			if ended, err = b.a.s.ended(ctx, b.app, job.OccurrenceID(b.app, b.req.Name, at, "")); err != nil {
 				return b.interrupted(err)
 			}
 		}

@@ -211,7 +211,7 @@ func newEnqueued(app string, req *apiv1.GuestEnqueueRequest) (*enqueued, error) 
 	}
 	if e.key == "" {
 		by := job.RunID(req.Caller.Run)
-		e.id = job.NewRunID(e.app, e.name, by.Planned(), fmt.Sprintf("enqueue/%d/%s/%s", req.Sequence, app, by))
+		e.id = job.OccurrenceID(e.app, e.name, by.Planned(), fmt.Sprintf("enqueue/%d/%s/%s", req.Sequence, app, by))
 	}
 	return e, nil
 }

@@ -276,7 +276,7 @@ func (l *loop) enqueueFor(by job.RunID, traceParent string, e *enqueued) (id job
 			return id, true, nil
 		}
 		acc.KeyHash = hash[:]
-		id = job.NewRunID(e.app, e.name, l.now, e.key)
+		id = l.freshID(j)
 	}
 	if l.liveRun(e.app, id) != nil || l.view.recent(e.app, id) != nil {
 		return id, true, nil
