@@ -7,6 +7,8 @@ import (
 	"runtime/metrics"
 	"slices"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/store"
 )
 
 // lookEvery is how often a process looks whether it has memory to give back.
@@ -42,6 +44,7 @@ func giveBack(ctx context.Context) error {
 		}
 		if k.look(allocated()) {
 			debug.FreeOSMemory()
+			store.ReleasePages()
 		}
 	}
 }
