@@ -51,6 +51,7 @@ type checkpoints struct {
 	// is as much as all else that a run takes, and it would be garbage at once.
 	spare    store.Batch
 	keyRooms [][]byte
+	roomy    bool // there is such a thing
 
 	work    chan *capture // to the writer
 	busy    bool          // the writer has one
@@ -74,6 +75,8 @@ type finished struct {
 	used  [][]byte          // rooms with rows in them
 	spare [][]byte          // rooms without
 }
+
+func newFinished() finished { return finished{rows: map[job.RunID]int{}} }
 
 type ended struct {
 	run *job.Run
@@ -234,7 +237,7 @@ func (c *capture) write(s *store.Store) error {
 
 func (c *checkpoints) init(statsBatch int) {
 	c.work = make(chan *capture, 1)
-	c.ends.rows, c.writing.rows = map[job.RunID]int{}, map[job.RunID]int{}
+	c.ends, c.writing = newFinished(), newFinished()
 	c.tallies.groups = make([]tallyGroup, 1)
 	c.pieces = min(statsPieces, statsBatch)
 	c.reset()
@@ -381,12 +384,35 @@ func (c *checkpoints) fresh() bool {
 	return len(c.jobs)+len(c.plans)+len(c.runs)+len(c.modules)+len(c.keys)+len(c.minutes)+len(c.calendars)+len(c.settings)+len(c.rows)+len(c.small)+len(c.dropped) > 0
 }
 
-// wait returns when the next capture is due.
+// wait returns when the next capture is due, or what captures were made of is let go.
 func (c *checkpoints) wait(now time.Time, every time.Duration) (time.Duration, bool) {
-	if c.busy || !c.dirty() {
+	switch {
+	case c.busy:
 		return 0, false
+	case c.dirty():
+		return c.last.Add(c.distance(every)).Sub(now), true
+	case c.rests():
+		return c.last.Add(keepRooms).Sub(now), true
 	}
-	return c.last.Add(c.distance(every)).Sub(now), true
+	return 0, false
+}
+
+// keepRooms is for how long after a capture there is room for the next.
+const keepRooms = 3 * time.Second
+
+// rests reports whether there is room for captures, and nothing to capture.
+func (c *checkpoints) rests() bool {
+	return c.roomy && !c.busy && !c.dirty() && c.unwritten() == 0
+}
+
+// relax lets go of the room for the next capture, if there was none for long.
+func (c *checkpoints) relax(now time.Time) {
+	if !c.rests() || now.Sub(c.last) < keepRooms {
+		return
+	}
+	c.roomy, c.spare, c.keyRooms = false, store.Batch{}, nil
+	c.jobs, c.plans, c.runs = nil, nil, nil
+	c.ends, c.writing = newFinished(), newFinished()
 }
 
 // distance is the time between two captures. Under load it is longer: most runs
@@ -435,6 +461,7 @@ func (l *loop) checkpoint() {
 		v.arrive(l.lastSeq) // nobody waits for stats that are written late
 	}
 	early := len(v.wanted) > 0 || v.crowded()
+	v.relax(l.now)
 	if v.busy || !v.dirty() || (!early && l.now.Sub(v.last) < v.distance(l.cfg.CheckpointEvery)) {
 		return
 	}
@@ -681,6 +708,7 @@ func (c *checkpoints) measure(s *store.Store) {
 
 // reuse keeps what a capture was made of, once it is written.
 func (c *checkpoints) reuse(done *capture) {
+	c.roomy = true
 	b := done.batch
 	c.spare = store.Batch{
 		Jobs: emptied(b.Jobs), Stats: emptied(b.Stats), Runs: emptied(b.Runs), Modules: emptied(b.Modules),

@@ -114,6 +114,63 @@ func TestKeyRoomsAreUsedAgain(t *testing.T) {
 	}
 }
 
+// TestRoomsAreLetGo: a while after the last capture nothing is kept for the next one,
+// and the loop is woken for that once.
+func TestRoomsAreLetGo(t *testing.T) {
+	const every = 200 * time.Millisecond
+	now := time.Now()
+	busy := map[string]func(c *checkpoints){
+		"nothing":                 func(*checkpoints) {},
+		"the writer is at work":   func(c *checkpoints) { c.busy = true },
+		"a row has changed":       func(c *checkpoints) { c.small = map[string]func() proto.Message{"row": nil} },
+		"a run has ended":         func(c *checkpoints) { c.ends.runs = make([]ended, 1) },
+		"there was no capture":    func(c *checkpoints) { c.roomy = false },
+		"the writer has not told": func(c *checkpoints) { c.writing.runs = make([]ended, 1) },
+	}
+	for what, set := range busy {
+		var c checkpoints
+		c.init(1)
+		c.last = now
+		for _, r := range someRuns(t, 300) {
+			if err := c.ended(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := &app{}
+		c.key(a, [16]byte{1}, job.RunID{1}, 1)
+		done := &capture{batch: &store.Batch{Keys: []store.Keys{{Value: c.keys[a].bytes}}}}
+		c.reset()
+		c.ends.forget()
+		c.reuse(done)
+		set(&c)
+		rooms := func() int { return len(c.ends.spare) + len(c.keyRooms) }
+		before := rooms()
+		if before == 0 {
+			t.Fatal("the test tests nothing")
+		}
+		if c.relax(now.Add(keepRooms - 1)); rooms() != before {
+			t.Errorf("%s: rooms go at once", what)
+		}
+		wait, woken := c.wait(now, every)
+		c.relax(now.Add(keepRooms))
+		if what != "nothing" {
+			if rooms() != before {
+				t.Errorf("%s: rooms go", what)
+			}
+			if woken && !c.dirty() {
+				t.Errorf("%s: the loop wakes for nothing, in %v", what, wait)
+			}
+			continue
+		}
+		if !woken || wait != keepRooms || rooms() != 0 {
+			t.Errorf("the loop is woken: %v, in %v; %d rooms are kept", woken, wait, rooms())
+		}
+		if _, woken := c.wait(now.Add(keepRooms), every); woken {
+			t.Error("the loop is woken once more")
+		}
+	}
+}
+
 // TestStatsDoNotKeepReaders: who waits for the store does not wait for stats that
 // are written late, but for everything else.
 func TestStatsDoNotKeepReaders(t *testing.T) {
