@@ -172,6 +172,16 @@ func (j *Job) AppendStats(b []byte) ([]byte, error) {
 	return wire.Longs(b, 11, x.given), err
 }
 
+// AppendLive appends the run to the bytes of an apiv1.LiveRow.
+func (r *Run) AppendLive(b []byte) ([]byte, error) {
+	b, from := wire.Begin(b, 1)
+	b, err := r.AppendRow(b)
+	if err != nil {
+		return nil, err
+	}
+	return wire.End(b, from), nil
+}
+
 // AppendRow appends the run as the store keeps it: the bytes of an apiv1.RunRow,
 // see Row.
 func (r *Run) AppendRow(b []byte) ([]byte, error) {

@@ -108,6 +108,9 @@ func newSim(t *testing.T, seed uint64) *sim {
 	if seed%2 == 1 { // most counts are made again from the history after a crash
 		s.w.statsBatch = 1
 	}
+	if seed%3 > 0 { // as under load
+		s.w.bundleRuns = int(seed % 7)
+	}
 	if seed%4 < 2 { // there is much that a standby has to replay
 		s.w.standsBy, s.w.checkpointEvery = true, 20*time.Second
 	}

@@ -32,6 +32,7 @@ type checkpoints struct {
 	tallies tallies
 	pieces  int        // see statsPieces
 	runs    []*job.Run // each once: those with the mark isDirty
+	bundle  bundle
 	minutes map[*app]map[int64]struct{}
 	modules []*apiv1.Module
 	// calendars that were changed; nil: deleted.
@@ -51,7 +52,9 @@ type checkpoints struct {
 	// is as much as all else that a run takes, and it would be garbage at once.
 	spare    store.Batch
 	keyRooms [][]byte
-	roomy    bool // there is such a thing
+	// bundleRooms are what rows of bundles were written to.
+	bundleRooms [][]byte
+	roomy       bool // there is such a thing
 
 	work    chan *capture // to the writer
 	busy    bool          // the writer has one
@@ -217,8 +220,9 @@ type barrier struct {
 const fetchAtOnce = 32
 
 type capture struct {
-	batch *store.Batch
-	ended []ended // what is to be in batch.Finished. They do not change any more
+	batch   *store.Batch
+	ended   []ended  // what is to be in batch.Finished. They do not change any more
+	bundled [][]byte // rows of batch.Rows that are the bundle
 }
 
 // write commits the capture. It is not the loop that calls it, but for the last one.
@@ -376,7 +380,7 @@ func (c *checkpoints) key(a *app, hash [16]byte, id job.RunID, atMs int64) {
 func (c *checkpoints) ended(r *job.Run) error { return c.ends.add(r) }
 
 func (c *checkpoints) dirty() bool {
-	return c.fresh() || c.tallies.n > 0
+	return c.fresh() || c.tallies.n > 0 || c.bundle.rows > 0
 }
 
 // fresh reports whether there is something that has to be written soon.
@@ -410,8 +414,8 @@ func (c *checkpoints) relax(now time.Time) {
 	if !c.rests() || now.Sub(c.last) < keepRooms {
 		return
 	}
-	c.roomy, c.spare, c.keyRooms = false, store.Batch{}, nil
-	c.jobs, c.plans, c.runs = nil, nil, nil
+	c.roomy, c.spare, c.keyRooms, c.bundleRooms = false, store.Batch{}, nil, nil
+	c.jobs, c.plans, c.runs, c.bundle.runs = nil, nil, nil, nil
 	c.ends, c.writing = newFinished(), newFinished()
 }
 
@@ -535,18 +539,7 @@ func (l *loop) capture() (*capture, error) {
 			}
 		}
 	}
-	for _, r := range v.runs {
-		r.Mark &^= isDirty
-		if !r.State.Terminal() {
-			b, e := v.ends.write(r)
-			err = errors.Join(err, e)
-			c.batch.Runs = append(c.batch.Runs, store.RunRow{App: r.App, ID: r.ID, Value: b})
-			r.Mark |= isStored
-		} else if r.Mark&isStored != 0 {
-			c.batch.Runs = append(c.batch.Runs, store.RunRow{App: r.App, ID: r.ID})
-			r.Mark &^= isStored
-		}
-	}
+	err = errors.Join(err, l.captureRuns(c))
 	for _, m := range v.modules {
 		c.batch.Modules = append(c.batch.Modules, store.ModuleRow{App: m.App, Name: m.Name, Version: m.Version, Value: marshal(m)})
 	}
@@ -721,6 +714,12 @@ func (c *checkpoints) reuse(done *capture) {
 		}
 	}
 	c.spare.Keys = emptied(b.Keys)
+	c.bundleRooms = c.bundleRooms[:0]
+	for _, room := range done.bundled {
+		if cap(room) <= 4*bundleBytes { // else one run had much to say
+			c.bundleRooms = append(c.bundleRooms, room[:0])
+		}
+	}
 }
 
 func (c *checkpoints) arrive(seq uint64) {
@@ -855,6 +854,9 @@ func (l *loop) loadRow(key string, value []byte) error {
 	kind, name, rest, err := parseRow(key)
 	if err != nil {
 		return err
+	}
+	if kind+"/" == bundlePrefix { // was read before: see loadBundle
+		return nil
 	}
 	if key == tallyRow {
 		from, n := binary.Uvarint(value)

@@ -19,6 +19,10 @@ func load(cfg *Config) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
+	bundled, err := l.view.loadBundle(cfg.Store)
+	if err != nil {
+		return nil, fmt.Errorf("load the store: %w", err)
+	}
 	err = cfg.Store.Load(store.Loader{
 		Job: func(app, name string, value []byte) error {
 			row := &apiv1.JobRow{}
@@ -47,11 +51,19 @@ func load(cfg *Config) (*loop, error) {
 			if err := proto.Unmarshal(value, row); err != nil {
 				return fmt.Errorf("run %s: %w", job.RunID(id), err)
 			}
-			s := l.app(app).slots[job.RunID(id).Slot()]
-			if err := s.LoadRun(row); err != nil {
+			newer, ok := bundled[appRun{app, id}]
+			if ok {
+				row = newer
+				delete(bundled, appRun{app, id})
+			}
+			r, err := l.loadRun(row)
+			if err != nil {
 				return err
 			}
-			s.Runs.Get(id).Mark |= isStored
+			r.Mark |= isStored
+			if ok {
+				l.view.run(r)
+			}
 			return nil
 		},
 		Module: func(app, name, version string, value []byte) error {
@@ -63,6 +75,13 @@ func load(cfg *Config) (*loop, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load the store: %w", err)
+	}
+	for k, row := range bundled {
+		r, err := l.loadRun(row)
+		if err != nil {
+			return nil, fmt.Errorf("run %s of app %s: %w", k.id, k.app, err)
+		}
+		l.view.run(r)
 	}
 	l.view.measure(cfg.Store)
 	err = cfg.Store.EachKeys(func(k store.Keys, at int64) error {
@@ -93,6 +112,15 @@ func load(cfg *Config) (*loop, error) {
 	l.lastSeq = cfg.Store.Applied()
 	l.view.applied = l.lastSeq
 	return l, nil
+}
+
+func (l *loop) loadRun(row *apiv1.RunRow) (*job.Run, error) {
+	id := job.RunID(row.Id)
+	s := l.app(row.App).slots[id.Slot()]
+	if err := s.LoadRun(row); err != nil {
+		return nil, err
+	}
+	return s.Runs.Get(id), nil
 }
 
 // recount counts the runs in the history that ended after the stats of their

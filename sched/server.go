@@ -51,6 +51,7 @@ type Config struct {
 	MaxLive         int           // runs that have not ended; default 1 000 000
 	HostLease       time.Duration // how long a host may be out of touch before its runs are sent elsewhere; default 10 s
 	CheckpointEvery time.Duration // the store follows the state at this distance; default 200 ms
+	BundleRuns      int           // live runs that have changed, over which they are written together; default 512
 	StatsBatch      int           // jobs whose counts are written in CheckpointEvery, when there is time for them; default 20 000
 	SnapshotEvery   time.Duration // default 10 min
 	SnapshotBytes   int64         // or when the journal has grown by this; default 256 MiB
@@ -89,6 +90,7 @@ func (c *Config) defaults() error {
 	c.MaxLive = cmp.Or(c.MaxLive, 1_000_000)
 	c.HostLease = cmp.Or(c.HostLease, 10*time.Second)
 	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 200*time.Millisecond)
+	c.BundleRuns = cmp.Or(c.BundleRuns, 512)
 	c.StatsBatch = cmp.Or(c.StatsBatch, 20_000)
 	c.SnapshotEvery = cmp.Or(c.SnapshotEvery, 10*time.Minute)
 	c.SnapshotBytes = cmp.Or(c.SnapshotBytes, 256<<20)

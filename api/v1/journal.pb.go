@@ -76,7 +76,7 @@ func (x SlotItem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotItem_Kind.Descriptor instead.
 func (SlotItem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53, 0}
 }
 
 // Record is one change of one slot. It carries outcomes, not intents: what was
@@ -3976,6 +3976,51 @@ func (x *RouteRow) GetUses() []*RouteRow_Use {
 	return nil
 }
 
+// LiveRow holds live runs that were written together. They are newer than rows of their own.
+type LiveRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Runs          []*RunRow              `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LiveRow) Reset() {
+	*x = LiveRow{}
+	mi := &file_v1_journal_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LiveRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LiveRow) ProtoMessage() {}
+
+func (x *LiveRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_journal_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LiveRow.ProtoReflect.Descriptor instead.
+func (*LiveRow) Descriptor() ([]byte, []int) {
+	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *LiveRow) GetRuns() []*RunRow {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
 // KeyRow holds idempotency keys of one flush.
 type KeyRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3986,7 +4031,7 @@ type KeyRow struct {
 
 func (x *KeyRow) Reset() {
 	*x = KeyRow{}
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3998,7 +4043,7 @@ func (x *KeyRow) String() string {
 func (*KeyRow) ProtoMessage() {}
 
 func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[45]
+	mi := &file_v1_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4011,7 +4056,7 @@ func (x *KeyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
 func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *KeyRow) GetKeys() []*KeyRow_Key {
@@ -4033,7 +4078,7 @@ type CountRow struct {
 
 func (x *CountRow) Reset() {
 	*x = CountRow{}
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4045,7 +4090,7 @@ func (x *CountRow) String() string {
 func (*CountRow) ProtoMessage() {}
 
 func (x *CountRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[46]
+	mi := &file_v1_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4058,7 +4103,7 @@ func (x *CountRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRow.ProtoReflect.Descriptor instead.
 func (*CountRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{46}
+	return file_v1_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CountRow) GetJobs() int64 {
@@ -4094,7 +4139,7 @@ type MinuteRow struct {
 
 func (x *MinuteRow) Reset() {
 	*x = MinuteRow{}
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4106,7 +4151,7 @@ func (x *MinuteRow) String() string {
 func (*MinuteRow) ProtoMessage() {}
 
 func (x *MinuteRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[47]
+	mi := &file_v1_journal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4119,7 +4164,7 @@ func (x *MinuteRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MinuteRow.ProtoReflect.Descriptor instead.
 func (*MinuteRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{47}
+	return file_v1_journal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *MinuteRow) GetAccepted() int64 {
@@ -4153,7 +4198,7 @@ type LogRow struct {
 
 func (x *LogRow) Reset() {
 	*x = LogRow{}
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4165,7 +4210,7 @@ func (x *LogRow) String() string {
 func (*LogRow) ProtoMessage() {}
 
 func (x *LogRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[48]
+	mi := &file_v1_journal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4178,7 +4223,7 @@ func (x *LogRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRow.ProtoReflect.Descriptor instead.
 func (*LogRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{48}
+	return file_v1_journal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *LogRow) GetLines() []*LogLine {
@@ -4200,7 +4245,7 @@ type SlotLeaving struct {
 
 func (x *SlotLeaving) Reset() {
 	*x = SlotLeaving{}
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4212,7 +4257,7 @@ func (x *SlotLeaving) String() string {
 func (*SlotLeaving) ProtoMessage() {}
 
 func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[49]
+	mi := &file_v1_journal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4225,7 +4270,7 @@ func (x *SlotLeaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeaving.ProtoReflect.Descriptor instead.
 func (*SlotLeaving) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{49}
+	return file_v1_journal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SlotLeaving) GetMove() uint64 {
@@ -4252,7 +4297,7 @@ type SlotLeft struct {
 
 func (x *SlotLeft) Reset() {
 	*x = SlotLeft{}
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4264,7 +4309,7 @@ func (x *SlotLeft) String() string {
 func (*SlotLeft) ProtoMessage() {}
 
 func (x *SlotLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[50]
+	mi := &file_v1_journal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4277,7 +4322,7 @@ func (x *SlotLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotLeft.ProtoReflect.Descriptor instead.
 func (*SlotLeft) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{50}
+	return file_v1_journal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SlotLeft) GetMove() uint64 {
@@ -4300,7 +4345,7 @@ type SlotComing struct {
 
 func (x *SlotComing) Reset() {
 	*x = SlotComing{}
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4312,7 +4357,7 @@ func (x *SlotComing) String() string {
 func (*SlotComing) ProtoMessage() {}
 
 func (x *SlotComing) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[51]
+	mi := &file_v1_journal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4325,7 +4370,7 @@ func (x *SlotComing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotComing.ProtoReflect.Descriptor instead.
 func (*SlotComing) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{51}
+	return file_v1_journal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SlotComing) GetMove() uint64 {
@@ -4368,7 +4413,7 @@ type SlotItem struct {
 
 func (x *SlotItem) Reset() {
 	*x = SlotItem{}
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4380,7 +4425,7 @@ func (x *SlotItem) String() string {
 func (*SlotItem) ProtoMessage() {}
 
 func (x *SlotItem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[52]
+	mi := &file_v1_journal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4393,7 +4438,7 @@ func (x *SlotItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotItem.ProtoReflect.Descriptor instead.
 func (*SlotItem) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{52}
+	return file_v1_journal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SlotItem) GetKind() SlotItem_Kind {
@@ -4428,7 +4473,7 @@ type AppHomed struct {
 
 func (x *AppHomed) Reset() {
 	*x = AppHomed{}
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4440,7 +4485,7 @@ func (x *AppHomed) String() string {
 func (*AppHomed) ProtoMessage() {}
 
 func (x *AppHomed) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[53]
+	mi := &file_v1_journal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4453,7 +4498,7 @@ func (x *AppHomed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppHomed.ProtoReflect.Descriptor instead.
 func (*AppHomed) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{53}
+	return file_v1_journal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AppHomed) GetUnit() string {
@@ -4475,7 +4520,7 @@ type PlaceRow struct {
 
 func (x *PlaceRow) Reset() {
 	*x = PlaceRow{}
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4487,7 +4532,7 @@ func (x *PlaceRow) String() string {
 func (*PlaceRow) ProtoMessage() {}
 
 func (x *PlaceRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[54]
+	mi := &file_v1_journal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4500,7 +4545,7 @@ func (x *PlaceRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRow.ProtoReflect.Descriptor instead.
 func (*PlaceRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{54}
+	return file_v1_journal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PlaceRow) GetState() int32 {
@@ -4534,7 +4579,7 @@ type HomeRow struct {
 
 func (x *HomeRow) Reset() {
 	*x = HomeRow{}
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4546,7 +4591,7 @@ func (x *HomeRow) String() string {
 func (*HomeRow) ProtoMessage() {}
 
 func (x *HomeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[55]
+	mi := &file_v1_journal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4559,7 +4604,7 @@ func (x *HomeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeRow.ProtoReflect.Descriptor instead.
 func (*HomeRow) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{55}
+	return file_v1_journal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *HomeRow) GetUnit() string {
@@ -4580,7 +4625,7 @@ type TallyRow_Minute struct {
 
 func (x *TallyRow_Minute) Reset() {
 	*x = TallyRow_Minute{}
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4592,7 +4637,7 @@ func (x *TallyRow_Minute) String() string {
 func (*TallyRow_Minute) ProtoMessage() {}
 
 func (x *TallyRow_Minute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[56]
+	mi := &file_v1_journal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4643,7 +4688,7 @@ type Armed_Run struct {
 
 func (x *Armed_Run) Reset() {
 	*x = Armed_Run{}
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4655,7 +4700,7 @@ func (x *Armed_Run) String() string {
 func (*Armed_Run) ProtoMessage() {}
 
 func (x *Armed_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[57]
+	mi := &file_v1_journal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4726,7 +4771,7 @@ type Ended_Run struct {
 
 func (x *Ended_Run) Reset() {
 	*x = Ended_Run{}
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4738,7 +4783,7 @@ func (x *Ended_Run) String() string {
 func (*Ended_Run) ProtoMessage() {}
 
 func (x *Ended_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[58]
+	mi := &file_v1_journal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4799,7 +4844,7 @@ type MapOutputs_Output struct {
 
 func (x *MapOutputs_Output) Reset() {
 	*x = MapOutputs_Output{}
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4811,7 +4856,7 @@ func (x *MapOutputs_Output) String() string {
 func (*MapOutputs_Output) ProtoMessage() {}
 
 func (x *MapOutputs_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[59]
+	mi := &file_v1_journal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4851,7 +4896,7 @@ type Started_Run struct {
 
 func (x *Started_Run) Reset() {
 	*x = Started_Run{}
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4863,7 +4908,7 @@ func (x *Started_Run) String() string {
 func (*Started_Run) ProtoMessage() {}
 
 func (x *Started_Run) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[60]
+	mi := &file_v1_journal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4914,7 +4959,7 @@ type Finished_End struct {
 
 func (x *Finished_End) Reset() {
 	*x = Finished_End{}
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4926,7 +4971,7 @@ func (x *Finished_End) String() string {
 func (*Finished_End) ProtoMessage() {}
 
 func (x *Finished_End) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[61]
+	mi := &file_v1_journal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5044,7 +5089,7 @@ type RouteRow_Use struct {
 
 func (x *RouteRow_Use) Reset() {
 	*x = RouteRow_Use{}
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5056,7 +5101,7 @@ func (x *RouteRow_Use) String() string {
 func (*RouteRow_Use) ProtoMessage() {}
 
 func (x *RouteRow_Use) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[62]
+	mi := &file_v1_journal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5104,7 +5149,7 @@ type KeyRow_Key struct {
 
 func (x *KeyRow_Key) Reset() {
 	*x = KeyRow_Key{}
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5116,7 +5161,7 @@ func (x *KeyRow_Key) String() string {
 func (*KeyRow_Key) ProtoMessage() {}
 
 func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_journal_proto_msgTypes[63]
+	mi := &file_v1_journal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5129,7 +5174,7 @@ func (x *KeyRow_Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyRow_Key.ProtoReflect.Descriptor instead.
 func (*KeyRow_Key) Descriptor() ([]byte, []int) {
-	return file_v1_journal_proto_rawDescGZIP(), []int{45, 0}
+	return file_v1_journal_proto_rawDescGZIP(), []int{46, 0}
 }
 
 func (x *KeyRow_Key) GetHash() []byte {
@@ -5531,7 +5576,9 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x03Use\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\x12\x10\n" +
-	"\x03seq\x18\x03 \x01(\x03R\x03seq\"x\n" +
+	"\x03seq\x18\x03 \x01(\x03R\x03seq\"3\n" +
+	"\aLiveRow\x12(\n" +
+	"\x04runs\x18\x01 \x03(\v2\x14.wheelwork.v1.RunRowR\x04runs\"x\n" +
 	"\x06KeyRow\x12,\n" +
 	"\x04keys\x18\x01 \x03(\v2\x18.wheelwork.v1.KeyRow.KeyR\x04keys\x1a@\n" +
 	"\x03Key\x12\x12\n" +
@@ -5593,7 +5640,7 @@ func file_v1_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_v1_journal_proto_goTypes = []any{
 	(SlotItem_Kind)(0),        // 0: wheelwork.v1.SlotItem.Kind
 	(*Record)(nil),            // 1: wheelwork.v1.Record
@@ -5641,34 +5688,35 @@ var file_v1_journal_proto_goTypes = []any{
 	(*JobStatsRow)(nil),       // 43: wheelwork.v1.JobStatsRow
 	(*Ingress)(nil),           // 44: wheelwork.v1.Ingress
 	(*RouteRow)(nil),          // 45: wheelwork.v1.RouteRow
-	(*KeyRow)(nil),            // 46: wheelwork.v1.KeyRow
-	(*CountRow)(nil),          // 47: wheelwork.v1.CountRow
-	(*MinuteRow)(nil),         // 48: wheelwork.v1.MinuteRow
-	(*LogRow)(nil),            // 49: wheelwork.v1.LogRow
-	(*SlotLeaving)(nil),       // 50: wheelwork.v1.SlotLeaving
-	(*SlotLeft)(nil),          // 51: wheelwork.v1.SlotLeft
-	(*SlotComing)(nil),        // 52: wheelwork.v1.SlotComing
-	(*SlotItem)(nil),          // 53: wheelwork.v1.SlotItem
-	(*AppHomed)(nil),          // 54: wheelwork.v1.AppHomed
-	(*PlaceRow)(nil),          // 55: wheelwork.v1.PlaceRow
-	(*HomeRow)(nil),           // 56: wheelwork.v1.HomeRow
-	(*TallyRow_Minute)(nil),   // 57: wheelwork.v1.TallyRow.Minute
-	(*Armed_Run)(nil),         // 58: wheelwork.v1.Armed.Run
-	(*Ended_Run)(nil),         // 59: wheelwork.v1.Ended.Run
-	(*MapOutputs_Output)(nil), // 60: wheelwork.v1.MapOutputs.Output
-	(*Started_Run)(nil),       // 61: wheelwork.v1.Started.Run
-	(*Finished_End)(nil),      // 62: wheelwork.v1.Finished.End
-	(*RouteRow_Use)(nil),      // 63: wheelwork.v1.RouteRow.Use
-	(*KeyRow_Key)(nil),        // 64: wheelwork.v1.KeyRow.Key
-	(*Job)(nil),               // 65: wheelwork.v1.Job
-	(*Module)(nil),            // 66: wheelwork.v1.Module
-	(*Alias)(nil),             // 67: wheelwork.v1.Alias
-	(*Calendar)(nil),          // 68: wheelwork.v1.Calendar
-	(*App)(nil),               // 69: wheelwork.v1.App
-	(*ModuleGrants)(nil),      // 70: wheelwork.v1.ModuleGrants
-	(Outcome)(0),              // 71: wheelwork.v1.Outcome
-	(*Command)(nil),           // 72: wheelwork.v1.Command
-	(*LogLine)(nil),           // 73: wheelwork.v1.LogLine
+	(*LiveRow)(nil),           // 46: wheelwork.v1.LiveRow
+	(*KeyRow)(nil),            // 47: wheelwork.v1.KeyRow
+	(*CountRow)(nil),          // 48: wheelwork.v1.CountRow
+	(*MinuteRow)(nil),         // 49: wheelwork.v1.MinuteRow
+	(*LogRow)(nil),            // 50: wheelwork.v1.LogRow
+	(*SlotLeaving)(nil),       // 51: wheelwork.v1.SlotLeaving
+	(*SlotLeft)(nil),          // 52: wheelwork.v1.SlotLeft
+	(*SlotComing)(nil),        // 53: wheelwork.v1.SlotComing
+	(*SlotItem)(nil),          // 54: wheelwork.v1.SlotItem
+	(*AppHomed)(nil),          // 55: wheelwork.v1.AppHomed
+	(*PlaceRow)(nil),          // 56: wheelwork.v1.PlaceRow
+	(*HomeRow)(nil),           // 57: wheelwork.v1.HomeRow
+	(*TallyRow_Minute)(nil),   // 58: wheelwork.v1.TallyRow.Minute
+	(*Armed_Run)(nil),         // 59: wheelwork.v1.Armed.Run
+	(*Ended_Run)(nil),         // 60: wheelwork.v1.Ended.Run
+	(*MapOutputs_Output)(nil), // 61: wheelwork.v1.MapOutputs.Output
+	(*Started_Run)(nil),       // 62: wheelwork.v1.Started.Run
+	(*Finished_End)(nil),      // 63: wheelwork.v1.Finished.End
+	(*RouteRow_Use)(nil),      // 64: wheelwork.v1.RouteRow.Use
+	(*KeyRow_Key)(nil),        // 65: wheelwork.v1.KeyRow.Key
+	(*Job)(nil),               // 66: wheelwork.v1.Job
+	(*Module)(nil),            // 67: wheelwork.v1.Module
+	(*Alias)(nil),             // 68: wheelwork.v1.Alias
+	(*Calendar)(nil),          // 69: wheelwork.v1.Calendar
+	(*App)(nil),               // 70: wheelwork.v1.App
+	(*ModuleGrants)(nil),      // 71: wheelwork.v1.ModuleGrants
+	(Outcome)(0),              // 72: wheelwork.v1.Outcome
+	(*Command)(nil),           // 73: wheelwork.v1.Command
+	(*LogLine)(nil),           // 74: wheelwork.v1.LogLine
 }
 var file_v1_journal_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Record.job_put:type_name -> wheelwork.v1.JobPut
@@ -5698,54 +5746,55 @@ var file_v1_journal_proto_depIdxs = []int32{
 	28, // 24: wheelwork.v1.Record.resumed:type_name -> wheelwork.v1.Resumed
 	5,  // 25: wheelwork.v1.Record.alias_put:type_name -> wheelwork.v1.AliasPut
 	6,  // 26: wheelwork.v1.Record.alias_delete:type_name -> wheelwork.v1.AliasDelete
-	50, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
-	51, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
-	52, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
-	54, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
+	51, // 27: wheelwork.v1.Record.slot_leaving:type_name -> wheelwork.v1.SlotLeaving
+	52, // 28: wheelwork.v1.Record.slot_left:type_name -> wheelwork.v1.SlotLeft
+	53, // 29: wheelwork.v1.Record.slot_coming:type_name -> wheelwork.v1.SlotComing
+	55, // 30: wheelwork.v1.Record.app_homed:type_name -> wheelwork.v1.AppHomed
 	34, // 31: wheelwork.v1.Record.accepts:type_name -> wheelwork.v1.Accepted
-	65, // 32: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
+	66, // 32: wheelwork.v1.JobPut.job:type_name -> wheelwork.v1.Job
 	7,  // 33: wheelwork.v1.JobPut.pin:type_name -> wheelwork.v1.Pin
-	66, // 34: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
-	67, // 35: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
-	57, // 36: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
-	58, // 37: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
-	59, // 38: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
+	67, // 34: wheelwork.v1.ModulePut.module:type_name -> wheelwork.v1.Module
+	68, // 35: wheelwork.v1.AliasPut.alias:type_name -> wheelwork.v1.Alias
+	58, // 36: wheelwork.v1.TallyRow.minutes:type_name -> wheelwork.v1.TallyRow.Minute
+	59, // 37: wheelwork.v1.Armed.runs:type_name -> wheelwork.v1.Armed.Run
+	60, // 38: wheelwork.v1.Ended.runs:type_name -> wheelwork.v1.Ended.Run
 	14, // 39: wheelwork.v1.Advanced.nodes:type_name -> wheelwork.v1.NodeRow
 	14, // 40: wheelwork.v1.NodeRow.nodes:type_name -> wheelwork.v1.NodeRow
-	68, // 41: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
-	69, // 42: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
+	69, // 41: wheelwork.v1.CalendarPut.calendar:type_name -> wheelwork.v1.Calendar
+	70, // 42: wheelwork.v1.AppPut.app:type_name -> wheelwork.v1.App
 	30, // 43: wheelwork.v1.ValuePut.row:type_name -> wheelwork.v1.ValueRow
 	32, // 44: wheelwork.v1.SecretPut.secret:type_name -> wheelwork.v1.SecretRow
-	70, // 45: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
+	71, // 45: wheelwork.v1.GrantsPut.grants:type_name -> wheelwork.v1.ModuleGrants
 	26, // 46: wheelwork.v1.Mapped.inputs:type_name -> wheelwork.v1.MapChunk
 	27, // 47: wheelwork.v1.MapChunk.parts:type_name -> wheelwork.v1.MapPart
 	26, // 48: wheelwork.v1.Resumed.inputs:type_name -> wheelwork.v1.MapChunk
 	29, // 49: wheelwork.v1.Resumed.outputs:type_name -> wheelwork.v1.MapOutputs
-	60, // 50: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
+	61, // 50: wheelwork.v1.MapOutputs.outputs:type_name -> wheelwork.v1.MapOutputs.Output
 	7,  // 51: wheelwork.v1.Accepted.pin:type_name -> wheelwork.v1.Pin
 	14, // 52: wheelwork.v1.Accepted.kept:type_name -> wheelwork.v1.NodeRow
-	61, // 53: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
-	62, // 54: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
-	61, // 55: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
+	62, // 53: wheelwork.v1.Started.runs:type_name -> wheelwork.v1.Started.Run
+	63, // 54: wheelwork.v1.Finished.ends:type_name -> wheelwork.v1.Finished.End
+	62, // 55: wheelwork.v1.Adopted.runs:type_name -> wheelwork.v1.Started.Run
 	41, // 56: wheelwork.v1.RunRow.attempts:type_name -> wheelwork.v1.AttemptRow
 	14, // 57: wheelwork.v1.RunRow.nodes:type_name -> wheelwork.v1.NodeRow
 	40, // 58: wheelwork.v1.RunRow.map:type_name -> wheelwork.v1.MapRow
 	7,  // 59: wheelwork.v1.RunRow.pin:type_name -> wheelwork.v1.Pin
-	71, // 60: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
+	72, // 60: wheelwork.v1.AttemptRow.outcome:type_name -> wheelwork.v1.Outcome
 	45, // 61: wheelwork.v1.JobStatsRow.route:type_name -> wheelwork.v1.RouteRow
-	72, // 62: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
-	63, // 63: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
-	64, // 64: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
-	73, // 65: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
-	53, // 66: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
-	0,  // 67: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
-	7,  // 68: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
-	71, // 69: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
-	70, // [70:70] is the sub-list for method output_type
-	70, // [70:70] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	73, // 62: wheelwork.v1.Ingress.command:type_name -> wheelwork.v1.Command
+	64, // 63: wheelwork.v1.RouteRow.uses:type_name -> wheelwork.v1.RouteRow.Use
+	39, // 64: wheelwork.v1.LiveRow.runs:type_name -> wheelwork.v1.RunRow
+	65, // 65: wheelwork.v1.KeyRow.keys:type_name -> wheelwork.v1.KeyRow.Key
+	74, // 66: wheelwork.v1.LogRow.lines:type_name -> wheelwork.v1.LogLine
+	54, // 67: wheelwork.v1.SlotComing.items:type_name -> wheelwork.v1.SlotItem
+	0,  // 68: wheelwork.v1.SlotItem.kind:type_name -> wheelwork.v1.SlotItem.Kind
+	7,  // 69: wheelwork.v1.Armed.Run.pin:type_name -> wheelwork.v1.Pin
+	72, // 70: wheelwork.v1.Finished.End.outcome:type_name -> wheelwork.v1.Outcome
+	71, // [71:71] is the sub-list for method output_type
+	71, // [71:71] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_v1_journal_proto_init() }
@@ -5798,7 +5847,7 @@ func file_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_journal_proto_rawDesc), len(file_v1_journal_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   64,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
