@@ -16,6 +16,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host/session"
+	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq"
 	"github.com/wheelworkhq/wheelwork/runtime"
@@ -115,7 +116,7 @@ func New(cfg Config) (*Host, error) {
 	h.worker, err = session.New(session.Config{
 		ID: cfg.ID, Name: cfg.Name, Version: cfg.Version, Labels: cfg.Labels, Apps: cfg.Apps, ABI: cfg.ABI,
 		Slots: cfg.Slots, Credits: cfg.Credits, Connect: cfg.Connect, Units: cfg.Units, ConnectUnit: cfg.ConnectUnit, Run: h.execute, Together: h.together, RunBatch: runBatch,
-		Prefetch: h.prefetch, Unload: h.unload, Modules: h.shelf.all,
+		Free: codec.FreeTask, Prefetch: h.prefetch, Unload: h.unload, Modules: h.shelf.all,
 		Spool: newSpool(cfg.Spool, cfg.Logger), DrainTimeout: cfg.DrainTimeout, Logger: cfg.Logger,
 	})
 	if err != nil {

@@ -67,6 +67,9 @@ type Config struct {
 	Together func(a, b *apiv1.Task) bool
 	RunBatch func(batch []*Batched)
 
+	// Free, when set, gets the task of each attempt whose Run, or RunBatch, has returned: nobody uses it any more.
+	Free func(*apiv1.Task)
+
 	Spool Spool // of results; default: what is not acknowledged when the process ends is lost, and its runs are executed again
 
 	DrainTimeout time.Duration // how long running tasks may go on when the worker ends; default 10 s

@@ -17,7 +17,7 @@ const (
 
 // Attempt is a task that is executed.
 type Attempt struct {
-	Task *apiv1.Task // read only
+	Task *apiv1.Task // read only, and until Run or RunBatch returns
 
 	w     *Worker
 	t     *task
@@ -130,14 +130,19 @@ func (w *Worker) take(t *task, cancel context.CancelCauseFunc) *Attempt {
 
 // end gives a task the result that its handler came to.
 func (w *Worker) end(a *Attempt, r *apiv1.TaskResult) {
+	m := a.Task
+	a.Task = nil
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if a.t.state != running { // it was settled before
 		w.stuck--
 		w.signalLocked() // there is room again
-		return
+	} else {
+		a.settleLocked(r)
 	}
-	a.settleLocked(r)
+	if w.cfg.Free != nil {
+		w.cfg.Free(m)
+	}
 }
 
 // execute runs one task to its result.

@@ -54,7 +54,7 @@ var rooms = []room{
 	{"runtime/plugin", []string{"api/plugin/v1", "runtime", "runtime/process"}, "it speaks with programs on this machine alone: fetching, storing and reporting are the host's"},
 	{"runtime/builtin", []string{"runtime", "runtime/process"}, "it runs one task: requests go through the door that it is given, programs through runtime/process"},
 	{"host/session", []string{"api/v1"}, "programs of other people carry it inside sdk/worker: it speaks the Work protocol and does not know what a task runs"},
-	{"host", []string{"api/v1", "host/session", "internal/version", "job", "modules", "mq", "runtime"}, "servers and hosts meet in api/v1 alone: a host must not know how its work was scheduled or is remembered"},
+	{"host", []string{"api/v1", "host/session", "internal/version", "internal/wire/codec", "job", "modules", "mq", "runtime"}, "servers and hosts meet in api/v1 alone: a host must not know how its work was scheduled or is remembered"},
 	{"host/services", []string{"api/v1", "job", "runtime"}, "it speaks for handlers to the server alone: it must not know how they are executed"},
 	{"runtime/wasm/internal/files", nil, "it is where a guest's paths meet those of the machine: small, and tested without a guest"},
 	{"runtime/wasm/internal/shelf", nil, "it keeps bytes in files and does not know whose"},

@@ -124,8 +124,8 @@ func (c *chunk[T]) next() *T {
 	return m
 }
 
-// The messages of which a server makes or reads one for each attempt: they are
-// used again.
+// The messages of which a server or a host makes or reads one for each attempt:
+// they are used again.
 var (
 	tasks   = sync.Pool{New: func() any { return &apiv1.Task{} }}
 	results = sync.Pool{New: func() any { return &apiv1.TaskResult{} }}
@@ -137,9 +137,15 @@ func NewTask() *apiv1.Task { return tasks.Get().(*apiv1.Task) }
 // FreeTasks takes back tasks that were sent. Nobody uses them any more.
 func FreeTasks(sent []*apiv1.Task) {
 	for _, t := range sent {
-		t.Reset()
-		tasks.Put(t)
+		FreeTask(t)
 	}
+}
+
+// FreeTask takes back a task that nobody uses any more. What its fields refer to
+// stays.
+func FreeTask(t *apiv1.Task) {
+	t.Reset()
+	tasks.Put(t)
 }
 
 // FreeResults takes back the results of a message that was received. Nobody uses

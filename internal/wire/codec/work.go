@@ -165,7 +165,7 @@ func readDown(r *wire.Reader, m *apiv1.WorkDown) bool {
 	for r.Next() {
 		switch r.Field {
 		case 2:
-			t := &apiv1.Task{} // by itself: it lives as long as its handler runs
+			t := NewTask() // by itself: it lives as long as its handler runs
 			in := r.Message()
 			if !readTask(&in, t, last) {
 				return false
