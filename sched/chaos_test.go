@@ -105,6 +105,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 		calendar: &apiv1.Calendar{App: job.DefaultApp, Name: "holidays", Dates: []string{"1999-12-24"}},
 	}
 	s.ledger.do = behave(seed)
+	s.w.random = rand.NewChaCha8([32]byte(binary.LittleEndian.AppendUint64(make([]byte, 24), seed)))
 	if seed%2 == 1 { // most counts are made again from the history after a crash
 		s.w.statsBatch = 1
 	}

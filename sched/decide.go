@@ -261,7 +261,7 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 // asks once more has a key, which stands for it.
 func (l *loop) freshID(j *job.Job) job.RunID {
 	var rest [9]byte
-	l.random.Read(rest[:]) //nolint:errcheck // it never fails
+	l.cfg.Random.Read(rest[:]) //nolint:errcheck // it never fails
 	return job.NewRunID(j.Slot().Index, l.now, rest)
 }
 

@@ -3,11 +3,9 @@ package sched
 import (
 	"cmp"
 	"context"
-	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -70,7 +68,6 @@ type loop struct {
 	ends       *ends
 	accepted   apiv1.Accepted // for triggerJob
 	acceptedID job.RunID
-	random     *rand.ChaCha8 // for ids
 
 	stage       *stage
 	stageNumber uint64        // of stage: stages are used again, and a tail must not take one for another
@@ -150,11 +147,8 @@ func newLoop(cfg *Config) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	var seed [32]byte
-	crand.Read(seed[:]) //nolint:errcheck // it never fails
 	l := &loop{
-		random: rand.NewChaCha8(seed),
-		cfg:    cfg, hub: newHub(), metrics: m,
+		cfg: cfg, hub: newHub(), metrics: m,
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 		apps: map[string]*app{}, plans: map[string]job.Plan{},
 		slow: map[jobKey]time.Duration{}, lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{},

@@ -1,7 +1,10 @@
 package sched
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -76,10 +79,13 @@ func load(cfg *Config) (*loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the store: %w", err)
 	}
-	for k, row := range bundled {
+	rest := slices.SortedFunc(maps.Values(bundled), func(a, b *apiv1.RunRow) int {
+		return cmp.Or(cmp.Compare(a.App, b.App), bytes.Compare(a.Id, b.Id))
+	})
+	for _, row := range rest {
 		r, err := l.loadRun(row)
 		if err != nil {
-			return nil, fmt.Errorf("run %s of app %s: %w", k.id, k.app, err)
+			return nil, fmt.Errorf("run %s of app %s: %w", job.RunID(row.Id), row.App, err)
 		}
 		l.view.run(r)
 	}

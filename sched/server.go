@@ -3,9 +3,11 @@ package sched
 import (
 	"cmp"
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -51,6 +53,7 @@ type Config struct {
 	MaxLive         int           // runs that have not ended; default 1 000 000
 	HostLease       time.Duration // how long a host may be out of touch before its runs are sent elsewhere; default 10 s
 	CheckpointEvery time.Duration // the store follows the state at this distance; default 200 ms
+	Random          *rand.ChaCha8 // makes the ids of runs that are asked for; default: the system has seeded it
 	BundleRuns      int           // live runs that have changed, over which they are written together; default 512
 	StatsBatch      int           // jobs whose counts are written in CheckpointEvery, when there is time for them; default 20 000
 	SnapshotEvery   time.Duration // default 10 min
@@ -90,6 +93,11 @@ func (c *Config) defaults() error {
 	c.MaxLive = cmp.Or(c.MaxLive, 1_000_000)
 	c.HostLease = cmp.Or(c.HostLease, 10*time.Second)
 	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 200*time.Millisecond)
+	if c.Random == nil {
+		var seed [32]byte
+		crand.Read(seed[:]) //nolint:errcheck // it never fails
+		c.Random = rand.NewChaCha8(seed)
+	}
 	c.BundleRuns = cmp.Or(c.BundleRuns, 512)
 	c.StatsBatch = cmp.Or(c.StatsBatch, 20_000)
 	c.SnapshotEvery = cmp.Or(c.SnapshotEvery, 10*time.Minute)

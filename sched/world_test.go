@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"sync"
@@ -31,8 +32,9 @@ import (
 // real files, joined by in-memory connections. Only the handlers are Go
 // functions instead of modules.
 type world struct {
-	statsBatch int // of the servers' configuration
-	bundleRuns int // likewise; 0: the default
+	statsBatch int           // of the servers' configuration
+	bundleRuns int           // likewise; 0: the default
+	random     *rand.ChaCha8 // likewise; nil: the default
 	// checkpointEvery likewise; 0: the default.
 	checkpointEvery time.Duration
 	standsBy        bool // the servers take over from a standby
@@ -212,7 +214,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	cfg := sched.Config{
-		StatsBatch: w.statsBatch, BundleRuns: w.bundleRuns, CheckpointEvery: w.checkpointEvery,
+		StatsBatch: w.statsBatch, BundleRuns: w.bundleRuns, Random: w.random, CheckpointEvery: w.checkpointEvery,
 		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute, SecretKey: w.secretKey, Remote: w.remote, Gathered: w.gathered,
 		Inspect: func(_ context.Context, code []byte, _ string) (sched.ModuleInfo, error) {
 			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so"}, nil
