@@ -130,7 +130,7 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	}
 	m.add(c)
 	m.address = address
-	m.roster = newRoster(c, cmp.Or(cfg.Etcd.Group, "main"), conf.ID, log)
+	m.roster = newRoster(c, cmp.Or(cfg.Etcd.Group, "main"), conf.ID, address, log)
 	if err := m.roster.begin(ctx, cmp.Or(cfg.Etcd.Units, defaultUnits)); err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func seed(ctx context.Context, o *stopped, cfg GrowConfig, g Grown, log *slog.Lo
 		}
 	}
 	if err == nil && len(o.units) > 0 {
-		err = o.place(connecting, newRoster(c, g.Group, g.Server, log))
+		err = o.place(connecting, newRoster(c, g.Group, g.Server, "", log))
 	}
 	if errors.Is(err, etcd.ErrHasRecords) {
 		return fmt.Errorf("a cluster works already on this etcd: choose another group with --group, or another etcd: %w", err)

@@ -37,6 +37,7 @@ type roster struct {
 	cluster *etcd.Cluster
 	group   string
 	self    string // the server's id
+	address string // and where others reach it
 	log     *slog.Logger
 
 	anySplit atomic.Bool // some app is
@@ -107,8 +108,8 @@ const (
 	rowKey      = "key" // of a cluster: the token by which its servers know each other
 )
 
-func newRoster(c *etcd.Cluster, group, self string, log *slog.Logger) *roster {
-	r := &roster{cluster: c, group: group, self: self, log: log, changed: make(chan struct{}), routed: make(chan struct{}), owners: map[string]etcd.Owner{}}
+func newRoster(c *etcd.Cluster, group, self, address string, log *slog.Logger) *roster {
+	r := &roster{cluster: c, group: group, self: self, address: address, log: log, changed: make(chan struct{}), routed: make(chan struct{}), owners: map[string]etcd.Owner{}}
 	r.reset()
 	return r
 }
@@ -357,11 +358,16 @@ func (r *roster) unitOf(app string) (unit string, ok bool) {
 // of them, as everybody.
 func (r *roster) fallback() string { return r.units[0] }
 
-// assignment says who owns a unit; without a server when nobody does.
+// assignment says who owns a unit; without a server when nobody does, or one that
+// was at this server's address before it and so is gone, although etcd will name it
+// until its lease has ended: who was sent there would come back here.
 func (r *roster) assignment(unit string) *apiv1.Assignment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.owners[unit]
+	if o.Server != r.self && o.Address == r.address {
+		o.Server, o.Address = "", ""
+	}
 	return &apiv1.Assignment{Server: o.Server, Address: o.Address, Epoch: o.Epoch, Unit: unit, Units: r.units}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 func quietRoster(units ...string) *roster {
-	r := newRoster(nil, "main", "me", slog.New(slog.DiscardHandler))
+	r := newRoster(nil, "main", "me", "h:0", slog.New(slog.DiscardHandler))
 	r.units = units
 	return r
 }
@@ -24,6 +24,25 @@ func facts(rows ...string) (all []etcd.Fact) {
 		all = append(all, etcd.Fact{Key: rows[i], Value: rows[i+1]})
 	}
 	return all
+}
+
+// TestAssignmentToWhoWasHereBefore: a server whose disk was lost comes back with
+// another id, and for the rest of its lease etcd names who it was, at its address.
+func TestAssignmentToWhoWasHereBefore(t *testing.T) {
+	r := quietRoster("main")
+	for _, c := range []struct {
+		owner etcd.Owner
+		want  string
+	}{
+		{etcd.Owner{Server: "before", Address: "h:0", Epoch: 3}, ""},
+		{etcd.Owner{Server: "you", Address: "h:1", Epoch: 4}, "you"},
+		{etcd.Owner{Server: "me", Address: "h:0", Epoch: 5}, "me"},
+	} {
+		r.hearOwners(map[string]etcd.Owner{"main": c.owner})
+		if a := r.assignment("main"); a.Server != c.want || (a.Address == "") != (c.want == "") || a.Epoch != c.owner.Epoch {
+			t.Errorf("%+v: %v", c.owner, a)
+		}
+	}
 }
 
 func TestRosterHears(t *testing.T) {

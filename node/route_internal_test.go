@@ -55,7 +55,7 @@ func TestEveryMethodIsRouted(t *testing.T) {
 					t.Errorf("%s is routed by its caller, and its request has none", method)
 				}
 			case byUnits:
-				if _, err := (&router{roster: newRoster(nil, "g", "s", nil)}).unite(t.Context(), "app", method, req); err != nil && strings.Contains(err.Error(), "not put together") &&
+				if _, err := (&router{roster: newRoster(nil, "g", "s", "h:0", nil)}).unite(t.Context(), "app", method, req); err != nil && strings.Contains(err.Error(), "not put together") &&
 					name != "ListApps" && name != "ListHosts" { // these are of the whole cluster
 					t.Errorf("%s: %v", method, err)
 				}

@@ -391,13 +391,17 @@ func (s *servers) try(ctx context.Context, app string, call func(*server) error)
 			left++
 			continue
 		}
-		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+		if status.Code(err) != codes.Unavailable && !moving(err) || ctx.Err() != nil {
 			if err == nil {
 				s.heard(at, nil)
 			}
 			return err
 		}
-		s.heard(at, err)
+		if moving(err) { // it names itself, or one that names it
+			err = status.Error(codes.Unavailable, status.Convert(err).Message())
+		} else {
+			s.heard(at, err)
+		}
 		if left <= 1 {
 			if !owned || time.Since(begin) >= s.takeover || sleep(ctx, jitter(takeoverAgain)) != nil {
 				return err

@@ -127,6 +127,7 @@ func TestUploadBeginsAgain(t *testing.T) {
 func TestTakeover(t *testing.T) {
 	const gone, here = "127.0.0.2:1", "127.0.0.1:1"
 	unit := &apiv1.Assignment{Server: "s", Address: gone, Unit: "main"}
+	itself := &apiv1.Assignment{Server: "before", Address: here, Unit: "main"}
 	for name, c := range map[string]struct {
 		names    *apiv1.Assignment
 		takes    time.Duration
@@ -139,7 +140,10 @@ func TestTakeover(t *testing.T) {
 		"nobody does":               {unit, time.Hour, sdk.Options{}, time.Minute, sdk.ErrUnavailable, 5 * time.Second, 8 * time.Second},
 		"the caller does not wait":  {unit, time.Hour, sdk.Options{}, time.Second, context.DeadlineExceeded, time.Second, 2 * time.Second},
 		"who wants to know at once": {unit, time.Hour, sdk.Options{RetryFor: -1}, time.Minute, sdk.ErrUnavailable, 0, time.Second},
-		"no cluster":                {&apiv1.Assignment{Server: "s", Address: gone}, time.Hour, sdk.Options{}, time.Minute, sdk.ErrUnavailable, 0, time.Second},
+		// A server whose disk was lost is another one at the address of who it was.
+		"who names itself takes over": {itself, 3300 * time.Millisecond, sdk.Options{}, time.Minute, nil, 3300 * time.Millisecond, 4 * time.Second},
+		"who names itself never does": {itself, time.Hour, sdk.Options{}, time.Minute, sdk.ErrUnavailable, 5 * time.Second, 8 * time.Second},
+		"no cluster":                  {&apiv1.Assignment{Server: "s", Address: gone}, time.Hour, sdk.Options{}, time.Minute, sdk.ErrUnavailable, 0, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
