@@ -185,7 +185,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if conf.Modules, err = modules.Open(d.join("modules")); err != nil {
 		return nil, err
 	}
-	conf.Journal = j
+	conf.Journal, conf.SnapshotTimes = j, snapshotTimes
 	// Nothing of what is loaded now is garbage: collecting it again and again would
 	// take a third of the start. What it costs in memory is given back later.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
@@ -201,6 +201,12 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 // ingressSegment is smaller than a segment of the journal: most servers have
 // little in their ingress.
 const ingressSegment = 16 << 20
+
+// snapshotTimes is for a journal of the server's own: it may be so many times as
+// large as the rows, and 256 MiB at least, before they are read for a snapshot. With
+// a million jobs that costs 1 % of what is done in the meantime, and 4 % with 256 MiB
+// alone. A start after a power cut reads as much of the journal again.
+const snapshotTimes = 4
 
 // connect finds the servers that serve a host.
 type connect struct {

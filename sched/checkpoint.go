@@ -804,9 +804,10 @@ func (s *Server) snapshots(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		grown := s.cfg.Journal.Bytes()-size >= s.cfg.SnapshotBytes
+		grown := s.cfg.Journal.Bytes() - size
+		large := grown >= s.cfg.SnapshotBytes && grown >= s.cfg.SnapshotTimes*s.cfg.Store.RowBytes()
 		aged := time.Since(last) >= s.cfg.SnapshotEvery && s.cfg.Store.Applied() != trimmed
-		if !grown && !aged {
+		if !large && !aged {
 			continue
 		}
 		applied, err := s.cfg.Store.Snapshot(ctx)

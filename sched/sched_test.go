@@ -417,6 +417,43 @@ func TestJournalIsTrimmedAndTheViewCanBeLost(t *testing.T) {
 	})
 }
 
+// A snapshot reads every row: where there are many of them, it waits until the
+// journal has grown accordingly.
+func TestSnapshotsWaitForManyRows(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["large"] = func(context.Context, runtime.Task, runtime.Sink) runtime.Result {
+			return runtime.Result{Outcome: runtime.Succeeded, Output: make([]byte, 1<<20)}
+		}
+		for i := range 256 { // 8 MiB
+			c.apply(&apiv1.Job{Name: fmt.Sprintf("j%d", i), Input: strings.Repeat("x", 32<<10)})
+		}
+		c.apply(&apiv1.Job{Name: "large"})
+		w.stopServer() // which writes all rows to tables
+		w.snapshotEvery, w.snapshotTimes = time.Hour, 4
+		w.start()
+		c.reconnect(w)
+		grow := func(mib int) (snapshots int) {
+			for range mib {
+				if r := c.wait(c.trigger("large", "")); r.State != "succeeded" {
+					t.Fatal(r)
+				}
+			}
+			time.Sleep(time.Minute)
+			names, err := filepath.Glob(filepath.Join(w.dir, "store", "snapshots", "*.snap"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(names)
+		}
+		if n := grow(12); n != 0 {
+			t.Errorf("%d snapshots when the journal has grown by 12 MiB", n)
+		}
+		if n := grow(48); n != 1 {
+			t.Errorf("%d snapshots when the journal has grown by 60 MiB", n)
+		}
+	})
+}
+
 // brokenJournal fails every flush from a moment on, as after a failed sync.
 type brokenJournal struct {
 	journal.Journal

@@ -58,6 +58,7 @@ type Config struct {
 	StatsBatch      int           // jobs whose counts are written in CheckpointEvery, when there is time for them; default 20 000
 	SnapshotEvery   time.Duration // default 10 min
 	SnapshotBytes   int64         // or when the journal has grown by this; default 256 MiB
+	SnapshotTimes   int64         // and by so many times what the snapshot takes: it reads every row; default 0
 
 	Meter  metric.Meter // default: none
 	Logger *slog.Logger // default: discard

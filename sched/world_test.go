@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,9 @@ import (
 type world struct {
 	statsBatch int           // of the servers' configuration
 	bundleRuns int           // likewise; 0: the default
+	// They make a snapshot after this time, or when the journal has grown by so many times the rows.
+	snapshotEvery time.Duration
+	snapshotTimes int64
 	random     *rand.ChaCha8 // likewise; nil: the default
 	// checkpointEvery likewise; 0: the default.
 	checkpointEvery time.Duration
@@ -215,7 +219,7 @@ func (w *world) start() {
 	}
 	cfg := sched.Config{
 		StatsBatch: w.statsBatch, BundleRuns: w.bundleRuns, Random: w.random, CheckpointEvery: w.checkpointEvery,
-		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: time.Minute, SecretKey: w.secretKey, Remote: w.remote, Gathered: w.gathered,
+		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: cmp.Or(w.snapshotEvery, time.Minute), SnapshotTimes: w.snapshotTimes, SecretKey: w.secretKey, Remote: w.remote, Gathered: w.gathered,
 		Inspect: func(_ context.Context, code []byte, _ string) (sched.ModuleInfo, error) {
 			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so"}, nil
 		},

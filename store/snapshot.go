@@ -122,7 +122,7 @@ func (s *Store) writeSnapshot(ctx context.Context, txn *badger.Txn) (link, error
 func (s *Store) nextLink() (k link, since uint64, room int64) {
 	n := len(s.chain.links)
 	if s.pin == nil || n == chainLinks {
-		return link{chain: s.chain.number + 1}, 0, s.tableBytes() + min(s.recovers+s.written.Load(), unflushedLimit)
+		return link{chain: s.chain.number + 1}, 0, s.RowBytes() + min(s.recovers+s.written.Load(), unflushedLimit)
 	}
 	return link{chain: s.chain.number, number: uint32(n), since: s.chain.applied()}, s.pin.ReadTs(), s.pinned.Load()
 }

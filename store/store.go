@@ -391,6 +391,15 @@ func (s *Store) tableBytes() (n int64) {
 	return n
 }
 
+// RowBytes returns about how many bytes a snapshot of all rows takes, of those
+// that badger has flushed: its tables are compressed, a snapshot is not.
+func (s *Store) RowBytes() (n int64) {
+	for _, t := range s.db.Tables() {
+		n += int64(t.UncompressedSize)
+	}
+	return n
+}
+
 // Stats are sizes in bytes.
 type Stats struct {
 	History   int64 // finished runs
