@@ -69,7 +69,7 @@ func (b *bench) measurePeer(ctx context.Context, p peer, address string, l load)
 	}
 	defer func() { err = errors.Join(err, q.close()) }()
 	warm := l
-	warm.runs = max(l.runs/10, 1)
+	warm.runs = max(l.runs/warmShare, 1)
 	if _, err := q.work(ctx, warm); err != nil {
 		return 0, err
 	}
