@@ -33,12 +33,12 @@ import (
 // real files, joined by in-memory connections. Only the handlers are Go
 // functions instead of modules.
 type world struct {
-	statsBatch int           // of the servers' configuration
-	bundleRuns int           // likewise; 0: the default
+	statsBatch int // of the servers' configuration
+	bundleRuns int // likewise; 0: the default
 	// They make a snapshot after this time, or when the journal has grown by so many times the rows.
 	snapshotEvery time.Duration
 	snapshotTimes int64
-	random     *rand.ChaCha8 // likewise; nil: the default
+	random        *rand.ChaCha8 // likewise; nil: the default
 	// checkpointEvery likewise; 0: the default.
 	checkpointEvery time.Duration
 	standsBy        bool // the servers take over from a standby
