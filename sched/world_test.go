@@ -33,14 +33,13 @@ import (
 // real files, joined by in-memory connections. Only the handlers are Go
 // functions instead of modules.
 type world struct {
-	statsBatch int // of the servers' configuration
-	bundleRuns int // likewise; 0: the default
-	// They make a snapshot after this time, or when the journal has grown by so many times the rows.
-	snapshotEvery time.Duration
-	snapshotTimes int64
-	random        *rand.ChaCha8 // likewise; nil: the default
-	// checkpointEvery likewise; 0: the default.
+	// Of the servers' configuration; without a value, the default, and a minute for snapshotEvery.
+	statsBatch      int
+	bundleRuns      int
+	random          *rand.ChaCha8
 	checkpointEvery time.Duration
+	snapshotEvery   time.Duration
+	snapshotTimes   int64
 	standsBy        bool // the servers take over from a standby
 	t               *testing.T
 	dir             string
