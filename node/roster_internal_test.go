@@ -5,10 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
@@ -245,4 +251,45 @@ func TestTellsOfUnitsAtOnce(t *testing.T) {
 			t.Error("it goes on")
 		}
 	})
+}
+
+// TestSplitWaitsForAUnitOnItsWay: a unit has no owner while it goes from one server to
+// another. To split an app waits for it, and not where units are drained.
+func TestSplitWaitsForAUnitOnItsWay(t *testing.T) {
+	here, err := json.Marshal(presence{Address: "h:1", Splits: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned := map[string]etcd.Owner{"main": {Server: "one", Epoch: 3}, "main.1": {Server: "one", Epoch: 4}}
+	for name, c := range map[string]struct {
+		arrives time.Duration // at a server that is drained
+		min     time.Duration
+	}{
+		"it arrives":     {time.Second, time.Second},
+		"it is there":    {0, 0},
+		"it never comes": {time.Hour, routePatience},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := quietRoster("main", "main.1", "main.2")
+				r.hear(facts("server/one", string(here), "server/two", string(here), "drain/two", "1", "app/hot", "main"), true)
+				r.hearOwners(owned)
+				arrived := time.AfterFunc(c.arrives, func() {
+					now := maps.Clone(owned)
+					now["main.2"] = etcd.Owner{Server: "two", Epoch: 5}
+					r.hearOwners(now)
+				})
+				defer arrived.Stop()
+				if c.arrives == 0 {
+					synctest.Wait()
+				}
+				begin := time.Now()
+				_, err := (&membership{m: &memberParts{roster: r}}).SplitApp(t.Context(), &apiv1.SplitAppRequest{App: "hot", Units: 3})
+				took := time.Since(begin)
+				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(status.Convert(err).Message(), "only 2 units have an owner that is not drained") || took < c.min || took > c.min+time.Millisecond {
+					t.Errorf("after %v: %v", took, err)
+				}
+			})
+		})
+	}
 }

@@ -211,7 +211,11 @@ func (s *membership) SplitApp(ctx context.Context, req *apiv1.SplitAppRequest) (
 		}
 		to := balance.Choose(a.Home, units, n)
 		if len(to) < n {
-			return wish{}, status.Errorf(codes.FailedPrecondition, "only %d units have an owner that is not drained: the app cannot be split over %d", len(to), n)
+			err := status.Errorf(codes.FailedPrecondition, "only %d units have an owner that is not drained: the app cannot be split over %d", len(to), n)
+			if slices.ContainsFunc(units, func(u balance.Unit) bool { return u.Server == "" }) {
+				err = unowned{err}
+			}
+			return wish{}, err
 		}
 		return wish{Units: balance.Place(a, to), ByHand: true}, nil
 	})
@@ -224,7 +228,30 @@ func (s *membership) MergeApp(ctx context.Context, req *apiv1.MergeAppRequest) (
 	})
 }
 
+// unowned is a refusal that may be none in a moment: a unit has no owner, perhaps
+// because it is on its way from one server to another.
+type unowned struct{ error }
+
+// wish has f say where an app is to be, once units that are on their way have arrived.
 func (s *membership) wish(ctx context.Context, app string, f func(*view, *balance.App) (wish, error)) (*apiv1.ClusterStatus, error) {
+	waiting, cancel := context.WithTimeout(ctx, routePatience)
+	defer cancel()
+	for {
+		changed := s.m.roster.change()
+		st, err := s.wishNow(ctx, app, f)
+		var refused unowned
+		if !errors.As(err, &refused) {
+			return st, err
+		}
+		select {
+		case <-changed:
+		case <-waiting.Done():
+			return nil, refused.error
+		}
+	}
+}
+
+func (s *membership) wishNow(ctx context.Context, app string, f func(*view, *balance.App) (wish, error)) (*apiv1.ClusterStatus, error) {
 	if err := job.CheckName("app", app); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
