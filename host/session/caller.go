@@ -7,7 +7,7 @@ import apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 func (w *Worker) Caller(app string, run [16]byte, attempt int32) (*apiv1.Caller, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := w.held[key{app, run, attempt}]
+	t := w.held.get(key{app, run, attempt})
 	if t == nil || t.state != running || t.msg == nil {
 		return nil, false
 	}

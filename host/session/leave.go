@@ -74,7 +74,7 @@ func (l *link) awaitNeed(ctx context.Context, a Attendance) error {
 func (l *link) holds() bool {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
-	for _, t := range l.w.held {
+	for t := range l.w.held.all() {
 		if t.link == l {
 			return true
 		}

@@ -104,7 +104,7 @@ type Worker struct {
 	keeping sync.Mutex // held while the spool is called; locked before mu
 
 	mu     sync.Mutex
-	held   map[key]*task
+	held   held
 	queue  queue      // Invariant: each task in it is in state queued
 	ready  *sync.Cond // the queue, closed or busy changed
 	closed bool
@@ -181,7 +181,7 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		cfg: cfg, session: rand.Text(), acked: make(chan struct{}, 1), left: make(chan struct{}),
-		homes: map[string]*link{}, held: map[key]*task{}, abi: cfg.ABI,
+		homes: map[string]*link{}, abi: cfg.ABI,
 	}
 	w.links = []*link{newLink(w, "")}
 	w.ready = sync.NewCond(&w.mu)
@@ -192,7 +192,8 @@ func New(cfg Config) (*Worker, error) {
 		}
 		for _, r := range kept {
 			k := key{r.App, [16]byte(r.Run), r.Attempt}
-			w.held[k] = &task{key: k, link: w.links[0], state: finished, result: r, kept: true}
+			w.held.remove(k) // of two the later one counts
+			w.held.put(&task{key: k, link: w.links[0], state: finished, result: r, kept: true})
 		}
 	}
 	return w, nil
@@ -254,7 +255,7 @@ func (w *Worker) Conn(app string) grpc.ClientConnInterface {
 func (w *Worker) ConnOf(app string, run [16]byte, attempt int32) grpc.ClientConnInterface {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if t := w.held[key{app, run, attempt}]; t != nil && t.link != nil && t.link.conn != nil {
+	if t := w.held.get(key{app, run, attempt}); t != nil && t.link != nil && t.link.conn != nil {
 		return t.link.conn
 	}
 	return nil
@@ -284,7 +285,7 @@ func (w *Worker) connectAll(ctx context.Context) error {
 	links := slices.Clone(w.links)
 	// Results of an earlier process. Those of the time before the cluster had units
 	// are the first one's: it has what was there then.
-	for _, t := range w.held {
+	for t := range w.held.all() {
 		if i := slices.IndexFunc(links, func(l *link) bool { return l.unit == t.result.GetUnit() }); i > 0 {
 			t.link = links[i]
 		}
@@ -376,7 +377,7 @@ func (w *Worker) drain() (stop func() bool) {
 	return time.AfterFunc(w.cfg.DrainTimeout, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		for _, t := range w.held {
+		for t := range w.held.all() {
 			w.stopLocked(t, ErrDrained, "drained")
 		}
 	}).Stop
@@ -405,7 +406,7 @@ func (w *Worker) flush() {
 	for time.Now().Before(deadline) {
 		w.mu.Lock()
 		open := 0 // results that a server is there for
-		for _, t := range w.held {
+		for t := range w.held.all() {
 			if t.link != nil && t.link.conn != nil {
 				open++
 			}
@@ -428,19 +429,23 @@ func (l *link) accept(tasks []*apiv1.Task) {
 	defer w.mu.Unlock()
 	for _, m := range tasks {
 		l.granted--
-		if len(m.Run) != 16 || m.Epoch < l.epochs[m.App] {
+		last := l.epochs[m.App]
+		if len(m.Run) != 16 || m.Epoch < last {
 			w.cfg.Logger.Warn("a task of a server that does not own it any more is refused", "app", m.App, "job", m.Job, "epoch", m.Epoch)
 			continue
 		}
-		if l.epochs[m.App] = m.Epoch; !l.leaving {
+		if m.Epoch != last {
+			l.epochs[m.App] = m.Epoch
+		}
+		if !l.leaving && w.homes[m.App] != l {
 			w.homes[m.App] = l
 		}
 		k := key{m.App, [16]byte(m.Run), m.Attempt}
-		if w.held[k] != nil {
+		if w.held.get(k) != nil {
 			continue // sent twice: its result is on the way
 		}
 		t := &task{key: k, link: l, msg: m}
-		w.held[k] = t
+		w.held.put(t)
 		w.busy++
 		w.queue.push(t)
 	}
@@ -459,8 +464,8 @@ const allStuck = "every slot of the host is taken by a handler that does not ret
 func (w *Worker) stop(c *apiv1.TaskCancel) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for k, t := range w.held {
-		if len(c.Run) == 16 && k.run == [16]byte(c.Run) && k.attempt == c.Attempt {
+	for t := range w.held.all() {
+		if k := &t.key; len(c.Run) == 16 && k.run == [16]byte(c.Run) && k.attempt == c.Attempt {
 			w.stopLocked(t, ErrCancelled, "cancelled")
 		}
 	}
@@ -502,7 +507,7 @@ func (l *link) ack(batch uint64) {
 	var kept []*apiv1.TaskResult
 	w.mu.Lock()
 	for _, t := range l.out.take(batch) {
-		delete(w.held, t.key)
+		w.held.remove(t.key)
 		if t.kept {
 			kept = append(kept, t.result)
 		}

@@ -50,7 +50,7 @@ func (w *Worker) spool(before time.Time) {
 	w.mu.Lock()
 	var tasks []*task
 	var results []*apiv1.TaskResult
-	for _, t := range w.held {
+	for t := range w.held.all() {
 		if t.state == finished && !t.kept && !t.doneAt.After(before) {
 			t.kept = true // whoever is told that it is acknowledged waits for keeping
 			tasks = append(tasks, t)

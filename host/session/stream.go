@@ -88,11 +88,11 @@ func (l *link) hello() *apiv1.WorkUp {
 		Host: w.cfg.ID, Name: w.cfg.Name, Session: w.session, Labels: w.cfg.Labels, Apps: w.cfg.Apps,
 		Abi: w.abi, Version: w.cfg.Version, Slots: uint32(w.cfg.Slots),
 	}
-	for k, t := range w.held {
+	for t := range w.held.all() {
 		if t.link != l {
 			continue
 		}
-		r := &apiv1.Running{Run: k.run[:], App: k.app, Attempt: k.attempt}
+		r := &apiv1.Running{Run: t.key.run[:], App: t.key.app, Attempt: t.key.attempt}
 		if r.Epoch = t.msg.GetEpoch(); t.state == finished {
 			r.Epoch = t.result.Epoch
 		}
@@ -124,7 +124,7 @@ func (l *link) begin(conn grpc.ClientConnInterface, server string) {
 		l.out.abilities(w.abi)
 	}
 	holding := 0
-	for _, t := range w.held {
+	for t := range w.held.all() {
 		if t.link != l {
 			continue
 		}
@@ -221,7 +221,7 @@ func (w *Worker) loadNow() *apiv1.HostLoad {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := &apiv1.HostLoad{Queued: uint32(w.queue.len()), MemoryBytes: memory[0].Value.Uint64() - memory[1].Value.Uint64()}
-	for _, t := range w.held {
+	for t := range w.held.all() {
 		if t.state == running {
 			l.Running++
 		}

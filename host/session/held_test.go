@@ -1,0 +1,59 @@
+package session
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestHeld does the same to the table and to a map.
+func TestHeld(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var h held
+	want := map[key]*task{}
+	some := func() key { // few runs with several attempts in several apps, so that hashes are the same
+		k := key{app: []string{"a", "b"}[r.IntN(2)], attempt: int32(r.IntN(3))}
+		k.run[15] = byte(r.IntN(100))
+		return k
+	}
+	for i := range 50_000 {
+		k := some()
+		if got := h.get(k); got != want[k] {
+			t.Fatalf("step %d: %v has the task %v, want %v", i, k, got, want[k])
+		}
+		switch {
+		case r.IntN(5) < 2+i/10_000%2: // grows and shrinks
+			h.remove(k)
+			delete(want, k)
+		case want[k] == nil:
+			want[k] = &task{key: k}
+			h.put(want[k])
+		}
+	}
+	if h.n != len(want) {
+		t.Errorf("%d tasks, want %d", h.n, len(want))
+	}
+	for got := range h.all() {
+		if want[got.key] != got {
+			t.Errorf("%v is not held", got.key)
+		}
+		delete(want, got.key)
+	}
+	if len(want) > 0 {
+		t.Errorf("all leaves out %v", want)
+	}
+	for got := range h.all() { // whoever has enough may stop
+		h.remove(got.key)
+		break
+	}
+}
+
+func TestHeldNothing(t *testing.T) {
+	var h held
+	h.remove(key{app: "a"})
+	if h.get(key{app: "a"}) != nil || h.n != 0 {
+		t.Error("something is held")
+	}
+	for range h.all() {
+		t.Error("something is held")
+	}
+}
