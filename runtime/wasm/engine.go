@@ -10,6 +10,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -126,9 +127,10 @@ type Engine struct {
 	ration  ration
 
 	mu      sync.RWMutex
-	modules map[string]*module // by digest
-	loading sync.WaitGroup     // loads that are under way
-	closed  bool               // no load begins any more
+	modules map[string]*module     // by digest
+	latest  atomic.Pointer[module] // one of modules; nil: ask them
+	loading sync.WaitGroup         // loads that are under way
+	closed  bool                   // no load begins any more
 }
 
 var _ runtime.Executor = (*Engine)(nil)
@@ -217,10 +219,19 @@ func (e *Engine) begin() (end func(), err error) {
 // Loaded says whether Run can run the module of this digest.
 func (e *Engine) Loaded(digest string) bool { return e.module(digest) != nil }
 
+// module returns the loaded module of a digest; nil: it is not loaded. It is asked
+// several times for each task, and most tasks are of the module of the one before.
 func (e *Engine) module(digest string) *module {
+	if m := e.latest.Load(); m != nil && m.info.Digest == digest {
+		return m
+	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	return e.modules[digest]
+	m := e.modules[digest]
+	if m != nil {
+		e.latest.Store(m) // under the lock, which Unload has to have first
+	}
+	return m
 }
 
 // Unload forgets a module: its compiled code and its idle instances. Tasks that
@@ -229,6 +240,7 @@ func (e *Engine) Unload(ctx context.Context, digest string) error {
 	e.mu.Lock()
 	m := e.modules[digest]
 	delete(e.modules, digest)
+	e.latest.Store(nil)
 	e.mu.Unlock()
 	if m == nil {
 		return nil
@@ -305,6 +317,7 @@ func (e *Engine) load(digest string, code []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.modules[digest] = m
+	e.latest.Store(nil) // it may have been loaded already
 	return nil
 }
 

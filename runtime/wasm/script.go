@@ -77,6 +77,7 @@ func (e *Engine) loadScript(digest string, code []byte) error {
 		return &runtime.NeedsError{Digest: s.Interpreter}
 	}
 	e.modules[digest] = m
+	e.latest.Store(nil)
 	return nil
 }
 
