@@ -161,6 +161,7 @@ type task struct {
 	cancel context.CancelCauseFunc // nil until its handler begins
 	result *apiv1.TaskResult       // when finished
 	doneAt time.Time
+	joins  bool // it goes in one call with the task before it
 	kept   bool // the result is in the spool
 }
 

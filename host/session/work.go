@@ -71,7 +71,10 @@ func (w *Worker) work(ctx context.Context) {
 			return
 		}
 		for i := 0; i < len(batch); {
-			n := w.together(batch[i:])
+			n := 1
+			for i+n < len(batch) && batch[i+n].joins {
+				n++
+			}
 			if n == 1 {
 				w.execute(ctx, batch[i])
 			} else {
@@ -82,7 +85,7 @@ func (w *Worker) work(ctx context.Context) {
 	}
 }
 
-// next waits for tasks and marks them running.
+// next waits for tasks, marks them running, and says which go in one call.
 func (w *Worker) next(batch []*task) []*task {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,25 +98,11 @@ func (w *Worker) next(batch []*task) []*task {
 		n = min(quickTake, max(w.queue.len()/w.cfg.Slots, 1))
 	}
 	batch = w.queue.take(batch, n)
-	for _, t := range batch {
+	for i, t := range batch {
 		t.state = running
+		t.joins = i > 0 && w.cfg.RunBatch != nil && w.cfg.Together(batch[i-1].msg, t.msg)
 	}
 	return batch
-}
-
-// together returns how many of the first tasks go in one call, at least one.
-func (w *Worker) together(batch []*task) int {
-	n := 1
-	if w.cfg.RunBatch == nil || len(batch) == 1 {
-		return n
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	first := batch[0].msg
-	for n < len(batch) && first != nil && batch[n].msg != nil && w.cfg.Together(first, batch[n].msg) {
-		n++
-	}
-	return n
 }
 
 // take marks the start of a task's handler. It returns nil when the task was
