@@ -62,9 +62,10 @@ type Config struct {
 	// Unload takes the digests of modules that nothing refers to any more. Default: nothing is done.
 	Unload func(digests []string)
 
-	// RunBatch, when set, is Run for attempts that Together has said may go in one
-	// call: it returns when each has ended, and has set the result of each.
-	Together func(a, b *apiv1.Task) bool
+	// RunBatch, when set, is Run for attempts of which Together has said that each may
+	// go in one call with the one before it: it returns when each has ended, and has
+	// set the result of each. Together is asked under a lock and must not block.
+	Together func(before, t *apiv1.Task) bool
 	RunBatch func(batch []*Batched)
 
 	// Free, when set, gets the task of each attempt whose Run, or RunBatch, has returned: nobody uses it any more.
