@@ -2,13 +2,10 @@ package sched
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -147,66 +144,6 @@ func (f *finished) forget() {
 	f.runs, f.room = f.runs[:0], nil
 	clear(f.rows)
 	f.spare, f.used = f.used, emptied(f.spare)
-}
-
-// tallies are the jobs whose runs have ended since their stats were written.
-// There may be as many as runs, and none of them is lost when they are written
-// late: what the stats have not counted is counted from the history after a
-// restart. So they are written when there is nothing better to do.
-type tallies struct {
-	groups []tallyGroup
-	n      int   // jobs in groups
-	from   int64 // what the store says of groups[0].from
-}
-
-// tallyGroup are the jobs of one capture. Some may have been written meanwhile,
-// with the mark isCounted taken off.
-type tallyGroup struct {
-	jobs []*job.Job
-	from int64 // the length of the history before the first of their runs
-}
-
-// maxTallies is how many stats may wait while there is something better to do:
-// after a crash so many runs, and those that came while they waited, are read.
-const maxTallies = 4_000_000
-
-// keyRoom is what becomes one chunk of idempotency keys.
-type keyRoom struct {
-	bytes []byte // of an apiv1.KeyRow
-	atMs  int64  // of the youngest
-	slots uint32 // a bit for each slot that has one in it
-}
-
-// keyChunk is idempotency keys of an app that stand in the store together.
-type keyChunk struct {
-	at    int64 // position in the store's log of keys: not behind the chunk, and behind the one before
-	atMs  int64 // of its youngest key
-	app   *app
-	slots uint32
-	until [job.Slots]uint32 // by slot: behind the number of its last key
-}
-
-func (k *keyRoom) chunk(a *app, at int64) keyChunk {
-	c := keyChunk{at: at, atMs: k.atMs, app: a, slots: k.slots}
-	for i, s := range a.slots {
-		_, c.until[i] = s.KeyNumbers()
-	}
-	return c
-}
-
-// over reports whether every key of the chunk is forgotten: it is too old, or its
-// slot had too many since. At a hundred thousand runs a second that is after ten
-// seconds, and all of ten minutes would be gigabytes.
-func (c *keyChunk) over(nowMs int64) bool {
-	if nowMs-c.atMs > job.KeyWindow.Milliseconds() {
-		return true
-	}
-	for i, s := range c.app.slots {
-		if first, _ := s.KeyNumbers(); c.slots&(1<<i) != 0 && int32(first-c.until[i]) < 0 { // modulo 2³², like the numbers
-			return false
-		}
-	}
-	return true
 }
 
 // barrier is a reader who waits until the store includes a record.
@@ -595,47 +532,6 @@ func (l *loop) capture() (*capture, error) {
 	return c, err
 }
 
-// write hands stats that wait to fn, the oldest first, and returns up to which
-// length of the history no run is missing in any. It writes up to left, and when
-// busy only what may not wait.
-func (t *tallies) write(left int, busy bool, fn func(*job.Job)) (from int64) {
-	if busy {
-		left = min(left, max(t.n-maxTallies, 0))
-	}
-	for left > 0 && t.n > 0 {
-		g := &t.groups[0]
-		n := min(left, len(g.jobs))
-		for near := range slices.Chunk(g.jobs[:n], fetchAtOnce) {
-			job.Fetch(near)
-			for _, j := range near {
-				if j.Mark&isCounted != 0 && j.Current() {
-					fn(j)
-				}
-			}
-		}
-		g.jobs = g.jobs[n:]
-		left, t.n = left-n, t.n-n
-		if len(g.jobs) > 0 {
-			break
-		}
-		t.groups = t.groups[1:]
-		if len(t.groups) == 0 { // of this capture are none left: the next one begins behind it
-			t.groups = append(t.groups, tallyGroup{from: g.from})
-			break
-		}
-	}
-	return t.groups[0].from
-}
-
-// begin begins a group: the history is length bytes long before its runs.
-func (t *tallies) begin(length int64) {
-	if last := &t.groups[len(t.groups)-1]; len(last.jobs) == 0 {
-		last.from = length
-		return
-	}
-	t.groups = append(t.groups, tallyGroup{from: length})
-}
-
 // writeCheckpoints commits captures until the loop has ended.
 func (l *loop) writeCheckpoints() error {
 	for {
@@ -787,142 +683,4 @@ func (l *loop) lastCheckpoint() error {
 		return fmt.Errorf("write the store: %w", err)
 	}
 	return nil
-}
-
-// snapshots takes one when it is time to and trims the journal behind it.
-func (s *Server) snapshots(ctx context.Context) error {
-	const look = 5 * time.Second
-	last, size := time.Now(), s.cfg.Journal.Bytes()
-	trimmed := s.cfg.Store.Applied()
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.loop.done:
-			return nil
-		case <-tick.C:
-		}
-		grown := s.cfg.Journal.Bytes() - size
-		large := grown >= s.cfg.SnapshotBytes && grown >= s.cfg.SnapshotTimes*s.cfg.Store.RowBytes()
-		aged := time.Since(last) >= s.cfg.SnapshotEvery && s.cfg.Store.Applied() != trimmed
-		if !large && !aged {
-			continue
-		}
-		applied, err := s.cfg.Store.Snapshot(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, store.ErrFull):
-			continue
-		case err != nil:
-			return fmt.Errorf("snapshot: %w", err)
-		}
-		if err := s.cfg.Journal.Trim(applied + 1); err != nil {
-			return fmt.Errorf("trim the journal: %w", err)
-		}
-		last, size, trimmed = time.Now(), s.cfg.Journal.Bytes(), applied
-		s.cfg.Logger.Debug("snapshot taken", "applied", applied, "journal_bytes", size)
-	}
-}
-
-// The small rows of the store. Each has one function to build its key and one
-// to read it.
-
-func countRow(app string) string { return "count/" + app }
-
-func minuteRow(app string, minute int64) string { return fmt.Sprintf("minute/%s/%012d", app, minute) }
-
-// tallyRow says up to which length of the history the stats have counted.
-const tallyRow = "tally/"
-
-func settingsRow(app string) string { return "settings/" + app }
-
-func calendarRow(k jobKey) string { return "calendar/" + k.app + "/" + k.name }
-
-// parseRow splits the key of a small row.
-func parseRow(key string) (kind, app, rest string, err error) {
-	kind, rest, ok := strings.Cut(key, "/")
-	if !ok {
-		return "", "", "", fmt.Errorf("the store has a row %q that is none of ours", key)
-	}
-	app, rest, _ = strings.Cut(rest, "/")
-	return kind, app, rest, nil
-}
-
-func (l *loop) loadRow(key string, value []byte) error {
-	kind, name, rest, err := parseRow(key)
-	if err != nil {
-		return err
-	}
-	if kind+"/" == bundlePrefix { // was read before: see loadBundle
-		return nil
-	}
-	if key == tallyRow {
-		from, n := binary.Uvarint(value)
-		if n <= 0 {
-			return fmt.Errorf("row %q: its number is damaged", key)
-		}
-		l.view.tallies.from, l.view.tallies.groups[0].from = int64(from), int64(from)
-		return nil
-	}
-	a := l.app(name)
-	switch kind {
-	case "count":
-		return proto.Unmarshal(value, &a.count)
-	case "settings":
-		m := &apiv1.App{}
-		a.slots[job.ModuleSlot].Settings = m
-		return proto.Unmarshal(value, m)
-	case "calendar":
-		m := &apiv1.Calendar{}
-		a.slots[job.ModuleSlot].Calendars[rest] = m
-		return proto.Unmarshal(value, m)
-	case "alias", "canary":
-		return a.loadAlias(kind, rest, value)
-	case "minute":
-		at, err := strconv.ParseInt(rest, 10, 64)
-		if err != nil {
-			return fmt.Errorf("row %q: %w", key, err)
-		}
-		m := &apiv1.MinuteRow{}
-		a.minutes[at] = m
-		return proto.Unmarshal(value, m)
-	case "keys": // of before keys had a log of their own, to which they go with the next capture
-		l.view.mark(key, func() proto.Message { return nil })
-		_, err := a.loadKeys(value, func(hash [16]byte, id job.RunID, atMs int64) { l.view.key(a, hash, id, atMs) })
-		if err != nil {
-			return fmt.Errorf("row %q: %w", key, err)
-		}
-		return nil
-	}
-	return l.loadGuestRow(a, kind, rest, key, value)
-}
-
-// loadKeys puts the idempotency keys of an apiv1.KeyRow back, the oldest first.
-func (a *app) loadKeys(value []byte, each func(hash [16]byte, id job.RunID, atMs int64)) (keyRoom, error) {
-	row := &apiv1.KeyRow{}
-	if err := proto.Unmarshal(value, row); err != nil || len(row.Keys) == 0 {
-		return keyRoom{}, errors.Join(err, errors.New("no keys in it"))
-	}
-	loaded := keyRoom{atMs: row.Keys[len(row.Keys)-1].AtMs}
-	for _, k := range row.Keys {
-		hash, id := [16]byte(k.Hash), job.RunID(k.Run)
-		a.slots[id.Slot()].LoadKey(hash, id, k.AtMs)
-		loaded.slots |= 1 << id.Slot()
-		if each != nil {
-			each(hash, id, k.AtMs)
-		}
-	}
-	return loaded, nil
-}
-
-// keyHash is what is kept of an idempotency key.
-func keyHash(name, key string) [16]byte {
-	var room [2 * maxKey]byte
-	b := strconv.AppendInt(room[:0], int64(len(name)), 10)
-	b = append(append(append(b, ':'), name...), key...)
-	sum := sha256.Sum256(b)
-	return [16]byte(sum[:])
 }

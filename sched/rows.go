@@ -1,0 +1,86 @@
+package sched
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// The small rows of the store. Each has one function to build its key and one
+// to read it.
+
+func countRow(app string) string { return "count/" + app }
+
+func minuteRow(app string, minute int64) string { return fmt.Sprintf("minute/%s/%012d", app, minute) }
+
+// tallyRow says up to which length of the history the stats have counted.
+const tallyRow = "tally/"
+
+func settingsRow(app string) string { return "settings/" + app }
+
+func calendarRow(k jobKey) string { return "calendar/" + k.app + "/" + k.name }
+
+// parseRow splits the key of a small row.
+func parseRow(key string) (kind, app, rest string, err error) {
+	kind, rest, ok := strings.Cut(key, "/")
+	if !ok {
+		return "", "", "", fmt.Errorf("the store has a row %q that is none of ours", key)
+	}
+	app, rest, _ = strings.Cut(rest, "/")
+	return kind, app, rest, nil
+}
+
+func (l *loop) loadRow(key string, value []byte) error {
+	kind, name, rest, err := parseRow(key)
+	if err != nil {
+		return err
+	}
+	if kind+"/" == bundlePrefix { // was read before: see loadBundle
+		return nil
+	}
+	if key == tallyRow {
+		from, n := binary.Uvarint(value)
+		if n <= 0 {
+			return fmt.Errorf("row %q: its number is damaged", key)
+		}
+		l.view.tallies.from, l.view.tallies.groups[0].from = int64(from), int64(from)
+		return nil
+	}
+	a := l.app(name)
+	switch kind {
+	case "count":
+		return proto.Unmarshal(value, &a.count)
+	case "settings":
+		m := &apiv1.App{}
+		a.slots[job.ModuleSlot].Settings = m
+		return proto.Unmarshal(value, m)
+	case "calendar":
+		m := &apiv1.Calendar{}
+		a.slots[job.ModuleSlot].Calendars[rest] = m
+		return proto.Unmarshal(value, m)
+	case "alias", "canary":
+		return a.loadAlias(kind, rest, value)
+	case "minute":
+		at, err := strconv.ParseInt(rest, 10, 64)
+		if err != nil {
+			return fmt.Errorf("row %q: %w", key, err)
+		}
+		m := &apiv1.MinuteRow{}
+		a.minutes[at] = m
+		return proto.Unmarshal(value, m)
+	case "keys": // of before keys had a log of their own, to which they go with the next capture
+		l.view.mark(key, func() proto.Message { return nil })
+		_, err := a.loadKeys(value, func(hash [16]byte, id job.RunID, atMs int64) { l.view.key(a, hash, id, atMs) })
+		if err != nil {
+			return fmt.Errorf("row %q: %w", key, err)
+		}
+		return nil
+	}
+	return l.loadGuestRow(a, kind, rest, key, value)
+}
