@@ -144,11 +144,22 @@ func (p *producer) trySubmit(ctx context.Context, app string, command *apiv1.Com
 }
 
 func (p *producer) pending(ctx context.Context, command *apiv1.Command) *Pending {
-	c := &Pending{command: command, size: proto.Size(command), deadline: p.now() + p.limits.timeout}
+	c := &Pending{command: command, size: sizeOf(command), deadline: p.now() + p.limits.timeout}
 	if end, ok := ctx.Deadline(); ok {
 		c.deadline = min(c.deadline, end.Sub(p.began))
 	}
 	return c
+}
+
+// sizeOf returns how many bytes of a message a command takes, or a few more: for a
+// trigger it is not worth looking at every field that there may be.
+func sizeOf(command *apiv1.Command) int {
+	t := command.GetTrigger()
+	if t == nil {
+		return proto.Size(command)
+	}
+	const heads = 2*5 + 5*5 // of the two messages and the five texts: a tag, and a length of four bytes at most
+	return heads + len(t.App) + len(t.Name) + len(t.GetInput()) + len(t.InputBytes) + len(t.IdempotencyKey)
 }
 
 // enter queues a command, or puts it in the line of those that wait for room.
