@@ -1,0 +1,302 @@
+package sched
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+type producerAPI struct {
+	apiv1.UnimplementedProducerServer
+	s *Server
+}
+
+const (
+	maxCommands = 256
+	// maxPipelined bounds the messages of one stream that wait for durability.
+	maxPipelined = 64
+)
+
+func (a *producerAPI) Produce(stream apiv1.Producer_ProduceServer) error {
+	answers := make(chan chan *apiv1.ProduceResponse, maxPipelined)
+	sent := make(chan error, 1)
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	go func() { // answers in the order of the messages
+		var err error
+		for ch := range answers {
+			select {
+			case m := <-ch:
+				if err == nil {
+					err = stream.Send(m)
+				}
+			case <-a.s.loop.done:
+				err = errEnded
+			}
+			if err != nil {
+				cancel()
+			}
+		}
+		sent <- err
+	}()
+	err := a.receive(ctx, stream, answers)
+	close(answers)
+	return errors.Join(err, <-sent)
+}
+
+func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_ProduceServer, answers chan<- chan *apiv1.ProduceResponse) error {
+	trace := traceParent(ctx)
+	for {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if len(req.Commands) > maxCommands {
+			return status.Errorf(codes.InvalidArgument, "a message has %d commands, the limit is %d", len(req.Commands), maxCommands)
+		}
+		ready := make(chan *apiv1.ProduceResponse, 1)
+		switch req.Ack {
+		case "", "applied":
+			cmds := newCommands(req.Commands, trace)
+			if !a.s.loop.do(func(l *loop) { l.produce(req.Number, cmds, ready) }) {
+				return errEnded
+			}
+		case "accepted":
+			if err := a.accept(ctx, req, ready); err != nil {
+				return err
+			}
+		default:
+			return status.Errorf(codes.InvalidArgument, "ack: %q is neither applied nor accepted", req.Ack)
+		}
+		select {
+		case answers <- ready:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func newCommands(commands []*apiv1.Command, traceParent string) []command {
+	cmds := make([]command, len(commands))
+	var triggers []trigger // room for those to come: a message most often has nothing else, or none
+	for i, c := range commands {
+		var t *trigger
+		if c.GetTrigger() != nil {
+			if len(triggers) == 0 {
+				triggers = make([]trigger, len(commands)-i)
+			}
+			t, triggers = &triggers[0], triggers[1:]
+		}
+		cmds[i] = newCommand(c, t, traceParent)
+	}
+	return cmds
+}
+
+// accept leaves commands in the ingress. What no later try could change is refused at once.
+func (a *producerAPI) accept(ctx context.Context, req *apiv1.ProduceRequest, ready chan<- *apiv1.ProduceResponse) error {
+	if a.s.cfg.Ingress == nil {
+		return status.Error(codes.Unimplemented, `this server has no ingress: use ack "applied"`)
+	}
+	resp := &apiv1.ProduceResponse{Number: req.Number, Sync: a.s.cfg.Sync, Results: make([]*apiv1.CommandResult, len(req.Commands))}
+	var sound []*apiv1.Command
+	var of []int
+	for i, c := range req.Commands {
+		if cmd := newCommand(c, &trigger{}, ""); cmd.err != nil {
+			resp.Results[i] = failed(cmd.err)
+			continue
+		}
+		sound, of = append(sound, c), append(of, i)
+	}
+	answer := func(results []*apiv1.CommandResult, err error) {
+		for k, i := range of {
+			if err != nil {
+				resp.Results[i] = failed(err)
+			} else {
+				resp.Results[i] = results[k]
+			}
+		}
+		ready <- resp
+	}
+	origin := "producer"
+	if p, ok := peer.FromContext(ctx); ok {
+		origin += " " + p.Addr.String()
+	}
+	if err := a.s.cfg.Ingress.Accept(sound, origin, answer); err != nil {
+		answer(nil, err)
+	}
+	return nil
+}
+
+// Apply does commands that the ingress accepted at some time before, and returns when that is durable. Doing one again
+// changes nothing.
+func (s *Server) Apply(ctx context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+	cmds := newCommands(commands, "")
+	for i := range cmds {
+		t := cmds[i].trigger
+		if t == nil || cmds[i].err != nil {
+			continue
+		}
+		t.at = at[i]
+		if time.Since(t.at) < job.KeyWindow/2 {
+			continue
+		}
+		// Its key may have been forgotten. The run, if there is one, has not.
+		ended, err := s.ended(ctx, t.app, t.runID())
+		if err != nil {
+			return nil, err
+		}
+		cmds[i].done = ended
+	}
+	ready := make(chan *apiv1.ProduceResponse, 1)
+	if !s.loop.do(func(l *loop) { l.produce(0, cmds, ready) }) {
+		return nil, errEnded
+	}
+	select {
+	case resp := <-ready:
+		return resp.Results, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case <-s.loop.done:
+		return nil, errEnded
+	}
+}
+
+// command is one of Produce, checked. Exactly one field is set.
+type command struct {
+	err     error
+	apply   *apiv1.Job
+	delete  *apiv1.DeleteJobRequest
+	trigger *trigger
+	done    bool // it was found to have been done before
+}
+
+// newCommand checks a command; t is where the trigger goes, if it is one.
+func newCommand(c *apiv1.Command, t *trigger, traceParent string) (cmd command) {
+	switch k := c.GetKind().(type) {
+	case *apiv1.Command_Apply:
+		cmd.apply, cmd.err = definition(k.Apply)
+	case *apiv1.Command_Delete:
+		cmd.delete = k.Delete
+	case *apiv1.Command_Trigger:
+		if cmd.err = newTrigger(t, k.Trigger, traceParent); cmd.err == nil {
+			cmd.trigger = t
+		}
+	default:
+		cmd.err = status.Error(codes.InvalidArgument, "the command is empty, or of a newer version than this server")
+	}
+	return cmd
+}
+
+func (l *loop) produce(number uint64, cmds []command, ready chan<- *apiv1.ProduceResponse) {
+	resp := &apiv1.ProduceResponse{Number: number, Sync: l.cfg.Sync, Results: make([]*apiv1.CommandResult, len(cmds))}
+	l.findJobs(cmds)
+	results := make([]apiv1.CommandResult, len(cmds))
+	for i := range cmds {
+		resp.Results[i] = l.command(&cmds[i], &results[i])
+	}
+	l.onDurable(func(err error) {
+		if err != nil {
+			for i := range resp.Results {
+				resp.Results[i] = failed(err)
+			}
+		}
+		ready <- resp
+	})
+}
+
+// findJobs looks up the jobs of a message that has triggers alone, all of them at
+// once: of a million jobs each is somewhere else in memory, and the processor
+// waits for several as long as for one.
+func (l *loop) findJobs(cmds []command) {
+	for i := range cmds {
+		if cmds[i].trigger == nil {
+			return // it may make the jobs of others, or remove them
+		}
+	}
+	var wanted [fetchAtOnce]job.Wanted
+	for part := range slices.Chunk(cmds, fetchAtOnce) {
+		for i := range part {
+			t := part[i].trigger
+			wanted[i] = job.Wanted{Name: t.name, Key: t.hash}
+			if a := l.apps[t.app]; a != nil {
+				wanted[i].Slot = a.slots[job.SlotOf(t.name)]
+			}
+		}
+		job.FetchByName(wanted[:len(part)])
+		for i := range part {
+			t := part[i].trigger
+			t.job = l.job(t.app, t.name)
+		}
+	}
+}
+
+// command does a command. It answers with r, unless it has failed.
+func (l *loop) command(c *command, r *apiv1.CommandResult) *apiv1.CommandResult {
+	if c.err == nil {
+		c.err = l.commandStays(c)
+	}
+	switch {
+	case c.err != nil:
+		return failed(c.err)
+	case c.done:
+		r.Result = "duplicate"
+		return r
+	case c.apply != nil:
+		put, result, err := l.change(c.apply)
+		if err == nil {
+			err = l.put(put)
+		}
+		if err != nil {
+			return failed(err)
+		}
+		r.Result = result
+		return r
+	case c.delete != nil:
+		if err := l.deleteJob(appOf(c.delete.App), c.delete.Name); err != nil {
+			return failed(err)
+		}
+		r.Result = "deleted"
+		return r
+	}
+	id, duplicate, err := l.triggerJob(c.trigger)
+	if err != nil {
+		return failed(err)
+	}
+	r.Result, r.RunId = "accepted", id.String()
+	if duplicate {
+		r.Result = "duplicate"
+	}
+	return r
+}
+
+// commandStays says why the job of a command is not to be changed here; nil: it is.
+func (l *loop) commandStays(c *command) error {
+	switch {
+	case l.cfg.Remote == nil:
+		return nil
+	case c.apply != nil:
+		return l.staysJob(c.apply.App, c.apply.Name)
+	case c.delete != nil:
+		return l.staysJob(appOf(c.delete.App), c.delete.Name)
+	case c.trigger != nil:
+		return l.staysJob(c.trigger.app, c.trigger.name)
+	}
+	return nil
+}
+
+func failed(err error) *apiv1.CommandResult {
+	st := status.Convert(err)
+	return &apiv1.CommandResult{Code: int32(st.Code()), Error: st.Message()}
+}
