@@ -16,6 +16,7 @@ import (
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/host/session"
+	"github.com/wheelworkhq/wheelwork/internal/wire/codec"
 	"github.com/wheelworkhq/wheelwork/job"
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
@@ -32,10 +33,10 @@ func (h *Host) execute(ctx context.Context, a *session.Attempt) *apiv1.TaskResul
 }
 
 func message(res runtime.Result) *apiv1.TaskResult {
-	return &apiv1.TaskResult{
-		Outcome: apiv1.Outcome(res.Outcome), Output: res.Output, Error: res.Error, Code: res.Code, Trace: res.Trace,
-		DurationUs: res.Duration.Microseconds(), RetryAfterMs: res.RetryAfter.Milliseconds(),
-	}
+	r := codec.NewResult()
+	r.Outcome, r.Output, r.Error, r.Code, r.Trace = apiv1.Outcome(res.Outcome), res.Output, res.Error, res.Code, res.Trace
+	r.DurationUs, r.RetryAfterMs = res.Duration.Microseconds(), res.RetryAfter.Milliseconds()
+	return r
 }
 
 // together says whether two tasks go to the engine in one call. Whether their

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -53,6 +54,47 @@ func TestTasksAreFreed(t *testing.T) {
 		}
 		if r := held.result; r.Outcome != want || r.App != "a" || r.Attempt != 1 || r.Epoch != 7 {
 			t.Errorf("settled %v: the result is %v", settled, r)
+		}
+	}
+}
+
+// TestResultsAreFreed: a result is given back once, when the server has said that it
+// has it, unless the spool has it too: that one goes on to hold it.
+func TestResultsAreFreed(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		m := &apiv1.Task{Run: make([]byte, 16), App: "a", Job: "j", Attempt: 1}
+		var freed []*apiv1.TaskResult
+		spool := &memory{}
+		w, err := New(Config{
+			ID:         "h",
+			Connect:    func(context.Context) (grpc.ClientConnInterface, io.Closer, error) { return nil, nil, context.Canceled },
+			Run:        func(context.Context, *Attempt) *apiv1.TaskResult { return &apiv1.TaskResult{Code: "mine"} },
+			FreeResult: func(r *apiv1.TaskResult) { freed = append(freed, r) },
+			Spool:      spool,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := w.links[0]
+		l.accept([]*apiv1.Task{m})
+		w.execute(t.Context(), w.next(nil)[0])
+		up, _ := l.out.next(0, false)
+		if kept {
+			w.spool(time.Now())
+			if spool.keeps() != 1 {
+				t.Fatal("the spool has no result")
+			}
+		}
+		if len(up.Results) != 1 || up.Results[0].Code != "mine" || len(freed) > 0 {
+			t.Fatalf("kept %v: %d results are sent, %d were freed before the server has them", kept, len(up.Results), len(freed))
+		}
+		l.ack(up.Batch)
+		l.ack(up.Batch)
+		if n := len(freed); kept && n != 0 || !kept && (n != 1 || freed[0] != up.Results[0]) {
+			t.Errorf("kept %v: freed %d results: %v", kept, n, freed)
+		}
+		if spool.keeps() != 0 {
+			t.Errorf("kept %v: the spool was not told that the server has it", kept)
 		}
 	}
 }

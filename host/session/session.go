@@ -70,6 +70,9 @@ type Config struct {
 
 	// Free, when set, gets the task of each attempt whose Run, or RunBatch, has returned: nobody uses it any more.
 	Free func(*apiv1.Task)
+	// FreeResult, when set, gets the result of each attempt that the server has and the spool has not: nobody uses it
+	// any more.
+	FreeResult func(*apiv1.TaskResult)
 
 	Spool Spool // of results; default: what is not acknowledged when the process ends is lost, and its runs are executed again
 
@@ -164,6 +167,8 @@ type task struct {
 	doneAt time.Time
 	joins  bool // it goes in one call with the task before it
 	kept   bool // the result is in the spool
+
+	attempt Attempt // once its handler begins
 }
 
 // New returns a worker that holds the results of the spool.
@@ -510,9 +515,13 @@ func (l *link) ack(batch uint64) {
 	w.mu.Lock()
 	for _, t := range l.out.take(batch) {
 		w.held.remove(t.key)
-		if t.kept {
+		switch {
+		case t.kept:
 			kept = append(kept, t.result)
+		case w.cfg.FreeResult != nil:
+			w.cfg.FreeResult(t.result)
 		}
+		t.result = nil // an attempt that goes on refers to t
 	}
 	w.mu.Unlock()
 	w.forget(kept)

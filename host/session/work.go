@@ -114,7 +114,8 @@ func (w *Worker) take(t *task, cancel context.CancelCauseFunc) *Attempt {
 		return nil
 	}
 	t.cancel = cancel
-	return &Attempt{Task: t.msg, w: w, t: t, start: time.Now()}
+	t.attempt = Attempt{Task: t.msg, w: w, t: t, start: time.Now()}
+	return &t.attempt
 }
 
 // end gives a task the result that its handler came to.

@@ -148,13 +148,22 @@ func FreeTask(t *apiv1.Task) {
 	tasks.Put(t)
 }
 
+// NewResult returns an empty result, which may be one that was freed.
+func NewResult() *apiv1.TaskResult { return results.Get().(*apiv1.TaskResult) }
+
 // FreeResults takes back the results of a message that was received. Nobody uses
-// them any more; what their fields refer to stays.
+// them any more.
 func FreeResults(received []*apiv1.TaskResult) {
-	for _, t := range received {
-		t.Reset()
-		results.Put(t)
+	for _, r := range received {
+		FreeResult(r)
 	}
+}
+
+// FreeResult takes back a result that nobody uses any more. What its fields refer to
+// stays.
+func FreeResult(r *apiv1.TaskResult) {
+	r.Reset()
+	results.Put(r)
 }
 
 // plain reports whether a message holds no field that this version does not know.

@@ -44,7 +44,7 @@ func readUp(r *wire.Reader, m *apiv1.WorkUp) bool {
 		case 3:
 			m.Batch = uint64(r.Int())
 		case 4:
-			t := results.Get().(*apiv1.TaskResult)
+			t := NewResult()
 			in := r.Message()
 			if !readResult(&in, t) {
 				return false
