@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -251,7 +252,7 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 	acc.Run = append(l.acceptedID[:0], id[:]...)
 	l.accept(j, acc)
 	if goesOn {
-		t.redo.resumed.Run = id[:]
+		t.redo.resumed.Run = slices.Clone(id[:]) // to refer to id would give each its own place in the heap
 		l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Resumed{Resumed: t.redo.resumed}})
 	}
 	return id, false, nil

@@ -136,7 +136,7 @@ func (l *loop) dispatch() {
 			}
 			h.credits--
 			ro.took(r, h)
-			s.Runs = append(s.Runs, &apiv1.Started_Run{Run: r.ID[:], Attempt: r.Attempt + 1})
+			s.Runs = append(s.Runs, l.startOf(r))
 		}
 		if a.ready.len() == 0 {
 			l.order = l.order[:len(l.order)-1]
@@ -144,6 +144,29 @@ func (l *loop) dispatch() {
 		l.start(starts, order)
 		clear(starts)
 		order = order[:0]
+	}
+}
+
+// startOf says in a record that the next attempt of a run begins.
+func (l *loop) startOf(r *job.Run) *apiv1.Started_Run {
+	var s *apiv1.Started_Run
+	if n := len(l.spareStarts); n > 0 {
+		s, l.spareStarts = l.spareStarts[n-1], l.spareStarts[:n-1]
+	} else {
+		s = &apiv1.Started_Run{}
+	}
+	s.Run, s.Attempt = r.ID[:], r.Attempt+1
+	return s
+}
+
+// maxSpareStarts is how many a loop keeps: about those of one turn under load.
+const maxSpareStarts = 4096
+
+// recorded takes them back when their record is folded in.
+func (l *loop) recorded(starts []*apiv1.Started_Run) {
+	for _, s := range starts[:min(len(starts), maxSpareStarts-len(l.spareStarts))] {
+		s.Run = nil
+		l.spareStarts = append(l.spareStarts, s)
 	}
 }
 
@@ -226,6 +249,7 @@ func (l *loop) start(starts map[startKey]*apiv1.Started, order []startKey) {
 		s := starts[k]
 		from := len(l.stage.fx)
 		l.record(k.slot, &apiv1.Record{Kind: &apiv1.Record_Started{Started: s}})
+		l.recorded(s.Runs)
 		tasks := make([]*apiv1.Task, 0, len(s.Runs))
 		for i := from; i < len(l.stage.fx); i++ {
 			r := l.stage.fx[i].Run

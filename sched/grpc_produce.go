@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -27,18 +29,19 @@ const (
 )
 
 func (a *producerAPI) Produce(stream apiv1.Producer_ProduceServer) error {
-	answers := make(chan chan *apiv1.ProduceResponse, maxPipelined)
+	answers := make(chan *message, maxPipelined)
 	sent := make(chan error, 1)
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	go func() { // answers in the order of the messages
 		var err error
-		for ch := range answers {
+		for m := range answers {
 			select {
-			case m := <-ch:
+			case answer := <-m.ready:
 				if err == nil {
-					err = stream.Send(m)
+					err = stream.Send(answer)
 				}
+				m.recycle()
 			case <-a.s.loop.done:
 				err = errEnded
 			}
@@ -53,7 +56,7 @@ func (a *producerAPI) Produce(stream apiv1.Producer_ProduceServer) error {
 	return errors.Join(err, <-sent)
 }
 
-func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_ProduceServer, answers chan<- chan *apiv1.ProduceResponse) error {
+func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_ProduceServer, answers chan<- *message) error {
 	trace := traceParent(ctx)
 	for {
 		req, err := stream.Recv()
@@ -66,42 +69,71 @@ func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_Produce
 		if len(req.Commands) > maxCommands {
 			return status.Errorf(codes.InvalidArgument, "a message has %d commands, the limit is %d", len(req.Commands), maxCommands)
 		}
-		ready := make(chan *apiv1.ProduceResponse, 1)
+		m := messages.Get().(*message)
 		switch req.Ack {
 		case "", "applied":
-			cmds := newCommands(req.Commands, trace)
-			if !a.s.loop.do(func(l *loop) { l.produce(req.Number, cmds, ready) }) {
+			m.read(req, trace)
+			if !a.s.loop.do(func(l *loop) { l.produce(m) }) {
 				return errEnded
 			}
 		case "accepted":
-			if err := a.accept(ctx, req, ready); err != nil {
+			if err := a.accept(ctx, req, m.ready); err != nil {
 				return err
 			}
 		default:
 			return status.Errorf(codes.InvalidArgument, "ack: %q is neither applied nor accepted", req.Ack)
 		}
 		select {
-		case answers <- ready:
+		case answers <- m:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-func newCommands(commands []*apiv1.Command, traceParent string) []command {
-	cmds := make([]command, len(commands))
-	var triggers []trigger // room for those to come: a message most often has nothing else, or none
-	for i, c := range commands {
+// message is what a producer sent at once, and what it is answered. It belongs to the
+// stream that it came on, then to the loop, then to whoever takes the answer from
+// ready. A stream uses it again when the answer was sent: with as many triggers as it
+// may have it takes 100 KiB.
+type message struct {
+	number   uint64
+	commands []command
+	triggers []trigger // of these
+	results  []apiv1.CommandResult
+	answer   apiv1.ProduceResponse
+	ready    chan *apiv1.ProduceResponse // capacity 1: the answer, once it is durable
+}
+
+var messages = sync.Pool{New: func() any { return &message{ready: make(chan *apiv1.ProduceResponse, 1)} }}
+
+// recycle takes back a message whose answer nobody uses any more.
+func (m *message) recycle() {
+	clear(m.commands)
+	clear(m.triggers)
+	clear(m.results)
+	clear(m.answer.Results)
+	messages.Put(m)
+}
+
+// read checks what the commands of a request are.
+func (m *message) read(req *apiv1.ProduceRequest, traceParent string) {
+	n := 0
+	for _, c := range req.Commands {
+		if c.GetTrigger() != nil {
+			n++
+		}
+	}
+	m.number = req.Number
+	m.commands = slices.Grow(m.commands[:0], len(req.Commands))
+	m.triggers = slices.Grow(m.triggers[:0], n)[:n]
+	triggers := m.triggers
+	for _, c := range req.Commands {
 		var t *trigger
 		if c.GetTrigger() != nil {
-			if len(triggers) == 0 {
-				triggers = make([]trigger, len(commands)-i)
-			}
 			t, triggers = &triggers[0], triggers[1:]
 		}
-		cmds[i] = newCommand(c, t, traceParent)
+		m.commands = append(m.commands, newCommand(c, t, traceParent))
 	}
-	return cmds
 }
 
 // accept leaves commands in the ingress. What no later try could change is refused at once.
@@ -142,10 +174,11 @@ func (a *producerAPI) accept(ctx context.Context, req *apiv1.ProduceRequest, rea
 // Apply does commands that the ingress accepted at some time before, and returns when that is durable. Doing one again
 // changes nothing.
 func (s *Server) Apply(ctx context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
-	cmds := newCommands(commands, "")
-	for i := range cmds {
-		t := cmds[i].trigger
-		if t == nil || cmds[i].err != nil {
+	m := messages.Get().(*message) // and never back: its results are the caller's
+	m.read(&apiv1.ProduceRequest{Commands: commands}, "")
+	for i := range m.commands {
+		t := m.commands[i].trigger
+		if t == nil || m.commands[i].err != nil {
 			continue
 		}
 		t.at = at[i]
@@ -157,14 +190,13 @@ func (s *Server) Apply(ctx context.Context, commands []*apiv1.Command, at []time
 		if err != nil {
 			return nil, err
 		}
-		cmds[i].done = ended
+		m.commands[i].done = ended
 	}
-	ready := make(chan *apiv1.ProduceResponse, 1)
-	if !s.loop.do(func(l *loop) { l.produce(0, cmds, ready) }) {
+	if !s.loop.do(func(l *loop) { l.produce(m) }) {
 		return nil, errEnded
 	}
 	select {
-	case resp := <-ready:
+	case resp := <-m.ready:
 		return resp.Results, nil
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
@@ -199,12 +231,17 @@ func newCommand(c *apiv1.Command, t *trigger, traceParent string) (cmd command) 
 	return cmd
 }
 
-func (l *loop) produce(number uint64, cmds []command, ready chan<- *apiv1.ProduceResponse) {
-	resp := &apiv1.ProduceResponse{Number: number, Sync: l.cfg.Sync, Results: make([]*apiv1.CommandResult, len(cmds))}
-	l.findJobs(cmds)
-	results := make([]apiv1.CommandResult, len(cmds))
-	for i := range cmds {
-		resp.Results[i] = l.command(&cmds[i], &results[i])
+// produce does the commands of a message, and has it answered when that is durable.
+func (l *loop) produce(m *message) {
+	n := len(m.commands)
+	m.results = slices.Grow(m.results[:0], n)[:n]
+	resp := &m.answer
+	resp.Number, resp.Sync, resp.Results = m.number, l.cfg.Sync, slices.Grow(resp.Results[:0], n)
+	l.findJobs(m.commands)
+	var ids idTexts
+	ids.Grow(len(m.triggers) * idText)
+	for i := range m.commands {
+		resp.Results = append(resp.Results, l.command(&m.commands[i], &m.results[i], &ids))
 	}
 	l.onDurable(func(err error) {
 		if err != nil {
@@ -212,8 +249,19 @@ func (l *loop) produce(number uint64, cmds []command, ready chan<- *apiv1.Produc
 				resp.Results[i] = failed(err)
 			}
 		}
-		ready <- resp
+		m.ready <- resp
 	})
+}
+
+const idText = 26 // bytes of an id's text
+
+// idTexts makes texts of ids that are used, and forgotten, together.
+type idTexts struct{ strings.Builder }
+
+func (t *idTexts) of(id job.RunID) string {
+	from := t.Len()
+	t.WriteString(id.String())
+	return t.String()[from:]
 }
 
 // findJobs looks up the jobs of a message that has triggers alone, all of them at
@@ -243,7 +291,7 @@ func (l *loop) findJobs(cmds []command) {
 }
 
 // command does a command. It answers with r, unless it has failed.
-func (l *loop) command(c *command, r *apiv1.CommandResult) *apiv1.CommandResult {
+func (l *loop) command(c *command, r *apiv1.CommandResult, ids *idTexts) *apiv1.CommandResult {
 	if c.err == nil {
 		c.err = l.commandStays(c)
 	}
@@ -274,7 +322,7 @@ func (l *loop) command(c *command, r *apiv1.CommandResult) *apiv1.CommandResult 
 	if err != nil {
 		return failed(err)
 	}
-	r.Result, r.RunId = "accepted", id.String()
+	r.Result, r.RunId = "accepted", ids.of(id)
 	if duplicate {
 		r.Result = "duplicate"
 	}

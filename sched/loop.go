@@ -69,6 +69,8 @@ type loop struct {
 	accepted   apiv1.Accepted // for triggerJob
 	acceptedID job.RunID
 
+	spareStarts []*apiv1.Started_Run // to be used again
+
 	stage       *stage
 	stageNumber uint64        // of stage: stages are used again, and a tail must not take one for another
 	inflight    []*stage      // handed to the journal, oldest first
