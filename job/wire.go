@@ -184,24 +184,39 @@ func (r *Run) AppendLive(b []byte) ([]byte, error) {
 
 // AppendRow appends the run as the store keeps it: the bytes of an apiv1.RunRow,
 // see Row.
-func (r *Run) AppendRow(b []byte) ([]byte, error) {
-	b = wire.Bytes(b, 1, r.ID[:])
+func (r *Run) AppendRow(b []byte) ([]byte, error) { return r.AppendOwn(r.AppendShared(b)) }
+
+// Shares reports whether two runs have the same bytes from [Run.AppendShared].
+func (r *Run) Shares(o *Run) bool {
+	return r.App == o.App && r.State == o.State && r.Trigger == o.Trigger && r.MaxAttempts() == o.MaxAttempts() &&
+		r.Host == o.Host && r.Session == o.Session && r.HandlerName() == o.HandlerName() &&
+		(r.shape == o.shape || r.shape.Digest == o.shape.Digest && r.shape.Handler.GetModule() == o.shape.Handler.GetModule())
+}
+
+// AppendShared appends the part of a row that very many runs have in common: most of
+// what is to be written of a run that has nothing to say.
+func (r *Run) AppendShared(b []byte) []byte {
 	b = wire.Text(b, 2, r.App)
-	b = wire.Text(b, 3, r.Job)
 	b = wire.Text(b, 4, string(r.State))
 	b = wire.Text(b, 5, string(r.Trigger))
+	b = wire.Int(b, 12, int64(r.MaxAttempts()))
+	b = wire.Text(b, 13, r.Host)
+	b = wire.Text(b, 14, r.Session)
+	b = wire.Text(b, 15, r.shape.Handler.GetModule())
+	b = wire.Text(b, 16, r.HandlerName())
+	return wire.Text(b, 17, r.shape.Digest)
+}
+
+// AppendOwn appends the other part of a row.
+func (r *Run) AppendOwn(b []byte) ([]byte, error) {
+	b = wire.Bytes(b, 1, r.ID[:])
+	b = wire.Text(b, 3, r.Job)
 	b = wire.Int(b, 6, r.PlannedMs)
 	b = wire.Int(b, 7, r.AcceptedMs)
 	b = wire.Int(b, 8, r.StartedMs)
 	b = wire.Int(b, 9, r.FinishedMs)
 	b = wire.Int(b, 10, int64(r.Attempt))
 	b = wire.Int(b, 11, int64(r.Lost))
-	b = wire.Int(b, 12, int64(r.MaxAttempts()))
-	b = wire.Text(b, 13, r.Host)
-	b = wire.Text(b, 14, r.Session)
-	b = wire.Text(b, 15, r.shape.Handler.GetModule())
-	b = wire.Text(b, 16, r.HandlerName())
-	b = wire.Text(b, 17, r.shape.Digest)
 	b = wire.Bool(b, 18, r.HasInput)
 	terminal := r.State.Terminal()
 	switch {

@@ -1,10 +1,12 @@
 package job
 
 import (
+	"bytes"
 	"testing"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // sameBytes checks that what is written by hand says what want says.
@@ -110,6 +112,76 @@ func TestRowByHand(t *testing.T) {
 				t.Errorf("attempts %v, want %v", r.Row().Attempts, row.Attempts)
 			}
 		}
+	}
+}
+
+// TestRunsShare: two runs share a part of their rows when the bytes of it are the
+// same, whatever else they differ in.
+func TestRunsShare(t *testing.T) {
+	n := int64(0)
+	row, d := &apiv1.RunRow{}, &apiv1.Job{}
+	fill(row.ProtoReflect(), &n)
+	fill(d.ProtoReflect(), &n)
+	d.Workflow = nil
+	row.Parent, row.Cause, row.State, row.Definition = make([]byte, 16), make([]byte, 16), string(Succeeded), encode(d)
+	var runs []*Run
+	load := func(row *apiv1.RunRow) {
+		row.Id = append(make([]byte, 14), byte(len(runs)>>8), byte(len(runs)))
+		s := NewSlot("a", 0)
+		if err := s.LoadRun(row); err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, s.Runs.Get(runID(row.Id)))
+	}
+	load(proto.CloneOf(row))
+	fields := row.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		changed, fd := proto.CloneOf(row), fields.Get(i)
+		if fd.IsList() || fd.Message() != nil || fd.Name() == "definition" || fd.Name() == "id" {
+			continue
+		}
+		m := changed.ProtoReflect()
+		switch v := m.Get(fd); fd.Kind() {
+		case protoreflect.StringKind:
+			m.Set(fd, protoreflect.ValueOfString("x"+v.String()))
+		case protoreflect.BytesKind:
+			m.Set(fd, protoreflect.ValueOfBytes(append([]byte{1}, v.Bytes()[1:]...)))
+		case protoreflect.Int32Kind:
+			m.Set(fd, protoreflect.ValueOfInt32(int32(v.Int())+1))
+		case protoreflect.Int64Kind:
+			m.Set(fd, protoreflect.ValueOfInt64(v.Int()+1))
+		default:
+			continue
+		}
+		load(changed)
+	}
+	for _, change := range []func(*apiv1.Job){
+		func(d *apiv1.Job) { d.Handler.Module += "x" },
+		func(d *apiv1.Job) { d.Handler.Name += "x" },
+		func(d *apiv1.Job) { d.Retry = &apiv1.Retry{Max: 7} },
+		func(d *apiv1.Job) { d.Priority++ },
+	} {
+		changed, d := proto.CloneOf(row), proto.CloneOf(d)
+		change(d)
+		changed.Definition = encode(d)
+		load(changed)
+	}
+	share, differ := 0, 0
+	for _, a := range runs {
+		for _, b := range runs {
+			same := bytes.Equal(a.AppendShared(nil), b.AppendShared(nil))
+			if a.Shares(b) != same {
+				t.Errorf("runs share %v, and their bytes are the same: %v\n%v\n%v", a.Shares(b), same, a.Row(), b.Row())
+			}
+			if same {
+				share++
+			} else {
+				differ++
+			}
+		}
+	}
+	if share <= len(runs) || differ <= len(runs) {
+		t.Errorf("of %d runs %d pairs share and %d do not: the test tests nothing", len(runs), share, differ)
 	}
 }
 

@@ -56,10 +56,11 @@ func openData(path string, form int) (*dataDir, error) {
 
 // The forms of data directories that this program writes, and the newest that it
 // reads: which rooms there are in one, and under which names. What is in a room has a
-// form of its own. In form 1 of a server's, idempotency keys were rows of the store;
-// this program makes it one of form 2, and there is no way back.
+// form of its own. In form 1 of a server's, idempotency keys were rows of the store, and
+// in form 2 the runs of a block of the history shared nothing; this program makes it
+// one of form 3, and there is no way back.
 const (
-	serverForm = 2
+	serverForm = 3
 	hostForm   = 1
 )
 

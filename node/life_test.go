@@ -259,20 +259,22 @@ func TestNewerDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	form := filepath.Join(dir, "form")
-	if text, err := os.ReadFile(form); err != nil || string(text) != "2\n" {
+	if text, err := os.ReadFile(form); err != nil || string(text) != "3\n" {
 		t.Fatalf("%q, %v", text, err)
 	}
-	if err := os.WriteFile(form, []byte("1\n"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, before := range []string{"1\n", "2\n"} {
+		if err := os.WriteFile(form, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p = dev(t, node.DevConfig{Data: dir})
+		if err := p.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(form); err != nil || string(text) != "3\n" {
+			t.Fatalf("a directory of form %q has form %q, %v", before, text, err)
+		}
 	}
-	p = dev(t, node.DevConfig{Data: dir})
-	if err := p.stop(); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := os.ReadFile(form); err != nil || string(text) != "2\n" {
-		t.Fatalf("a directory of the version before has form %q, %v", text, err)
-	}
-	for text, want := range map[string]string{"3\n": "a newer one", "x": "no form", "": "no form", "0": "no form"} {
+	for text, want := range map[string]string{"4\n": "a newer one", "x": "no form", "": "no form", "0": "no form"} {
 		if err := os.WriteFile(form, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -74,25 +74,52 @@ type finished struct {
 	room  []byte            // where the next rows go; the last one of used
 	used  [][]byte          // rooms with rows in them
 	spare [][]byte          // rooms without
+
+	common [8]common // of the latest runs that began a part which others may share
+	next   int       // place there of the next one
+}
+
+// common is the part of a row that other runs may share, and a run that has it.
+type common struct {
+	run  *job.Run
+	part []byte
 }
 
 func newFinished() finished { return finished{rows: map[job.RunID]int{}} }
 
+// ended is a run with its row, which is shared and then own.
 type ended struct {
-	run *job.Run
-	row []byte
+	run         *job.Run
+	shared, own []byte
 }
 
 // rowRoom is how much is made at once for the rows of ended runs, bytes.
 const rowRoom = 256 << 10
 
 func (f *finished) add(r *job.Run) error {
-	row, err := f.write(r)
+	shared, err := f.shared(r)
 	if err != nil {
 		return err
 	}
-	f.runs = append(f.runs, ended{r, row})
+	own, err := f.write(ownOf{r})
+	if err != nil {
+		return err
+	}
+	f.runs = append(f.runs, ended{r, shared, own})
 	return nil
+}
+
+// shared returns the part of a row that others share, which is written once for many.
+func (f *finished) shared(r *job.Run) ([]byte, error) {
+	for i := range f.common {
+		if c := &f.common[i]; c.run != nil && c.run.Shares(r) {
+			return c.part, nil
+		}
+	}
+	part, err := f.write(sharedOf{r})
+	f.common[f.next%len(f.common)] = common{r, part}
+	f.next++
+	return part, err
 }
 
 // appender is what has a row of the store that is written by hand.
@@ -104,6 +131,15 @@ type appender interface {
 type statsOf struct{ *job.Job }
 
 func (s statsOf) AppendRow(b []byte) ([]byte, error) { return s.AppendStats(b) }
+
+// sharedOf and ownOf are a run as what has a part of a row.
+type (
+	sharedOf struct{ *job.Run }
+	ownOf    struct{ *job.Run }
+)
+
+func (r sharedOf) AppendRow(b []byte) ([]byte, error) { return r.AppendShared(b), nil }
+func (r ownOf) AppendRow(b []byte) ([]byte, error)    { return r.AppendOwn(b) }
 
 // write returns a row, which stays until all is forgotten.
 func (f *finished) write(r appender) ([]byte, error) {
@@ -132,7 +168,7 @@ func (f *finished) row(app string, id job.RunID) []byte {
 		f.rows[f.runs[i].run.ID] = i
 	}
 	if i, ok := f.rows[id]; ok && f.runs[i].run.App == app {
-		return f.runs[i].row
+		return slices.Concat(f.runs[i].shared, f.runs[i].own)
 	}
 	return nil
 }
@@ -141,7 +177,7 @@ func (f *finished) row(app string, id job.RunID) []byte {
 // it took.
 func (f *finished) forget() {
 	clear(f.runs)
-	f.runs, f.room = f.runs[:0], nil
+	f.runs, f.room, f.common = f.runs[:0], nil, [8]common{}
 	clear(f.rows)
 	f.spare, f.used = f.used, emptied(f.spare)
 }
@@ -170,7 +206,7 @@ func (c *capture) write(s *store.Store) error {
 		r := e.run
 		b.Finished = append(b.Finished, store.Finished{
 			App: r.App, Job: r.Job, Host: r.Host, State: string(r.State), ID: r.ID,
-			PlannedMs: r.PlannedMs, FinishedMs: r.FinishedMs, Value: e.row,
+			PlannedMs: r.PlannedMs, FinishedMs: r.FinishedMs, Shared: e.shared, Value: e.own,
 		})
 	}
 	return s.Commit(b)

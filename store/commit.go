@@ -39,7 +39,9 @@ type Finished struct {
 	App, Job, Host, State string
 	ID                    [16]byte // begins with its planned time, Unix ms, in 48 bits: where looking for it begins
 	PlannedMs, FinishedMs int64    // Unix ms
-	Value                 []byte
+	// The value of the run is Shared and then Value. The bytes of Shared are written once for
+	// all runs of a block that have the very same slice.
+	Shared, Value []byte
 }
 
 // A Batch is what [Store.Commit] writes at once. The store does not keep or

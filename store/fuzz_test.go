@@ -55,6 +55,7 @@ func FuzzParseRuns(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(append(blocks[0].Payload, bytes.Join(blocks[0].Rest, nil)...), 40)
+	f.Add([]byte{1, 0, 0, 0, 27: 0, 31: 5}, 1) // of before: one run, a value of 5 bytes that are not there
 	f.Add([]byte{}, 0)
 	f.Add([]byte{255, 255, 255, 255}, 1)
 	f.Fuzz(func(t *testing.T, payload []byte, keys int) {

@@ -119,10 +119,42 @@ func (k *keySet) sorted() []uint64 {
 type encoder struct {
 	set    keySet
 	cols   []columns // of the runs of one block
+	shared shared    // of one block
 	blocks []segment.Block
 	keys   []uint64 // of all blocks
 	heads  []byte
 	values [][]byte
+}
+
+// shared are the beginnings that the values of a block have in common.
+type shared struct {
+	texts [][]byte
+	of    []uint16 // by run: which is its
+}
+
+// add notes the beginning of the next run. That it is one of before is seen by its
+// place in memory: who writes down very many alike makes them once.
+func (s *shared) add(text []byte) {
+	n := len(s.texts) - 1
+	if len(s.of) > 0 && same(s.texts[s.of[len(s.of)-1]], text) { // most often
+		n = int(s.of[len(s.of)-1])
+	} else {
+		for n >= 0 && !same(s.texts[n], text) {
+			n--
+		}
+	}
+	if n < 0 {
+		n = len(s.texts)
+		s.texts = append(s.texts, text)
+	}
+	s.of = append(s.of, uint16(n))
+}
+
+func same(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+
+func (s *shared) forget() {
+	clear(s.texts[:cap(s.texts)])
+	s.texts, s.of = s.texts[:0], s.of[:0]
 }
 
 // keptRuns is how many runs an encoder keeps room for.
@@ -136,25 +168,31 @@ func (e *encoder) forget() {
 	}
 	clear(e.values)
 	clear(e.blocks)
+	e.shared.forget()
 	e.set.last = nil
 }
 
 // encode encodes finished runs, without copying their values. Payload of a block,
 // little endian:
 //
-//	number of runs n (4)
+//	number of runs n, plus 2³¹ (4)
 //	ids (16 n)
-//	app, job, state, host of each run as places in the block's keys (4 × 2 n)
+//	app, job, state, host of each run as places in the block's keys, and which of the
+//	shared beginnings its value has (5 × 2 n)
 //	end of each value, from the first value on (4 n)
-//	values
+//	number of shared beginnings s (4), end of each, from the first one on (4 s)
+//	shared beginnings
+//	values, without them
+//
+// Blocks of before say n alone, and have none.
 func (e *encoder) encode(runs []Finished) ([]segment.Block, error) {
 	e.blocks, e.keys, e.heads, e.values = e.blocks[:0], e.keys[:0], e.heads[:0], e.values[:0]
-	e.heads = slices.Grow(e.heads, len(runs)*rowHead+len(runs)/blockRuns*4+4)
+	e.heads = slices.Grow(e.heads, len(runs)*rowHead+(len(runs)/blockRuns+1)*(4+4+4+512))
 	e.values = slices.Grow(e.values, len(runs))
 	for part := range slices.Chunk(runs, blockRuns) {
 		total := 0
 		for i := range part {
-			total += len(part[i].Value)
+			total += len(part[i].Shared) + len(part[i].Value)
 		}
 		if total > maxValue*4 {
 			return nil, fmt.Errorf("the values of %d finished runs take %d bytes, over the limit of %d", len(part), total, maxValue*4)
@@ -168,16 +206,18 @@ func (e *encoder) block(runs []Finished) segment.Block {
 	b := segment.Block{Min: math.MaxInt64, Max: math.MinInt64}
 	set := &e.set
 	set.last, set.keys, e.cols = nil, set.keys[:0], e.cols[:0]
+	e.shared.texts, e.shared.of = e.shared.texts[:0], e.shared.of[:0]
 	keys, head, values := len(e.keys), len(e.heads), len(e.values)
 	fetch(runs)
 	for i := range runs {
 		b.Min, b.Max = min(b.Min, runs[i].FinishedMs), max(b.Max, runs[i].FinishedMs)
 		e.cols = append(e.cols, set.run(&runs[i]))
+		e.shared.add(runs[i].Shared)
 		e.values = append(e.values, runs[i].Value)
 	}
 	e.keys = append(e.keys, set.sorted()...)
 	b.Keys = e.keys[keys:]
-	e.heads = appendHead(e.heads, runs, e.cols, b.Keys)
+	e.heads = e.appendHead(e.heads, runs, b.Keys)
 	b.Payload, b.Rest = e.heads[head:], e.values[values:]
 	return b
 }
@@ -196,13 +236,16 @@ func fetch(runs []Finished) (sum int) {
 	return sum
 }
 
-// rowHead is what a block has of a run besides its value and its keys.
-const rowHead = 16 + 8 + 4
+const (
+	hasShared  = 1 << 31      // the block has shared beginnings
+	rowHead    = 16 + 5*2 + 4 // what it has of a run besides its value and its keys
+	oldRowHead = rowHead - 2  // of one without
+)
 
 // appendHead writes what comes before the values.
-func appendHead(dst []byte, runs []Finished, cols []columns, keys []uint64) []byte {
+func (e *encoder) appendHead(dst []byte, runs []Finished, keys []uint64) []byte {
 	le := binary.LittleEndian
-	dst = le.AppendUint32(dst, uint32(len(runs)))
+	dst = le.AppendUint32(dst, uint32(len(runs))|hasShared)
 	for i := range runs {
 		dst = append(dst, runs[i].ID[:]...)
 	}
@@ -212,7 +255,7 @@ func appendHead(dst []byte, runs []Finished, cols []columns, keys []uint64) []by
 		n, _ := slices.BinarySearch(keys, key)
 		return uint16(n)
 	}
-	for i, c := range cols {
+	for i, c := range e.cols {
 		if i == 0 || c.app != last.app || c.state != last.state || c.host != last.host {
 			app, state, host = place(c.app), place(c.state), place(c.host)
 		}
@@ -220,7 +263,7 @@ func appendHead(dst []byte, runs []Finished, cols []columns, keys []uint64) []by
 			job = place(c.job)
 		}
 		last = c
-		for _, place := range [4]uint16{app, job, state, host} {
+		for _, place := range [...]uint16{app, job, state, host, e.shared.of[i]} {
 			dst = le.AppendUint16(dst, place)
 		}
 	}
@@ -228,6 +271,15 @@ func appendHead(dst []byte, runs []Finished, cols []columns, keys []uint64) []by
 	for i := range runs {
 		end += len(runs[i].Value)
 		dst = le.AppendUint32(dst, uint32(end))
+	}
+	dst = le.AppendUint32(dst, uint32(len(e.shared.texts)))
+	end = 0
+	for _, text := range e.shared.texts {
+		end += len(text)
+		dst = le.AppendUint32(dst, uint32(end))
+	}
+	for _, text := range e.shared.texts {
+		dst = append(dst, text...)
 	}
 	return dst
 }
@@ -246,9 +298,38 @@ func blocksSize(blocks []segment.Block) (n int64) {
 
 // runBlock reads the payload of a block of the history.
 type runBlock struct {
-	n                      int
-	keys                   []uint64
-	ids, cols, ends, value []byte
+	n         int
+	keys      []uint64
+	ids, cols []byte
+	col       int // bytes of cols for a run
+	own       texts
+	shared    texts // without any: of a block of before
+}
+
+// texts are byte strings one after the other.
+type texts struct{ ends, bytes []byte }
+
+// at returns the text of that number, which must be there.
+func (t *texts) at(i int) []byte {
+	start := uint32(0)
+	if i > 0 {
+		start = binary.LittleEndian.Uint32(t.ends[4*(i-1):])
+	}
+	return t.bytes[start:binary.LittleEndian.Uint32(t.ends[4*i:])]
+}
+
+// sound reports whether the texts lie one after the other, in the bytes. Their
+// length is that of all of them.
+func (t *texts) sound() (length int, ok bool) {
+	last := uint32(0)
+	for i := 0; i < len(t.ends); i += 4 {
+		end := binary.LittleEndian.Uint32(t.ends[i:])
+		if end < last || uint64(end) > uint64(len(t.bytes)) {
+			return 0, false
+		}
+		last = end
+	}
+	return int(last), true
 }
 
 func parseRuns(b segment.Block) (runBlock, error) {
@@ -257,43 +338,86 @@ func parseRuns(b segment.Block) (runBlock, error) {
 	if len(p) < 4 {
 		return runBlock{}, bad
 	}
-	n := int(binary.LittleEndian.Uint32(p))
+	first := binary.LittleEndian.Uint32(p)
+	n, head := int(first&^hasShared), rowHead
+	if first&hasShared == 0 {
+		head = oldRowHead
+	}
 	p = p[4:]
-	if n > len(p)/rowHead {
+	if n > len(p)/head {
 		return runBlock{}, bad
 	}
-	r := runBlock{n: n, keys: b.Keys, ids: p[:16*n], cols: p[16*n : 24*n], ends: p[24*n : 28*n], value: p[28*n:]}
-	for i := range 4 * n {
-		if int(binary.LittleEndian.Uint16(r.cols[2*i:])) >= len(r.keys) {
+	r := runBlock{n: n, keys: b.Keys, col: head - 16 - 4}
+	r.ids, p = p[:16*n], p[16*n:]
+	r.cols, p = p[:r.col*n], p[r.col*n:]
+	r.own.ends, p = p[:4*n], p[4*n:]
+	if first&hasShared != 0 {
+		var ok bool
+		if r.shared, p, ok = parseShared(p); !ok {
 			return runBlock{}, bad
 		}
 	}
-	for i, last := 0, 0; i < n; i++ {
-		end := r.end(i)
-		if end < last || end > len(r.value) {
+	r.own.bytes = p
+	if _, ok := r.own.sound(); !ok {
+		return runBlock{}, bad
+	}
+	for i := range n {
+		for place := range 4 {
+			if int(r.place(i, place)) >= len(r.keys) {
+				return runBlock{}, bad
+			}
+		}
+		if r.col > 8 && 4*int(r.place(i, 4)) >= len(r.shared.ends) {
 			return runBlock{}, bad
 		}
-		last = end
 	}
 	return r, nil
 }
 
-func (r *runBlock) end(i int) int { return int(binary.LittleEndian.Uint32(r.ends[4*i:])) }
+// parseShared takes the shared beginnings from the front of p.
+func parseShared(p []byte) (t texts, rest []byte, ok bool) {
+	if len(p) < 4 {
+		return t, nil, false
+	}
+	n := int(binary.LittleEndian.Uint32(p))
+	if p = p[4:]; n > len(p)/4 {
+		return t, nil, false
+	}
+	t = texts{p[:4*n], p[4*n:]}
+	length, ok := t.sound()
+	if !ok {
+		return t, nil, false
+	}
+	t.bytes, rest = t.bytes[:length], t.bytes[length:]
+	return t, rest, true
+}
+
+func (r *runBlock) place(i, col int) uint16 {
+	return binary.LittleEndian.Uint16(r.cols[r.col*i+2*col:])
+}
+
+// appendValue appends the value of row i.
+func (r *runBlock) appendValue(dst []byte, i int) []byte {
+	if r.col > 8 {
+		dst = append(dst, r.shared.at(int(r.place(i, 4)))...)
+	}
+	return append(dst, r.own.at(i)...)
+}
 
 // copyValue returns the value of row i, for the caller to keep.
 func (r *runBlock) copyValue(i int) []byte {
-	start := 0
-	if i > 0 {
-		start = r.end(i - 1)
+	size := len(r.own.at(i))
+	if r.col > 8 {
+		size += len(r.shared.at(int(r.place(i, 4))))
 	}
-	return append([]byte{}, r.value[start:r.end(i)]...)
+	return r.appendValue(make([]byte, 0, size), i)
 }
 
 func (r *runBlock) id(i int) [16]byte { return [16]byte(r.ids[16*i:]) }
 
 // columns returns the keys that row i names.
 func (r *runBlock) columns(i int) columns {
-	key := func(col int) uint64 { return r.keys[binary.LittleEndian.Uint16(r.cols[8*i+2*col:])] }
+	key := func(col int) uint64 { return r.keys[r.place(i, col)] }
 	return columns{key(0), key(1), key(2), key(3)}
 }
 
@@ -340,6 +464,7 @@ func (s *Store) HistoryLength() int64 { return s.history.Length() }
 // returns; an error ends the walk and is returned. What retention has removed is
 // passed over.
 func (s *Store) Since(length int64, fn func(value []byte) error) error {
+	var value []byte
 	for b, err := range s.history.From(length) {
 		if err != nil {
 			return fmt.Errorf("store: since: %w", err)
@@ -348,13 +473,11 @@ func (s *Store) Since(length int64, fn func(value []byte) error) error {
 		if err != nil {
 			return fmt.Errorf("store: since: %w", err)
 		}
-		start := 0
 		for i := range runs.n {
-			end := runs.end(i)
-			if err := fn(runs.value[start:end]); err != nil {
+			value = runs.appendValue(value[:0], i)
+			if err := fn(value); err != nil {
 				return err
 			}
-			start = end
 		}
 	}
 	return nil

@@ -2,14 +2,74 @@ package store
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
-// TestBlocksOfBefore: blocks used to hold up to 1000 runs, and are read as ever,
-// beside those of today.
+// ofBefore makes of a block what was written when runs of a block shared nothing.
+func ofBefore(t *testing.T, b segment.Block) segment.Block {
+	t.Helper()
+	r, err := parseRuns(segment.Block{Keys: b.Keys, Payload: bytes.Join(append([][]byte{b.Payload}, b.Rest...), nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := binary.LittleEndian.AppendUint32(nil, uint32(r.n))
+	p = append(p, r.ids...)
+	for i := range r.n {
+		p = append(p, r.cols[r.col*i:r.col*i+8]...)
+	}
+	var values []byte
+	for i := range r.n {
+		values = r.appendValue(values, i)
+		p = binary.LittleEndian.AppendUint32(p, uint32(len(values)))
+	}
+	b.Payload, b.Rest = append(p, values...), nil
+	return b
+}
+
+// TestSharedBeginnings: what the values of a block have in common is written once,
+// and every value comes back whole.
+func TestSharedBeginnings(t *testing.T) {
+	long := func(c byte) []byte { return bytes.Repeat([]byte{c}, 1000) }
+	a, b, alike := long('a'), long('b'), long('a')
+	var runs []Finished
+	for n := range 256 {
+		f := many(n, fmt.Append(nil, n))
+		f.Shared = [][]byte{a, b, a, alike, nil}[n%5]
+		runs = append(runs, f)
+	}
+	blocks, err := new(encoder).encode(runs)
+	if err != nil || len(blocks) != 1 {
+		t.Fatal(len(blocks), err)
+	}
+	payload := bytes.Join(append([][]byte{blocks[0].Payload}, blocks[0].Rest...), nil)
+	if most := 3*1000 + 256*(rowHead+3) + 4 + 4 + 4*4; len(payload) > most {
+		t.Errorf("%d bytes, want %d at most", len(payload), most)
+	}
+	r, err := parseRuns(segment.Block{Keys: blocks[0].Keys, Payload: payload})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range runs {
+		if got := string(r.copyValue(i)); got != whole(runs[i]) {
+			t.Fatalf("run %d: %.20q…, want %.20q…", i, got, whole(runs[i]))
+		}
+	}
+	for n := range payload { // cut anywhere, it is an error or has no rows that reach behind its end
+		r, err := parseRuns(segment.Block{Keys: blocks[0].Keys, Payload: payload[:n]})
+		if err == nil {
+			t.Fatalf("cut at %d it has %d rows", n, r.n)
+		}
+	}
+}
+
+// TestBlocksOfBefore: blocks used to hold up to 1000 runs that shared nothing, and
+// are read as ever, beside those of today.
 func TestBlocksOfBefore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, Config{Dir: dir, SegmentBytes: 1 << 20})
@@ -20,7 +80,7 @@ func TestBlocksOfBefore(t *testing.T) {
 		for n := from; n < from+1000; n++ {
 			runs = append(runs, many(n, fmt.Append(nil, n)))
 		}
-		if _, err := s.history.Append(e.block(runs)); err != nil {
+		if _, err := s.history.Append(ofBefore(t, e.block(runs))); err != nil {
 			t.Fatal(err)
 		}
 		e.forget()
@@ -59,6 +119,7 @@ func TestEncoderIsUsedAgain(t *testing.T) {
 		runs := make([]Finished, n)
 		for i := range runs {
 			runs[i] = many(n+i, fmt.Appendf(nil, "value %d", i))
+			runs[i].Shared = beginnings[i/300%4]
 		}
 		got, err := used.encode(runs)
 		if err != nil {
@@ -81,6 +142,11 @@ func TestEncoderIsUsedAgain(t *testing.T) {
 		for _, v := range used.values[:cap(used.values)] {
 			if v != nil {
 				t.Fatalf("%d runs: a value is kept", n)
+			}
+		}
+		for _, text := range used.shared.texts[:cap(used.shared.texts)] {
+			if text != nil {
+				t.Fatalf("%d runs: a shared beginning is kept", n)
 			}
 		}
 	}

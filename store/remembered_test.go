@@ -123,7 +123,11 @@ func TestStoreOfBefore(t *testing.T) {
 	if err != nil || m != (meta{applied: 7, history: 9}) {
 		t.Errorf("form 1: %+v, %v", m, err)
 	}
-	for _, bad := range [][]byte{nil, {1}, append(m.encode(), 0), append([]byte{3}, m.encode()[1:]...), m.encode()[:17]} {
+	m = meta{applied: 7, history: 9, keys: 4}
+	if m2, err := decodeMeta(append([]byte{2}, m.encode()[1:]...)); err != nil || m2 != m {
+		t.Errorf("form 2: %+v, %v", m2, err)
+	}
+	for _, bad := range [][]byte{nil, {1}, append(m.encode(), 0), append([]byte{4}, m.encode()[1:]...), m.encode()[:17]} {
 		if m, err := decodeMeta(bad); err == nil {
 			t.Errorf("% x: %+v", bad, m)
 		}

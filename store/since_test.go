@@ -18,7 +18,7 @@ func TestSince(t *testing.T) {
 		runs := []Finished{finished(2 * n), finished(2*n + 1)}
 		commit(t, s, &Batch{Applied: uint64(n + 1), Finished: runs})
 		for _, r := range runs {
-			want = append(want, string(r.Value))
+			want = append(want, whole(r))
 		}
 		lengths = append(lengths, s.HistoryLength())
 	}

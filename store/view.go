@@ -85,8 +85,9 @@ type meta struct {
 }
 
 // metaVersion is the form of the row. Form 1, of when keys were rows, ends before
-// their length.
-const metaVersion = 2
+// their length. In form 2 the runs of a block of the history share nothing: the row
+// is the same, and programs that know no other blocks keep away from form 3.
+const metaVersion = 3
 
 func (m meta) encode() []byte {
 	b := []byte{metaVersion}
@@ -99,7 +100,7 @@ func decodeMeta(b []byte) (meta, error) {
 	var m meta
 	switch {
 	case len(b) == 17 && b[0] == 1:
-	case len(b) == 25 && b[0] == metaVersion:
+	case len(b) == 25 && (b[0] == 2 || b[0] == metaVersion):
 		m.keys = int64(binary.LittleEndian.Uint64(b[17:]))
 	default:
 		return meta{}, errors.New("the row that says what the view includes is damaged or of a newer version")

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -223,7 +225,7 @@ func (d *dev) check(ctx context.Context, before *sdk.Overview, ids []runID) erro
 }
 
 // history is the rows about what has ended.
-var history = []string{"history/id/p99", "history/page/p99"}
+var history = []string{"history/id/p99", "history/page/p99", "history/bytes"}
 
 // fill puts more of a load on the server, until the history is as long as it is
 // to be measured at. It returns ids of runs that are in it, those given among them.
@@ -291,5 +293,18 @@ func (b *bench) history(ctx context.Context, d *dev, ids []runID) error {
 		b.report.Add(history[i], quantile(took, 0.99), "ms", []*report.Goal{report.AtMost(1), report.AtMost(10)}[i])
 		b.report.Note(fmt.Sprintf("%d asks of %d runs", asks, o.GetSucceededTotal()))
 	}
+	var size int64
+	segments, err := filepath.Glob(filepath.Join(b.dir, "e2e", "store", "history", "*"))
+	if err != nil {
+		return err
+	}
+	for _, segment := range segments {
+		st, err := os.Stat(segment)
+		if err != nil {
+			return err
+		}
+		size += st.Size()
+	}
+	b.report.Add(history[2], float64(size)/float64(o.GetSucceededTotal()), "B/run", nil)
 	return nil
 }
