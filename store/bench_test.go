@@ -49,7 +49,7 @@ func TestReadsFewBlocks(t *testing.T) {
 		return n
 	}
 	for n := 0; n < 20_000; n += 997 {
-		if got := count([][]uint64{{lookup{byRun, "default", string(idBytes(n)), ""}.hash()}}); got != 1 {
+		if got := count([][]uint64{{keyOfRun(lookup{byApp, "default", "", ""}.hash(), id(n))}}); got != 1 {
 			t.Fatalf("run %d is looked for in %d blocks", n, got)
 		}
 	}
@@ -60,7 +60,6 @@ func TestReadsFewBlocks(t *testing.T) {
 	}
 }
 
-func idBytes(n int) []byte { id := id(n); return id[:] }
 
 // BenchmarkCommit is the cost of a finished run with everything around it.
 func BenchmarkCommit(b *testing.B) {

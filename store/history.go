@@ -26,27 +26,44 @@ type lookup struct {
 
 // The kinds of look-ups. They stand in files: letters are never reused.
 const (
-	byRun      = 'r' // app, id
+	byRun      = 'r' // app, id: of before
 	byApp      = 'a' // app
 	byJob      = 'j' // app, job
 	byState    = 's' // state
 	byHost     = 'h' // host
 	byAppState = 'S' // app, state
 	byAppHost  = 'H' // app, host
-	byJobState = 'J' // app, job, state
+	byJobState = 'J' // app, job, state: of before
 )
 
 // hash returns the key: the first 64 bits of a SHA-256, so that nobody can choose
 // names whose runs show up on the pages of another app.
 func (l lookup) hash() uint64 {
+	key, _ := l.hashes()
+	return key
+}
+
+// hashes returns the key, and the next 64 bits.
+func (l lookup) hashes() (key, next uint64) {
 	le := binary.LittleEndian
 	buf := append(make([]byte, 0, 128), l.kind)
 	buf = append(le.AppendUint32(buf, uint32(len(l.a))), l.a...)
 	buf = append(le.AppendUint32(buf, uint32(len(l.b))), l.b...)
 	buf = append(le.AppendUint32(buf, uint32(len(l.c))), l.c...)
 	sum := sha256.Sum256(buf)
-	return binary.LittleEndian.Uint64(sum[:])
+	return le.Uint64(sum[:]), le.Uint64(sum[8:])
 }
+
+// To hash is a good part of what a run takes in the history, so two of its keys are
+// made of others. Whoever looks for one looks for what it was before, too.
+
+// keyOfRun is the key of a run of the app with that key. The last bytes of an id are
+// random, or a hash: nobody chooses them.
+func keyOfRun(app uint64, id [16]byte) uint64 { return app ^ binary.LittleEndian.Uint64(id[8:]) }
+
+// keyOfJobState is the key of the runs of a job in the state with that key; next is
+// what [lookup.hashes] returns beside the key of the job.
+func keyOfJobState(next, state uint64) uint64 { return next ^ state }
 
 // columns are the keys of one run that its row names, so that a page can choose
 // rows without reading values.
@@ -69,7 +86,6 @@ func (k *keySet) add(l lookup) uint64 {
 
 // run adds what a run is found by.
 func (k *keySet) run(r *Finished) columns {
-	k.add(lookup{byRun, r.App, string(r.ID[:]), ""})
 	c, last := k.of, k.last
 	same := last != nil && r.App == last.App && r.State == last.State
 	if !same || r.Host != last.Host {
@@ -80,9 +96,11 @@ func (k *keySet) run(r *Finished) columns {
 		k.add(lookup{byAppHost, r.App, r.Host, ""})
 	}
 	if !same || r.Job != last.Job {
-		c.job = k.add(lookup{byJob, r.App, r.Job, ""})
-		k.add(lookup{byJobState, r.App, r.Job, r.State})
+		var next uint64
+		c.job, next = lookup{byJob, r.App, r.Job, ""}.hashes()
+		k.keys = append(k.keys, c.job, keyOfJobState(next, c.state))
 	}
+	k.keys = append(k.keys, keyOfRun(c.app, r.ID))
 	k.last, k.of = r, c
 	return c
 }
@@ -437,7 +455,7 @@ func (s *Store) Run(app string, id [16]byte) (value []byte, ok bool, err error) 
 // locate returns where a finished run stands and its value; nil: it is not there.
 func (s *Store) locate(app string, id [16]byte) (at cursor, value []byte, err error) {
 	hash := lookup{byApp, app, "", ""}.hash()
-	find := [][]uint64{{lookup{byRun, app, string(id[:]), ""}.hash()}}
+	find := [][]uint64{{keyOfRun(hash, id), lookup{byRun, app, string(id[:]), ""}.hash()}}
 	for b, err := range s.history.FindSince(find, bornMs(id)) {
 		if err != nil {
 			return at, nil, err
@@ -576,18 +594,18 @@ func (q *RunQuery) states() []string {
 func (q *RunQuery) keys() [][]uint64 {
 	var all [][]uint64
 	group := func(hashes ...uint64) { all = append(all, hashes) }
-	var withState func(state string) lookup
-	switch {
-	case q.Job != "":
-		withState = func(state string) lookup { return lookup{byJobState, q.App, q.Job, state} }
-	case q.App != "":
-		withState = func(state string) lookup { return lookup{byAppState, q.App, state, ""} }
-	default:
-		withState = func(state string) lookup { return lookup{byState, state, "", ""} }
-	}
 	var states []uint64
 	for _, state := range q.states() {
-		states = append(states, withState(state).hash())
+		of := lookup{byState, state, "", ""}
+		switch {
+		case q.Job != "":
+			_, next := lookup{byJob, q.App, q.Job, ""}.hashes()
+			states = append(states, keyOfJobState(next, of.hash()))
+			of = lookup{byJobState, q.App, q.Job, state}
+		case q.App != "":
+			of = lookup{byAppState, q.App, state, ""}
+		}
+		states = append(states, of.hash())
 	}
 	switch {
 	case len(states) > 0:

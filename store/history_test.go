@@ -11,24 +11,41 @@ import (
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
-// ofBefore makes of a block what was written when runs of a block shared nothing.
-func ofBefore(t *testing.T, b segment.Block) segment.Block {
-	t.Helper()
-	r, err := parseRuns(segment.Block{Keys: b.Keys, Payload: bytes.Join(append([][]byte{b.Payload}, b.Rest...), nil)})
-	if err != nil {
-		t.Fatal(err)
+// ofBefore is the block that was made of runs when they shared nothing, and each key
+// was a hash of its own.
+func ofBefore(runs []Finished) segment.Block {
+	b := segment.Block{Min: runs[0].FinishedMs, Max: runs[0].FinishedMs}
+	add := func(l lookup) { b.Keys = append(b.Keys, l.hash()) }
+	for _, r := range runs {
+		add(lookup{byRun, r.App, string(r.ID[:]), ""})
+		add(lookup{byApp, r.App, "", ""})
+		add(lookup{byJob, r.App, r.Job, ""})
+		add(lookup{byState, r.State, "", ""})
+		add(lookup{byHost, r.Host, "", ""})
+		add(lookup{byAppState, r.App, r.State, ""})
+		add(lookup{byAppHost, r.App, r.Host, ""})
+		add(lookup{byJobState, r.App, r.Job, r.State})
+		b.Min, b.Max = min(b.Min, r.FinishedMs), max(b.Max, r.FinishedMs)
 	}
-	p := binary.LittleEndian.AppendUint32(nil, uint32(r.n))
-	p = append(p, r.ids...)
-	for i := range r.n {
-		p = append(p, r.cols[r.col*i:r.col*i+8]...)
+	slices.Sort(b.Keys)
+	b.Keys = slices.Compact(b.Keys)
+	le := binary.LittleEndian
+	b.Payload = le.AppendUint32(nil, uint32(len(runs)))
+	for _, r := range runs {
+		b.Payload = append(b.Payload, r.ID[:]...)
+	}
+	for _, r := range runs {
+		for _, l := range []lookup{{byApp, r.App, "", ""}, {byJob, r.App, r.Job, ""}, {byState, r.State, "", ""}, {byHost, r.Host, "", ""}} {
+			n, _ := slices.BinarySearch(b.Keys, l.hash())
+			b.Payload = le.AppendUint16(b.Payload, uint16(n))
+		}
 	}
 	var values []byte
-	for i := range r.n {
-		values = r.appendValue(values, i)
-		p = binary.LittleEndian.AppendUint32(p, uint32(len(values)))
+	for _, r := range runs {
+		values = append(values, whole(r)...)
+		b.Payload = le.AppendUint32(b.Payload, uint32(len(values)))
 	}
-	b.Payload, b.Rest = append(p, values...), nil
+	b.Payload = append(b.Payload, values...)
 	return b
 }
 
@@ -74,16 +91,14 @@ func TestBlocksOfBefore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, Config{Dir: dir, SegmentBytes: 1 << 20})
 	fillHistory(t, s, 0, 3000, 1000)
-	var e encoder
 	for from := 3000; from < 6000; from += 1000 {
 		var runs []Finished
 		for n := from; n < from+1000; n++ {
 			runs = append(runs, many(n, fmt.Append(nil, n)))
 		}
-		if _, err := s.history.Append(ofBefore(t, e.block(runs))); err != nil {
+		if _, err := s.history.Append(ofBefore(runs)); err != nil {
 			t.Fatal(err)
 		}
-		e.forget()
 	}
 	commit(t, s, &Batch{Applied: 6000}) // takes them in
 	fillHistory(t, s, 6000, 8000, 500)
@@ -97,7 +112,7 @@ func TestBlocksOfBefore(t *testing.T) {
 				t.Fatalf("run %d: %q, %t, %v", n, value, ok, err)
 			}
 		}
-		for _, q := range []RunQuery{{App: "default", Job: "job-77"}, {Host: "host-42"}, {App: "default", Host: "host-7"}, {State: "failed"}} {
+		for _, q := range []RunQuery{{App: "default", Job: "job-77"}, {Host: "host-42"}, {App: "default", Host: "host-7"}, {State: "failed"}, {App: "default", Job: "job-77", State: "succeeded"}, {App: "default", State: "failed"}} {
 			want := 0
 			for n := range 8000 {
 				if f := many(n, nil); (q.Job == "" || f.Job == q.Job) && (q.Host == "" || f.Host == q.Host) && (q.State == "" || f.State == q.State) {
