@@ -60,7 +60,6 @@ func TestReadsFewBlocks(t *testing.T) {
 	}
 }
 
-
 // BenchmarkCommit is the cost of a finished run with everything around it.
 func BenchmarkCommit(b *testing.B) {
 	for _, batch := range []int{1, 100, 1000} {

@@ -393,7 +393,7 @@ func (w *Worker) drain() (stop func() bool) {
 // giveBackLocked lets the server send what has not begun elsewhere; w.mu must be held.
 func (w *Worker) giveBackLocked(why, code string) {
 	for _, t := range w.queue.empty() {
-		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why, Code: code})
+		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why, Code: code}, time.Now())
 	}
 }
 
@@ -487,18 +487,18 @@ func (w *Worker) stopLocked(t *task, why error, code string) {
 		t.cancel(why)
 	default:
 		w.queue.remove(t)
-		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why.Error() + " before the handler began", Code: code})
+		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why.Error() + " before the handler began", Code: code}, time.Now())
 	}
 }
 
-// settleLocked makes t finished; w.mu must be held.
-func (w *Worker) settleLocked(t *task, r *apiv1.TaskResult) {
+// settleLocked makes t finished, about when it was done; w.mu must be held.
+func (w *Worker) settleLocked(t *task, r *apiv1.TaskResult, doneAt time.Time) {
 	r.Run, r.App, r.Attempt, r.Epoch = t.key.run[:], t.key.app, t.key.attempt, t.msg.GetEpoch()
 	// A text that is not UTF-8 does not encode: it would end this stream and all after it.
 	for _, s := range []*string{&r.Error, &r.Code, &r.Trace} {
 		*s = strings.ToValidUTF8(*s, "\uFFFD")
 	}
-	t.state, t.result, t.doneAt, t.cancel, t.msg = finished, r, time.Now(), nil, nil
+	t.state, t.result, t.doneAt, t.cancel, t.msg = finished, r, doneAt, nil, nil
 	if w.busy--; w.busy == 0 && w.closed {
 		w.ready.Broadcast()
 	}

@@ -54,13 +54,14 @@ func (a *Attempt) Settle(r *apiv1.TaskResult) {
 func (a *Attempt) Left() <-chan struct{} { return a.w.left }
 
 func (a *Attempt) settleLocked(r *apiv1.TaskResult) {
-	took := min(time.Duration(r.DurationUs)*time.Microsecond, time.Second) // one long task says little of the others
+	whole := time.Duration(r.DurationUs) * time.Microsecond
+	took := min(whole, time.Second) // one long task says little of the others
 	if a.w.mean == 0 {
 		a.w.mean = took
 	}
 	a.w.mean += (took - a.w.mean) / 16
 	r.StartedMs = a.start.UnixMilli()
-	a.w.settleLocked(a.t, r)
+	a.w.settleLocked(a.t, r, a.start.Add(whole)) // about now: to ask takes as long as the rest of this
 }
 
 // work runs tasks until the worker is drained.
