@@ -15,12 +15,35 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
+// tag appends the tag of a field: of those with small numbers one byte or two.
+func tag(b []byte, n protowire.Number, kind protowire.Type) []byte {
+	if n < 1<<4 {
+		return append(b, byte(n)<<3|byte(kind))
+	}
+	if n < 1<<11 {
+		return append(b, byte(n)<<3|byte(kind)|1<<7, byte(n>>4))
+	}
+	return protowire.AppendTag(b, n, kind)
+}
+
+// sized appends the tag and the length of a field of bytes.
+func sized(b []byte, n protowire.Number, size int) []byte {
+	if n < 1<<4 && size < 1<<7 { // nearly always
+		return append(b, byte(n)<<3|byte(protowire.BytesType), byte(size))
+	}
+	return protowire.AppendVarint(tag(b, n, protowire.BytesType), uint64(size))
+}
+
 // Int appends a field of an integer or an enum.
 func Int(b []byte, n protowire.Number, v int64) []byte {
 	if v == 0 {
 		return b
 	}
-	return protowire.AppendVarint(protowire.AppendTag(b, n, protowire.VarintType), uint64(v))
+	b = tag(b, n, protowire.VarintType)
+	if uint64(v) < 1<<7 {
+		return append(b, byte(v))
+	}
+	return protowire.AppendVarint(b, uint64(v))
 }
 
 // Bool appends a field of a bool.
@@ -28,7 +51,7 @@ func Bool(b []byte, n protowire.Number, v bool) []byte {
 	if !v {
 		return b
 	}
-	return append(protowire.AppendTag(b, n, protowire.VarintType), 1)
+	return append(tag(b, n, protowire.VarintType), 1)
 }
 
 // Text appends a field of a string.
@@ -36,13 +59,13 @@ func Text(b []byte, n protowire.Number, v string) []byte {
 	if v == "" {
 		return b
 	}
-	return protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), v)
+	return append(sized(b, n, len(v)), v...)
 }
 
 // Texts appends a repeated field of strings.
 func Texts(b []byte, n protowire.Number, vs []string) []byte {
 	for _, v := range vs {
-		b = protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), v)
+		b = append(sized(b, n, len(v)), v...)
 	}
 	return b
 }
@@ -52,7 +75,7 @@ func Bytes(b []byte, n protowire.Number, v []byte) []byte {
 	if len(v) == 0 {
 		return b
 	}
-	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v)
+	return append(sized(b, n, len(v)), v...)
 }
 
 // Ints appends a repeated field of integers.
@@ -75,7 +98,7 @@ func packed[T int32 | int64](b []byte, n protowire.Number, vs []T) []byte {
 // Begin appends the head of a field of a message, whose fields are appended
 // next. [End] ends it.
 func Begin(b []byte, n protowire.Number) (_ []byte, from int) {
-	b = append(protowire.AppendTag(b, n, protowire.BytesType), 0)
+	b = append(tag(b, n, protowire.BytesType), 0)
 	return b, len(b)
 }
 
@@ -135,6 +158,11 @@ func NewReader(b []byte) Reader {
 func (r *Reader) Next() bool {
 	if r.failed || r.at == len(r.raw) {
 		return false
+	}
+	if first := r.raw[r.at]; first < 1<<7 && first >= 1<<3 { // one byte, most often
+		r.Field, r.kind = protowire.Number(first>>3), protowire.Type(first&7)
+		r.at++
+		return true
 	}
 	n, kind, size := protowire.ConsumeTag(r.raw[r.at:])
 	if size < 0 {
