@@ -177,7 +177,8 @@ func (f *finished) row(app string, id job.RunID) []byte {
 // it took.
 func (f *finished) forget() {
 	clear(f.runs)
-	f.runs, f.room, f.common = f.runs[:0], nil, [8]common{}
+	f.runs, f.room = f.runs[:0], nil
+	clear(f.common[:])
 	clear(f.rows)
 	f.spare, f.used = f.used, emptied(f.spare)
 }
