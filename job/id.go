@@ -1,7 +1,6 @@
 package job
 
 import (
-	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
 	"errors"
@@ -9,6 +8,8 @@ import (
 	"hash/fnv"
 	"strings"
 	"time"
+
+	"github.com/wheelworkhq/wheelwork/internal/digest"
 )
 
 // Slots is the number of slots of an app.
@@ -52,7 +53,7 @@ func OccurrenceID(app, name string, planned time.Time, salt string) RunID {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(part)))
 		b = append(b, part...)
 	}
-	sum := sha256.Sum256(b)
+	sum := digest.Sum256(b)
 	return NewRunID(SlotOf(name), planned, [9]byte(sum[:]))
 }
 
@@ -80,14 +81,25 @@ func (id RunID) Planned() time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:])))
 }
 
-// crockford writes ids in upper case without the letters that look like digits;
-// the alphabet is in ASCII order, so texts sort like ids.
-var crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ").WithPadding(base32.NoPadding)
+// letters are Crockford's: upper case, and none that looks like a digit. They are in
+// ASCII order, so texts sort like ids.
+const letters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+var crockford = base32.NewEncoding(letters).WithPadding(base32.NoPadding)
 
 func (id RunID) String() string {
-	var text [26]byte
-	crockford.Encode(text[:], id[:])
+	text := id.Text()
 	return string(text[:])
+}
+
+// Text returns the letters of [RunID.String].
+func (id RunID) Text() (text [26]byte) {
+	high, low := binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:])
+	for i := range text { // the first five bits that are left
+		text[i] = letters[high>>59]
+		high, low = high<<5|low>>59, low<<5
+	}
+	return text
 }
 
 // ErrRunID says that a text is not the id of a run.

@@ -259,8 +259,8 @@ const idText = 26 // bytes of an id's text
 type idTexts struct{ strings.Builder }
 
 func (t *idTexts) of(id job.RunID) string {
-	from := t.Len()
-	t.WriteString(id.String())
+	from, text := t.Len(), id.Text()
+	t.Write(text[:])
 	return t.String()[from:]
 }
 
