@@ -124,48 +124,6 @@ func (c *chunk[T]) next() *T {
 	return m
 }
 
-// The messages of which a server or a host makes or reads one for each attempt:
-// they are used again.
-var (
-	tasks   = sync.Pool{New: func() any { return &apiv1.Task{} }}
-	results = sync.Pool{New: func() any { return &apiv1.TaskResult{} }}
-)
-
-// NewTask returns an empty task, which may be one that was freed.
-func NewTask() *apiv1.Task { return tasks.Get().(*apiv1.Task) }
-
-// FreeTasks takes back tasks that were sent. Nobody uses them any more.
-func FreeTasks(sent []*apiv1.Task) {
-	for _, t := range sent {
-		FreeTask(t)
-	}
-}
-
-// FreeTask takes back a task that nobody uses any more. What its fields refer to
-// stays.
-func FreeTask(t *apiv1.Task) {
-	t.Reset()
-	tasks.Put(t)
-}
-
-// NewResult returns an empty result, which may be one that was freed.
-func NewResult() *apiv1.TaskResult { return results.Get().(*apiv1.TaskResult) }
-
-// FreeResults takes back the results of a message that was received. Nobody uses
-// them any more.
-func FreeResults(received []*apiv1.TaskResult) {
-	for _, r := range received {
-		FreeResult(r)
-	}
-}
-
-// FreeResult takes back a result that nobody uses any more. What its fields refer to
-// stays.
-func FreeResult(r *apiv1.TaskResult) {
-	r.Reset()
-	results.Put(r)
-}
-
 // plain reports whether a message holds no field that this version does not know.
 func plain(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) == 0 }
 
