@@ -66,11 +66,11 @@ func TestResultsAreFreed(t *testing.T) {
 		var freed []*apiv1.TaskResult
 		spool := &memory{}
 		w, err := New(Config{
-			ID:         "h",
-			Connect:    func(context.Context) (grpc.ClientConnInterface, io.Closer, error) { return nil, nil, context.Canceled },
-			Run:        func(context.Context, *Attempt) *apiv1.TaskResult { return &apiv1.TaskResult{Code: "mine"} },
-			FreeResult: func(r *apiv1.TaskResult) { freed = append(freed, r) },
-			Spool:      spool,
+			ID:          "h",
+			Connect:     func(context.Context) (grpc.ClientConnInterface, io.Closer, error) { return nil, nil, context.Canceled },
+			Run:         func(context.Context, *Attempt) *apiv1.TaskResult { return &apiv1.TaskResult{Code: "mine"} },
+			FreeResults: func(r []*apiv1.TaskResult) { freed = append(freed, r...) },
+			Spool:       spool,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ type held struct {
 	n      int
 }
 
-// place is a task and the hash of its run; nil: none.
+// place is a task and its hash; nil: none.
 type place struct {
 	hash uint64
 	task *task
@@ -28,12 +28,11 @@ func (h *held) home(hash uint64) int { return int(hash) & (len(h.places) - 1) }
 
 func (h *held) after(i int) int { return (i + 1) & (len(h.places) - 1) }
 
-// find returns where the task of that name is; -1: nowhere.
-func (h *held) find(k *key) int {
+// find returns where the task of that name and hash is; -1: nowhere.
+func (h *held) find(k *key, hash uint64) int {
 	if len(h.places) == 0 {
 		return -1
 	}
-	hash := hashOf(k)
 	for i := h.home(hash); h.places[i].task != nil; i = h.after(i) {
 		if p := &h.places[i]; p.hash == hash && p.task.key == *k {
 			return i
@@ -44,14 +43,17 @@ func (h *held) find(k *key) int {
 
 // get returns the task of that name; nil: it is not held.
 func (h *held) get(k key) *task {
-	if i := h.find(&k); i >= 0 {
+	if i := h.find(&k, hashOf(&k)); i >= 0 {
 		return h.places[i].task
 	}
 	return nil
 }
 
-// put adds a task that is not held.
-func (h *held) put(t *task) {
+// put adds a task, and reports whether it did: not if one of that name is held.
+func (h *held) put(t *task) bool {
+	if h.find(&t.key, t.hash) >= 0 {
+		return false
+	}
 	if 4*(h.n+1) > 3*len(h.places) {
 		old := h.places
 		h.places = make([]place, max(64, 2*len(old)))
@@ -61,8 +63,9 @@ func (h *held) put(t *task) {
 			}
 		}
 	}
-	h.settle(place{hashOf(&t.key), t})
+	h.settle(place{t.hash, t})
 	h.n++
+	return true
 }
 
 func (h *held) settle(p place) {
@@ -73,11 +76,17 @@ func (h *held) settle(p place) {
 	h.places[i] = p
 }
 
-// remove forgets the task of that name, if it is held.
-func (h *held) remove(k key) {
-	hole := h.find(&k)
-	if hole < 0 {
+// remove forgets a task, if it is held.
+func (h *held) remove(t *task) {
+	if len(h.places) == 0 {
 		return
+	}
+	hole := h.home(t.hash)
+	for h.places[hole].task != t {
+		if h.places[hole].task == nil {
+			return
+		}
+		hole = h.after(hole)
 	}
 	// Close the gap: who stands behind it moves up, unless that is before its home.
 	for i := h.after(hole); h.places[i].task != nil; i = h.after(i) {

@@ -22,11 +22,18 @@ func TestHeld(t *testing.T) {
 		}
 		switch {
 		case r.IntN(5) < 2+i/10_000%2: // grows and shrinks
-			h.remove(k)
+			if held := want[k]; held != nil {
+				h.remove(held)
+				h.remove(held) // nothing happens
+			}
 			delete(want, k)
-		case want[k] == nil:
-			want[k] = &task{key: k}
-			h.put(want[k])
+		default:
+			task := new(task).named(k)
+			if put := h.put(task); put != (want[k] == nil) {
+				t.Fatalf("step %d: %v is put: %v", i, k, put)
+			} else if put {
+				want[k] = task
+			}
 		}
 	}
 	if h.n != len(want) {
@@ -42,14 +49,14 @@ func TestHeld(t *testing.T) {
 		t.Errorf("all leaves out %v", want)
 	}
 	for got := range h.all() { // whoever has enough may stop
-		h.remove(got.key)
+		h.remove(got)
 		break
 	}
 }
 
 func TestHeldNothing(t *testing.T) {
 	var h held
-	h.remove(key{app: "a"})
+	h.remove(new(task).named(key{app: "a"}))
 	if h.get(key{app: "a"}) != nil || h.n != 0 {
 		t.Error("something is held")
 	}

@@ -70,9 +70,9 @@ type Config struct {
 
 	// Free, when set, gets the task of each attempt whose Run, or RunBatch, has returned: nobody uses it any more.
 	Free func(*apiv1.Task)
-	// FreeResult, when set, gets the result of each attempt that the server has and the spool has not: nobody uses it
+	// FreeResults, when set, gets the results of attempts that the server has and the spool has not: nobody uses them
 	// any more.
-	FreeResult func(*apiv1.TaskResult)
+	FreeResults func([]*apiv1.TaskResult)
 
 	Spool Spool // of results; default: what is not acknowledged when the process ends is lost, and its runs are executed again
 
@@ -159,16 +159,22 @@ const (
 // task is an attempt that the worker holds.
 type task struct {
 	key    key
+	hash   uint64      // of its run: its place in the table of what is held
 	link   *link       // over which it came, and over which its result goes
 	msg    *apiv1.Task // nil when finished
 	state  state
+	joins  bool                    // it goes in one call with the task before it
+	kept   bool                    // the result is in the spool
 	cancel context.CancelCauseFunc // nil until its handler begins
 	result *apiv1.TaskResult       // when finished
 	doneAt time.Time
-	joins  bool // it goes in one call with the task before it
-	kept   bool // the result is in the spool
 
 	attempt Attempt // once its handler begins
+}
+
+func (t *task) named(k key) *task {
+	t.key, t.hash = k, hashOf(&k)
+	return t
 }
 
 // New returns a worker that holds the results of the spool.
@@ -199,8 +205,11 @@ func New(cfg Config) (*Worker, error) {
 		}
 		for _, r := range kept {
 			k := key{r.App, [16]byte(r.Run), r.Attempt}
-			w.held.remove(k) // of two the later one counts
-			w.held.put(&task{key: k, link: w.links[0], state: finished, result: r, kept: true})
+			if before := w.held.get(k); before != nil { // of two the later one counts
+				w.held.remove(before)
+			}
+			t := &task{link: w.links[0], state: finished, result: r, kept: true}
+			w.held.put(t.named(k))
 		}
 	}
 	return w, nil
@@ -429,12 +438,17 @@ func (w *Worker) flush() {
 	}
 }
 
+// tasksAtOnce is how many tasks of a message are made together. They are in memory
+// until the last of them has ended.
+const tasksAtOnce = 16
+
 // accept takes tasks from the server.
 func (l *link) accept(tasks []*apiv1.Task) {
 	w := l.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, m := range tasks {
+	var spare []task
+	for i, m := range tasks {
 		l.granted--
 		last := l.epochs[m.App]
 		if len(m.Run) != 16 || m.Epoch < last {
@@ -448,11 +462,15 @@ func (l *link) accept(tasks []*apiv1.Task) {
 			w.homes[m.App] = l
 		}
 		k := key{m.App, [16]byte(m.Run), m.Attempt}
-		if w.held.get(k) != nil {
+		if len(spare) == 0 {
+			spare = make([]task, min(len(tasks)-i, tasksAtOnce))
+		}
+		t := spare[0].named(k)
+		if !w.held.put(t) {
 			continue // sent twice: its result is on the way
 		}
-		t := &task{key: k, link: l, msg: m}
-		w.held.put(t)
+		spare = spare[1:]
+		t.link, t.msg = l, m
 		w.busy++
 		w.queue.push(t)
 	}
@@ -511,19 +529,22 @@ func (w *Worker) settleLocked(t *task, r *apiv1.TaskResult, doneAt time.Time) {
 // ack forgets the results of a batch and of all before it.
 func (l *link) ack(batch uint64) {
 	w := l.w
-	var kept []*apiv1.TaskResult
+	var kept, free []*apiv1.TaskResult
 	w.mu.Lock()
 	for _, t := range l.out.take(batch) {
-		w.held.remove(t.key)
+		w.held.remove(t)
 		switch {
 		case t.kept:
 			kept = append(kept, t.result)
-		case w.cfg.FreeResult != nil:
-			w.cfg.FreeResult(t.result)
+		case w.cfg.FreeResults != nil:
+			free = append(free, t.result)
 		}
 		t.result = nil // an attempt that goes on refers to t
 	}
 	w.mu.Unlock()
+	if len(free) > 0 {
+		w.cfg.FreeResults(free)
+	}
 	w.forget(kept)
 	select {
 	case w.acked <- struct{}{}:

@@ -124,13 +124,13 @@ func (w *Worker) end(a *Attempt, r *apiv1.TaskResult) {
 	m := a.Task
 	a.Task = nil
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	if a.t.state != running { // it was settled before
 		w.stuck--
 		w.signalLocked() // there is room again
 	} else {
 		a.settleLocked(r)
 	}
+	w.mu.Unlock()
 	if w.cfg.Free != nil {
 		w.cfg.Free(m)
 	}

@@ -34,20 +34,13 @@ func FreeTask(t *apiv1.Task) {
 // NewResult returns an empty result, which may be one that was freed.
 func NewResult() *apiv1.TaskResult { return results.take() }
 
-// FreeResults takes back the results of a message that was received. Nobody uses
-// them any more.
+// FreeResults takes back results. Nobody uses them any more; what their fields refer
+// to stays.
 func FreeResults(received []*apiv1.TaskResult) {
 	for _, r := range received {
 		r.Reset()
 	}
 	results.give(received...)
-}
-
-// FreeResult takes back a result that nobody uses any more. What its fields refer to
-// stays.
-func FreeResult(r *apiv1.TaskResult) {
-	r.Reset()
-	results.give(r)
 }
 
 // A rack holds spare messages.
