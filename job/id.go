@@ -1,6 +1,7 @@
 package job
 
 import (
+	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
 	"errors"
@@ -8,8 +9,6 @@ import (
 	"hash/fnv"
 	"strings"
 	"time"
-
-	"github.com/wheelworkhq/wheelwork/internal/digest"
 )
 
 // Slots is the number of slots of an app.
@@ -53,7 +52,7 @@ func OccurrenceID(app, name string, planned time.Time, salt string) RunID {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(part)))
 		b = append(b, part...)
 	}
-	sum := digest.Sum256(b)
+	sum := sha256.Sum256(b)
 	return NewRunID(SlotOf(name), planned, [9]byte(sum[:]))
 }
 

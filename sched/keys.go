@@ -1,13 +1,13 @@
 package sched
 
 import (
+	"crypto/sha256"
 	"errors"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/internal/digest"
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
@@ -73,6 +73,6 @@ func keyHash(name, key string) [16]byte {
 	var room [2 * maxKey]byte
 	b := strconv.AppendInt(room[:0], int64(len(name)), 10)
 	b = append(append(append(b, ':'), name...), key...)
-	sum := digest.Sum256(b)
+	sum := sha256.Sum256(b)
 	return [16]byte(sum[:])
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -9,7 +10,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/wheelworkhq/wheelwork/internal/digest"
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
@@ -50,7 +50,7 @@ func (l lookup) hashes() (key, next uint64) {
 	buf = append(le.AppendUint32(buf, uint32(len(l.a))), l.a...)
 	buf = append(le.AppendUint32(buf, uint32(len(l.b))), l.b...)
 	buf = append(le.AppendUint32(buf, uint32(len(l.c))), l.c...)
-	sum := digest.Sum256(buf)
+	sum := sha256.Sum256(buf)
 	return le.Uint64(sum[:]), le.Uint64(sum[8:])
 }
 
