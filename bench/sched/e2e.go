@@ -83,7 +83,7 @@ func (b *bench) endToEnd(ctx context.Context) (err error) {
 		b.report.Add(l.row, rates[l.row], "runs/s", l.goal)
 		b.report.Note(fmt.Sprintf("%d runs of %d jobs", l.runs, b.size.stored))
 		b.report.Add(l.row+"/cpu", float64((after-before).Microseconds())/float64(l.runs), "core-µs/run", nil)
-		if l.batch > 1 && b.wants(where()...) {
+		if l.batch > 1 && b.wants(where()...) && b.profile == "" {
 			again := l
 			again.runs /= 2
 			if err := b.profiled(ctx, d, again); err != nil {

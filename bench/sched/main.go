@@ -2,7 +2,7 @@
 // whole server under many jobs, and runs from end to end beside River and Asynq.
 // docs/benchmarks.md says what each row means.
 //
-//	go run ./sched [-o json] [--short] [--dir DIR] [--only REGEXP] [--postgres DSN] [--redis HOST:PORT]
+//	go run ./sched [-o json] [--short] [--dir DIR] [--only REGEXP] [--profile FILE] [--postgres DSN] [--redis HOST:PORT]
 package main
 
 import (
@@ -20,6 +20,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/google/pprof/profile"
 
 	"github.com/wheelworkhq/wheelwork/bench/internal/report"
 )
@@ -71,6 +73,7 @@ type options struct {
 	size     sizes
 	full     bool           // the goals of memory and time that only hold for so many are judged
 	only     *regexp.Regexp // of the names of the rows
+	profile  string         // file that the profile of the servers goes to; none is taken without
 	postgres string         // DSN
 	redis    string         // host:port
 }
@@ -89,6 +92,8 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	parent := flags.String("dir", ".", "directory on the disk to measure; what is made in it is removed")
 	only := flags.String("only", "", "measure the rows whose names match this regular expression")
 	o := options{size: full, full: true}
+	flags.StringVar(&o.profile, "profile", "",
+		"write what the servers did all the time to this file, as a CPU profile; their rows are slower for it, and those of where the time goes are left out")
 	flags.StringVar(&o.postgres, "postgres", cmp.Or(os.Getenv("WHEELWORK_BENCH_POSTGRES"), postgresDefault),
 		"DSN of the PostgreSQL for River; default $WHEELWORK_BENCH_POSTGRES, or the one of `task peers`")
 	flags.StringVar(&o.redis, "redis", cmp.Or(os.Getenv("WHEELWORK_BENCH_REDIS"), redisDefault),
@@ -184,6 +189,7 @@ func measure(ctx context.Context, o options, parent string, notes io.Writer) (_ 
 			break
 		}
 	}
+	err = errors.Join(err, b.writeProfile())
 	b.report.Rows = slices.DeleteFunc(b.report.Rows, func(r report.Row) bool { return !b.wants(r.Name) })
 	switch {
 	case len(b.report.Rows) > 0:
@@ -201,6 +207,8 @@ type bench struct {
 	binary string // once it is built
 	notes  io.Writer
 	report *report.Report
+
+	profiles []*profile.Profile // of processes that have ended
 }
 
 // wants reports whether one of the rows is to be measured.

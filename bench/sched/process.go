@@ -61,6 +61,7 @@ type dev struct {
 	hostToken string
 	took      time.Duration // from its execution until it was ready
 	ended     bool
+	unwatch   func() // ends its profile, if one is taken
 }
 
 // start starts a dev on the data directory of that name.
@@ -73,7 +74,7 @@ func (b *bench) start(ctx context.Context, data string) (*dev, error) {
 		return nil, err
 	}
 	d := &dev{pprof: profiles, cmd: exec.CommandContext(ctx, b.binary, "dev", "--data", filepath.Join(b.dir, data),
-		"--listen", "127.0.0.1:0", "--pprof", profiles, "--sample=false", "-o", "json")}
+		"--listen", "127.0.0.1:0", "--pprof", profiles, "--sample=false", "-o", "json"), unwatch: func() {}}
 	d.cmd.Stderr = &d.says
 	d.cmd.Cancel = func() error { return d.cmd.Process.Signal(syscall.SIGTERM) }
 	d.cmd.WaitDelay = time.Minute
@@ -97,6 +98,9 @@ func (b *bench) start(ctx context.Context, data string) (*dev, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wheelwork dev did not become ready: %w", errors.Join(err, d.end(syscall.SIGTERM)))
 	}
+	if b.profile != "" {
+		d.unwatch = b.watch(ctx, d)
+	}
 	return d, nil
 }
 
@@ -116,6 +120,7 @@ func (d *dev) end(how syscall.Signal) error {
 		return nil
 	}
 	d.ended = true
+	d.unwatch()
 	if d.Client != nil {
 		_ = d.Close() // every answer has come, or nobody waits for it any more
 	}

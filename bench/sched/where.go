@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
-	"time"
 
 	"github.com/google/pprof/profile"
 )
@@ -111,24 +108,4 @@ func (b *bench) profiled(ctx context.Context, d *dev, l load) error {
 	}
 	b.report.Note(fmt.Sprintf("of %.1f; %d samples in %d s", each, len(p.Sample), seconds))
 	return nil
-}
-
-// profile takes a profile of what the process does for some seconds.
-func (d *dev) profile(ctx context.Context, seconds int) (*profile.Profile, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", d.pprof, seconds), nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // says why
-		return nil, fmt.Errorf("%s: %s", resp.Status, text)
-	}
-	return profile.Parse(resp.Body)
 }
