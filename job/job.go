@@ -164,10 +164,6 @@ func (j *Job) Definition() *apiv1.Job {
 	return d
 }
 
-// Shared is Definition, without revision and etag, for who only reads: the
-// result belongs to everybody.
-func (j *Job) Shared() *apiv1.Job { return j.Slot().shared(j.Name(), j.spec()) }
-
 // armed are the runs that were planned and not sent to a host yet.
 func (j *Job) armed() []*Run {
 	if j.extra == nil {

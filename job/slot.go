@@ -136,8 +136,8 @@ func (r *Run) MaxAttempts() int32 { return r.Policy.Retries + 1 + r.Lost }
 // Shared is Definition for who only reads: the result belongs to everybody.
 func (r *Run) Shared() *apiv1.Job { return r.slot.shared(r.Job, r.spec) }
 
-// maxDecoded bounds the definitions that a slot keeps decoded: those of the
-// jobs that run now, not of all there are.
+// maxDecoded bounds the definitions that a slot keeps decoded: those of workflows
+// that run now.
 const maxDecoded = 1024
 
 // named tells definitions apart.

@@ -54,7 +54,7 @@ func (l *loop) change(def *apiv1.Job) (put *apiv1.JobPut, result string, err err
 	var old *apiv1.Job
 	j := l.job(def.App, def.Name)
 	if j != nil {
-		old = j.Shared()
+		old = j.Definition()
 	}
 	if def.Paused == nil { // whether a job is paused is for its operators
 		def.Paused = proto.Bool(old.GetPaused())
@@ -358,7 +358,7 @@ func (l *loop) planOf(j *job.Job) (job.Plan, error) {
 	if p, ok := l.plans[j.Schedule()]; ok {
 		return p, nil
 	}
-	return l.plan(j.Shared())
+	return l.plan(j.Definition())
 }
 
 // plan parses a schedule or finds it: a million jobs have few different ones.
