@@ -234,26 +234,34 @@ const (
 )
 
 // yield lets other goroutines run, for as long as a slice lasts if they want to, and
-// returns what time it is then. One turn is not enough: the garbage collector
+// returns what time it is then.
+func yield(begin moment) moment {
+	at, others := giveTurns(begin, func() moment {
+		goruntime.Gosched()
+		return now()
+	})
+	if others {
+		at = standBack(at)
+	}
+	return at
+}
+
+// giveTurns gives turns to others, each of which returns what time it is then, and
+// reports whether there was anybody. One turn is not enough: the garbage collector
 // sweeps in hundreds of small turns, and with a whole slice between any two of them
 // a collection would take many times as long.
-func yield(begin moment) moment {
-	at, others := begin, false
+func giveTurns(begin moment, turn func() moment) (at moment, others bool) {
+	at = begin
 	for range maxTurns {
-		goruntime.Gosched()
-		next := now()
+		next := turn()
 		if next-at < nobody {
-			at = next
-			break
+			return next, others
 		}
 		if at, others = next, true; at-begin >= moment(sliceTime) {
 			break
 		}
 	}
-	if others {
-		at = standBack(at)
-	}
-	return at
+	return at, others
 }
 
 // workBetweenLooks is how much host functions do for a guest between two looks
