@@ -72,12 +72,11 @@ func (j *Job) LoadStats(row *apiv1.JobStatsRow) {
 
 // Recount counts a run that ended before the restart and that the stats may
 // have been written without. It reports whether they were.
-func (j *Job) Recount(row *apiv1.RunRow) bool {
-	if row.Nth <= j.Ended() || row.FinishedMs*1e6 < j.spec().born() { // of an earlier job of that name
+func (j *Job) Recount(e Ending) bool {
+	if e.Nth <= j.Ended() || e.FinishedMs*1e6 < j.spec().born() { // of an earlier job of that name
 		return false
 	}
-	r := &Run{ID: runID(row.Id), State: State(row.State)}
-	j.count(r, row.FinishedMs)
+	j.count(&Run{ID: e.ID, State: e.State}, e.FinishedMs)
 	return true
 }
 

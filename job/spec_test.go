@@ -123,13 +123,21 @@ func TestRecount(t *testing.T) {
 		s.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{Name: "j", CreatedAt: timestamppb.New(created)}}}}, nil)
 	}
 	put(s, time.UnixMilli(50))
-	var ended []*apiv1.RunRow
+	var ended []Ending
 	end := func(i int, state State) {
 		id := RunID{15: byte(i + 1)}
 		s.Apply(&apiv1.Record{AtMs: 100, Accepts: []*apiv1.Accepted{{Run: id[:], Job: "j"}}}, nil)
 		for _, e := range s.Apply(&apiv1.Record{AtMs: int64(100 + i), Kind: &apiv1.Record_Ended{Ended: &apiv1.Ended{Runs: []*apiv1.Ended_Run{{Run: id[:], State: string(state)}}}}}, nil) {
 			if e.Change == RunEnded {
-				ended = append(ended, e.Run.Row())
+				row, err := e.Run.AppendRow(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ending, err := ReadEnding(row)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ended = append(ended, ending)
 			}
 		}
 	}

@@ -1,6 +1,8 @@
 package job
 
 import (
+	"errors"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -9,7 +11,7 @@ import (
 )
 
 // This file writes the messages of which there are some for each run. It writes
-// what proto.Marshal would, for a fifth of its time; whatever reads them uses
+// what proto.Marshal would, for a fifth of its time; whatever reads them whole uses
 // proto.Unmarshal. A test fills every field and compares, so that a new field
 // cannot be forgotten here.
 
@@ -270,6 +272,44 @@ func (r *Run) AppendOwn(b []byte) ([]byte, error) {
 		}
 	}
 	return r.appendMap(appendPin(wire.Int(b, 43, r.Nth), 60, r.Pin))
+}
+
+// Ending is what the row of a run that has ended says to who counts it.
+type Ending struct {
+	ID         RunID
+	App, Job   string
+	State      State
+	FinishedMs int64
+	Nth        int64 // of the ended runs of its job; 0: it is not counted
+}
+
+// ReadEnding reads the bytes of an apiv1.RunRow: a server that begins again behind
+// a heavy load reads a million of them, and most of a row is of no use to it.
+func ReadEnding(row []byte) (Ending, error) {
+	var e Ending
+	r := wire.NewReader(row)
+	for r.Next() {
+		switch r.Field {
+		case 1:
+			e.ID = runID(r.Bytes())
+		case 2:
+			e.App = r.Text()
+		case 3:
+			e.Job = r.Text()
+		case 4:
+			e.State = State(r.Text())
+		case 9:
+			e.FinishedMs = r.Int()
+		case 43:
+			e.Nth = r.Int()
+		default:
+			r.Skip()
+		}
+	}
+	if r.Failed() {
+		return Ending{}, errors.New("the row of a run that has ended is damaged")
+	}
+	return e, nil
 }
 
 // AppendKey appends an idempotency key to the bytes of an apiv1.KeyRow.

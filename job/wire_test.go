@@ -108,9 +108,22 @@ func TestRowByHand(t *testing.T) {
 				t.Fatal(err)
 			}
 			sameBytes(t, string(state), b, r.Row())
+			want := Ending{ID: r.ID, App: r.App, Job: r.Job, State: state, FinishedMs: r.FinishedMs, Nth: r.Nth}
+			if e, err := ReadEnding(b); err != nil || e != want {
+				t.Errorf("read as %+v, %v; want %+v", e, err, want)
+			}
 			if row.HasInput && !proto.Equal(r.Row().Attempts[0], row.Attempts[0]) || r.Row().Attempts[0].Code == "" {
 				t.Errorf("attempts %v, want %v", r.Row().Attempts, row.Attempts)
 			}
+		}
+	}
+}
+
+// TestEndingOfDamaged: what is no row is no ending.
+func TestEndingOfDamaged(t *testing.T) {
+	for _, bad := range []string{"\x0a\xff", "\x08\x01", "\x12\x01\xff", "\x32\x05abcd", "\x28", "\xff"} {
+		if e, err := ReadEnding([]byte(bad)); err == nil {
+			t.Errorf("%q was read as %+v", bad, e)
 		}
 	}
 }

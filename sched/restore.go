@@ -133,16 +133,34 @@ func (l *loop) loadRun(row *apiv1.RunRow) (*job.Run, error) {
 // jobs were written.
 func (l *loop) recount() error {
 	v := &l.view
-	row := &apiv1.RunRow{}
+	var ends []job.Ending
+	var wanted []job.Wanted
+	count := func() {
+		job.FetchByName(wanted)
+		for i, e := range ends {
+			if w := wanted[i]; w.Slot == nil {
+				continue
+			} else if j := w.Slot.Jobs.Get(e.Job); j != nil && j.Recount(e) {
+				v.counted(j)
+			}
+		}
+		ends, wanted = ends[:0], wanted[:0]
+	}
 	err := l.cfg.Store.Since(v.tallies.from, func(value []byte) error {
-		if err := proto.Unmarshal(value, row); err != nil {
+		e, err := job.ReadEnding(value)
+		if err != nil {
 			return err
 		}
-		if j := l.job(row.App, row.Job); j != nil && j.Recount(row) {
-			v.counted(j)
+		w := job.Wanted{Name: e.Job}
+		if a := l.apps[e.App]; a != nil {
+			w.Slot = a.slots[job.SlotOf(e.Job)]
+		}
+		if ends, wanted = append(ends, e), append(wanted, w); len(ends) == fetchAtOnce {
+			count()
 		}
 		return nil
 	})
+	count()
 	if err != nil {
 		return fmt.Errorf("count the runs that have ended: %w", err)
 	}

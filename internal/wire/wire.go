@@ -181,6 +181,16 @@ func (r *Reader) Fail() { r.failed = true }
 // of no use.
 func (r *Reader) Failed() bool { return r.failed }
 
+// Skip passes the field over.
+func (r *Reader) Skip() {
+	size := protowire.ConsumeFieldValue(r.Field, r.kind, r.raw[r.at:])
+	if size < 0 {
+		r.failed = true
+		return
+	}
+	r.at += size
+}
+
 // Int returns the field's number; that of a bool is 0 or another.
 func (r *Reader) Int() int64 {
 	if r.kind != protowire.VarintType {

@@ -21,6 +21,12 @@ func TestFields(t *testing.T) {
 				t.Errorf("field %d, %d: % x, want % x", n, v, got, want)
 			}
 		}
+		r := NewReader(Int(Text(nil, n, "passed over"), n, 7))
+		r.Next()
+		r.Skip()
+		if !r.Next() || r.Int() != 7 || r.Failed() {
+			t.Errorf("field %d was not passed over", n)
+		}
 		if got, want := Bool(nil, n, true), append(protowire.AppendTag(nil, n, protowire.VarintType), 1); !bytes.Equal(got, want) {
 			t.Errorf("field %d: % x, want % x", n, got, want)
 		}
@@ -57,6 +63,12 @@ func TestNoField(t *testing.T) {
 		}
 		if !r.Failed() {
 			t.Errorf("%q was read", bad)
+		}
+		for r = NewReader([]byte(bad)); r.Next(); {
+			r.Skip()
+		}
+		if !r.Failed() {
+			t.Errorf("%q was passed over", bad)
 		}
 	}
 }
