@@ -466,10 +466,14 @@ func (l *loop) checkpoint() {
 
 func (l *loop) capture() (*capture, error) {
 	v := &l.view
+	since := l.now.Sub(v.last)
 	v.last, v.large = l.now, len(v.runs)+len(v.ends.runs) > manyRows
-	share := v.pieces // of the stats that are written late
-	if v.fresh() {
-		share = max(v.pieces/4, 1)
+	late := l.cfg.StatsBatch / v.pieces // stats that are written
+	switch {
+	case v.large:
+		late = min(l.cfg.StatsBatch, v.tallies.overdue(v.length, since))
+	case v.fresh():
+		late = l.cfg.StatsBatch / max(v.pieces/4, 1)
 	}
 	batch := v.spare
 	v.spare, batch.Applied = store.Batch{}, l.lastSeq
@@ -535,7 +539,7 @@ func (l *loop) capture() (*capture, error) {
 		c.batch.Rows = append(c.batch.Rows, row)
 	}
 	c.batch.Rows = append(c.batch.Rows, v.guestRows(marshal)...)
-	if from := v.tallies.write(l.cfg.StatsBatch/share, v.large, stats); from != v.tallies.from {
+	if from := v.tallies.write(late, stats); from != v.tallies.from {
 		v.tallies.from = from
 		c.batch.Rows = append(c.batch.Rows, store.Row{Key: tallyRow, Value: binary.AppendUvarint(nil, uint64(from))})
 	}

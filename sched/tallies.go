@@ -2,6 +2,7 @@ package sched
 
 import (
 	"slices"
+	"time"
 
 	"github.com/wheelworkhq/wheelwork/job"
 )
@@ -9,7 +10,8 @@ import (
 // tallies are the jobs whose runs have ended since their stats were written.
 // There may be as many as runs, and none of them is lost when they are written
 // late: what the stats have not counted is counted from the history after a
-// restart. So they are written when there is nothing better to do.
+// restart. So they are written when there is nothing better to do, or when that
+// would be too much to count.
 type tallies struct {
 	groups []tallyGroup
 	n      int   // jobs in groups
@@ -23,17 +25,28 @@ type tallyGroup struct {
 	from int64 // the length of the history before the first of their runs
 }
 
-// maxTallies is how many stats may wait while there is something better to do:
-// after a crash so many runs, and those that came while they waited, are read.
-const maxTallies = 4_000_000
+const (
+	// maxUncounted is how much history there may be behind the first run that is missing
+	// in the stats, bytes, while there is something better to do: after a crash so much is
+	// read, and what came while stats that were overdue were written.
+	maxUncounted = 1 << 30
+	// overdueRate is how many of those are written then in a second: few enough that a
+	// server under load hardly notices.
+	overdueRate = 10_000
+)
 
-// write hands stats that wait to fn, the oldest first, and returns up to which
-// length of the history no run is missing in any. It writes up to left, and when
-// busy only what may not wait.
-func (t *tallies) write(left int, busy bool, fn func(*job.Job)) (from int64) {
-	if busy {
-		left = min(left, max(t.n-maxTallies, 0))
+// overdue returns how many stats are to be written although there is something better
+// to do, when the history has that length and the last ones were written so long ago.
+func (t *tallies) overdue(length int64, since time.Duration) int {
+	if length-t.groups[0].from <= maxUncounted {
+		return 0
 	}
+	return int(overdueRate * since.Seconds())
+}
+
+// write hands up to left stats that wait to fn, the oldest first, and returns up to
+// which length of the history no run is missing in any.
+func (t *tallies) write(left int, fn func(*job.Job)) (from int64) {
 	for left > 0 && t.n > 0 {
 		g := &t.groups[0]
 		n := min(left, len(g.jobs))
