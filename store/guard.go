@@ -16,10 +16,10 @@ var ErrFull = errors.New("disk is full")
 // there:
 //
 //   - tables of the rows that are in memory only: at most unflushedLimit, the
-//     memtables that are waiting (3), being written (1) and being filled (1), 32
-//     MiB and a transaction each;
+//     memtables that are waiting (3), being written (1) and being filled (1), each
+//     with a transaction;
 //   - new tables of compactions, written before the old ones go: never more than
-//     all tables, at most compactionLimit: level 0 at its stall (10 tables), the
+//     all tables, at most compactionLimit: level 0 when it is full, the
 //     base level and the second compactor.
 //
 // To that comes slack for whatever else fills the disk between two looks at it:

@@ -480,6 +480,30 @@ func TestLargeBatch(t *testing.T) {
 	}
 }
 
+// TestValuesByTheThreshold: the largest value that stays in a table fits into a
+// transaction, with the longest key, and larger ones are in the value log.
+func TestValuesByTheThreshold(t *testing.T) {
+	s := openStore(t, Config{Dir: t.TempDir()})
+	b := &Batch{Applied: 1}
+	for _, size := range []int{tableValue - 1, tableValue, tableValue + 1, 2 * tableValue, memTableBytes} {
+		key := fmt.Sprintf("%0*d", maxKey-len(rowKey("")), size)
+		b.Rows = append(b.Rows, Row{key, bytes.Repeat([]byte{byte(size%251 + 1)}, size)})
+	}
+	commit(t, s, b)
+	s = reopen(t, s)
+	n := 0
+	err := s.Rows("", "", "", func(key string, value []byte) error {
+		if n == len(b.Rows) || key != b.Rows[n].Key || !bytes.Equal(value, b.Rows[n].Value) {
+			return fmt.Errorf("row %d is %.40q with %d bytes", n, key, len(value))
+		}
+		n++
+		return nil
+	})
+	if err != nil || n != len(b.Rows) {
+		t.Errorf("%d rows, %v", n, err)
+	}
+}
+
 func TestRefusedBatchWritesNothing(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir()})
 	commit(t, s, &Batch{Applied: 5, Finished: finishedRange(0, 1)})

@@ -15,13 +15,18 @@ import (
 )
 
 // badger makes a table in a buffer that grows by doubling, twice the size of a table
-// at first, and keeps eight of them. With these two sizes a memtable fits into one
-// of 1+2+4+8 MiB, and so does a table of the last level, whose size counts what is
-// compressed; with 8 and 1 MiB each buffer has 30. Smaller than this a memtable does
-// not take a value of 1 MiB.
+// at first, and keeps eight of them, of which it gives one back every two seconds.
+// With these two sizes a memtable fits into one of 0.5+1+2+4 MiB, and so does a table
+// of the last level, whose size counts what is compressed; with 8 and 1 MiB each
+// buffer has 30. A transaction takes 15 % of a memtable, and has to take the largest
+// value that stays in the tables. Level 0 is merged when it holds 28 MiB: more tables
+// of it, because they are smaller.
 const (
-	memTableBytes = 7 << 20
-	tableBytes    = 512 << 10
+	memTableBytes = 7 << 19
+	tableBytes    = 256 << 10
+	tableValue    = 512 << 10 // larger ones go to badger's value log
+	levelZero     = 8         // tables that are merged into the next level
+	levelZeroFull = 20        // tables with which writing waits for that
 )
 
 // badgerOptions are measured: research of the project, not badger's defaults.
@@ -35,8 +40,8 @@ func badgerOptions(dir string, logger *slog.Logger) badger.Options {
 		WithMemTableSize(memTableBytes).
 		WithBaseTableSize(tableBytes).
 		WithNumMemtables(2).
-		WithNumLevelZeroTables(4).
-		WithNumLevelZeroTablesStall(10).
+		WithNumLevelZeroTables(levelZero).
+		WithNumLevelZeroTablesStall(levelZeroFull).
 		WithNumCompactors(2).
 		WithNumGoroutines(2).
 		WithCompactL0OnClose(true).
@@ -44,7 +49,7 @@ func badgerOptions(dir string, logger *slog.Logger) badger.Options {
 		WithBlockSize(16 << 10).         // and larger blocks repeat themselves more
 		WithBlockCacheSize(8 << 20).
 		WithIndexCacheSize(8 << 20).
-		WithValueThreshold(1 << 20). // values stay in the tables; the value log stays small
+		WithValueThreshold(tableValue). // values stay in the tables; the value log stays small
 		WithValueLogFileSize(64 << 20).
 		WithVerifyValueChecksum(true).
 		WithChecksumVerificationMode(options.OnTableRead)
@@ -70,11 +75,53 @@ func openBadger(dir string, logger *slog.Logger) (db *badger.DB, err error) {
 			db, err = nil, fmt.Errorf("badger: %v", p)
 		}
 	}()
-	db, err = badger.Open(badgerOptions(dir, logger))
+	options := badgerOptions(dir, logger)
+	large, err := largeMemTables(dir)
+	if err != nil {
+		return nil, err
+	}
+	if large { // closing makes tables of them
+		db, err = badger.Open(options.WithMemTableSize(largeMemTable).WithCompactL0OnClose(false))
+		if err != nil {
+			return nil, err
+		}
+		if err := db.Close(); err != nil {
+			return nil, err
+		}
+	}
+	db, err = badger.Open(options)
 	if err != nil {
 		return nil, err // badger returns a half-made database, too
 	}
 	return db, nil
+}
+
+// largeMemTable is at least the size of a memtable in any version of this program.
+const largeMemTable = 8 << 20
+
+// largeMemTables reports whether a process that was killed left the log of a
+// memtable that may not fit into one of ours, which badger would end the process
+// for: that of a version with larger ones, or one that was cut to its length when
+// it was opened after another crash. Logs of our own are as long as badger makes
+// them, whatever they hold.
+func largeMemTables(dir string) (bool, error) {
+	files, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	for _, file := range files {
+		if filepath.Ext(file.Name()) != ".mem" {
+			continue
+		}
+		st, err := file.Info()
+		if err != nil {
+			return false, err
+		}
+		if st.Size() != 2*memTableBytes {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // meta is the row that changes with every commit.
