@@ -219,7 +219,7 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 		return id, false, noJob(t.app, t.name)
 	}
 	acc := &l.accepted
-	acc.Reset()
+	*acc = apiv1.Accepted{} // Reset would also note its type, and wait for all memory on the way
 	acc.Job, acc.HasInput, acc.Input, acc.TraceParent, acc.Trigger, acc.Kept = t.name, t.hasInput, t.input, t.traceParent, string(t.why), t.kept
 	goesOn := t.redo != nil && t.redo.fanout == j.Policy().Fanout() // else its job makes other parts now
 	if goesOn {
