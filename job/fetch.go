@@ -13,7 +13,7 @@ package job
 func Fetch(jobs []*Job) (sum int64) {
 	for _, j := range jobs {
 		if j != nil {
-			sum += j.NextMs + j.lastEndMs
+			sum += j.lines()
 		}
 	}
 	for _, j := range jobs {
@@ -24,6 +24,16 @@ func Fetch(jobs []*Job) (sum int64) {
 	return sum
 }
 
+// lines reads a byte of each line that a job lies in, which may begin anywhere in
+// one: no two of them are more than 64 bytes apart.
+func (j *Job) lines() int64 { return int64(len(j.text)) + j.Planned + int64(j.etag[0]) }
+
+// lines reads a byte of each line that a run lies in.
+func (r *Run) lines() int64 {
+	return int64(r.ID[0]) + r.PlannedMs + int64(r.Attempt) + int64(len(r.Output)) + int64(len(r.Error)) + int64(r.Revision) +
+		int64(r.Mark) + r.first[0].FinishedMs + int64(len(r.spec.own))
+}
+
 // FetchRuns reads of runs and their jobs what decides whether they may be sent,
 // and what their end changes; nil is none.
 //
@@ -31,12 +41,12 @@ func Fetch(jobs []*Job) (sum int64) {
 func FetchRuns(runs []*Run) (sum int64) {
 	for _, r := range runs {
 		if r != nil {
-			sum += r.PlannedMs + int64(len(r.Error)) + int64(r.Mark)
+			sum += r.lines()
 		}
 	}
 	for _, r := range runs {
 		if r != nil && r.owner != nil {
-			sum += r.owner.NextMs + r.owner.lastEndMs
+			sum += r.owner.lines()
 		}
 	}
 	for _, r := range runs {
@@ -53,8 +63,8 @@ type Wanted struct {
 	Name string
 	Key  [16]byte // an idempotency key that will be looked for in the slot
 
-	at  place
-	job *Job
+	hash uint32
+	job  *Job // the first of that hash
 }
 
 // FetchByName reads what looking up will read, most often.
@@ -66,9 +76,10 @@ func FetchByName(wanted []Wanted) (sum uint64) {
 		if w.Slot == nil {
 			continue
 		}
-		w.at, w.job = 0, nil
-		if t := &w.Slot.Jobs; len(t.places) > 0 {
-			w.at = t.places[t.places.home(hashOf(w.Name))]
+		w.job = nil
+		w.hash = hashOf(w.Name)
+		if t := w.Slot.Jobs.places; len(t) > 0 {
+			sum += uint64(t[t.home(w.hash)])
 		}
 		k, h := &w.Slot.keys, mixed(w.Key)
 		for _, x := range [...]*index{&k.young, &k.old} {
@@ -78,18 +89,60 @@ func FetchByName(wanted []Wanted) (sum uint64) {
 		}
 	}
 	for i := range wanted {
-		if w := &wanted[i]; w.Slot != nil && w.at != 0 {
-			w.job = w.Slot.Jobs.list[w.at.number()]
+		if w := &wanted[i]; w.Slot != nil {
+			w.job = w.Slot.Jobs.at(w.Slot.Jobs.places.first(w.hash))
 		}
 	}
 	for i := range wanted {
 		if j := wanted[i].job; j != nil {
-			sum += uint64(j.NextMs + j.lastEndMs)
+			sum += uint64(j.lines())
 		}
 	}
 	for i := range wanted {
 		if j := wanted[i].job; j != nil && j.text != "" {
 			sum += uint64(j.text[0])
+		}
+	}
+	return sum
+}
+
+// WantedRun is a live run that is about to be looked up.
+type WantedRun struct {
+	Slot *Slot // nil: none
+	ID   RunID
+
+	run *Run // the first of its hash
+}
+
+// Get returns the run, or nil.
+func (w WantedRun) Get() *Run {
+	if w.Slot == nil {
+		return nil
+	}
+	return w.Slot.Runs.Get(w.ID)
+}
+
+// FetchByID reads what looking up will read.
+//
+//go:noinline
+func FetchByID(wanted []WantedRun) (sum uint64) {
+	for i := range wanted {
+		w := &wanted[i]
+		if w.Slot == nil {
+			continue
+		}
+		if t := w.Slot.Runs.places; len(t) > 0 {
+			sum += uint64(t[t.home(runHash(w.ID))])
+		}
+	}
+	for i := range wanted {
+		if w := &wanted[i]; w.Slot != nil {
+			w.run = w.Slot.Runs.at(w.Slot.Runs.places.first(runHash(w.ID)))
+		}
+	}
+	for i := range wanted {
+		if r := wanted[i].run; r != nil {
+			sum += uint64(r.ID[0])
 		}
 	}
 	return sum

@@ -81,6 +81,9 @@ func (l *loop) dispatch() {
 		blocked = 0
 		var ro *roster
 		for n := 0; n < room && a.ready.len() > 0 && h.credits > 0; n++ {
+			if n%fetchAtOnce == 0 {
+				a.ready.fetch(min(room-n, fetchAtOnce))
+			}
 			r := a.ready.pop()
 			if !l.due(r) || r.Slot().Place.State != job.Here {
 				continue
@@ -544,7 +547,7 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 		h.change(up.Abilities.Abi)
 	}
 	for _, p := range up.Progress {
-		if r := l.reported(p.App, p.Run); r != nil && r.Current(p.Attempt, h.hello.Host) {
+		if r := l.wantedRun(p.App, p.Run).Get(); r != nil && r.Current(p.Attempt, h.hello.Host) {
 			l.progress[r.ID] = &apiv1.Progress{Done: p.Done, Total: p.Total, Message: p.Message}
 			l.hub.notify(r.ID)
 		}
@@ -558,10 +561,16 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 		return
 	}
 	ends := l.newEnds()
-	var runs [fetchAtOnce]*job.Run // looked up all at once, as in findJobs
+	var wanted [fetchAtOnce]job.WantedRun // looked up all at once, as in findJobs
+	var runs [fetchAtOnce]*job.Run
 	for results := range slices.Chunk(up.Results, fetchAtOnce) {
+		codec.FetchResults(results)
 		for i, t := range results {
-			runs[i] = l.reported(t.App, t.Run)
+			wanted[i] = l.wantedRun(t.App, t.Run)
+		}
+		job.FetchByID(wanted[:len(results)])
+		for i := range results {
+			runs[i] = wanted[i].Get()
 		}
 		job.FetchRuns(runs[:len(results)])
 		for i, t := range results {
@@ -591,12 +600,13 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 	up.Results = nil
 }
 
-// reported returns the live run that a host speaks of, or nil.
-func (l *loop) reported(app string, id []byte) *job.Run {
-	if len(id) != len(job.RunID{}) {
-		return nil
+// wantedRun is the live run that a host speaks of.
+func (l *loop) wantedRun(app string, id []byte) (w job.WantedRun) {
+	if a := l.apps[app]; a != nil && len(id) == len(w.ID) {
+		w.ID = job.RunID(id)
+		w.Slot = a.slots[w.ID.Slot()]
 	}
-	return l.liveRun(app, job.RunID(id))
+	return w
 }
 
 // outbox holds what waits to be sent on one stream. The loop puts in, the

@@ -57,6 +57,25 @@ func (q *ready) peek() *job.Run {
 	return nil
 }
 
+// fetch fetches what starting the next n runs, at most fetchAtOnce, will read: they
+// were accepted a while ago.
+func (q *ready) fetch(n int) {
+	var near [fetchAtOnce]*job.Run
+	var wanted [fetchAtOnce]job.WantedRun
+	i := 0
+	for _, lv := range q.levels {
+		for _, w := range lv.runs[lv.head:min(lv.head+n-i, len(lv.runs))] {
+			near[i] = w.run
+			i++
+		}
+	}
+	job.FetchRuns(near[:i])
+	for i, r := range near[:i] {
+		wanted[i] = job.WantedRun{Slot: r.Slot(), ID: r.ID}
+	}
+	job.FetchByID(wanted[:i])
+}
+
 // armed returns how many entries are of runs that were armed when they came.
 func (q *ready) armed() int {
 	n := 0

@@ -1,0 +1,46 @@
+package job
+
+import (
+	"testing"
+	"unsafe"
+)
+
+// TestLines: what is read of jobs and runs leaves out no line of memory that one of
+// them lies in, wherever in a line it may begin.
+func TestLines(t *testing.T) {
+	var j Job
+	var r Run
+	const (
+		line   = 64
+		length = unsafe.Sizeof(uintptr(0)) // where that of a text or a slice is
+	)
+	for name, of := range map[string]struct {
+		size          uintptr
+		begins, reads []uintptr
+	}{
+		// Allocated 112 bytes apart.
+		"job": {
+			unsafe.Sizeof(j),
+			[]uintptr{0, 16, 32, 48},
+			[]uintptr{unsafe.Offsetof(j.text) + length, unsafe.Offsetof(j.Planned), unsafe.Offsetof(j.etag)},
+		},
+		// Allocated 576 bytes apart, perhaps behind eight bytes of the allocator.
+		"run": {unsafe.Sizeof(r), []uintptr{0, 8}, []uintptr{
+			unsafe.Offsetof(r.ID), unsafe.Offsetof(r.PlannedMs), unsafe.Offsetof(r.Attempt), unsafe.Offsetof(r.Output) + length,
+			unsafe.Offsetof(r.Error) + length, unsafe.Offsetof(r.Revision), unsafe.Offsetof(r.Mark),
+			unsafe.Offsetof(r.first) + unsafe.Offsetof(r.first[0].FinishedMs), unsafe.Offsetof(r.spec) + unsafe.Offsetof(r.spec.own) + length,
+		}},
+	} {
+		for _, begin := range of.begins {
+			read := map[uintptr]bool{}
+			for _, at := range of.reads {
+				read[(begin+at)/line] = true
+			}
+			for l := begin / line; l <= (begin+of.size-1)/line; l++ {
+				if !read[l] {
+					t.Errorf("%s that begins at byte %d: nothing is read of line %d", name, begin, l)
+				}
+			}
+		}
+	}
+}
