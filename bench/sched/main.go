@@ -52,19 +52,20 @@ type sizes struct {
 	runs    int           // of e2e/batch100
 	ended   int           // runs that are in the history when it is read, at least
 	waiting int           // runs of e2e/waiting1024
-	peers   int           // runs of each load on each peer
+	peers   int           // runs on a peer that takes them one by one
+	batches int           // runs in batches on a peer that takes those: as many as ours, for it is quicker while its tables are small
 }
 
 var (
 	full = sizes{
-		timers: 1_000_000, costs: 3, rounds: 21, window: 300 * time.Millisecond, fires: 10_000_000,
+		timers: 1_000_000, costs: 9, rounds: 21, window: 300 * time.Millisecond, fires: 10_000_000,
 		jobs: 1_000_000, settle: 10 * time.Second, rest: 50 * time.Second, herd: 100_000, singles: 1000,
-		stored: 1_000_000, runs: 2_000_000, ended: 10_000_000, waiting: 1_000_000, peers: 50_000,
+		stored: 1_000_000, runs: 2_000_000, ended: 10_000_000, waiting: 1_000_000, peers: 50_000, batches: 2_000_000,
 	}
 	short = sizes{
 		timers: 1_000_000, costs: 1, rounds: 3, window: 300 * time.Millisecond, fires: 300_000,
 		jobs: 50_000, settle: time.Second, rest: 0, herd: 20_000, singles: 150,
-		stored: 100_000, runs: 100_000, ended: 200_000, waiting: 50_000, peers: 4_000,
+		stored: 100_000, runs: 100_000, ended: 200_000, waiting: 50_000, peers: 4_000, batches: 40_000,
 	}
 )
 

@@ -11,6 +11,7 @@ import (
 // in this process: they have no isolation, and no module to load.
 type peer struct {
 	name, note string
+	batches    bool // it takes many pieces of work at once
 	open       func(ctx context.Context, address string) (queue, error)
 }
 
@@ -45,6 +46,9 @@ func (b *bench) peers(ctx context.Context, ours map[string]float64) error {
 			}
 			theirs := l
 			theirs.runs = b.size.peers
+			if p.batches && l.batch > 1 {
+				theirs.runs = b.size.batches
+			}
 			took, err := b.measurePeer(ctx, p.peer, p.address, theirs)
 			var why missing
 			switch {

@@ -19,7 +19,7 @@ import (
 )
 
 // riverPeer works in a schema of its own, which is dropped.
-var riverPeer = peer{name: "river", note: "PostgreSQL, InsertManyFast for a batch", open: openRiver}
+var riverPeer = peer{name: "river", note: "PostgreSQL, InsertManyFast for a batch", batches: true, open: openRiver}
 
 type riverQueue struct {
 	pool   *pgxpool.Pool
@@ -162,10 +162,11 @@ func (q *riverQueue) drop() error {
 
 // awaitPeer returns the time since begin when a peer has done its work.
 func awaitPeer(ctx context.Context, begin time.Time, ended func() (bool, error)) (time.Duration, error) {
+	produced := time.Now()
 	err := poll(ctx, 5*time.Millisecond, func() (bool, error) {
 		yes, err := ended()
-		if !yes && err == nil && time.Since(begin) > 5*patience {
-			err = fmt.Errorf("the work was not done after %v", 5*patience)
+		if !yes && err == nil && time.Since(produced) > 5*patience {
+			err = fmt.Errorf("the work was not done %v after all of it was handed in", 5*patience)
 		}
 		return yes, err
 	})
