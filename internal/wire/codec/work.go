@@ -134,7 +134,8 @@ func fetch(tasks []*apiv1.Task) (sum int64) {
 	return sum
 }
 
-// FetchResults does so with results that were read by another processor.
+// FetchResults reads a byte of each line of memory of results that were read by
+// another processor, as fetch does of tasks.
 //
 //go:noinline
 func FetchResults(results []*apiv1.TaskResult) (sum int64) {
