@@ -4,7 +4,7 @@ package job
 // memory for each of them, and a processor waits for several places as long as
 // for one. So whoever goes through many has those fetched together that come
 // next: each function here reads one byte of each line of memory that will be
-// needed, of all that are given, before it comes to the next line. What it
+// needed, of all that are given, before it comes to what they refer to. What it
 // returns means nothing.
 
 // Fetch reads of jobs what their rows are made of; nil is none.
@@ -76,7 +76,6 @@ func FetchByName(wanted []Wanted) (sum uint64) {
 		if w.Slot == nil {
 			continue
 		}
-		w.job = nil
 		w.hash = hashOf(w.Name)
 		if t := w.Slot.Jobs.places; len(t) > 0 {
 			sum += uint64(t[t.home(w.hash)])

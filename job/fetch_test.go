@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// TestLines: what is read of jobs and runs leaves out no line of memory that one of
-// them lies in, wherever in a line it may begin.
+// TestLines: no line of memory that a job or a run lies in, wherever in one it may
+// begin, is without one of these fields, which are those that lines reads.
 func TestLines(t *testing.T) {
 	var j Job
 	var r Run
