@@ -64,7 +64,7 @@ func (b *bench) endToEnd(ctx context.Context) (err error) {
 	}
 	rates := map[string]float64{}
 	for _, l := range b.loads() {
-		if !b.wants(l.row, l.row+"/cpu", l.row+"/vs-river", l.row+"/vs-asynq") && !(l.batch > 1 && b.wants(slices.Concat(history, where())...)) {
+		if !b.wants(l.row, l.row+"/cpu", l.row+"/vs-river", l.row+"/vs-river/brief", l.row+"/vs-asynq") && !(l.batch > 1 && b.wants(slices.Concat(history, where())...)) {
 			continue
 		}
 		before, err := d.cpu()

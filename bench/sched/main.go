@@ -53,7 +53,7 @@ type sizes struct {
 	ended   int           // runs that are in the history when it is read, at least
 	waiting int           // runs of e2e/waiting1024
 	peers   int           // runs on a peer that takes them one by one
-	batches int           // runs in batches on a peer that takes those: as many as ours, for it is quicker while its tables are small
+	batches int           // runs in batches on a peer that takes those: as many as ours
 }
 
 var (
@@ -154,7 +154,7 @@ var parts = []part{
 		"idle/sync/p50", "idle/asleep/sync/p50",
 	}, (*bench).singly},
 	{slices.Concat([]string{
-		"e2e/batch100", "e2e/batch100/cpu", "e2e/batch100/vs-river", "e2e/batch100/vs-asynq",
+		"e2e/batch100", "e2e/batch100/cpu", "e2e/batch100/vs-river", "e2e/batch100/vs-river/brief", "e2e/batch100/vs-asynq",
 		"e2e/waiting1024", "e2e/waiting1024/cpu", "e2e/waiting1024/vs-river", "e2e/waiting1024/vs-asynq",
 	}, where(), history), (*bench).endToEnd},
 	{[]string{retentionRow}, (*bench).retention},
