@@ -25,8 +25,11 @@ type bundle struct {
 	runs []*job.Run // the runs in it
 }
 
-// bundleBytes is about how large a row of a bundle is.
-const bundleBytes = 128 << 10
+// bundleBytes is about how large a row of a bundle is: two of them fit into a block
+// of a table of the store, of 16 KiB. For a larger one the store makes a block by
+// doubling, and a table with such blocks takes four times its size to be made, in
+// buffers that are kept while there is a load.
+const bundleBytes = 15 << 9
 
 func bundleRow(i int) string { return fmt.Sprintf("%s%04d", bundlePrefix, i) }
 

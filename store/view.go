@@ -15,18 +15,19 @@ import (
 )
 
 // badger makes a table in a buffer that grows by doubling, twice the size of a table
-// at first, and keeps eight of them, of which it gives one back every two seconds.
-// With these two sizes a memtable fits into one of 0.5+1+2+4 MiB, and so does a table
-// of the last level, whose size counts what is compressed; with 8 and 1 MiB each
-// buffer has 30. A transaction takes 15 % of a memtable, and has to take the largest
-// value that stays in the tables. Level 0 is merged when it holds 28 MiB: more tables
-// of it, because they are smaller.
+// at first, and keeps eight of them, of which it gives one back every two seconds,
+// and none while it makes tables all the time. A table takes twice the size of its rows
+// there. With these two sizes a memtable fits into one of 0.5+1+2+4 MiB, with the
+// transaction that comes on top and rows as large as it takes them, and so does a table
+// of the last level, whose size counts what is compressed. A transaction takes 15 % of a
+// memtable, and has to take the largest value that stays in the tables. Level 0 is
+// merged when it holds 27 MiB: more tables of it, because they are smaller.
 const (
-	memTableBytes = 7 << 19
+	memTableBytes = 3 << 20
 	tableBytes    = 256 << 10
-	tableValue    = 512 << 10 // larger ones go to badger's value log
-	levelZero     = 8         // tables that are merged into the next level
-	levelZeroFull = 20        // tables with which writing waits for that
+	tableValue    = 448 << 10 // larger ones go to badger's value log
+	levelZero     = 9         // tables that are merged into the next level
+	levelZeroFull = 23        // tables with which writing waits for that
 )
 
 // badgerOptions are measured: research of the project, not badger's defaults.
