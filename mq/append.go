@@ -127,6 +127,9 @@ func (l *Log) append(recs []Record, done func(error), how interest) (uint64, *fl
 	}
 	flight := c.wait
 	l.mu.Unlock()
+	if how == lazy && l.flusher.armed.Load() {
+		idle = false // the flusher looks when its timer fires, and is not woken for it
+	}
 	if (idle || rolled) && how != lead {
 		signal(l.wake)
 	}

@@ -110,7 +110,8 @@ type Worker struct {
 	mu     sync.Mutex
 	held   held
 	queue  queue      // Invariant: each task in it is in state queued
-	ready  *sync.Cond // the queue, closed or busy changed
+	ready  *sync.Cond // of those who take tasks: there are some, or closed changed
+	rest   *sync.Cond // busy is 0
 	closed bool
 	busy   int              // held tasks that are not finished
 	stuck  int              // slots whose task has a result and whose handler goes on
@@ -197,7 +198,7 @@ func New(cfg Config) (*Worker, error) {
 		homes: map[string]*link{}, abi: cfg.ABI,
 	}
 	w.links = []*link{newLink(w, "")}
-	w.ready = sync.NewCond(&w.mu)
+	w.ready, w.rest = sync.NewCond(&w.mu), sync.NewCond(&w.mu)
 	if cfg.Spool != nil {
 		kept, err := cfg.Spool.Kept()
 		if err != nil {
@@ -411,7 +412,7 @@ func (w *Worker) settled() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.busy > 0 {
-		w.ready.Wait()
+		w.rest.Wait()
 	}
 }
 
@@ -480,7 +481,9 @@ func (l *link) accept(tasks []*apiv1.Task) {
 	case w.stuck == w.cfg.Slots:
 		w.giveBackLocked(allStuck, "host_stuck")
 	}
-	w.ready.Broadcast()
+	for range min(w.queue.len(), w.cfg.Slots) { // for a single task one is woken, and not all
+		w.ready.Signal()
+	}
 }
 
 const allStuck = "every slot of the host is taken by a handler that does not return"
@@ -518,7 +521,7 @@ func (w *Worker) settleLocked(t *task, r *apiv1.TaskResult, doneAt time.Time) {
 	}
 	t.state, t.result, t.doneAt, t.cancel, t.msg = finished, r, doneAt, nil, nil
 	if w.busy--; w.busy == 0 && w.closed {
-		w.ready.Broadcast()
+		w.rest.Broadcast()
 	}
 	t.link.out.result(t)
 	if len(w.links) > 1 { // there is room again, for the others too
