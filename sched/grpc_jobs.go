@@ -137,6 +137,13 @@ func (a *jobsAPI) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest) 
 	if err != nil {
 		return nil, err
 	}
+	if req.Wait != "" {
+		wait, err := waitTime(req.Wait)
+		if err != nil {
+			return nil, err
+		}
+		return a.s.triggerAndWait(ctx, t, wait)
+	}
 	id, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(job.RunID, error)) {
 		id, _, err := l.triggerJob(t)
 		if err != nil {

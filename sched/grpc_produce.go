@@ -222,7 +222,9 @@ func newCommand(c *apiv1.Command, t *trigger, traceParent string) (cmd command) 
 	case *apiv1.Command_Delete:
 		cmd.delete = k.Delete
 	case *apiv1.Command_Trigger:
-		if cmd.err = newTrigger(t, k.Trigger, traceParent); cmd.err == nil {
+		if k.Trigger.GetWait() != "" {
+			cmd.err = status.Error(codes.InvalidArgument, "wait is for TriggerJob: a stream of commands waits for no run")
+		} else if cmd.err = newTrigger(t, k.Trigger, traceParent); cmd.err == nil {
 			cmd.trigger = t
 		}
 	default:

@@ -108,6 +108,7 @@ type loop struct {
 
 	hosts    map[string]*host
 	progress map[job.RunID]*apiv1.Progress
+	awaited  map[job.RunID][]chan *apiv1.Run // of callers who are told of the end of a run; each has room for it
 	// unsettled means that the server before did not end in order, and that hosts are
 	// gathering. That it sent a run is in the journal a little later than the task is
 	// with its host: those that it may have sent, which have the mark isUnsure, are not
@@ -155,7 +156,7 @@ func newLoop(cfg *Config) (*loop, error) {
 		apps: map[string]*app{}, plans: map[string]job.Plan{},
 		slow: map[jobKey]time.Duration{}, lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{},
 		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{}, granted: map[*job.Shape]grants{},
-		hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{},
+		hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{}, awaited: map[job.RunID][]chan *apiv1.Run{},
 	}
 	l.view.init(cfg.StatsBatch)
 	l.setNow(time.Now())
@@ -453,6 +454,7 @@ func (l *loop) perform(e *job.Effect) {
 		}
 	case job.RunEnded, job.RunRevoked:
 		l.leave(e.Run)
+		l.tellEnd(e.Run)
 	case job.RunResumed:
 		if here(e.Run.Slot()) {
 			l.resumeRun(e.Run)

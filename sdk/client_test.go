@@ -614,3 +614,61 @@ func BenchmarkApply(b *testing.B) {
 		}
 	})
 }
+
+// A run and its end in one call, also when the call breaks, its time is over on the
+// way, or the caller has none.
+func TestTriggerAndWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		takes := time.Second
+		f := start(t, sdktest.Config{Handle: func(ctx context.Context, run *sdk.Run, _ func(string)) (string, error) {
+			select {
+			case <-time.After(takes):
+				return "got " + run.GetInput(), nil
+			case <-ctx.Done():
+				return "", ctx.Err()
+			}
+		}})
+		c := f.dial(t, sdk.Options{})
+		if _, err := c.Apply(t.Context(), job("a")); err != nil {
+			t.Fatal(err)
+		}
+		runs := func() (n int) {
+			for _, err := range c.Runs(t.Context(), sdk.RunQuery{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				n++
+			}
+			return n
+		}
+		for i, x := range []struct {
+			name          string
+			takes, breaks time.Duration
+		}{{"quick", time.Second, 0}, {"longer than a call", 3 * time.Minute, 0}, {"a call that breaks", 10 * time.Second, 5 * time.Second}} {
+			takes = x.takes
+			if x.breaks > 0 {
+				time.AfterFunc(x.breaks, f.Disconnect)
+			}
+			begin := time.Now()
+			run, err := c.TriggerAndWait(t.Context(), sdk.Trigger{Job: "a", Input: []byte("this")})
+			if err != nil || run.GetState() != sdk.Succeeded || run.GetOutput() != "got this" || runs() != i+1 {
+				t.Errorf("%s: %v, %v, %d runs", x.name, run, err, runs())
+			}
+			if took := time.Since(begin); took < x.takes || took > x.takes+10*time.Second {
+				t.Errorf("%s: after %v", x.name, took)
+			}
+		}
+		takes = time.Minute
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.TriggerAndWait(short, sdk.Trigger{Job: "a", Key: "k"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a caller without time: %v", err)
+		}
+		if run, err := c.TriggerAndWait(t.Context(), sdk.Trigger{Job: "a", Key: "k"}); err != nil || run.GetState() != sdk.Succeeded || runs() != 4 {
+			t.Errorf("the same key: %v, %v, %d runs", run, err, runs())
+		}
+		if _, err := c.TriggerAndWait(t.Context(), sdk.Trigger{Job: "none"}); !errors.Is(err, sdk.ErrNotFound) {
+			t.Errorf("a job that is not there: %v", err)
+		}
+	})
+}

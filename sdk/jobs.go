@@ -101,6 +101,31 @@ func (c *Client) TriggerRun(ctx context.Context, t Trigger) (*Run, error) {
 	return run, c.callError(ctx, "trigger job "+t.Job, err)
 }
 
+// TriggerAndWait starts a run, waits for its end and returns it, however it ended: [Client.Trigger] and
+// [Client.Wait], mostly in one call. When ctx ends first the error matches the context's, and the run goes on: the
+// same Key finds it again.
+func (c *Client) TriggerAndWait(ctx context.Context, t Trigger) (*Run, error) {
+	t.Key = cmp.Or(t.Key, freshKey())
+	request := t.fill(&apiv1.TriggerJobRequest{})
+	request.Wait = "1m"
+	run, err := c.jobs.TriggerJob(ctx, request)
+	switch {
+	case err == nil && run.GetFinishedAt() != nil:
+		return run, nil
+	case err == nil: // it takes long, or the server knows of no waiting
+		return c.Wait(ctx, t.App, run.GetId())
+	case ctx.Err() != nil || !broken(err) && !moving(err):
+		return nil, c.callError(ctx, "trigger job "+t.Job, err)
+	}
+	// The server is gone, or another one has the job now: the producer finds it, and
+	// the key stands for the run that there may be.
+	answer, err := c.Trigger(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return c.Wait(ctx, t.App, answer.RunID)
+}
+
 // DryRun checks a definition and says what [Client.Apply] would do.
 func (c *Client) DryRun(ctx context.Context, job *Job) (Result, error) {
 	r, err := c.jobs.ApplyJob(forApp(ctx, job.GetApp()), &apiv1.ApplyJobRequest{Job: withApp(job), DryRun: true})

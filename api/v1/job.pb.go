@@ -2561,8 +2561,11 @@ type TriggerJobRequest struct {
 	Input          *string                `protobuf:"bytes,3,opt,name=input,proto3,oneof" json:"input,omitempty"` // instead of the job's input
 	InputBytes     []byte                 `protobuf:"bytes,4,opt,name=input_bytes,json=inputBytes,proto3,oneof" json:"input_bytes,omitempty"`
 	IdempotencyKey string                 `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"` // the same key within the window answers with the same run
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// wait, as "30s", has TriggerJob answer when the run has ended, with its output, or after that time with what the run
+	// is then; at most "10m". Producer.Produce refuses it.
+	Wait          string `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TriggerJobRequest) Reset() {
@@ -2626,6 +2629,13 @@ func (x *TriggerJobRequest) GetInputBytes() []byte {
 func (x *TriggerJobRequest) GetIdempotencyKey() string {
 	if x != nil {
 		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *TriggerJobRequest) GetWait() string {
+	if x != nil {
+		return x.Wait
 	}
 	return ""
 }
@@ -4222,14 +4232,15 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"8\n" +
 	"\x10ResumeJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\xbd\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xd1\x01\n" +
 	"\x11TriggerJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x19\n" +
 	"\x05input\x18\x03 \x01(\tH\x00R\x05input\x88\x01\x01\x12$\n" +
 	"\vinput_bytes\x18\x04 \x01(\fH\x01R\n" +
 	"inputBytes\x88\x01\x01\x12'\n" +
-	"\x0fidempotency_key\x18\x05 \x01(\tR\x0eidempotencyKeyB\b\n" +
+	"\x0fidempotency_key\x18\x05 \x01(\tR\x0eidempotencyKey\x12\x12\n" +
+	"\x04wait\x18\x06 \x01(\tR\x04waitB\b\n" +
 	"\x06_inputB\x0e\n" +
 	"\f_input_bytes\"7\n" +
 	"\x0fSkipNextRequest\x12\x10\n" +

@@ -46,7 +46,7 @@ type JobsClient interface {
 	DeleteJob(ctx context.Context, in *DeleteJobRequest, opts ...grpc.CallOption) (*DeleteJobResponse, error)
 	PauseJob(ctx context.Context, in *PauseJobRequest, opts ...grpc.CallOption) (*Job, error)
 	ResumeJob(ctx context.Context, in *ResumeJobRequest, opts ...grpc.CallOption) (*Job, error)
-	// TriggerJob accepts a run now. It answers when the run is durable.
+	// TriggerJob accepts a run now. It answers when the run is durable, or when its end is: see wait.
 	TriggerJob(ctx context.Context, in *TriggerJobRequest, opts ...grpc.CallOption) (*Run, error)
 	// SkipNext gives up the next planned time of a job's schedule; what was planned behind it stays.
 	SkipNext(ctx context.Context, in *SkipNextRequest, opts ...grpc.CallOption) (*Job, error)
@@ -179,7 +179,7 @@ type JobsServer interface {
 	DeleteJob(context.Context, *DeleteJobRequest) (*DeleteJobResponse, error)
 	PauseJob(context.Context, *PauseJobRequest) (*Job, error)
 	ResumeJob(context.Context, *ResumeJobRequest) (*Job, error)
-	// TriggerJob accepts a run now. It answers when the run is durable.
+	// TriggerJob accepts a run now. It answers when the run is durable, or when its end is: see wait.
 	TriggerJob(context.Context, *TriggerJobRequest) (*Run, error)
 	// SkipNext gives up the next planned time of a job's schedule; what was planned behind it stays.
 	SkipNext(context.Context, *SkipNextRequest) (*Job, error)

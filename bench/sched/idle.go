@@ -162,25 +162,13 @@ func (b *bench) syncs(ctx context.Context) error {
 // producer was told that its end is durable.
 func (d *dev) single(ctx context.Context) (time.Duration, error) {
 	begin := time.Now()
-	answer, err := d.Trigger(ctx, sdk.Trigger{Job: "guest"})
-	if err != nil {
-		return 0, err
-	}
-	var took time.Duration
-	for run, err := range d.Watch(ctx, "", answer.RunID) { // ends with the run
-		if err != nil {
-			return 0, err
-		}
-		if took == 0 && run.GetFinishedAt() != nil {
-			took = time.Since(begin)
-		}
-	}
-	run, err := d.Run(ctx, "", answer.RunID)
+	run, err := d.TriggerAndWait(ctx, sdk.Trigger{Job: "guest"})
+	took := time.Since(begin)
 	if err != nil {
 		return 0, err
 	}
 	if run.GetState() != sdk.Succeeded {
-		return 0, fmt.Errorf("run %s: %s: %s", answer.RunID, run.GetState(), run.GetError())
+		return 0, fmt.Errorf("run %s: %s: %s", run.GetId(), run.GetState(), run.GetError())
 	}
 	return took, nil
 }

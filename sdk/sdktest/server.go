@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -280,14 +281,35 @@ func (s *Server) setPaused(app, name string, paused bool) (*apiv1.Job, error) {
 	return job, nil
 }
 
-func (s *Server) TriggerJob(_ context.Context, r *apiv1.TriggerJobRequest) (*apiv1.Run, error) {
+func (s *Server) TriggerJob(ctx context.Context, r *apiv1.TriggerJobRequest) (*apiv1.Run, error) {
+	wait := time.Duration(0)
+	if r.GetWait() != "" {
+		var err error
+		if wait, err = time.ParseDuration(r.GetWait()); err != nil {
+			return nil, status.Error(codes.InvalidArgument, err.Error())
+		}
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	run, _, err := s.triggerLocked(r)
+	started, _, err := s.triggerLocked(r)
 	if err != nil {
+		s.mu.Unlock()
 		return nil, err
 	}
-	return proto.CloneOf(run.Run), nil
+	now := proto.CloneOf(started.Run)
+	s.mu.Unlock()
+	if wait <= 0 {
+		return now, nil
+	}
+	patience, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	err = s.watch(patience, now.GetId(), func(run *run) (bool, error) {
+		now = proto.CloneOf(run.Run)
+		return run.FinishedAt != nil, nil
+	})
+	if err != nil && (ctx.Err() != nil || patience.Err() == nil) {
+		return nil, err
+	}
+	return now, nil
 }
 
 func (s *Server) triggerLocked(r *apiv1.TriggerJobRequest) (_ *run, result string, _ error) {

@@ -14,7 +14,7 @@ func appendRequest(b []byte, m *apiv1.ProduceRequest) ([]byte, bool) {
 	b = wire.Int(b, 1, int64(m.Number))
 	for _, c := range m.Commands {
 		k, ok := c.Kind.(*apiv1.Command_Trigger)
-		if !ok || !plain(c) || !plain(k.Trigger) || !valid(k.Trigger.App, k.Trigger.Name, k.Trigger.GetInput(), k.Trigger.IdempotencyKey) {
+		if !ok || !plain(c) || !plain(k.Trigger) || k.Trigger.Wait != "" || !valid(k.Trigger.App, k.Trigger.Name, k.Trigger.GetInput(), k.Trigger.IdempotencyKey) {
 			return b, false
 		}
 		var command, trigger int

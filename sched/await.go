@@ -1,0 +1,100 @@
+package sched
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+const (
+	// maxWait bounds what a caller may wait for in one call.
+	maxWait = 10 * time.Minute
+	// lookAgain is how often a caller who waits looks for the run by itself: it may
+	// have gone to another unit, whose loop tells nobody here.
+	lookAgain = 2 * time.Second
+)
+
+func waitTime(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 || d > maxWait {
+		return 0, status.Errorf(codes.InvalidArgument, `wait: %q is no time between 0 and %v: write "30s", and call again with the same idempotency_key to wait on`, s, maxWait)
+	}
+	return d, nil
+}
+
+// triggerAndWait starts a run, or finds the one that the key stands for, and returns
+// it when its end is durable, or after wait as it is then.
+func (s *Server) triggerAndWait(ctx context.Context, t *trigger, wait time.Duration) (*apiv1.Run, error) {
+	ended := make(chan *apiv1.Run, 1)
+	live := false // written before the answer
+	id, err := ask(ctx, s.loop, func(l *loop) (job.RunID, error) {
+		id, _, err := l.triggerJob(t)
+		if live = err == nil && l.liveRun(t.app, id) != nil; live {
+			l.awaited[id] = append(l.awaited[id], ended)
+		}
+		return id, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	told := !live
+	defer func() {
+		if !told {
+			s.loop.do(func(l *loop) { l.giveUp(id, ended) })
+		}
+	}()
+	over, look := time.NewTimer(wait), time.NewTicker(lookAgain)
+	defer over.Stop()
+	defer look.Stop()
+	for inTime := true; ; {
+		if live {
+			select {
+			case run := <-ended:
+				told = true
+				return run, nil
+			case <-look.C:
+			case <-over.C:
+				inTime = false
+			case <-ctx.Done():
+				return nil, status.FromContextError(ctx.Err()).Err()
+			case <-s.loop.done:
+				return nil, errEnded
+			}
+		}
+		live = true // look at it once, and then wait
+		run, err := s.run(ctx, t.app, id)
+		if err != nil || !inTime || job.State(run.State).Terminal() {
+			return run, err
+		}
+	}
+}
+
+// tellEnd tells those who wait for a run that it has ended, at the end of the turn:
+// who is woken last begins first.
+func (l *loop) tellEnd(r *job.Run) {
+	waiting, ok := l.awaited[r.ID]
+	if !ok {
+		return
+	}
+	delete(l.awaited, r.ID)
+	for _, ended := range waiting {
+		run := l.message(r) // of its own: it is the caller's
+		l.owed = append(l.owed, func(error) { ended <- run })
+	}
+}
+
+// giveUp forgets one who does not wait any more.
+func (l *loop) giveUp(id job.RunID, ended chan *apiv1.Run) {
+	left := slices.DeleteFunc(l.awaited[id], func(c chan *apiv1.Run) bool { return c == ended })
+	if len(left) == 0 {
+		delete(l.awaited, id)
+		return
+	}
+	l.awaited[id] = left
+}
