@@ -263,7 +263,9 @@ func (l *loop) start(starts map[startKey]*apiv1.Started, order []startKey) {
 			l.hub.notify(r.ID)
 		}
 		l.stage.fx = l.stage.fx[:from]
-		k.host.out.send(tasks)
+		if !k.host.out.send(tasks) {
+			l.unsent = append(l.unsent, k.host.out)
+		}
 	}
 	l.submitLazy()
 }
@@ -617,28 +619,67 @@ type outbox struct {
 	cancels []*apiv1.TaskCancel
 	fetch   []*apiv1.Prefetch
 	unload  []string // digests. Invariant: none is in fetch
-	acked   uint64
+	acked   uint64   // 0: nothing that was not said
+	ackDue  bool     // acked has waited long enough
 	closed  bool
 	kick    chan struct{} // capacity 1
+
+	ackTimer *time.Timer
 }
 
-func newOutbox() *outbox { return &outbox{kick: make(chan struct{}, 1)} }
+// ackDelay is how long an acknowledgement waits for something to go with. Nobody
+// needs it soon: a host writes down what is not acknowledged after 200 ms. By itself it
+// would take the processor from the caller who is told at the same moment that the run
+// has ended.
+const ackDelay = 5 * time.Millisecond
+
+func newOutbox() *outbox {
+	o := &outbox{kick: make(chan struct{}, 1)}
+	o.ackTimer = time.AfterFunc(ackDelay, func() { o.change(func() { o.ackDue = o.acked > 0 }) })
+	o.ackTimer.Stop()
+	return o
+}
 
 func (o *outbox) change(f func()) {
 	o.mu.Lock()
 	f()
 	o.mu.Unlock()
+	o.flush()
+}
+
+// send puts tasks in. They go at once when they fill a message, and else with the next
+// flush: it reports whether none is needed.
+func (o *outbox) send(tasks []*apiv1.Task) (flushed bool) {
+	o.mu.Lock()
+	o.tasks = append(o.tasks, tasks...)
+	flushed = len(o.tasks) >= maxTasks
+	o.mu.Unlock()
+	if flushed {
+		o.flush()
+	}
+	return flushed
+}
+
+// flush has the sender look.
+func (o *outbox) flush() {
 	select {
 	case o.kick <- struct{}{}:
 	default:
 	}
 }
 
-func (o *outbox) send(tasks []*apiv1.Task) {
-	o.change(func() { o.tasks = append(o.tasks, tasks...) })
+func (o *outbox) close() { o.change(func() { o.closed = true }) }
+
+// ack acknowledges a batch and all before it, with the next message or a little later.
+func (o *outbox) ack(batch uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.acked == 0 {
+		o.ackTimer.Reset(ackDelay)
+	}
+	o.acked = max(o.acked, batch)
 }
-func (o *outbox) ack(batch uint64) { o.change(func() { o.acked = max(o.acked, batch) }) }
-func (o *outbox) close()           { o.change(func() { o.closed = true }) }
+
 func (o *outbox) cancel(id job.RunID, attempt int32) {
 	o.change(func() { o.cancels = append(o.cancels, &apiv1.TaskCancel{Run: id[:], Attempt: attempt}) })
 }
@@ -656,11 +697,12 @@ func sizeOf(t *apiv1.Task) int {
 func (o *outbox) take() (m *apiv1.WorkDown, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.tasks) == 0 && len(o.cancels) == 0 && len(o.fetch) == 0 && len(o.unload) == 0 && o.acked == 0 {
+	acks := o.acked > 0 && (o.ackDue || o.closed)
+	if len(o.tasks) == 0 && len(o.cancels) == 0 && len(o.fetch) == 0 && len(o.unload) == 0 && !acks {
 		return nil, o.closed
 	}
 	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Prefetch: o.fetch, Unload: o.unload}
-	o.acked, o.cancels, o.fetch, o.unload = 0, nil, nil, nil
+	o.acked, o.ackDue, o.cancels, o.fetch, o.unload = 0, false, nil, nil, nil
 	size, n := 0, 0
 	for n < len(o.tasks) && n < maxTasks && size < maxTaskBytes {
 		size += sizeOf(o.tasks[n])

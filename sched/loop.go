@@ -79,10 +79,11 @@ type loop struct {
 	lastSeq     uint64        // the sequence of the last record that was applied
 	failure     error
 
-	slow  map[jobKey]time.Duration // the mean time of jobs that take long
-	lines map[jobKey]*line         // of jobs with an overlap policy that have runs under way
-	rates map[jobKey]*bucket       // of jobs with a rate
-	stuck []*job.Run               // due, and no host may take them now
+	slow   map[jobKey]time.Duration // the mean time of jobs that take long
+	lines  map[jobKey]*line         // of jobs with an overlap policy that have runs under way
+	rates  map[jobKey]*bucket       // of jobs with a rate
+	stuck  []*job.Run               // due, and no host may take them now
+	unsent []*outbox                // with tasks of this turn
 	// stuckTimer means that the wheel holds a retryStuck.
 	stuckTimer bool
 	followed   []*job.Run // have ended in this turn: others may depend on them
@@ -312,6 +313,7 @@ func (l *loop) turn() error {
 		l.submit()
 	}
 	l.settle()
+	l.flush()
 	if l.failure != nil {
 		return l.failure
 	}

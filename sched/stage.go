@@ -218,11 +218,22 @@ func (l *loop) release(s *stage) {
 
 // settle answers those whose commands are durable. It comes after the runs that
 // may start were sent: to wake somebody takes longer than to send a task, and
-// who waits for the answer waits no longer for it.
+// who waits for the answer waits no longer for it. The senders of what is not much
+// are woken behind it, in flush: of those whom a goroutine wakes, the last one is the
+// first to get its processor.
 func (l *loop) settle() {
 	for _, ack := range l.owed {
 		ack(l.failure)
 	}
 	clear(l.owed)
 	l.owed = l.owed[:0]
+}
+
+// flush has sent what the turn has put into the outboxes of hosts.
+func (l *loop) flush() {
+	for _, out := range l.unsent {
+		out.flush()
+	}
+	clear(l.unsent)
+	l.unsent = l.unsent[:0]
 }
