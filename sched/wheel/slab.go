@@ -85,18 +85,6 @@ func (s *slab[T]) release(c uint32) (next uint32) {
 	return next
 }
 
-// fetch reads a bit of each line of memory that a chunk lies in. Chunks of a list are
-// anywhere in the slab: the next one is on its way while this one is judged. What it
-// returns means nothing.
-//
-//go:noinline
-func (k *chunk[T]) fetch() (sum int64) {
-	for i := 0; i < chunkLen; i += 4 { // 64 bytes, with values of 8
-		sum += k.e[i].Due
-	}
-	return sum
-}
-
 // filter moves the entries of a list that hold, as judge says, to its front, in
 // their order, and frees the chunks behind. It returns how many are gone. keep is
 // memory that it uses.
@@ -107,7 +95,9 @@ func (s *slab[T]) filter(l *list, keep *[chunkLen]bool, judge func(entries []Ent
 	dst := s.at(to)
 	for c := l.first; c != 0; {
 		k := s.at(c)
-		s.at(k.next).fetch()
+		// Chunks of a list are anywhere in the slab: the next one is on its way while
+		// this one is judged.
+		prefetch(&s.at(k.next).e[0].Due)
 		// All of a chunk are judged before one is moved: what the owner looks up
 		// for one does not wait for another.
 		judge(k.e[:k.n], keep[:k.n])
