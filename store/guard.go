@@ -31,7 +31,9 @@ const (
 
 	closeSlack = 1 << 20 // headers and the manifest, when badger closes
 
-	statEvery = 100 * time.Millisecond
+	// statEvery is how old a look at the disk may be. Whoever fills it writes a GiB a
+	// second: in 100 ms that is more than slack.
+	statEvery = 5 * time.Millisecond
 )
 
 // guard refuses writes while the disk has less free space than must stay free.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -604,6 +605,29 @@ func TestGuardCounts(t *testing.T) {
 	if reserveFor(0, 0) != slack || reserveFor(1<<40, 1<<40) != slack+unflushedLimit+compactionLimit {
 		t.Error("the reserve is not what the comment says")
 	}
+}
+
+// TestGuardLooks shows that somebody else who fills a disk, as fast as one can, is
+// seen before slack is used up.
+func TestGuardLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate = 4 << 30 // bytes a second
+		d := &disk{free: 1 << 40}
+		g := guard{stat: d.stat, need: func() int64 { return slack }}
+		if err := g.check(1); err != nil {
+			t.Fatal(err)
+		}
+		for free, begin := int64(2*slack), time.Now(); ; time.Sleep(time.Millisecond) {
+			left := free - int64(time.Since(begin).Seconds()*rate)
+			d.set(left)
+			if err := g.check(1); errors.Is(err, ErrFull) {
+				break
+			}
+			if left < slack/2 {
+				t.Fatalf("%d bytes are free, and nobody has looked", left)
+			}
+		}
+	})
 }
 
 func TestRetention(t *testing.T) {
