@@ -52,7 +52,10 @@ type output struct {
 	mu  sync.Mutex
 	buf []byte
 	bad string // the first line of a panic or of a race
+	why []byte // what came with that line and behind it, up to whyKept
 }
+
+const whyKept = 16 << 10
 
 func (o *output) Write(p []byte) (int, error) {
 	const kept = 64 << 10
@@ -62,8 +65,12 @@ func (o *output) Write(p []byte) (int, error) {
 		for _, word := range []string{"panic:", "fatal error:", "WARNING: DATA RACE"} {
 			if i := bytes.Index(p, []byte(word)); i >= 0 {
 				o.bad, _, _ = strings.Cut(string(p[i:]), "\n")
+				o.why = []byte{}
 			}
 		}
+	}
+	if o.why != nil { // what it was at: the goroutine that is told first
+		o.why = append(o.why, p[:min(len(p), whyKept-len(o.why))]...)
 	}
 	if o.buf = append(o.buf, p...); len(o.buf) > 2*kept {
 		o.buf = slices.Clone(o.buf[len(o.buf)-kept:])
@@ -111,7 +118,7 @@ func (p *part) ended(l *life) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l.says.bad != "" && p.own {
-		p.t.Errorf("%s said %q\n%s", p.name, l.says.bad, l.says.tail(8000))
+		p.t.Errorf("%s said %q\n%s", p.name, l.says.bad, l.says.why)
 	}
 	if p.life != l {
 		return
