@@ -52,8 +52,9 @@ func (s *Server) triggerAndWait(ctx context.Context, t *trigger, wait time.Durat
 	over, look := time.NewTimer(wait), time.NewTicker(lookAgain)
 	defer over.Stop()
 	defer look.Stop()
-	for inTime := true; ; {
-		if live {
+	inTime := true
+	for atOnce := !live; ; atOnce = false { // what is not live here is looked at first
+		if !atOnce {
 			select {
 			case run := <-ended:
 				told = true
@@ -67,7 +68,6 @@ func (s *Server) triggerAndWait(ctx context.Context, t *trigger, wait time.Durat
 				return nil, errEnded
 			}
 		}
-		live = true // look at it once, and then wait
 		run, err := s.run(ctx, t.app, id)
 		if err != nil || !inTime || job.State(run.State).Terminal() {
 			return run, err
