@@ -88,6 +88,27 @@ func TestGatewayErrors(t *testing.T) {
 	}
 }
 
+// TestIdempotencyKeyHeader: a client may send the key of a trigger as a header, and
+// learns from the status that it was used with other input.
+func TestIdempotencyKeyHeader(t *testing.T) {
+	s := newSite(t, newFake().populate())
+	for _, c := range []struct {
+		header, body string
+		code         int
+		reason       any
+	}{
+		{"fresh", `{"input":"x"}`, http.StatusOK, nil},
+		{"used", `{"input":"x"}`, http.StatusUnprocessableEntity, "IDEMPOTENCY_KEY_REUSED"},
+		{"used", `{"input":"x","idempotency_key":"used"}`, http.StatusUnprocessableEntity, "IDEMPOTENCY_KEY_REUSED"},
+		{"one", `{"input":"x","idempotency_key":"two"}`, http.StatusBadRequest, nil},
+	} {
+		code, v := s.call(t, "POST", "/api/v1/apps/default/jobs/totals:trigger", c.body, "Idempotency-Key", c.header)
+		if code != c.code || v["reason"] != c.reason {
+			t.Errorf("key %s with %s: %d %v, want %d and the reason %v", c.header, c.body, code, v, c.code, c.reason)
+		}
+	}
+}
+
 // TestClientsCannotMakeUpMetadata: the gateway would turn Grpc-Metadata-… into
 // metadata of the call if it were let.
 func TestClientsCannotMakeUpMetadata(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -383,6 +384,13 @@ func (f *fakeAPI) DeleteJob(_ context.Context, r *apiv1.DeleteJobRequest) (*apiv
 }
 
 func (f *fakeAPI) TriggerJob(_ context.Context, r *apiv1.TriggerJobRequest) (*apiv1.Run, error) {
+	if r.IdempotencyKey == "used" {
+		s, err := status.New(codes.FailedPrecondition, "it was used before").WithDetails(&errdetails.ErrorInfo{Reason: apiv1.ReasonKeyReused, Domain: apiv1.ErrorDomain})
+		if err != nil {
+			return nil, err
+		}
+		return nil, s.Err()
+	}
 	run := &apiv1.Run{
 		App: r.App, Job: r.Name, State: "running", Trigger: "manual", Input: "input of the job", Attempt: 1, MaxAttempts: 1,
 		PlannedAt: timestamppb.Now(), AcceptedAt: timestamppb.Now(), StartedAt: timestamppb.Now(),

@@ -6,8 +6,11 @@ import (
 	"net/http"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -33,7 +36,7 @@ func newGateway(conn *grpc.ClientConn) (http.Handler, error) {
 	)
 	ctx := context.Background() // the registrations with a client neither keep nor wait on it
 	for _, register := range []func() error{
-		func() error { return apiv1.RegisterJobsHandlerClient(ctx, mux, apiv1.NewJobsClient(conn)) },
+		func() error { return apiv1.RegisterJobsHandlerClient(ctx, mux, keyedJobs{apiv1.NewJobsClient(conn)}) },
 		func() error { return apiv1.RegisterRunsHandlerClient(ctx, mux, apiv1.NewRunsClient(conn)) },
 		func() error { return apiv1.RegisterAppsHandlerClient(ctx, mux, apiv1.NewAppsClient(conn)) },
 		func() error { return apiv1.RegisterCalendarsHandlerClient(ctx, mux, apiv1.NewCalendarsClient(conn)) },
@@ -55,15 +58,36 @@ func newGateway(conn *grpc.ClientConn) (http.Handler, error) {
 	return mux, nil
 }
 
-// forwarded lets the trace context through to the API and nothing else: a
-// client cannot make up metadata, and a cookie stays here. Authorization is
-// not asked about: the gateway always forwards it.
+// keyHeader is the header of HTTP, in gRPC's spelling, that holds an idempotency key.
+const keyHeader = "idempotency-key"
+
+// keyedJobs takes the idempotency key of a trigger from its header.
+type keyedJobs struct{ apiv1.JobsClient }
+
+// TriggerJob implements [apiv1.JobsClient].
+func (k keyedJobs) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest, opts ...grpc.CallOption) (*apiv1.Run, error) {
+	sent, _ := metadata.FromOutgoingContext(ctx)
+	switch keys := sent.Get(keyHeader); {
+	case len(keys) == 0:
+	case len(keys) > 1 || req.IdempotencyKey != "" && req.IdempotencyKey != keys[0]:
+		return nil, status.Error(codes.InvalidArgument, "the request has several idempotency keys: send one, as the header Idempotency-Key or as idempotency_key")
+	default:
+		req.IdempotencyKey = keys[0]
+	}
+	return k.JobsClient.TriggerJob(ctx, req, opts...)
+}
+
+// forwarded lets the trace context and an idempotency key through to the API and
+// nothing else: a client cannot make up metadata, and a cookie stays here. The gateway
+// forwards Authorization by itself.
 func forwarded(key string) (string, bool) {
 	switch key {
 	case "Traceparent":
 		return "traceparent", true
 	case "Tracestate":
 		return "tracestate", true
+	case "Idempotency-Key":
+		return keyHeader, true
 	}
 	return "", false
 }
@@ -72,6 +96,7 @@ func forwarded(key string) (string, bool) {
 type apiError struct {
 	Code    int    `json:"code"` // of gRPC
 	Message string `json:"message"`
+	Reason  string `json:"reason,omitempty"` // one of those of the package apiv1
 }
 
 func gatewayError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
@@ -81,12 +106,32 @@ func gatewayError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w
 func writeAPIError(w http.ResponseWriter, err error) {
 	s := status.Convert(err)
 	w.Header().Set("Content-Type", "application/json")
-	code := runtime.HTTPStatusFromCode(s.Code())
+	code := httpStatus(s)
 	if code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="wheelwork"`)
 	}
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(apiError{Code: int(s.Code()), Message: s.Message()})
+	_ = json.NewEncoder(w).Encode(apiError{Code: int(s.Code()), Message: s.Message(), Reason: reasonOf(s)})
+}
+
+// httpStatus returns the status of HTTP for one of gRPC. Reasons that HTTP has a
+// status for come before the code, which is coarser.
+func httpStatus(s *status.Status) int {
+	switch reasonOf(s) {
+	case apiv1.ReasonKeyReused:
+		return http.StatusUnprocessableEntity
+	}
+	return runtime.HTTPStatusFromCode(s.Code())
+}
+
+// reasonOf returns the reason that an error carries; "": none.
+func reasonOf(s *status.Status) string {
+	for _, d := range s.Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == apiv1.ErrorDomain {
+			return info.Reason
+		}
+	}
+	return ""
 }
 
 // livez says that the process answers.

@@ -3,7 +3,6 @@ package ingress
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,9 +30,12 @@ type Config struct {
 	Queue *queue.Queue
 	// Log is the log that the queue does not know of: the server's journal.
 	Journal *mq.Log
-	// Apply does commands and returns when that is durable, with a result for each. An error says that nothing is
-	// known of any of them. at are the times at which they were accepted.
-	Apply  func(ctx context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error)
+	// Apply carries out commands and returns when that is durable, with a result for each. again says that some may
+	// have been carried out before. An error says that nothing is known of any of them.
+	Apply func(ctx context.Context, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error)
+	// NewRun returns the id of the run of a trigger without a key, which is accepted
+	// at that time. No two ids are the same.
+	NewRun func(app, name string, at time.Time) []byte
 	Logger *slog.Logger // default: discard
 }
 
@@ -58,9 +60,9 @@ func (i *Ingress) Accept(commands []*apiv1.Command, origin string, done func([]*
 	results := make([]*apiv1.CommandResult, len(commands))
 	var msgs []queue.Message
 	var of []int // the command of each message
-	at := time.Now().UnixMilli()
+	at := time.Now()
 	for n, c := range commands {
-		m, err := message(c, at, origin)
+		m, err := i.message(c, at, origin)
 		if err != nil {
 			results[n] = failed(err)
 			continue
@@ -89,8 +91,9 @@ func (i *Ingress) Accept(commands []*apiv1.Command, origin string, done func([]*
 }
 
 // message is the form in which a command waits.
-func message(c *apiv1.Command, at int64, origin string) (m queue.Message, err error) {
+func (i *Ingress) message(c *apiv1.Command, at time.Time, origin string) (m queue.Message, err error) {
 	m = queue.Message{Topic: topic, Origin: origin}
+	body := &apiv1.Ingress{Command: c, AtMs: at.UnixMilli()}
 	switch k := c.GetKind().(type) {
 	case *apiv1.Command_Apply:
 		m.Key = k.Apply.GetApp() + "/" + k.Apply.GetName()
@@ -99,20 +102,16 @@ func message(c *apiv1.Command, at int64, origin string) (m queue.Message, err er
 	case *apiv1.Command_Trigger:
 		m.Key = k.Trigger.GetApp() + "/" + k.Trigger.GetName()
 		if k.Trigger.IdempotencyKey == "" {
-			c = proto.CloneOf(c)
-			c.GetTrigger().IdempotencyKey = newKey()
+			body.Run = i.cfg.NewRun(k.Trigger.App, k.Trigger.Name, at)
 		} else {
 			m.Dedup = m.Key + "/" + k.Trigger.IdempotencyKey
 		}
 	default:
 		return m, status.Error(codes.InvalidArgument, "the command is empty, or of a newer version than this server")
 	}
-	m.Body, err = proto.Marshal(&apiv1.Ingress{Command: c, AtMs: at})
+	m.Body, err = proto.Marshal(body)
 	return m, err
 }
-
-// newKey is the idempotency key of a trigger that came without one.
-func newKey() string { return "ingress/" + rand.Text() }
 
 func failed(err error) *apiv1.CommandResult {
 	st := status.Convert(err)
@@ -140,6 +139,7 @@ func translate(err error) error {
 
 // Run forwards until ctx ends. An error means that the queue failed.
 func (i *Ingress) Run(ctx context.Context) error {
+	began := time.Now()
 	c, err := i.cfg.Queue.Consumer(topic, group)
 	if err != nil {
 		return fmt.Errorf("ingress: %w", err)
@@ -153,17 +153,18 @@ func (i *Ingress) Run(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("ingress: %w", err)
 		}
-		if err := i.forward(ctx, c, ds); err != nil {
+		if err := i.forward(ctx, c, ds, began); err != nil {
 			return fmt.Errorf("ingress: %w", err)
 		}
 	}
 }
 
-// forward applies what was fetched. What ctx interrupts is given back.
-func (i *Ingress) forward(ctx context.Context, c *queue.Consumer, ds []queue.Delivery) error {
-	var commands []*apiv1.Command
-	var at []time.Time
+// forward applies what was fetched. What ctx interrupts is given back. A command that
+// was published before began, or has failed before, may have been applied.
+func (i *Ingress) forward(ctx context.Context, c *queue.Consumer, ds []queue.Delivery, began time.Time) error {
+	var commands []*apiv1.Ingress
 	var of []queue.Delivery
+	again := false
 	for _, d := range ds {
 		m := &apiv1.Ingress{}
 		if err := proto.Unmarshal(d.Body, m); err != nil || m.Command == nil {
@@ -172,12 +173,13 @@ func (i *Ingress) forward(ctx context.Context, c *queue.Consumer, ds []queue.Del
 			}
 			continue
 		}
-		commands, at, of = append(commands, m.Command), append(at, time.UnixMilli(m.AtMs)), append(of, d)
+		again = again || d.Attempt > 1 || d.Published.Before(began)
+		commands, of = append(commands, m), append(of, d)
 	}
 	if len(commands) == 0 {
 		return nil
 	}
-	results, err := i.cfg.Apply(ctx, commands, at)
+	results, err := i.cfg.Apply(ctx, commands, again)
 	if ctx.Err() != nil {
 		return nil
 	}

@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -40,6 +41,8 @@ func openQueue(t testing.TB, cfg queue.Config) *queue.Queue {
 // applied is one command as Apply got it.
 type applied struct {
 	command string // its bytes in hex
+	run     string // the id that was fixed for it
+	again   bool
 	at      time.Time
 	when    time.Time
 }
@@ -51,13 +54,14 @@ type owner struct {
 	answer func(*apiv1.Command) (*apiv1.CommandResult, error)
 }
 
-func (o *owner) apply(_ context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+func (o *owner) apply(_ context.Context, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var results []*apiv1.CommandResult
 	var failure error
-	for i, c := range commands {
-		o.asked = append(o.asked, applied{bytesOf(c), at[i], time.Now()})
+	for _, a := range accepted {
+		c := a.Command
+		o.asked = append(o.asked, applied{bytesOf(c), string(a.Run), again, time.UnixMilli(a.AtMs), time.Now()})
 		r := &apiv1.CommandResult{Result: "created"}
 		if o.answer != nil {
 			var err error
@@ -85,9 +89,9 @@ func bytesOf(m proto.Message) string {
 }
 
 // forwarding runs an ingress over q until the returned function is called.
-func forwarding(t *testing.T, q *queue.Queue, apply func(context.Context, []*apiv1.Command, []time.Time) ([]*apiv1.CommandResult, error)) (*Ingress, func()) {
+func forwarding(t *testing.T, q *queue.Queue, apply func(context.Context, []*apiv1.Ingress, bool) ([]*apiv1.CommandResult, error)) (*Ingress, func()) {
 	t.Helper()
-	in := New(Config{Queue: q, Apply: apply})
+	in := New(Config{Queue: q, Apply: apply, NewRun: newRun})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- in.Run(ctx) }()
@@ -100,6 +104,8 @@ func forwarding(t *testing.T, q *queue.Queue, apply func(context.Context, []*api
 	t.Cleanup(stop)
 	return in, stop
 }
+
+func newRun(string, string, time.Time) []byte { return []byte(rand.Text()) }
 
 func trigger(name, key string) *apiv1.Command {
 	return &apiv1.Command{Kind: &apiv1.Command_Trigger{Trigger: &apiv1.TriggerJobRequest{App: "default", Name: name, IdempotencyKey: key}}}
@@ -211,7 +217,7 @@ func TestPermanentFailureWaitsForPeople(t *testing.T) {
 		}
 
 		time.Sleep(time.Hour)
-		// People see the job's name alone: time and key are kept for them.
+		// People see the job's name alone: the time is kept for them, and the run has one id however often it is tried.
 		const text = `{"command": {"trigger": {"app": "default", "name": "right"}}}`
 		if d, err = s.EditDeadLetter(t.Context(), &apiv1.EditDeadLetterRequest{Id: d.Id, Text: text}); err != nil {
 			t.Fatal(err)
@@ -222,7 +228,14 @@ func TestPermanentFailureWaitsForPeople(t *testing.T) {
 		}
 		synctest.Wait()
 		seen := o.seen()
-		want := trigger("right", before.Command.GetTrigger().IdempotencyKey)
+		edited := &apiv1.Ingress{}
+		if d.Text == "" {
+			t.Fatal("the edited letter has no text")
+		}
+		if err := protojson.Unmarshal([]byte(d.Text), edited); err != nil {
+			t.Fatal(err)
+		}
+		want := trigger("right", edited.Command.GetTrigger().IdempotencyKey) // the id that was fixed is one of the other job's runs
 		if len(seen) != 2 || seen[1].command != bytesOf(want) || !seen[1].at.Equal(seen[0].at) || want.GetTrigger().IdempotencyKey == "" {
 			t.Fatalf("applied %+v, want last %s at the time of the first", seen, bytesOf(want))
 		}
@@ -274,8 +287,8 @@ func TestCrashBetweenApplyAndAcknowledgement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, after := t.TempDir(), t.TempDir()
 		q, o := openQueue(t, small(dir)), &owner{}
-		in, stop := forwarding(t, q, func(ctx context.Context, cs []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
-			rs, err := o.apply(ctx, cs, at)
+		in, stop := forwarding(t, q, func(ctx context.Context, accepted []*apiv1.Ingress, retry bool) ([]*apiv1.CommandResult, error) {
+			rs, err := o.apply(ctx, accepted, retry)
 			// What the disk holds now is what a crash here leaves.
 			return rs, errors.Join(err, os.CopyFS(after, os.DirFS(dir)))
 		})
@@ -290,11 +303,11 @@ func TestCrashBetweenApplyAndAcknowledgement(t *testing.T) {
 		synctest.Wait()
 		stop()
 		one, two := o.seen(), again.seen()
-		if len(one) != 1 || len(two) != 1 || one[0].command != two[0].command || !one[0].at.Equal(two[0].at) {
+		if len(one) != 1 || len(two) != 1 || one[0].command != two[0].command || one[0].run != two[0].run || !one[0].at.Equal(two[0].at) {
 			t.Fatalf("before the crash %+v, after it %+v: want the same", one, two)
 		}
-		if !strings.Contains(string(fromHex(t, one[0].command)), "ingress/") {
-			t.Error("the trigger without a key was given none")
+		if one[0].run == "" || one[0].again || !two[0].again {
+			t.Errorf("before the crash %+v, after it %+v: want a fixed id, and again after the crash alone", one[0], two[0])
 		}
 		if n := lag(t, service(q)); n != 0 {
 			t.Errorf("the lag is %d afterwards", n)
@@ -313,7 +326,7 @@ func fromHex(t *testing.T, s string) (b []byte) {
 func TestInterruptedApplyIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := openQueue(t, small(t.TempDir()))
-		in, stop := forwarding(t, q, func(ctx context.Context, _ []*apiv1.Command, _ []time.Time) ([]*apiv1.CommandResult, error) {
+		in, stop := forwarding(t, q, func(ctx context.Context, _ []*apiv1.Ingress, _ bool) ([]*apiv1.CommandResult, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
@@ -374,4 +387,34 @@ func TestPermanentCodes(t *testing.T) {
 			t.Errorf("permanent(%v) = %v", c, got)
 		}
 	}
+}
+
+// TestEditedTriggerKeepsItsRun: a trigger without a key that is edited and applied again
+// starts the run whose id was fixed when it was accepted.
+func TestEditedTriggerKeepsItsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &owner{answer: func(*apiv1.Command) (*apiv1.CommandResult, error) {
+			return nil, status.Error(codes.NotFound, "there is no such job")
+		}}
+		q := openQueue(t, small(t.TempDir()))
+		in, _ := forwarding(t, q, o.apply)
+		accept(t, in, trigger("a", ""))
+		synctest.Wait()
+		s := service(q)
+		letters := listed(t, s)
+		if len(letters) != 1 {
+			t.Fatalf("dead letters %v", letters)
+		}
+		const text = `{"command": {"trigger": {"app": "default", "name": "a", "input": "other"}}}`
+		if _, err := s.EditDeadLetter(t.Context(), &apiv1.EditDeadLetterRequest{Id: letters[0].Id, Text: text}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.ReplayDeadLetters(t.Context(), &apiv1.ReplayDeadLettersRequest{All: true}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if seen := o.seen(); len(seen) != 2 || seen[0].run == "" || seen[1].run != seen[0].run || seen[1].command == seen[0].command {
+			t.Errorf("applied %+v, want two commands with one run", seen)
+		}
+	})
 }

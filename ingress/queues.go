@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -485,8 +486,16 @@ func (s *Queues) command(id uint64, text string) ([]byte, error) {
 	if m.AtMs == 0 {
 		m.AtMs = cmp.Or(before.AtMs, time.Now().UnixMilli())
 	}
-	if t := m.Command.GetTrigger(); t != nil && t.IdempotencyKey == "" {
-		t.IdempotencyKey = cmp.Or(before.Command.GetTrigger().GetIdempotencyKey(), newKey())
+	// An edited trigger is the same run, so that a second replay starts no other one.
+	if t, had := m.Command.GetTrigger(), before.Command.GetTrigger(); t != nil && t.IdempotencyKey == "" {
+		switch {
+		case had.GetIdempotencyKey() != "":
+			t.IdempotencyKey = had.IdempotencyKey
+		case len(before.Run) > 0 && had.GetApp() == t.App && had.GetName() == t.Name:
+			m.Run = before.Run
+		case len(m.Run) == 0:
+			t.IdempotencyKey = "ingress/" + rand.Text()
+		}
 	}
 	body, err := proto.Marshal(m)
 	if err != nil {

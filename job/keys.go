@@ -1,14 +1,29 @@
 package job
 
 import (
+	"hash/crc32"
 	"hash/maphash"
 	"iter"
 )
 
 type key struct {
-	hash [16]byte
-	run  RunID
-	atMs int64
+	hash  [16]byte
+	run   RunID
+	atMs  int64
+	input uint32 // [InputSum] of what it was used with; 0: not known
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// InputSum returns a checksum of the input of a trigger, by which a second use of
+// its idempotency key is compared with the first. has says that the trigger has an
+// input of its own. The sum is never 0.
+func InputSum(has bool, input []byte) uint32 {
+	sum := crc32.Checksum(input, castagnoli)
+	if !has {
+		sum = ^sum
+	}
+	return max(sum, 1)
 }
 
 // keys are the idempotency keys of a slot. The oldest are forgotten first, when

@@ -239,8 +239,8 @@ func (s *Slot) load(item *apiv1.SlotItem, fx []Effect) ([]Effect, error) {
 				return fx, errRow
 			}
 			id := RunID(k.Run)
-			s.LoadKey([16]byte(k.Hash), id, k.AtMs)
-			fx = append(fx, Effect{Change: KeyAdded, Run: &Run{ID: id, slot: s}, Key: [16]byte(k.Hash)}) // the run may have ended
+			s.LoadKey([16]byte(k.Hash), id, k.AtMs, k.Input)
+			fx = append(fx, Effect{Change: KeyAdded, Run: &Run{ID: id, slot: s}, Key: [16]byte(k.Hash), Input: k.Input}) // the run may have ended
 		}
 		return fx, nil
 	case apiv1.SlotItem_KIND_ROW:
@@ -287,7 +287,7 @@ func (s *Slot) Export(fn func(*apiv1.SlotItem) bool) {
 	}
 	row := &apiv1.KeyRow{}
 	for k := range s.keys.all() {
-		row.Keys = append(row.Keys, &apiv1.KeyRow_Key{Hash: slices.Clone(k.hash[:]), Run: slices.Clone(k.run[:]), AtMs: k.atMs})
+		row.Keys = append(row.Keys, &apiv1.KeyRow_Key{Hash: slices.Clone(k.hash[:]), Run: slices.Clone(k.run[:]), AtMs: k.atMs, Input: k.input})
 		if len(row.Keys) == keysOfItem {
 			if !fn(&apiv1.SlotItem{Kind: apiv1.SlotItem_KIND_KEYS, Value: marshal(row)}) {
 				return

@@ -208,8 +208,8 @@ func routeState(row *apiv1.RouteRow) *RouteState {
 }
 
 // LoadKey puts an idempotency key of the store back. Keys come oldest first.
-func (s *Slot) LoadKey(hash [16]byte, run RunID, atMs int64) {
-	s.keys.add(key{hash: hash, run: run, atMs: atMs})
+func (s *Slot) LoadKey(hash [16]byte, run RunID, atMs int64, input uint32) {
+	s.keys.add(key{hash: hash, run: run, atMs: atMs, input: input})
 }
 
 // Message returns what the API shows of the job. now tells a planned time to

@@ -299,7 +299,8 @@ type Effect struct {
 	App      *apiv1.App
 	Row      *Row
 	Key      [16]byte
-	AtMs     int64 // the time of the record
+	Input    uint32 // the [InputSum] that Key was used with
+	AtMs     int64  // the time of the record
 }
 
 // Apply folds one record into the slot and appends its effects to fx.
@@ -611,9 +612,9 @@ func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 		fx = append(fx, Effect{Change: JobMoved, Job: j})
 	}
 	if len(a.KeyHash) == 16 {
-		k := key{hash: [16]byte(a.KeyHash), run: r.ID, atMs: atMs}
+		k := key{hash: [16]byte(a.KeyHash), run: r.ID, atMs: atMs, input: InputSum(a.HasInput, a.Input)}
 		s.keys.add(k)
-		fx = append(fx, Effect{Change: KeyAdded, Run: r, Key: k.hash})
+		fx = append(fx, Effect{Change: KeyAdded, Run: r, Key: k.hash, Input: k.input})
 	}
 	return append(fx, Effect{Change: change, Run: r, Job: j})
 }
@@ -622,12 +623,15 @@ func (s *Slot) accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 // modulo 2³², and those from first on, in front of next, are not forgotten.
 func (s *Slot) KeyNumbers() (first, next uint32) { return s.keys.next - uint32(s.keys.n), s.keys.next }
 
-// RunOfKey returns the run that an idempotency key stands for.
-func (s *Slot) RunOfKey(hash [16]byte) (RunID, bool) {
-	if k := s.keys.find(hash); k != nil {
-		return k.run, true
+// RunOfKey returns the run that an idempotency key stands for. same reports that
+// the key was first used with the input whose [InputSum] is given, as far as that
+// is known.
+func (s *Slot) RunOfKey(hash [16]byte, input uint32) (id RunID, same, ok bool) {
+	k := s.keys.find(hash)
+	if k == nil {
+		return RunID{}, false, false
 	}
-	return RunID{}, false
+	return k.run, k.input == 0 || k.input == input, true
 }
 
 func (s *Slot) start(a *apiv1.Started_Run, host, session string, atMs int64, fx []Effect) []Effect {

@@ -248,7 +248,7 @@ func reload(t *rapid.T, s *Slot) *Slot {
 	}
 	out.Loaded()
 	for k := range s.keys.all() {
-		out.LoadKey(k.hash, k.run, k.atMs)
+		out.LoadKey(k.hash, k.run, k.atMs, k.input)
 	}
 	return out
 }
@@ -287,14 +287,15 @@ func TestKeysAreForgottenAfterTheirWindow(t *testing.T) {
 	}
 	accept(1000, 1)
 	accept(2000, 2)
-	if _, ok := s.RunOfKey([16]byte{1}); !ok {
+	sum := InputSum(false, nil)
+	if _, same, ok := s.RunOfKey([16]byte{1}, sum); !ok || !same {
 		t.Fatal("a fresh key is not known")
 	}
 	accept(1001+KeyWindow.Milliseconds(), 3)
-	if _, ok := s.RunOfKey([16]byte{1}); ok {
+	if _, _, ok := s.RunOfKey([16]byte{1}, sum); ok {
 		t.Fatal("a key is known after its window")
 	}
-	if _, ok := s.RunOfKey([16]byte{2}); !ok {
+	if _, _, ok := s.RunOfKey([16]byte{2}, sum); !ok {
 		t.Fatal("a key is forgotten within its window")
 	}
 }

@@ -313,9 +313,10 @@ func ReadEnding(row []byte) (Ending, error) {
 }
 
 // AppendKey appends an idempotency key to the bytes of an apiv1.KeyRow.
-func AppendKey(b []byte, hash [16]byte, run RunID, atMs int64) []byte {
+func AppendKey(b []byte, hash [16]byte, run RunID, atMs int64, input uint32) []byte {
 	return nested(b, 1, func(b []byte) []byte {
-		return wire.Int(wire.Bytes(wire.Bytes(b, 1, hash[:]), 2, run[:]), 3, atMs)
+		b = wire.Int(wire.Bytes(wire.Bytes(b, 1, hash[:]), 2, run[:]), 3, atMs)
+		return wire.Int(b, 4, int64(input))
 	})
 }
 

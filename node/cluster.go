@@ -505,14 +505,18 @@ func (s *membership) MoveUnit(ctx context.Context, req *apiv1.MoveUnitRequest) (
 
 // Forward does commands that another server accepted.
 func (s *membership) Forward(ctx context.Context, req *apiv1.ForwardRequest) (*apiv1.ForwardResponse, error) {
-	if len(req.Commands) > maxCommands || len(req.AtMs) != len(req.Commands) {
-		return nil, status.Errorf(codes.InvalidArgument, "%d commands with %d times: want at most %d, and a time for each", len(req.Commands), len(req.AtMs), maxCommands)
+	n := len(req.Commands)
+	if n > maxCommands || len(req.AtMs) != n || (len(req.Runs) != n && len(req.Runs) != 0) {
+		return nil, status.Errorf(codes.InvalidArgument, "%d commands with %d times and %d runs: want at most %d, and a time and a run for each", n, len(req.AtMs), len(req.Runs), maxCommands)
 	}
-	at := make([]time.Time, len(req.AtMs))
-	for i, ms := range req.AtMs {
-		at[i] = time.UnixMilli(ms)
+	accepted := make([]*apiv1.Ingress, n)
+	for i, c := range req.Commands {
+		accepted[i] = &apiv1.Ingress{Command: c, AtMs: req.AtMs[i], TraceParent: req.TraceParent}
+		if len(req.Runs) > 0 {
+			accepted[i].Run = req.Runs[i]
+		}
 	}
-	results, err := s.m.router.apply(context.WithValue(ctx, forwarded{}, true), req.Commands, at)
+	results, err := s.m.router.apply(context.WithValue(ctx, forwarded{}, true), accepted, req.Again)
 	return &apiv1.ForwardResponse{Results: results}, err
 }
 

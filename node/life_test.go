@@ -559,7 +559,7 @@ func accept(t *testing.T, data, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := ingress.New(ingress.Config{Queue: q, Apply: func(context.Context, []*apiv1.Command, []time.Time) ([]*apiv1.CommandResult, error) {
+	in := ingress.New(ingress.Config{Queue: q, Apply: func(context.Context, []*apiv1.Ingress, bool) ([]*apiv1.CommandResult, error) {
 		return nil, errors.New("it is not run")
 	}})
 	job := greetJob()

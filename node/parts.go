@@ -148,11 +148,15 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	}
 	p.ingress = ingress.New(ingress.Config{
 		Queue: q, Journal: l, Logger: log,
-		Apply: func(ctx context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+		Apply: func(ctx context.Context, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
 			if p.member != nil {
-				return p.member.router.apply(ctx, commands, at)
+				return p.member.router.apply(ctx, accepted, again)
 			}
-			return p.sched.Apply(ctx, commands, at)
+			return p.sched.Apply(ctx, accepted, again)
+		},
+		NewRun: func(app, name string, at time.Time) []byte {
+			id := sched.NewRunID(app, name, at)
+			return id[:]
 		},
 	})
 	key, err := secretKey(cmp.Or(cfg.SecretKey, d.join("secret.key")), cfg.SecretKey == "")

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"slices"
@@ -231,17 +230,14 @@ func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool
 		}
 		rack.leave()
 	}
-	at := make([]time.Time, len(m.Commands))
-	now := time.Now()
+	accepted := make([]*apiv1.Ingress, len(m.Commands))
+	now, trace := time.Now(), sched.TraceParent(ctx)
 	for i, c := range m.Commands {
-		at[i] = now
-		if t := c.GetTrigger(); t != nil && t.IdempotencyKey == "" {
-			t.IdempotencyKey = "once/" + rand.Text() // it may be brought twice, and is not the same as another one of this time
-		}
+		accepted[i] = accept(c, now, trace)
 	}
-	results, err := r.apply(ctx, m.Commands, at)
+	results, err := r.apply(ctx, accepted, false)
 	if err == nil && split {
-		err = r.follow(ctx, m.Commands, at, results)
+		err = r.follow(ctx, accepted, results)
 	}
 	if err != nil {
 		return nil, err
@@ -249,25 +245,35 @@ func (r *router) spread(ctx context.Context, m *apiv1.ProduceRequest, split bool
 	return &apiv1.ProduceResponse{Number: m.Number, Results: results, Sync: "always"}, nil
 }
 
+// accept notes when this server took a command, and which run a trigger without a
+// key starts: wherever and however often it is carried out then, it is that run.
+func accept(c *apiv1.Command, now time.Time, trace string) *apiv1.Ingress {
+	a := &apiv1.Ingress{Command: c, AtMs: now.UnixMilli(), TraceParent: trace}
+	if t := c.GetTrigger(); t != nil && t.IdempotencyKey == "" {
+		id := sched.NewRunID(t.App, t.Name, now)
+		a.Run = id[:]
+	}
+	return a
+}
+
 // follow does those commands once more whose jobs were on their way to another
 // unit, for a while.
-func (r *router) follow(ctx context.Context, commands []*apiv1.Command, at []time.Time, results []*apiv1.CommandResult) error {
+func (r *router) follow(ctx context.Context, accepted []*apiv1.Ingress, results []*apiv1.CommandResult) error {
 	waiting, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
 	for {
 		changed := r.roster.change()
 		var of []int
-		var rest []*apiv1.Command
-		var when []time.Time
+		var rest []*apiv1.Ingress
 		for i, res := range results {
 			if res.GetCode() == int32(codes.Unavailable) && strings.HasPrefix(res.GetError(), sched.MovedText) {
-				of, rest, when = append(of, i), append(rest, commands[i]), append(when, at[i])
+				of, rest = append(of, i), append(rest, accepted[i])
 			}
 		}
 		if len(of) == 0 || !r.again(waiting, &sched.MovedError{}, changed) {
 			return ctx.Err()
 		}
-		more, err := r.apply(ctx, rest, when)
+		more, err := r.apply(ctx, rest, false) // a command that was refused with MovedText was not carried out
 		if err != nil {
 			return err
 		}
@@ -278,13 +284,13 @@ func (r *router) follow(ctx context.Context, commands []*apiv1.Command, at []tim
 }
 
 // apply does commands of any units. What is not this server's is answered with
-// Unavailable: it may be tried again.
-func (r *router) apply(ctx context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
-	results := make([]*apiv1.CommandResult, len(commands))
+// Unavailable: it may be tried again. again says that some may have been carried out.
+func (r *router) apply(ctx context.Context, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
+	results := make([]*apiv1.CommandResult, len(accepted))
 	of := map[string][]int{}
 	var order []string
-	for i, c := range commands {
-		unit, err := r.unitOfCommand(ctx, c, "applied")
+	for i, a := range accepted {
+		unit, err := r.unitOfCommand(ctx, a.Command, "applied")
 		if err != nil {
 			results[i] = refusal(err)
 			continue
@@ -297,7 +303,7 @@ func (r *router) apply(ctx context.Context, commands []*apiv1.Command, at []time
 	var units sync.WaitGroup // at once: each takes an append
 	for _, unit := range order {
 		units.Go(func() {
-			if err := r.applyTo(ctx, unit, of[unit], commands, at, results); err != nil {
+			if err := r.applyTo(ctx, unit, of[unit], accepted, again, results); err != nil {
 				for _, i := range of[unit] {
 					results[i] = refusal(err)
 				}
@@ -317,21 +323,20 @@ func refusal(err error) *apiv1.CommandResult {
 	return &apiv1.CommandResult{Code: int32(code), Error: s.Message()}
 }
 
-func (r *router) applyTo(ctx context.Context, unit string, of []int, commands []*apiv1.Command, at []time.Time, results []*apiv1.CommandResult) error {
-	var mine []*apiv1.Command
-	var when []time.Time
+func (r *router) applyTo(ctx context.Context, unit string, of []int, accepted []*apiv1.Ingress, again bool, results []*apiv1.CommandResult) error {
+	var mine []*apiv1.Ingress
 	for _, i := range of {
-		mine, when = append(mine, commands[i]), append(when, at[i])
+		mine = append(mine, accepted[i])
 	}
 	var done []*apiv1.CommandResult
-	rack, err := r.enter(ctx, unit, appOfCommand(mine[0]))
+	rack, err := r.enter(ctx, unit, appOfCommand(mine[0].Command))
 	address := named(err)
 	switch {
 	case err == nil:
-		done, err = rack.sched.Apply(ctx, mine, when)
+		done, err = rack.sched.Apply(ctx, mine, again)
 		rack.leave()
 	case address != "" && ctx.Value(forwarded{}) == nil:
-		done, err = r.forward(ctx, address, mine, when)
+		done, err = r.forward(ctx, address, mine, again)
 	}
 	if err != nil {
 		return err
@@ -348,14 +353,14 @@ type forwarded struct{}
 
 // forward brings commands to the server that owns their unit. What comes of it
 // may be lost on the way back: they are done once however often they are tried.
-func (r *router) forward(ctx context.Context, address string, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+func (r *router) forward(ctx context.Context, address string, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
 	conn, err := r.peers.memberConn(address)
 	if err != nil {
 		return nil, err
 	}
-	req := &apiv1.ForwardRequest{Commands: commands}
-	for _, t := range at {
-		req.AtMs = append(req.AtMs, t.UnixMilli())
+	req := &apiv1.ForwardRequest{Again: again, TraceParent: accepted[0].TraceParent}
+	for _, a := range accepted {
+		req.Commands, req.AtMs, req.Runs = append(req.Commands, a.Command), append(req.AtMs, a.AtMs), append(req.Runs, a.Run)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*routePatience)
 	defer cancel()
@@ -363,8 +368,8 @@ func (r *router) forward(ctx context.Context, address string, commands []*apiv1.
 	switch {
 	case err != nil:
 		return nil, status.Errorf(codes.Unavailable, "forward to the owner at %s: %s", address, status.Convert(err).Message())
-	case len(resp.Results) != len(commands):
-		return nil, status.Errorf(codes.Unavailable, "forward to the owner at %s: it answered %d of %d commands", address, len(resp.Results), len(commands))
+	case len(resp.Results) != len(accepted):
+		return nil, status.Errorf(codes.Unavailable, "forward to the owner at %s: it answered %d of %d commands", address, len(resp.Results), len(accepted))
 	}
 	return resp.Results, nil
 }

@@ -122,7 +122,19 @@ func (r *router) call(ctx context.Context, service string, m grpc.MethodDesc, me
 		return r.listApps(ctx, q)
 	case *apiv1.ListHostsRequest:
 		return r.listHosts(ctx, q)
+	case *apiv1.TriggerJobRequest, *apiv1.RetryRunRequest, *apiv1.BulkJobsRequest:
+		ctx, once := sched.WithOnce(ctx, time.Now())
+		resp, err := r.route(ctx, service, m, method, req)
+		if q, ok := q.(*apiv1.TriggerJobRequest); ok && named(err) != "" && (once.Tried() || q.IdempotencyKey == "") {
+			return r.triggerElsewhere(ctx, q, once)
+		}
+		return resp, onceOnly(err, once)
 	}
+	return r.route(ctx, service, m, method, req)
+}
+
+// route has the unit answer that a request is about.
+func (r *router) route(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
 	by := routings[method]
 	if by == unrouted {
 		return nil, status.Errorf(codes.Unimplemented, "this server does not know which unit of the cluster answers %s", method)
@@ -174,14 +186,15 @@ func (r *router) callHere(ctx context.Context, service string, m grpc.MethodDesc
 		if status.Code(err) != codes.Unavailable || r.units[name].rack.Load() == rack {
 			return resp, err
 		}
-		// It went while it was asked. Who has it now answers, or is named; but what
-		// may have been done is not done again.
+		// The unit went while it was asked. Its next owner answers, or is named. A call
+		// that may have been carried out is made again only when its runs have their
+		// ids: see sched.Once.
 		select {
 		case <-rack.gone:
 		case <-ctx.Done():
 			return nil, err
 		}
-		if !rack.clean && r.writes(method) {
+		if !rack.clean && r.writes(method) && !sched.RunsOnce(ctx) {
 			return nil, err
 		}
 	}

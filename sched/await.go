@@ -20,7 +20,8 @@ const (
 	lookAgain = 2 * time.Second
 )
 
-func waitTime(s string) (time.Duration, error) {
+// WaitTime reads how long a trigger waits for the end of its run.
+func WaitTime(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 || d > maxWait {
 		return 0, status.Errorf(codes.InvalidArgument, `wait: %q is no time between 0 and %v: write "30s", and call again with the same idempotency_key to wait on`, s, maxWait)

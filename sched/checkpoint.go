@@ -338,7 +338,7 @@ func (c *checkpoints) app(a *app, atMs int64) {
 	m[at] = struct{}{}
 }
 
-func (c *checkpoints) key(a *app, hash [16]byte, id job.RunID, atMs int64) {
+func (c *checkpoints) key(a *app, hash [16]byte, id job.RunID, atMs int64, input uint32) {
 	k := c.keys[a]
 	if k == nil {
 		k = &keyRoom{}
@@ -347,7 +347,7 @@ func (c *checkpoints) key(a *app, hash [16]byte, id job.RunID, atMs int64) {
 		}
 		c.keys[a] = k
 	}
-	k.bytes, k.atMs = job.AppendKey(k.bytes, hash, id, atMs), atMs
+	k.bytes, k.atMs = job.AppendKey(k.bytes, hash, id, atMs, input), atMs
 	k.slots |= 1 << id.Slot()
 }
 

@@ -89,7 +89,7 @@ func TestKeyRoomsAreUsedAgain(t *testing.T) {
 	a := &app{}
 	add := func(n int) *capture {
 		for i := range n {
-			c.key(a, [16]byte{byte(i)}, job.RunID{1}, 1)
+			c.key(a, [16]byte{byte(i)}, job.RunID{1}, 1, 0)
 		}
 		done := &capture{batch: &store.Batch{Keys: []store.Keys{{Value: c.keys[a].bytes}}}}
 		c.reset()
@@ -137,7 +137,7 @@ func TestRoomsAreLetGo(t *testing.T) {
 			}
 		}
 		a := &app{}
-		c.key(a, [16]byte{1}, job.RunID{1}, 1)
+		c.key(a, [16]byte{1}, job.RunID{1}, 1, 0)
 		done := &capture{batch: &store.Batch{Keys: []store.Keys{{Value: c.keys[a].bytes}}}}
 		c.reset()
 		c.ends.forget()
@@ -269,7 +269,7 @@ func TestKeysAreForgotten(t *testing.T) {
 			n++
 			var hash [16]byte
 			binary.LittleEndian.PutUint64(hash[:], n)
-			a.slots[slot].LoadKey(hash, job.RunID{}, nowMs)
+			a.slots[slot].LoadKey(hash, job.RunID{}, nowMs, 0)
 		}
 	}
 	add(0, 10)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -194,7 +195,9 @@ type trigger struct {
 	input       []byte
 	hasInput    bool
 	key         string
-	hash        [16]byte // of the key
+	hash        [16]byte  // of the key
+	run         job.RunID // of a trigger without a key: the id that its run gets; zero: the loop chooses one
+	again       bool      // it may have been accepted before, as run
 	traceParent string
 
 	why   job.Trigger // "": by hand
@@ -205,8 +208,13 @@ type trigger struct {
 	job   *job.Job         // found before, and still there; nil: to be looked up
 }
 
-// runID is the id of the run of a trigger with a time of its own.
-func (t *trigger) runID() job.RunID { return job.OccurrenceID(t.app, t.name, t.at, t.key) }
+// runID is the id of the run of a trigger with an id or a time of its own.
+func (t *trigger) runID() job.RunID {
+	if t.run != (job.RunID{}) {
+		return t.run
+	}
+	return job.OccurrenceID(t.app, t.name, t.at, t.key)
+}
 
 // triggerJob accepts a run. duplicate says that the idempotency key stood for a
 // run already, or that the run of that time is there.
@@ -229,12 +237,23 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 		acc.Cause = t.cause[:]
 	}
 	if t.key != "" {
-		if id, ok := j.Slot().RunOfKey(t.hash); ok {
+		if id, same, ok := j.Slot().RunOfKey(t.hash, job.InputSum(t.hasInput, t.input)); ok {
+			if !same {
+				return id, true, reusedKey(t.key, id)
+			}
 			return id, true, nil
 		}
 		acc.KeyHash = t.hash[:]
 	}
 	switch {
+	case t.run != (job.RunID{}):
+		id = t.run
+		if id.Slot() != j.Slot().Index {
+			return id, false, status.Errorf(codes.InvalidArgument, "run %s is not an id for job %s: its slot is another one", id, t.name)
+		}
+		if known, err := l.knows(t.app, id, t.again); known || err != nil {
+			return id, known, err
+		}
 	case !t.at.IsZero():
 		id = t.runID()
 		if l.liveRun(t.app, id) != nil || l.view.recent(t.app, id) != nil {
@@ -256,6 +275,28 @@ func (l *loop) triggerJob(t *trigger) (id job.RunID, duplicate bool, err error) 
 		l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Resumed{Resumed: t.redo.resumed}})
 	}
 	return id, false, nil
+}
+
+// knows reports whether there is a run of that id. The history is looked at only
+// with again: a fresh id cannot be in it.
+func (l *loop) knows(app string, id job.RunID, again bool) (bool, error) {
+	if l.liveRun(app, id) != nil || l.view.recent(app, id) != nil {
+		return true, nil
+	}
+	if !again {
+		return false, nil
+	}
+	_, ended, err := l.cfg.Store.Run(app, id)
+	return ended, err
+}
+
+// reusedKey refuses a key that stands for a run with another input.
+func reusedKey(key string, id job.RunID) error {
+	s := status.Newf(codes.FailedPrecondition, "idempotency key %q was used before with other input, for run %s: send the same input to get that run, or a new key to start another one", key, id)
+	if detailed, err := s.WithDetails(&errdetails.ErrorInfo{Reason: apiv1.ReasonKeyReused, Domain: apiv1.ErrorDomain}); err == nil {
+		s = detailed
+	}
+	return s.Err()
 }
 
 // freshID returns the id of a run that is asked for now. Nobody computes it again: who

@@ -114,9 +114,9 @@ func (l *loop) overview(name string) *apiv1.Overview {
 	return o
 }
 
-// traceParent returns the W3C trace context of a call: of the span that the
+// TraceParent returns the W3C trace context of a call: of the span that the
 // server made for it, or as the caller sent it.
-func traceParent(ctx context.Context) string {
+func TraceParent(ctx context.Context) string {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		carrier := propagation.MapCarrier{}
 		propagation.TraceContext{}.Inject(ctx, carrier)

@@ -59,7 +59,7 @@ func (a *jobsAPI) BackfillJob(ctx context.Context, req *apiv1.BackfillJobRequest
 		}
 		defer done()
 	}
-	b := &backfilling{a: a, app: app, req: req, resp: &apiv1.BackfillJobResponse{}, traceParent: traceParent(ctx)}
+	b := &backfilling{a: a, app: app, req: req, resp: &apiv1.BackfillJobResponse{}, traceParent: TraceParent(ctx)}
 	var err error
 	if b.of, err = ask(ctx, a.s.loop, func(l *loop) (schedule, error) { return l.scheduleOf(app, req.Name) }); err != nil {
 		return nil, err
@@ -278,14 +278,17 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 	if req.DryRun {
 		return resp, nil
 	}
-	app, parent := appOf(req.App), traceParent(ctx)
+	app, parent, once := appOf(req.App), TraceParent(ctx), onceOf(ctx)
+	again := once.try()
 	for chunk := range slices.Chunk(names, maxCommands) {
 		failures, err := askDurable(ctx, a.s.loop, func(l *loop, answer func([]string, error)) {
 			var failures []string
 			for _, name := range chunk {
 				err := l.staysJob(app, name)
 				if err == nil {
-					err = act(l, app, name, parent)
+					t := &trigger{app: app, name: name, traceParent: parent}
+					once.fix(t, again)
+					err = act(l, t)
 				}
 				if err != nil {
 					failures = append(failures, name+": "+status.Convert(err).Message())
@@ -303,20 +306,21 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 	return resp, nil
 }
 
-var bulkActions = map[string]func(l *loop, app, name, traceParent string) error{
-	"pause": func(l *loop, app, name, _ string) error {
-		_, err := l.pauseJob(app, name, true)
+// bulkActions do something to the job of t; one of them starts the run that t asks for.
+var bulkActions = map[string]func(l *loop, t *trigger) error{
+	"pause": func(l *loop, t *trigger) error {
+		_, err := l.pauseJob(t.app, t.name, true)
 		return err
 	},
-	"resume": func(l *loop, app, name, _ string) error {
-		_, err := l.pauseJob(app, name, false)
+	"resume": func(l *loop, t *trigger) error {
+		_, err := l.pauseJob(t.app, t.name, false)
 		return err
 	},
-	"trigger": func(l *loop, app, name, traceParent string) error {
-		_, _, err := l.triggerJob(&trigger{app: app, name: name, traceParent: traceParent})
+	"trigger": func(l *loop, t *trigger) error {
+		_, _, err := l.triggerJob(t)
 		return err
 	},
-	"delete": func(l *loop, app, name, _ string) error { return l.deleteJob(app, name) },
+	"delete": func(l *loop, t *trigger) error { return l.deleteJob(t.app, t.name) },
 }
 
 // selected returns the names of one page of jobs that a bulk request means.
@@ -418,7 +422,7 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 		}
 	}
 	t := &trigger{
-		app: app, name: r.Job, why: job.ByRetry, cause: id, traceParent: traceParent(ctx),
+		app: app, name: r.Job, why: job.ByRetry, cause: id, traceParent: TraceParent(ctx),
 		hasInput: true, input: inputOf(r),
 	}
 	if of.Parts > 0 && of.PartsFailed > 0 {
@@ -435,18 +439,9 @@ func (a *runsAPI) RetryRun(ctx context.Context, req *apiv1.RetryRunRequest) (*ap
 			return nil, err
 		}
 	}
-	made, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(job.RunID, error)) {
-		made, _, err := l.triggerJob(t)
-		if err != nil {
-			answer(made, err)
-			return
-		}
-		l.onDurable(func(err error) { answer(made, err) })
-	})
-	if err != nil {
-		return nil, err
-	}
-	return a.s.run(ctx, app, made)
+	once := onceOf(ctx)
+	once.fix(t, once.try())
+	return a.s.trigger(ctx, t)
 }
 
 // began returns the run whose parts count for a retry of r: r itself, or where r

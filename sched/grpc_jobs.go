@@ -133,29 +133,46 @@ func (a *jobsAPI) pause(ctx context.Context, app, name string, pause bool) (*api
 
 func (a *jobsAPI) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest) (*apiv1.Run, error) {
 	t := &trigger{}
-	err := newTrigger(t, req, traceParent(ctx))
+	err := newTrigger(t, req, TraceParent(ctx))
 	if err != nil {
 		return nil, err
 	}
+	once := onceOf(ctx)
+	once.fix(t, once.try())
 	if req.Wait != "" {
-		wait, err := waitTime(req.Wait)
+		wait, err := WaitTime(req.Wait)
 		if err != nil {
 			return nil, err
 		}
 		return a.s.triggerAndWait(ctx, t, wait)
 	}
-	id, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(job.RunID, error)) {
-		id, _, err := l.triggerJob(t)
-		if err != nil {
-			answer(id, err)
+	return a.s.trigger(ctx, t)
+}
+
+// trigger starts a run, or finds the one that the key stands for, and returns it
+// once that is durable. A fresh run is shown by the turn that learns that it is
+// durable: asked for afterwards, it could fail with the end of the server, and the
+// caller would not know of a run that there is.
+func (s *Server) trigger(ctx context.Context, t *trigger) (*apiv1.Run, error) {
+	var id job.RunID // written before the answer
+	run, err := askDurable(ctx, s.loop, func(l *loop, answer func(*apiv1.Run, error)) {
+		made, _, err := l.triggerJob(t)
+		if id = made; err != nil {
+			answer(nil, err)
 			return
 		}
-		l.onDurable(func(err error) { answer(id, err) })
+		l.onDurable(func(err error) {
+			if err != nil {
+				answer(nil, err)
+				return
+			}
+			answer(l.shown(t.app, made))
+		})
 	})
-	if err != nil {
-		return nil, err
+	if err != nil || run != nil {
+		return run, err
 	}
-	return a.s.run(ctx, t.app, id)
+	return s.run(ctx, t.app, id)
 }
 
 const maxKey = 256
@@ -196,21 +213,26 @@ func (s *Server) run(ctx context.Context, app string, id job.RunID) (*apiv1.Run,
 	return m, err
 }
 
+// shown returns a run that is live, or has ended and is not in the store yet; nil:
+// there is none.
+func (l *loop) shown(app string, id job.RunID) (*apiv1.Run, error) {
+	if r := l.liveRun(app, id); r != nil {
+		return l.message(r), nil
+	}
+	value := l.view.recent(app, id)
+	if value == nil {
+		return nil, nil
+	}
+	row := &apiv1.RunRow{}
+	if err := proto.Unmarshal(value, row); err != nil {
+		return nil, err
+	}
+	return job.RunMessage(row, l.now), nil
+}
+
 // find returns a run that is here, live or ended; nil: there is none.
 func (s *Server) find(ctx context.Context, app string, id job.RunID) (*apiv1.Run, error) {
-	m, err := ask(ctx, s.loop, func(l *loop) (*apiv1.Run, error) {
-		if r := l.liveRun(app, id); r != nil {
-			return l.message(r), nil
-		}
-		if value := l.view.recent(app, id); value != nil {
-			row := &apiv1.RunRow{}
-			if err := proto.Unmarshal(value, row); err != nil {
-				return nil, err
-			}
-			return job.RunMessage(row, l.now), nil
-		}
-		return nil, nil
-	})
+	m, err := ask(ctx, s.loop, func(l *loop) (*apiv1.Run, error) { return l.shown(app, id) })
 	if err != nil || m != nil {
 		return m, err
 	}

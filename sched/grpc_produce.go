@@ -57,7 +57,7 @@ func (a *producerAPI) Produce(stream apiv1.Producer_ProduceServer) error {
 }
 
 func (a *producerAPI) receive(ctx context.Context, stream apiv1.Producer_ProduceServer, answers chan<- *message) error {
-	trace := traceParent(ctx)
+	trace := TraceParent(ctx)
 	for {
 		req, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -171,21 +171,31 @@ func (a *producerAPI) accept(ctx context.Context, req *apiv1.ProduceRequest, rea
 	return nil
 }
 
-// Apply does commands that the ingress accepted at some time before, and returns when that is durable. Doing one again
-// changes nothing.
-func (s *Server) Apply(ctx context.Context, commands []*apiv1.Command, at []time.Time) ([]*apiv1.CommandResult, error) {
+// Apply carries out commands that a server accepted, and returns when that is durable.
+// Carrying one out again changes nothing; with again, some may have been before.
+func (s *Server) Apply(ctx context.Context, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
+	req := &apiv1.ProduceRequest{Commands: make([]*apiv1.Command, len(accepted))}
+	for i, a := range accepted {
+		req.Commands[i] = a.Command
+	}
 	m := messages.Get().(*message) // and never back: its results are the caller's
-	m.read(&apiv1.ProduceRequest{Commands: commands}, "")
+	m.read(req, "")
 	for i := range m.commands {
 		t := m.commands[i].trigger
 		if t == nil || m.commands[i].err != nil {
 			continue
 		}
-		t.at = at[i]
-		if time.Since(t.at) < job.KeyWindow/2 {
+		t.traceParent = accepted[i].TraceParent
+		if id := accepted[i].Run; len(id) == len(t.run) && t.key == "" {
+			t.run, t.again = job.RunID(id), again
+			if !again {
+				continue
+			}
+		} else if t.at = time.UnixMilli(accepted[i].AtMs); time.Since(t.at) < job.KeyWindow/2 {
 			continue
 		}
-		// Its key may have been forgotten. The run, if there is one, has not.
+		// A key may have been forgotten, and the job may have moved to this partition
+		// since. The run, if there is one, is in the history.
 		ended, err := s.ended(ctx, t.app, t.runID())
 		if err != nil {
 			return nil, err

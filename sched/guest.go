@@ -272,7 +272,10 @@ func (l *loop) enqueueFor(by job.RunID, traceParent string, e *enqueued) (id job
 	id = e.id
 	if e.key != "" {
 		hash := keyHash(e.name, e.key)
-		if id, ok := j.Slot().RunOfKey(hash); ok {
+		if id, same, ok := j.Slot().RunOfKey(hash, job.InputSum(e.hasInput, e.input)); ok {
+			if !same {
+				return id, true, reusedKey(e.key, id)
+			}
 			return id, true, nil
 		}
 		acc.KeyHash = hash[:]

@@ -51,7 +51,7 @@ func (c *keyChunk) over(nowMs int64) bool {
 }
 
 // loadKeys puts the idempotency keys of an apiv1.KeyRow back, the oldest first.
-func (a *app) loadKeys(value []byte, each func(hash [16]byte, id job.RunID, atMs int64)) (keyRoom, error) {
+func (a *app) loadKeys(value []byte, each func(hash [16]byte, id job.RunID, atMs int64, input uint32)) (keyRoom, error) {
 	row := &apiv1.KeyRow{}
 	if err := proto.Unmarshal(value, row); err != nil || len(row.Keys) == 0 {
 		return keyRoom{}, errors.Join(err, errors.New("no keys in it"))
@@ -59,10 +59,10 @@ func (a *app) loadKeys(value []byte, each func(hash [16]byte, id job.RunID, atMs
 	loaded := keyRoom{atMs: row.Keys[len(row.Keys)-1].AtMs}
 	for _, k := range row.Keys {
 		hash, id := [16]byte(k.Hash), job.RunID(k.Run)
-		a.slots[id.Slot()].LoadKey(hash, id, k.AtMs)
+		a.slots[id.Slot()].LoadKey(hash, id, k.AtMs, k.Input)
 		loaded.slots |= 1 << id.Slot()
 		if each != nil {
-			each(hash, id, k.AtMs)
+			each(hash, id, k.AtMs, k.Input)
 		}
 	}
 	return loaded, nil

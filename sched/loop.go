@@ -505,7 +505,7 @@ func (l *loop) account(fx []job.Effect) {
 			l.depends(e.Job)
 		case job.JobBounded: // see perform
 		case job.KeyAdded:
-			l.view.key(ownerOf(e.Run.Slot()), e.Key, e.Run.ID, e.AtMs)
+			l.view.key(ownerOf(e.Run.Slot()), e.Key, e.Run.ID, e.AtMs, e.Input)
 		default:
 			l.accountRun(e)
 		}

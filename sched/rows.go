@@ -76,7 +76,7 @@ func (l *loop) loadRow(key string, value []byte) error {
 		return proto.Unmarshal(value, m)
 	case "keys": // of before keys had a log of their own, to which they go with the next capture
 		l.view.mark(key, func() proto.Message { return nil })
-		_, err := a.loadKeys(value, func(hash [16]byte, id job.RunID, atMs int64) { l.view.key(a, hash, id, atMs) })
+		_, err := a.loadKeys(value, func(hash [16]byte, id job.RunID, atMs int64, input uint32) { l.view.key(a, hash, id, atMs, input) })
 		if err != nil {
 			return fmt.Errorf("row %q: %w", key, err)
 		}

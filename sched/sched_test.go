@@ -58,7 +58,7 @@ func TestTriggeredRun(t *testing.T) {
 		if r.State != "succeeded" || r.Output != "got this" || r.Input != "this" || r.Trigger != "manual" || r.Attempt != 1 || r.Host != "h1" || r.FinishedAt == nil {
 			t.Fatalf("run: %v", r)
 		}
-		again, err := c.jobs.TriggerJob(t.Context(), &apiv1.TriggerJobRequest{Name: "echo", IdempotencyKey: "k"})
+		again, err := c.jobs.TriggerJob(t.Context(), &apiv1.TriggerJobRequest{Name: "echo", Input: proto.String("this"), IdempotencyKey: "k"})
 		if err != nil || again.Id != run.Id {
 			t.Fatalf("the same key gave %v, %v", again, err)
 		}

@@ -2297,8 +2297,11 @@ func (x *AskResponse) GetAnswer() []byte {
 
 type ForwardRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Commands      []*Command             `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`             // at most 256
-	AtMs          []int64                `protobuf:"varint,2,rep,packed,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"` // when each was accepted, Unix
+	Commands      []*Command             `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`                          // at most 256
+	AtMs          []int64                `protobuf:"varint,2,rep,packed,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`              // when each was accepted, Unix
+	Runs          [][]byte               `protobuf:"bytes,3,rep,name=runs,proto3" json:"runs,omitempty"`                                  // the id of the run of each trigger without a key, and empty for other commands; none at all from older servers
+	Again         bool                   `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`                               // some of the commands may have been carried out before
+	TraceParent   string                 `protobuf:"bytes,5,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"` // of the call that brought them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2345,6 +2348,27 @@ func (x *ForwardRequest) GetAtMs() []int64 {
 		return x.AtMs
 	}
 	return nil
+}
+
+func (x *ForwardRequest) GetRuns() [][]byte {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
+func (x *ForwardRequest) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
+}
+
+func (x *ForwardRequest) GetTraceParent() string {
+	if x != nil {
+		return x.TraceParent
+	}
+	return ""
 }
 
 type ForwardResponse struct {
@@ -3339,10 +3363,13 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x03put\x18\x02 \x01(\v2#.wheelwork.v1.GuestPutEntryResponseR\x03put\x12<\n" +
 	"\aenqueue\x18\x03 \x01(\v2\".wheelwork.v1.GuestEnqueueResponseR\aenqueue\x12#\n" +
 	"\x03run\x18\x04 \x01(\v2\x11.wheelwork.v1.RunR\x03run\x12\x16\n" +
-	"\x06answer\x18\x05 \x01(\fR\x06answer\"X\n" +
+	"\x06answer\x18\x05 \x01(\fR\x06answer\"\xa5\x01\n" +
 	"\x0eForwardRequest\x121\n" +
 	"\bcommands\x18\x01 \x03(\v2\x15.wheelwork.v1.CommandR\bcommands\x12\x13\n" +
-	"\x05at_ms\x18\x02 \x03(\x03R\x04atMs\"H\n" +
+	"\x05at_ms\x18\x02 \x03(\x03R\x04atMs\x12\x12\n" +
+	"\x04runs\x18\x03 \x03(\fR\x04runs\x12\x14\n" +
+	"\x05again\x18\x04 \x01(\bR\x05again\x12!\n" +
+	"\ftrace_parent\x18\x05 \x01(\tR\vtraceParent\"H\n" +
 	"\x0fForwardResponse\x125\n" +
 	"\aresults\x18\x01 \x03(\v2\x1b.wheelwork.v1.CommandResultR\aresults\"\x13\n" +
 	"\x11GetClusterRequest\",\n" +

@@ -2560,7 +2560,7 @@ type TriggerJobRequest struct {
 	Name           string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Input          *string                `protobuf:"bytes,3,opt,name=input,proto3,oneof" json:"input,omitempty"` // instead of the job's input
 	InputBytes     []byte                 `protobuf:"bytes,4,opt,name=input_bytes,json=inputBytes,proto3,oneof" json:"input_bytes,omitempty"`
-	IdempotencyKey string                 `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"` // the same key within the window answers with the same run
+	IdempotencyKey string                 `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"` // the same key within ten minutes answers with the same run; with other input it is refused (FAILED_PRECONDITION, HTTP 422). HTTP clients may send it as the header Idempotency-Key
 	// wait, as "30s", has TriggerJob answer when the run has ended, with its output, or after that time with what the run
 	// is then; at most "10m". Producer.Produce refuses it.
 	Wait          string `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`

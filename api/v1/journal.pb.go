@@ -3866,7 +3866,9 @@ func (x *JobStatsRow) GetGivenMs() []int64 {
 type Ingress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Command       *Command               `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
-	AtMs          int64                  `protobuf:"varint,2,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"` // when it was accepted: the run of a trigger has its id from this time, however often it is applied
+	AtMs          int64                  `protobuf:"varint,2,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"` // when it was accepted: the run of a trigger that has a key has its id from this time, however often it is applied
+	Run           []byte                 `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`                // of a trigger without a key: the id of its run, fixed by the server that accepted it
+	TraceParent   string                 `protobuf:"bytes,4,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3913,6 +3915,20 @@ func (x *Ingress) GetAtMs() int64 {
 		return x.AtMs
 	}
 	return 0
+}
+
+func (x *Ingress) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *Ingress) GetTraceParent() string {
+	if x != nil {
+		return x.TraceParent
+	}
+	return ""
 }
 
 // RouteRow is what a routing strategy remembers.
@@ -5143,6 +5159,7 @@ type KeyRow_Key struct {
 	Hash          []byte                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
 	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
 	AtMs          int64                  `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	Input         uint32                 `protobuf:"varint,4,opt,name=input,proto3" json:"input,omitempty"` // a checksum of the input that the key was used with; 0: not known, of an older version
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5194,6 +5211,13 @@ func (x *KeyRow_Key) GetRun() []byte {
 func (x *KeyRow_Key) GetAtMs() int64 {
 	if x != nil {
 		return x.AtMs
+	}
+	return 0
+}
+
+func (x *KeyRow_Key) GetInput() uint32 {
+	if x != nil {
+		return x.Input
 	}
 	return 0
 }
@@ -5565,10 +5589,12 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x05route\x18\t \x01(\v2\x16.wheelwork.v1.RouteRowR\x05route\x12\x10\n" +
 	"\x03met\x18\n" +
 	" \x03(\tR\x03met\x12\x19\n" +
-	"\bgiven_ms\x18\v \x03(\x03R\agivenMs\"O\n" +
+	"\bgiven_ms\x18\v \x03(\x03R\agivenMs\"\x84\x01\n" +
 	"\aIngress\x12/\n" +
 	"\acommand\x18\x01 \x01(\v2\x15.wheelwork.v1.CommandR\acommand\x12\x13\n" +
-	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\"\xac\x01\n" +
+	"\x05at_ms\x18\x02 \x01(\x03R\x04atMs\x12\x10\n" +
+	"\x03run\x18\x03 \x01(\fR\x03run\x12!\n" +
+	"\ftrace_parent\x18\x04 \x01(\tR\vtraceParent\"\xac\x01\n" +
 	"\bRouteRow\x12\x1b\n" +
 	"\tlast_host\x18\x01 \x01(\tR\blastHost\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12.\n" +
@@ -5578,13 +5604,14 @@ const file_v1_journal_proto_rawDesc = "" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x03R\x03seq\"3\n" +
 	"\aLiveRow\x12(\n" +
-	"\x04runs\x18\x01 \x03(\v2\x14.wheelwork.v1.RunRowR\x04runs\"x\n" +
+	"\x04runs\x18\x01 \x03(\v2\x14.wheelwork.v1.RunRowR\x04runs\"\x8e\x01\n" +
 	"\x06KeyRow\x12,\n" +
-	"\x04keys\x18\x01 \x03(\v2\x18.wheelwork.v1.KeyRow.KeyR\x04keys\x1a@\n" +
+	"\x04keys\x18\x01 \x03(\v2\x18.wheelwork.v1.KeyRow.KeyR\x04keys\x1aV\n" +
 	"\x03Key\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x12\x13\n" +
-	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\"T\n" +
+	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\x14\n" +
+	"\x05input\x18\x04 \x01(\rR\x05input\"T\n" +
 	"\bCountRow\x12\x12\n" +
 	"\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12\x1c\n" +
 	"\tsucceeded\x18\x02 \x01(\x03R\tsucceeded\x12\x16\n" +

@@ -1,0 +1,174 @@
+package fault
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/sdk"
+)
+
+// ledger notes outside the cluster which runs brought which input. Handlers call it.
+type ledger struct {
+	address string
+	mu      sync.Mutex
+	runs    map[string]map[string]bool // by input: the ids of the runs
+}
+
+func newLedger(t *testing.T) *ledger {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &ledger{address: ln.Addr().String(), runs: map[string]map[string]bool{}}
+	server := &http.Server{Handler: l}
+	go server.Serve(ln)                  //nolint:errcheck // it ends with the test
+	t.Cleanup(func() { server.Close() }) //nolint:errcheck // hosts may hold connections
+	return l
+}
+
+func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler) // the host has gone
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.runs[string(body)] == nil {
+		l.runs[string(body)] = map[string]bool{}
+	}
+	l.runs[string(body)][r.Header.Get("Wheelwork-Run")] = true
+}
+
+func (l *ledger) has(input string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.runs[input]) > 0
+}
+
+// doubled returns the inputs that came with several runs.
+func (l *ledger) doubled() (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for input, runs := range l.runs {
+		if len(runs) > 1 {
+			all = append(all, fmt.Sprint(input, " of ", runs))
+		}
+	}
+	return all
+}
+
+// TestOrderlyStops ends servers with SIGTERM, one after the other and under load, while
+// clients send triggers without a key, each once, over HTTP: an acknowledged trigger is
+// one run, and no trigger is two.
+func TestOrderlyStops(t *testing.T) {
+	stops := 8
+	if formOf(t) {
+		stops = 200
+	}
+	rnd := rand.New(rand.NewPCG(seedOf(t), 0))
+	c := newCluster(t, shape{etcd: embedded, members: 1, servers: 3, hosts: 2, slots: 16, binary: program(t)})
+	client, seen := c.dial(time.Minute), newLedger(t)
+	for _, app := range apps {
+		_, err := client.Apply(t.Context(), &sdk.Job{App: app, Name: "note", Retry: &sdk.Retry{Max: 10, First: "100ms"}, Handler: &sdk.Handler{
+			Name: "builtin:http", Http: &apiv1.HTTPCall{Method: "POST", Url: "http://" + seen.address},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, h := range c.hosts { // that may call the ledger too
+		h.end(syscall.SIGTERM)
+		for i, arg := range h.args {
+			if arg == "--http-allow-private" {
+				h.args[i+1] += "," + seen.address
+			}
+		}
+		h.start()
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	var producers sync.WaitGroup
+	acked := make([][]string, 12) // by producer: inputs
+	for n := range acked {
+		producers.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				input, app, at := fmt.Sprint(n, "-", i), apps[i%len(apps)], c.clients[(n+i)%len(c.clients)].address()
+				if c.triggerOnce(at, app, input) {
+					acked[n] = append(acked[n], input)
+				}
+			}
+		})
+	}
+	for range stops {
+		all := c.owners()
+		if len(all) == 0 {
+			t.Error("no server owns anything")
+			break
+		}
+		s := c.servers[all[rnd.IntN(len(all))].server]
+		s.end(syscall.SIGTERM)
+		wait(time.Duration(rnd.IntN(200)) * time.Millisecond)
+		s.start()
+		until(t, s.name+" to be ready again", time.Minute, s.isReady)
+		until(t, "a server to work", time.Minute, c.hasOwner)
+	}
+	stop()
+	producers.Wait()
+	total := 0
+	for _, inputs := range acked {
+		total += len(inputs)
+		for _, input := range inputs {
+			until(t, "the run of an acknowledged trigger, "+input, time.Minute, func() bool { return seen.has(input) })
+		}
+	}
+	if total < 50*stops {
+		t.Errorf("%d triggers were acknowledged in %d stops: too few to say anything", total, stops)
+	}
+	if twice := seen.doubled(); len(twice) > 0 {
+		t.Errorf("%d inputs came with several runs: %s", len(twice), strings.Join(twice, "; "))
+	}
+	t.Logf("%d stops, %d acknowledged triggers", stops, total)
+}
+
+// triggerOnce sends one request, and reports whether it was acknowledged.
+func (c *cluster) triggerOnce(address, app, input string) bool {
+	body, err := json.Marshal(map[string]string{"input": input})
+	if err != nil {
+		c.t.Error(err)
+		return false
+	}
+	req, err := http.NewRequest(http.MethodPost, "http://"+address+"/api/v1/apps/"+app+"/jobs/note:trigger", strings.NewReader(string(body)))
+	if err != nil {
+		c.t.Error(err)
+		return false
+	}
+	req.GetBody = nil // the transport must not send it again by itself
+	req.Header.Set("Authorization", "Bearer "+adminToken)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		wait(10 * time.Millisecond) // the server is away
+		return false
+	}
+	defer resp.Body.Close()        //nolint:errcheck // it was read
+	io.Copy(io.Discard, resp.Body) //nolint:errcheck // what it says is not looked at
+	switch {
+	case resp.StatusCode == http.StatusOK:
+		return true
+	case resp.StatusCode < 500 && resp.StatusCode != http.StatusTooManyRequests:
+		c.t.Errorf("a trigger was answered %s", resp.Status)
+	}
+	return false
+}
