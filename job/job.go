@@ -22,8 +22,10 @@ type Job struct {
 	number   uint32 // in the table of the slot
 	nameLen  uint8
 	last     uint8 // the ordinal of the state of the last run that has ended
-	// Mark is for the owner of the slot. The fold does not look at it.
+	// Mark and Pace are for the owner of the slot. The fold does not look at them, and
+	// clears Pace when the job gets another handler.
 	Mark      uint8
+	Pace      uint8
 	Planned   int64 // planned times of the schedule so far, those that did not run included
 	succeeded int64
 	failed    int64 // neither succeeded nor skipped

@@ -63,8 +63,9 @@ type Run struct {
 	// Nth counts the ended runs of its job; 0: it is live, or the job does not count it.
 	Nth int64
 
-	// Mark and Place are for the owner of the slot. The fold does not look at them.
+	// Mark, Pace and Place are for the owner of the slot. The fold does not look at them.
 	Mark  uint8
+	Pace  uint8
 	Place uint32
 
 	first [1]Attempt // where Attempts begin: most runs have one
@@ -424,6 +425,11 @@ func (s *Slot) Accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effe
 	return fx
 }
 
+// sameHandler reports whether two shapes execute the same.
+func sameHandler(a, b *Shape) bool {
+	return a == b || a != nil && b != nil && a.Digest == b.Digest && proto.Equal(a.Handler, b.Handler)
+}
+
 func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 	j := s.Jobs.Get(p.Job.Name)
 	fresh := j == nil
@@ -438,6 +444,9 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 		s.Jobs.add(j) // it has its name now
 	}
 	s.recount(before.shape, j.kind.shape)
+	if !sameHandler(before.shape, j.kind.shape) {
+		j.Pace = 0
+	}
 	if x := j.extra; x != nil {
 		x.met = slices.DeleteFunc(x.met, func(up string) bool { return !slices.Contains(p.Job.GetDependency().GetJobs(), up) })
 		if j.Policy().Route == nil {

@@ -53,7 +53,7 @@ func (l *loop) crowd() Crowd {
 	c := Crowd{}
 	for _, h := range l.hosts {
 		if h.connected && !h.leaving {
-			busy := max(len(h.running), int(h.load.GetRunning()+h.load.GetQueued()))
+			busy := max(len(h.held.runs), int(h.load.GetRunning()+h.load.GetQueued()))
 			c.Hosts = append(c.Hosts, HostSeat{h.hello.Host, h.hello.Apps, int(h.hello.Slots), max(int(h.hello.Slots)-busy, 0)})
 		}
 	}
@@ -171,7 +171,7 @@ func (l *loop) leaveHost(h *host, up *apiv1.WorkUp) {
 	if up.GetLeaving() {
 		h.leaving, h.draining = true, true
 	}
-	if h.leaving && len(h.running) == 0 {
+	if h.leaving && len(h.held.runs) == 0 {
 		out := h.out
 		l.onDurable(func(error) { out.close() })
 	}

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"cmp"
+	"container/heap"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,7 +40,8 @@ type host struct {
 	generation uint64 // counts its streams; a late event of an old stream is told by it
 	out        *outbox
 	credits    int64 // tasks that it can take
-	running    executing
+	held       held
+	picked     uint64 // see offer
 	joinedAt   time.Time
 	seenAt     time.Time
 	modules    map[string]*apiv1.ModuleState // what it said of modules, by digest
@@ -57,97 +59,170 @@ func (l *loop) enqueue(r *job.Run) {
 		return
 	}
 	a := l.apps[r.App]
-	if a.ready.len() == 0 {
+	if !a.listed {
+		a.listed = true
 		l.order = append(l.order, a)
+		a.usage.join(l.served)
 	}
-	a.ready.push(r)
+	a.ready.push(r, isQuick(l.paces.of(r)))
 }
 
-// dispatch sends runs to hosts as far as credits reach, the apps in turn.
+// dispatch sends runs to hosts as far as these may be sent any. The app that had least
+// of the hosts' time for its weight comes first.
 func (l *loop) dispatch() {
 	if len(l.order) == 0 || l.failure != nil || l.cramped() {
 		return
 	}
-	starts := map[startKey]*apiv1.Started{}
-	var order []startKey
-	for blocked := 0; blocked < len(l.order); {
-		a := l.order[0]
-		l.order = append(l.order[1:], a)
-		h, room := l.pick(a)
-		if h == nil {
-			blocked++
+	d := dispatching{l: l, starts: map[startKey]*apiv1.Started{}}
+	line := byUsage(l.order)
+	l.order = l.spareOrder[:0]
+	heap.Init(&line)
+	for len(line) > 0 {
+		a := line[0]
+		l.served = a.usage.used
+		switch sent := d.serve(a); {
+		case a.ready.len() == 0:
+			heap.Pop(&line)
+			a.listed = false
+		case sent:
+			heap.Fix(&line, 0)
+		default:
+			l.order = append(l.order, heap.Pop(&line).(*app))
+		}
+	}
+	clear(line[:cap(line)])
+	l.spareOrder = line
+}
+
+// dispatching is one pass over the runs that may be sent.
+type dispatching struct {
+	l      *loop
+	starts map[startKey]*apiv1.Started
+	order  []startKey
+	ro     *roster // of the app that is served; nil: not looked at yet
+}
+
+// serve sends runs of an app to one host, and reports whether it did anything.
+func (d *dispatching) serve(a *app) bool {
+	d.ro = nil
+	for _, lv := range a.ready.levels {
+		for i := range lv.lanes {
+			if d.serveLane(a, lv, i) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// serveLane is serve for the runs of one priority that are quick, or those that are not.
+func (d *dispatching) serveLane(a *app, lv *level, i int) bool {
+	l, ln := d.l, &lv.lanes[i]
+	for ln.len() > 0 {
+		r := ln.peek()
+		if !l.due(r) {
+			a.ready.pop(ln, 1)
 			continue
 		}
-		blocked = 0
-		var ro *roster
-		for n := 0; n < room && a.ready.len() > 0 && h.credits > 0; n++ {
-			if n%fetchAtOnce == 0 {
-				a.ready.fetch(min(room-n, fetchAtOnce))
-			}
-			r := a.ready.pop()
-			if !l.due(r) || r.Slot().Place.State != job.Here {
-				continue
-			}
-			if l.unsure(r) {
-				l.stick(r)
-				continue
-			}
-			if l.expired(r) {
-				continue
-			}
-			if len(l.closed) > 0 {
-				if c := l.closed[r.Slot()]; c != nil {
-					c.parked = append(c.parked, r)
-					continue
-				}
-			}
-			if r.Policy.Fans() && !r.IsPart() {
-				if l.awaits(r) { // before its rate counts it
-					l.stick(r)
-					continue
-				}
-				if !l.limited(r) {
-					l.fanOut(r)
-				}
-				continue
-			}
-			h := h
-			if choosy(r) || !h.abilities.Has(r.Shape().Needs) {
-				if ro == nil {
-					ro = l.rosterOf(a.name)
-				}
-				if h = ro.pick(r, l.memory(r)); h == nil {
-					l.stick(r)
-					continue
-				}
-			}
-			if h = l.roomFor(r, h); h == nil {
-				l.stick(r)
-				continue
-			}
-			// A run may stand in line twice: the first entry has put it into running.
-			if executes(r) || l.limited(r) {
-				continue
-			}
-			h.running.add(r)
-			k := startKey{l.slotOf(r), h}
-			s := starts[k]
-			if s == nil {
-				s = &apiv1.Started{Host: h.hello.Host, Session: h.hello.Session}
-				starts[k] = s
-				order = append(order, k)
-			}
-			h.credits--
-			ro.took(r, h)
-			s.Runs = append(s.Runs, l.startOf(r))
+		pace := l.paces.of(r)
+		if i == quickLane && !isQuick(pace) { // it has become slow since
+			a.ready.pop(ln, turnOf[i])
+			a.ready.push(r, false)
+			continue
 		}
-		if a.ready.len() == 0 {
-			l.order = l.order[:len(l.order)-1]
+		h, room := l.pick(a, r, pace)
+		switch {
+		case h != nil || choosy(r):
+			d.send(a, ln, i, h, room)
+			return true
+		case !l.unlike(a, r):
+			return false // what is behind it must wait as well
 		}
-		l.start(starts, order)
-		clear(starts)
-		order = order[:0]
+		if a.ready.pop(ln, turnOf[i]); d.sendable(r) {
+			l.stick(r)
+		}
 	}
+	return false
+}
+
+// send takes up to room runs from a lane, of which h is to get those that have no wish
+// of their own; nil: there is none that h could get.
+func (d *dispatching) send(a *app, ln *lane, lane int, h *host, room int) {
+	l := d.l
+	for n := 0; n < room && ln.len() > 0; n++ {
+		if n%fetchAtOnce == 0 {
+			ln.fetch(min(room-n, fetchAtOnce))
+		}
+		next := ln.peek()
+		pace := l.paces.of(next)
+		if n > 0 && !choosy(next) && (h == nil || h.credits <= 0 || !l.admits(h, a, pace)) {
+			break
+		}
+		r := a.ready.pop(ln, turnOf[lane])
+		if !d.sendable(r) {
+			continue
+		}
+		h := h
+		if choosy(r) || !h.abilities.Has(r.Shape().Needs) {
+			if d.ro == nil {
+				d.ro = l.rosterOf(a.name)
+			}
+			if h = d.ro.pick(r, l.memory(r)); h == nil {
+				l.stick(r)
+				continue
+			}
+		}
+		// A run may stand in line twice: the first entry has put it into running.
+		if executes(r) || l.limited(r) {
+			continue
+		}
+		l.take(h, r)
+		k := startKey{l.slotOf(r), h}
+		s := d.starts[k]
+		if s == nil {
+			s = &apiv1.Started{Host: h.hello.Host, Session: h.hello.Session}
+			d.starts[k] = s
+			d.order = append(d.order, k)
+		}
+		h.credits--
+		d.ro.took(r, h)
+		s.Runs = append(s.Runs, l.startOf(r))
+	}
+	l.start(d.starts, d.order)
+	clear(d.starts)
+	d.order = d.order[:0]
+}
+
+// sendable reports whether a run that was in line goes to a host now. One that does
+// not is where it belongs.
+func (d *dispatching) sendable(r *job.Run) bool {
+	l := d.l
+	if !l.due(r) || r.Slot().Place.State != job.Here {
+		return false
+	}
+	if l.unsure(r) {
+		l.stick(r)
+		return false
+	}
+	if l.expired(r) {
+		return false
+	}
+	if len(l.closed) > 0 {
+		if c := l.closed[r.Slot()]; c != nil {
+			c.parked = append(c.parked, r)
+			return false
+		}
+	}
+	if !r.Policy.Fans() || r.IsPart() {
+		return true
+	}
+	switch {
+	case l.awaits(r): // before its rate counts it
+		l.stick(r)
+	case !l.limited(r):
+		l.fanOut(r)
+	}
+	return false
 }
 
 // startOf says in a record that the next attempt of a run begins.
@@ -197,52 +272,60 @@ func (l *loop) endSettling() {
 	}
 }
 
-// pick returns the host that is asked first for the runs of an app, and how many
-// it may take before another one is asked: one that runs what is first in line
-// before others, of those the one with the most slots free, then with the most
-// credits. Credits are also for what is to wait at a host, so they are used up
-// only when no other host has a slot that is free.
-func (l *loop) pick(a *app) (best *host, room int) {
-	needs := ""
-	if r := a.ready.peek(); r != nil {
-		needs = r.Shape().Needs
-	}
+// pick returns the host that is to get a run which has no wish of its own, and how
+// many runs it may get before another host is looked for: of those that may be sent
+// the run the one with the most slots free, then with the most credits, then the one
+// that got none for longest. What waits at a host keeps others from it, so a host gets
+// more than fit into its free slots only when no other one has a slot that is free.
+func (l *loop) pick(a *app, r *job.Run, pace uint8) (best *host, room int) {
+	needs := r.Shape().Needs
 	var most offer
 	all := 0 // slots that are free
 	for _, h := range l.hosts {
-		if !h.connected || h.draining || h.credits <= 0 || !h.serves(a.name) {
+		if !h.connected || h.draining || h.credits <= 0 || !h.serves(a.name) || !h.abilities.Has(needs) || !l.admits(h, a, pace) {
 			continue
 		}
-		o := offer{fits: h.abilities.Has(needs), free: h.free(), credits: h.credits}
-		if o.fits {
-			all += o.free
-		}
+		o := offer{free: h.free(), credits: h.credits, picked: h.picked}
+		all += o.free
 		if best == nil || o.before(most) || o == most && h.hello.Host < best.hello.Host {
 			best, most = h, o
 		}
 	}
+	if best == nil {
+		return nil, 1
+	}
+	l.picks++
+	best.picked = l.picks
 	if most.free > 0 && all > most.free {
 		return best, min(most.free, maxTasks)
 	}
 	return best, maxTasks
 }
 
+// unlike reports whether a run cannot go to some host to which others of its app can:
+// those behind it must not wait for it.
+func (l *loop) unlike(a *app, r *job.Run) bool {
+	for _, h := range l.hosts {
+		if h.connected && !h.draining && h.serves(a.name) && !h.abilities.Has(r.Shape().Needs) {
+			return true
+		}
+	}
+	return false
+}
+
 // offer is what makes one host better than another one.
 type offer struct {
-	fits    bool // it runs what is asked for
 	free    int
 	credits int64
+	picked  uint64 // counts the picks of hosts; that of the last time
 }
 
 func (o offer) before(p offer) bool {
-	if o.fits != p.fits {
-		return o.fits
-	}
-	return cmp.Or(cmp.Compare(o.free, p.free), cmp.Compare(o.credits, p.credits)) > 0
+	return cmp.Or(cmp.Compare(o.free, p.free), cmp.Compare(o.credits, p.credits), cmp.Compare(p.picked, o.picked)) > 0
 }
 
 // free returns the slots in which a task that is sent now would start at once.
-func (h *host) free() int { return max(int(h.hello.Slots)-len(h.running), 0) }
+func (h *host) free() int { return max(int(h.hello.Slots)-len(h.held.runs), 0) }
 
 // start records that runs were sent and sends them. The record is not waited
 // for: when a crash loses it, the host reports what it is executing.
@@ -318,13 +401,13 @@ func (l *loop) attach(hello *apiv1.Hello, out *outbox) (*host, error) {
 		}
 	}
 	var lost []*job.Run
-	for _, r := range h.running {
+	for _, r := range h.held.runs {
 		if attempt, ok := reported[r.ID]; !ok || attempt != r.Attempt {
 			lost = append(lost, r)
 		}
 	}
 	l.lose(lost, "the host does not know of it: it was restarted, or its task was lost on the way")
-	for _, r := range h.running {
+	for _, r := range h.held.runs {
 		if r.CancelRequested {
 			out.cancel(r.ID, r.Attempt)
 		}
@@ -352,7 +435,7 @@ func (l *loop) adopt(h *host, rep *apiv1.Running) {
 		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Adopted{Adopted: &apiv1.Adopted{
 			Host: h.hello.Host, Session: h.hello.Session, Runs: []*apiv1.Started_Run{{Run: rep.Run, Attempt: rep.Attempt}},
 		}}})
-		h.running.add(r)
+		l.take(h, r)
 		r.Mark &^= isUnsure
 	default: // ended, or given to another host: nobody waits for it any more
 		h.out.cancel(id, rep.Attempt)
@@ -365,7 +448,7 @@ func (l *loop) detach(h *host, generation uint64) {
 		return
 	}
 	h.connected, h.credits = false, 0
-	if h.leaving && len(h.running) == 0 { // it is not lost
+	if h.leaving && len(h.held.runs) == 0 { // it is not lost
 		delete(l.hosts, h.hello.Host)
 		return
 	}
@@ -403,7 +486,7 @@ func (x *hostLease) expire(l *loop) {
 		l.wheel.Add(l.nowMs+armWindow, x) // the disk is full: look again
 		return
 	}
-	l.lose(slices.Clone(h.running), "the host went away and did not come back within "+l.cfg.HostLease.String())
+	l.lose(slices.Clone(h.held.runs), "the host went away and did not come back within "+l.cfg.HostLease.String())
 	l.wheel.Add(h.lostAt.Add(forgetHost).UnixMilli(), x)
 }
 
@@ -500,11 +583,10 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	f.Ends = append(f.Ends, end)
 	r.Mark |= isEnding
 	e.runs = append(e.runs, r)
+	took := time.Duration(t.DurationUs) * time.Microsecond
+	l.paces.learn(r, took, t.Outcome)
 	if h := l.hosts[r.Host]; h != nil {
-		h.running.drop(r)
-	}
-	if t.Outcome != apiv1.Outcome_OUTCOME_LOST {
-		l.noteTime(r, time.Duration(t.DurationUs)*time.Microsecond)
+		l.drop(h, r, took)
 	}
 	if e.bytes += len(t.Output) + len(t.Error) + len(t.Trace); e.bytes >= maxEnds {
 		e.record()

@@ -16,15 +16,16 @@ func (x *executing) add(r *job.Run) {
 	r.Place = uint32(len(*x))
 }
 
-// drop takes a run out, if it is there.
-func (x *executing) drop(r *job.Run) {
+// drop takes a run out, and reports whether it was there.
+func (x *executing) drop(r *job.Run) bool {
 	all, i := *x, int(r.Place)-1
 	if i < 0 || i >= len(all) || all[i] != r {
-		return
+		return false
 	}
 	last := len(all) - 1
 	all[i] = all[last]
 	all[i].Place = r.Place
 	r.Place, all[last] = 0, nil
 	*x = all[:last]
+	return true
 }

@@ -49,10 +49,16 @@ type loop struct {
 	lastWall time.Time // of the last turn, with its monotonic reading
 	since    time.Time // when the loop began to serve, or last refused a host
 
-	apps  map[string]*app
-	order []*app // round robin over apps with runs to dispatch
-	live  int    // live runs of all apps
-	wheel *timers
+	apps       map[string]*app
+	order      []*app // with runs to dispatch, each once
+	spareOrder []*app
+	// served is what the app that was served last has used, see share; picks counts the
+	// choices of hosts.
+	served time.Duration
+	picks  uint64
+	paces  paces
+	live   int // live runs of all apps
+	wheel  *timers
 	// sweepAt is the number of timers at which half of them may be stale.
 	sweepAt int
 	plans   map[string]job.Plan
@@ -79,11 +85,10 @@ type loop struct {
 	lastSeq     uint64        // the sequence of the last record that was applied
 	failure     error
 
-	slow   map[jobKey]time.Duration // the mean time of jobs that take long
-	lines  map[jobKey]*line         // of jobs with an overlap policy that have runs under way
-	rates  map[jobKey]*bucket       // of jobs with a rate
-	stuck  []*job.Run               // due, and no host may take them now
-	unsent []*outbox                // with tasks of this turn
+	lines  map[jobKey]*line   // of jobs with an overlap policy that have runs under way
+	rates  map[jobKey]*bucket // of jobs with a rate
+	stuck  []*job.Run         // due, and no host may take them now
+	unsent []*outbox          // with tasks of this turn
 	// stuckTimer means that the wheel holds a retryStuck.
 	stuckTimer bool
 	followed   []*job.Run // have ended in this turn: others may depend on them
@@ -121,13 +126,15 @@ type loop struct {
 
 // app is an app's share of a server.
 type app struct {
-	name    string
-	number  int // among those that timers name, from 1; 0: none does
-	slots   [job.Slots]*job.Slot
-	ready   ready      // runs to dispatch; entries may be stale
-	quickAt time.Time  // when a run that did not take long ended last
-	live    acceptance // live runs in the order in which they were accepted
-	count   apiv1.CountRow
+	name   string
+	number int // among those that timers name, from 1; 0: none does
+	slots  [job.Slots]*job.Slot
+	ready  ready // runs to dispatch; entries may be stale
+	listed bool  // in loop.order, or about to be dispatched
+	usage  usage
+	coming coming
+	live   acceptance // live runs in the order in which they were accepted
+	count  apiv1.CountRow
 	// minutes holds the roll-ups of the last hour by the start of the minute in
 	// Unix minutes.
 	minutes   map[int64]*apiv1.MinuteRow
@@ -155,7 +162,7 @@ func newLoop(cfg *Config) (*loop, error) {
 		cfg: cfg, hub: newHub(), metrics: m,
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 		apps: map[string]*app{}, plans: map[string]job.Plan{},
-		slow: map[jobKey]time.Duration{}, lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{},
+		lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{},
 		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{}, granted: map[*job.Shape]grants{},
 		hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{}, awaited: map[job.RunID][]chan *apiv1.Run{},
 	}

@@ -198,7 +198,8 @@ func TestRoutingAndExplain(t *testing.T) {
 		for _, id := range ids {
 			on[c.wait(id).Host]++
 		}
-		if on["h1"] != 20 || on["h2"] != 20 || on["h3"] != 20 {
+		// A host without a free slot is passed over, so that single turns are not kept.
+		if min(on["h1"], on["h2"], on["h3"]) < 19 || max(on["h1"], on["h2"], on["h3"]) > 21 {
 			t.Errorf("60 runs went round robin to %v", on)
 		}
 		// The state of a strategy survives a restart.

@@ -7,89 +7,92 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// ready holds the runs of an app that may be sent, the higher priorities first,
-// within one in the order in which they came.
+// ready holds the runs of an app that may be sent. Higher priorities come first.
+// Within one, jobs take turns, so that very many runs of one job do not keep those of
+// another waiting; the runs of a job keep their order. Runs of quick jobs are in a
+// lane of their own: they may be sent when slow ones may not. An entry may be stale;
+// the state of its run says what holds.
 type ready struct {
 	levels []*level // by falling priority; few, and kept when empty
 	n      int
+	armed  int // entries of runs that were armed when they came
 }
 
 type level struct {
 	priority int32
-	fifo
+	lanes    [2]lane // of quick runs, and of all others
 }
 
-func (q *ready) push(r *job.Run) {
+const (
+	quickLane = iota
+	slowLane
+)
+
+// turnOf is how many runs of a job go in one turn, by lane.
+var turnOf = [2]int{quickLane: 16, slowLane: 1}
+
+func (q *ready) push(r *job.Run, quick bool) {
 	q.n++
-	p := r.Policy.Priority
+	if r.State == job.Armed {
+		q.armed++
+	}
+	at := slowLane
+	if quick {
+		at = quickLane
+	}
+	q.level(r.Policy.Priority).lanes[at].push(r)
+}
+
+func (q *ready) level(priority int32) *level {
 	i := 0
-	for ; i < len(q.levels) && q.levels[i].priority >= p; i++ {
-		if q.levels[i].priority == p {
-			q.levels[i].push(r)
-			return
+	for ; i < len(q.levels) && q.levels[i].priority >= priority; i++ {
+		if q.levels[i].priority == priority {
+			return q.levels[i]
 		}
 	}
-	lv := &level{priority: p}
-	lv.push(r)
+	lv := &level{priority: priority}
 	q.levels = slices.Insert(q.levels, i, lv)
+	return lv
 }
 
 func (q *ready) len() int { return q.n }
 
-// pop takes the next run; there must be one.
-func (q *ready) pop() *job.Run {
-	for _, lv := range q.levels {
-		if lv.len() > 0 {
-			q.n--
-			return lv.pop()
-		}
+// pop takes the next run of a lane, which is one of q's and not empty.
+func (q *ready) pop(ln *lane, turn int) *job.Run {
+	q.n--
+	w := ln.pop(turn)
+	if w.armed {
+		q.armed--
 	}
-	panic("sched: pop of an empty queue")
+	return w.run
 }
 
-// peek returns what pop will take, or nil.
+// peek returns a run that is near the front, or nil when there is none.
 func (q *ready) peek() *job.Run {
 	for _, lv := range q.levels {
-		if lv.len() > 0 {
-			return lv.runs[lv.head].run
+		for i := range lv.lanes {
+			if r := lv.lanes[i].peek(); r != nil {
+				return r
+			}
 		}
 	}
 	return nil
 }
 
-// fetch fetches what starting the next n runs, at most fetchAtOnce, will read: they
-// were accepted a while ago.
-func (q *ready) fetch(n int) {
-	var near [fetchAtOnce]*job.Run
-	var wanted [fetchAtOnce]job.WantedRun
-	i := 0
-	for _, lv := range q.levels {
-		for _, w := range lv.runs[lv.head:min(lv.head+n-i, len(lv.runs))] {
-			near[i] = w.run
-			i++
-		}
-	}
-	job.FetchRuns(near[:i])
-	for i, r := range near[:i] {
-		wanted[i] = job.WantedRun{Slot: r.Slot(), ID: r.ID}
-	}
-	job.FetchByID(wanted[:i])
-}
-
-// armed returns how many entries are of runs that were armed when they came.
-func (q *ready) armed() int {
-	n := 0
-	for _, lv := range q.levels {
-		n += lv.armed
-	}
-	return n
-}
-
-// fifo is a queue of runs. Entries may be stale; who takes one asks the state.
-type fifo struct {
-	runs  []waiting
+// lane is the turns of jobs. A job with one run in it is in turns with that run; only a
+// job with more has a line. The zero lane is empty.
+type lane struct {
+	turns []turn // a ring: n from head on
 	head  int
-	armed int // entries of armed runs
+	n     int
+	lines map[*job.Job]*jobLine
+	taken int // runs that went in the turn at the front
+}
+
+// turn is the place of a job.
+type turn struct {
+	waiting          // when line is nil
+	line    *jobLine // nil: there is one run
 }
 
 type waiting struct {
@@ -97,32 +100,123 @@ type waiting struct {
 	armed bool // when it was put in line
 }
 
-func (q *fifo) push(r *job.Run) {
-	w := waiting{r, r.State == job.Armed}
-	if w.armed {
-		q.armed++
-	}
-	q.runs = append(q.runs, w)
+// jobLine is the runs of one job, in the order in which they came.
+type jobLine struct {
+	job  *job.Job
+	runs []waiting
+	head int
 }
 
-func (q *fifo) len() int { return len(q.runs) - q.head }
+// isInLine is a mark of jobs: some lane may have a turn of it.
+const isInLine = 1 << 6
 
-func (q *fifo) pop() *job.Run {
-	w := q.runs[q.head]
-	if w.armed {
-		q.armed--
+func (ln *lane) len() int { return ln.n }
+
+func (ln *lane) push(r *job.Run) {
+	w, j := waiting{r, r.State == job.Armed}, r.Owner()
+	if j.Mark&isInLine == 0 {
+		j.Mark |= isInLine
+		ln.add(turn{waiting: w})
+		return
 	}
-	q.runs[q.head] = waiting{}
-	q.head++
-	switch {
-	case q.head == len(q.runs):
-		q.runs, q.head = q.runs[:0], 0
-	case q.head > 4096 && q.head > len(q.runs)/2:
-		n := copy(q.runs, q.runs[q.head:])
-		clear(q.runs[n:])
-		q.runs, q.head = q.runs[:n], 0
+	if line := ln.lines[j]; line != nil {
+		line.runs = append(line.runs, w)
+		return
 	}
-	return w.run
+	// Its first run has a turn, here or in another lane: the job gets another one.
+	line := &jobLine{job: j, runs: []waiting{w}}
+	if ln.lines == nil {
+		ln.lines = map[*job.Job]*jobLine{}
+	}
+	ln.lines[j] = line
+	ln.add(turn{line: line})
+}
+
+func (ln *lane) add(t turn) {
+	if ln.n == len(ln.turns) {
+		turns := make([]turn, max(16, 2*ln.n))
+		k := copy(turns, ln.turns[ln.head:])
+		copy(turns[k:], ln.turns[:ln.head])
+		ln.turns, ln.head = turns, 0
+	}
+	ln.turns[(ln.head+ln.n)&(len(ln.turns)-1)] = t
+	ln.n++
+}
+
+// pass takes the turn at the front out.
+func (ln *lane) pass() turn {
+	t := ln.turns[ln.head]
+	ln.turns[ln.head] = turn{}
+	ln.head = (ln.head + 1) & (len(ln.turns) - 1)
+	ln.taken = 0
+	if ln.n--; ln.n == 0 && len(ln.turns) > 1<<12 { // what a burst needed
+		ln.turns, ln.head = nil, 0
+	}
+	return t
+}
+
+func (ln *lane) peek() *job.Run {
+	if ln.n == 0 {
+		return nil
+	}
+	if t := &ln.turns[ln.head]; t.line == nil {
+		return t.run
+	} else {
+		return t.line.runs[t.line.head].run
+	}
+}
+
+// pop takes the next run. A job whose turn has that many goes behind the others.
+func (ln *lane) pop(turn int) waiting {
+	line := ln.turns[ln.head].line
+	if line == nil {
+		t := ln.pass()
+		if ln.lines[t.run.Owner()] == nil {
+			t.run.Owner().Mark &^= isInLine
+		}
+		return t.waiting
+	}
+	w := line.runs[line.head]
+	line.runs[line.head] = waiting{}
+	line.head++
+	switch ln.taken++; {
+	case line.head == len(line.runs):
+		ln.pass()
+		delete(ln.lines, line.job)
+		line.job.Mark &^= isInLine
+	case ln.taken >= turn:
+		ln.add(ln.pass())
+	case line.head > 4096 && line.head > len(line.runs)/2:
+		n := copy(line.runs, line.runs[line.head:])
+		clear(line.runs[n:])
+		line.runs, line.head = line.runs[:n], 0
+	}
+	return w
+}
+
+// fetch fetches what starting the next n runs, at most fetchAtOnce, will read: they
+// were accepted a while ago.
+func (ln *lane) fetch(n int) {
+	var near [fetchAtOnce]*job.Run
+	var wanted [fetchAtOnce]job.WantedRun
+	i := 0
+	for k := 0; k < ln.n && i < n; k++ {
+		t := &ln.turns[(ln.head+k)&(len(ln.turns)-1)]
+		if t.line == nil {
+			near[i] = t.run
+			i++
+			continue
+		}
+		for _, w := range t.line.runs[t.line.head:min(t.line.head+min(n-i, turnOf[quickLane]), len(t.line.runs))] {
+			near[i] = w.run
+			i++
+		}
+	}
+	job.FetchRuns(near[:i])
+	for k, r := range near[:i] {
+		wanted[k] = job.WantedRun{Slot: r.Slot(), ID: r.ID}
+	}
+	job.FetchByID(wanted[:i])
 }
 
 // acceptance remembers runs in the order in which they were accepted, so that

@@ -272,5 +272,5 @@ func (l *loop) expect(r *job.Run) {
 		}
 		l.hosts[r.Host] = h
 	}
-	h.running.add(r)
+	l.take(h, r)
 }

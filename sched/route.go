@@ -15,6 +15,7 @@ import (
 
 // roster is how one app sees the hosts while its runs are dispatched.
 type roster struct {
+	l     *loop
 	hosts []*host
 	cands []job.Candidate // in the order of hosts, by id
 	// states is what routing strategies remember of jobs once this turn is over,
@@ -25,7 +26,7 @@ type roster struct {
 
 // rosterOf looks at the hosts on behalf of an app.
 func (l *loop) rosterOf(app string) *roster {
-	ro := &roster{states: map[string]*job.RouteState{}}
+	ro := &roster{l: l, states: map[string]*job.RouteState{}}
 	for _, h := range l.hosts {
 		ro.hosts = append(ro.hosts, h)
 	}
@@ -34,7 +35,7 @@ func (l *loop) rosterOf(app string) *roster {
 		c := job.Candidate{
 			ID: h.hello.Host, Name: h.hello.Name, Labels: h.hello.Labels,
 			Connected: h.connected, Draining: h.draining, Serves: h.serves(app),
-			Credits: h.credits, Slots: int32(h.hello.Slots), Running: int32(len(h.running)),
+			Credits: h.credits, Slots: int32(h.hello.Slots), Running: int32(len(h.held.runs)),
 		}
 		c.Lacks = h.lacks(ro.needs)
 		if h.load != nil {
@@ -80,7 +81,7 @@ func (ro *roster) look(r *job.Run) {
 	}
 	for i, h := range ro.hosts {
 		ro.cands[i].OfJob = 0
-		for _, x := range h.running {
+		for _, x := range h.held.runs {
 			if x.Job == r.Job && x.App == r.App {
 				ro.cands[i].OfJob++
 			}
@@ -97,6 +98,12 @@ func (ro *roster) pick(r *job.Run, before *job.RouteState) *host {
 		ro.states[r.Job] = s
 	}
 	ro.look(r)
+	a, pace := ownerOf(r.Slot()), ro.l.paces.of(r)
+	for i, h := range ro.hosts {
+		if ro.cands[i].Credits = h.credits; !ro.l.admits(h, a, pace) {
+			ro.cands[i].Credits = 0
+		}
+	}
 	cands, hosts := ro.cands, ro.hosts
 	if pinned := pinnedTo(r); pinned != "" {
 		i := slices.IndexFunc(hosts, func(h *host) bool { return h.hello.Host == pinned })
@@ -288,8 +295,8 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 	ro := l.rosterOf(r.App)
 	able := 0
 	for i, why := range ro.why(r) {
-		if why == "" && l.keeps(ro.hosts[i], r) {
-			why = "keeps its last slots for quick jobs, and this one is slow"
+		if why == "" {
+			why = l.whyNot(ro.hosts[i], r)
 		}
 		resp.Hosts = append(resp.Hosts, &apiv1.HostVerdict{Host: ro.cands[i].ID, Name: ro.cands[i].Name, Able: why == "", Why: why})
 		if why == "" {

@@ -44,6 +44,7 @@ func (t *timers) Add(due int64, v any) {
 	}
 	s := j.Slot()
 	a := ownerOf(s)
+	a.coming.add(j.NextMs)
 	if a.number == 0 {
 		t.apps = append(t.apps, a)
 		a.number = len(t.apps)

@@ -1,0 +1,191 @@
+package sched
+
+import (
+	"time"
+
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+const (
+	// workAhead is how much work of quick jobs each slot of a host holds, what runs
+	// included: enough that the slot does not run dry on the way to the server and
+	// back, and no more, so that a run does not wait at one host while another is idle.
+	workAhead = 100 * time.Millisecond
+	// sharedFor is how long a run, or a time that a run is planned for, is a sign of
+	// more.
+	sharedFor = time.Minute
+	// reservedShare is the part of a host's slots that slow jobs leave to others, 1
+	// of so many, and at least one. A host with one slot reserves none.
+	reservedShare = 4
+)
+
+// held are the runs that a host was sent and that have not ended, and the work that
+// they are. Its runs are added and dropped by take and drop alone. The zero value is
+// empty.
+type held struct {
+	runs  executing
+	slow  int           // of runs: those of jobs that are slow or were not measured
+	quick time.Duration // the work of all others
+	of    map[*app]*presence
+	last  *app // whose presence was asked for last, as runs come many of an app in a row
+	lastP *presence
+}
+
+// presence is what an app has, and had, at a host.
+type presence struct {
+	slow    int   // runs of jobs that are slow or were not measured
+	seenMs  int64 // when a run was sent or ended last
+	quickMs int64 // likewise, of a quick job
+}
+
+func (h *held) presence(a *app) *presence {
+	if h.last == a {
+		return h.lastP
+	}
+	p := h.of[a]
+	if p == nil {
+		if h.of == nil {
+			h.of = map[*app]*presence{}
+		}
+		p = &presence{}
+		h.of[a] = p
+	}
+	h.last, h.lastP = a, p
+	return p
+}
+
+// take adds a run that no host has. Its pace is what the host has been charged for it
+// until it is dropped.
+func (h *held) take(r *job.Run, pace uint8, nowMs int64) {
+	h.runs.add(r)
+	r.Pace = pace
+	p := h.presence(ownerOf(r.Slot()))
+	if p.seenMs = nowMs; isQuick(pace) {
+		p.quickMs = nowMs
+		h.quick += paceTimes[pace]
+		return
+	}
+	p.slow++
+	h.slow++
+}
+
+// drop takes a run out, and reports whether it was there.
+func (h *held) drop(r *job.Run, nowMs int64) bool {
+	if !h.runs.drop(r) {
+		return false
+	}
+	p := h.presence(ownerOf(r.Slot()))
+	if p.seenMs = nowMs; isQuick(r.Pace) {
+		h.quick -= paceTimes[r.Pace]
+		return true
+	}
+	p.slow--
+	h.slow--
+	return true
+}
+
+// take notes that a run is with a host, and charges its app for it.
+func (l *loop) take(h *host, r *job.Run) {
+	pace := l.paces.of(r)
+	h.held.take(r, pace, l.nowMs)
+	ownerOf(r.Slot()).usage.charge(pace)
+}
+
+// drop takes back that a run is with a host, where it took that long.
+func (l *loop) drop(h *host, r *job.Run, took time.Duration) {
+	if !h.held.drop(r, l.nowMs) {
+		return
+	}
+	a := ownerOf(r.Slot())
+	a.usage.settle(r.Pace, took)
+	if isQuick(l.paces.of(r)) { // as was learned when it ended
+		h.held.presence(a).quickMs = l.nowMs
+	}
+}
+
+// reserved returns the slots of a host that slow jobs leave to others.
+func reserved(slots int) int {
+	if slots < 2 {
+		return 0
+	}
+	return max(slots/reservedShare, 1)
+}
+
+// admits reports whether a host may be sent a run of that pace now. Runs of quick
+// jobs may wait there, for as long as the work ahead of them takes. All others get a
+// slot at once, and none of those that are reserved while the host is shared. An app
+// that has no such run at the host may have its job measured in one of these.
+func (l *loop) admits(h *host, a *app, pace uint8) bool {
+	slots, n := int(h.hello.Slots), len(h.held.runs)
+	if slots == 0 { // it did not say: its credits alone count
+		return true
+	}
+	if isQuick(pace) {
+		return n < slots || h.held.quick+paceTimes[pace] <= time.Duration(slots-h.held.slow)*workAhead
+	}
+	return n < slots && (h.held.slow < slots-reserved(slots) ||
+		pace == 0 && h.held.presence(a).slow == 0 ||
+		!l.shared(h, a))
+}
+
+// shared reports whether runs of other apps, or of quick jobs of a, were at a host not
+// long ago or are soon due.
+func (l *loop) shared(h *host, a *app) bool {
+	since := l.nowMs - sharedFor.Milliseconds()
+	for other, p := range h.held.of {
+		switch {
+		case other == a && p.quickMs >= since, other != a && (p.slow > 0 || p.seenMs >= since):
+			return true
+		case p.slow == 0 && p.seenMs < since && other != h.held.last:
+			delete(h.held.of, other)
+		}
+	}
+	for _, other := range l.apps {
+		if other != a && h.serves(other.name) && other.coming.within(l.nowMs) {
+			return true
+		}
+	}
+	return false
+}
+
+// whyNot says for people why a host is not sent a run that it could execute; "": it is.
+func (l *loop) whyNot(h *host, r *job.Run) string {
+	a, pace := ownerOf(r.Slot()), l.paces.of(r)
+	switch {
+	case l.admits(h, a, pace):
+		return ""
+	case isQuick(pace):
+		return "has the work that it may hold"
+	case len(h.held.runs) >= int(h.hello.Slots) && pace == 0:
+		return "has no free slot, and the job was not measured yet: its runs wait at the server"
+	case len(h.held.runs) >= int(h.hello.Slots):
+		return "has no free slot, and the job is slow: its runs wait at the server"
+	case pace == 0:
+		return "keeps its last slots for other apps and quick jobs, and this one was not measured yet"
+	}
+	return "keeps its last slots for other apps and quick jobs, and this one is slow"
+}
+
+// coming knows in which minutes jobs of an app are planned. It may name a time that
+// was given up since.
+type coming map[int64]struct{}
+
+func minuteOf(ms int64) int64 { return ms / time.Minute.Milliseconds() }
+
+// add notes a planned time.
+func (c *coming) add(ms int64) {
+	if *c == nil {
+		*c = coming{}
+	}
+	(*c)[minuteOf(ms)] = struct{}{}
+}
+
+// within reports whether a time of this minute or the next one was planned.
+func (c coming) within(nowMs int64) bool {
+	at := minuteOf(nowMs)
+	delete(c, at-1)
+	delete(c, at-2)
+	_, now := c[at]
+	_, next := c[at+1]
+	return now || next
+}
