@@ -21,6 +21,10 @@ const (
 	// loopbackReserve is how many connections from this machine are accepted when
 	// the port is full, so that /livez always answers.
 	loopbackReserve = 8
+	// firstRequest is how long a connection has to show a credential before it may
+	// have to make room for others of its address: all hosts of a machine may come
+	// back at once.
+	firstRequest = time.Second
 )
 
 // connections are those of one port. It accepts them, counts them, and closes
@@ -35,15 +39,15 @@ type connections struct {
 
 	mu      sync.Mutex
 	open    int
-	total   uint64             // since the start
-	unknown list.List          // *connection that have shown no credential, the oldest first
-	from    map[netip.Addr]int // how many of these each address has
-	calls   map[netip.Addr]int // open without a credential, by address
-	full    time.Time          // when the log told last that the port is full
+	total   uint64                    // since the start
+	unknown list.List                 // *connection that have shown no credential, the oldest first
+	from    map[netip.Addr]*list.List // the same, by address
+	calls   map[netip.Addr]int        // open without a credential, by address
+	full    time.Time                 // when the log told last that the port is full
 }
 
 func newConnections(ln net.Listener, limits Limits, log *slog.Logger) *connections {
-	return &connections{Listener: ln, limits: limits, log: log, done: make(chan struct{}), from: map[netip.Addr]int{}, calls: map[netip.Addr]int{}}
+	return &connections{Listener: ln, limits: limits, log: log, done: make(chan struct{}), from: map[netip.Addr]*list.List{}, calls: map[netip.Addr]int{}}
 }
 
 // Accept returns the next connection. An error that passes is waited out; any
@@ -113,16 +117,14 @@ func (c *connections) accepts() uint64 {
 // admit counts a connection in. It returns nil after it closed one for which
 // there is no room.
 func (c *connections) admit(conn net.Conn) *connection {
-	a := &connection{Conn: conn, of: c, address: addressOf(conn.RemoteAddr())}
+	a := &connection{Conn: conn, of: c, address: addressOf(conn.RemoteAddr()), since: time.Now()}
 	c.mu.Lock()
 	c.total++
-	group := groupOf(a.address)
 	var leaving []*connection
-	switch {
-	case c.limits.proxied(a.address): // its clients are counted by their own addresses
+	if c.limits.proxied(a.address) { // its clients are counted by their own addresses
 		a.shown.Store(true)
-	case c.from[group] >= c.limits.Unknown:
-		leaving = append(leaving, c.take(c.oldest(group)))
+	} else {
+		leaving = c.tooMany(groupOf(a.address))
 	}
 	if c.open >= c.limits.Connections {
 		if time.Since(c.full) >= sayAgain {
@@ -139,8 +141,7 @@ func (c *connections) admit(conn net.Conn) *connection {
 	}
 	c.open++
 	if !a.shown.Load() {
-		a.spot = c.unknown.PushBack(a)
-		c.from[group]++
+		c.add(a)
 	}
 	c.mu.Unlock()
 	for _, l := range leaving {
@@ -149,14 +150,32 @@ func (c *connections) admit(conn net.Conn) *connection {
 	return a
 }
 
-// oldest returns the place of the oldest connection of an address.
-func (c *connections) oldest(group netip.Addr) *list.Element {
-	for e := c.unknown.Front(); e != nil; e = e.Next() {
-		if groupOf(e.Value.(*connection).address) == group {
-			return e
-		}
+// add puts a connection to those without a credential. The caller holds mu.
+func (c *connections) add(a *connection) {
+	group := groupOf(a.address)
+	mine := c.from[group]
+	if mine == nil {
+		mine = list.New()
+		c.from[group] = mine
 	}
-	return nil
+	a.spot, a.mine = c.unknown.PushBack(a), mine.PushBack(a)
+}
+
+// tooMany counts those connections of an address out for which there is no room
+// beside one more. The caller holds mu, and closes them.
+func (c *connections) tooMany(group netip.Addr) (leaving []*connection) {
+	mine := c.from[group]
+	if mine == nil {
+		return nil
+	}
+	for mine.Len() >= c.limits.Unknown {
+		oldest := mine.Front().Value.(*connection)
+		if time.Since(oldest.since) < firstRequest {
+			break
+		}
+		leaving = append(leaving, c.take(oldest.spot))
+	}
+	return leaving
 }
 
 // take counts a connection out that is to be closed. The caller holds mu.
@@ -176,12 +195,13 @@ func (c *connections) identify(a *connection) {
 	if a.spot == nil {
 		return
 	}
-	c.unknown.Remove(a.spot)
-	a.spot = nil
 	group := groupOf(a.address)
-	if c.from[group]--; c.from[group] == 0 {
+	c.unknown.Remove(a.spot)
+	c.from[group].Remove(a.mine)
+	if c.from[group].Len() == 0 {
 		delete(c.from, group)
 	}
+	a.spot, a.mine = nil, nil
 }
 
 // enter counts a call without a credential in, unless its address has limit of
@@ -219,9 +239,12 @@ type connection struct {
 	of      *connections
 	address netip.Addr  // of the other end
 	shown   atomic.Bool // a credential, at any time; or it is a trusted proxy's
+	since   time.Time
 
-	spot *list.Element // in of.unknown; of.mu guards it
-	gone bool          // no longer counted; of.mu guards it
+	// of.mu guards these.
+	spot *list.Element // in of.unknown
+	mine *list.Element // in the list of its address
+	gone bool          // no longer counted
 }
 
 // identified says that a valid credential came on the connection.

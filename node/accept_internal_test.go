@@ -155,6 +155,10 @@ func (f *far) Close() error {
 // TestCredentialsAreNeverThrottled fills a port from one address, from many, and
 // with callers that have a credential.
 func TestCredentialsAreNeverThrottled(t *testing.T) {
+	synctest.Test(t, testCredentialsAreNeverThrottled)
+}
+
+func testCredentialsAreNeverThrottled(t *testing.T) {
 	limits := Limits{Unknown: 3, Connections: 6, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}
 	c := newConnections(nil, limits.withDefaults(), logger(nil))
 	admit := func(address string) (*far, *connection) {
@@ -167,6 +171,7 @@ func TestCredentialsAreNeverThrottled(t *testing.T) {
 	for range 5 { // three stay: the newest
 		f, _ := admit("192.0.2.1")
 		of = append(of, f)
+		time.Sleep(firstRequest)
 	}
 	if first.closed || !of[0].closed || !of[1].closed || of[2].closed || of[4].closed {
 		t.Errorf("the port closed %v of those without a credential, and %v of those with one", of, first.closed)
@@ -179,6 +184,22 @@ func TestCredentialsAreNeverThrottled(t *testing.T) {
 	admit("2001:db8::2") // the oldest of all makes room
 	if !of[2].closed || c.open != 6 {
 		t.Errorf("%d connections are open, and the oldest is closed: %v", c.open, of[2].closed)
+	}
+
+	burst := newConnections(nil, limits.withDefaults(), logger(nil)) // a machine with many hosts comes back
+	var hosts []*far
+	for range 6 {
+		f := &far{address: "192.0.2.1"}
+		burst.admit(f)
+		hosts = append(hosts, f)
+	}
+	if hosts[0].closed || burst.open != 6 {
+		t.Error("a connection had no time to show its credential")
+	}
+	time.Sleep(firstRequest)
+	burst.admit(&far{address: "192.0.2.1"})
+	if !hosts[3].closed || hosts[4].closed || burst.open != 3 {
+		t.Errorf("%d connections without a credential stay, want 3", burst.open)
 	}
 
 	full := newConnections(nil, limits.withDefaults(), logger(nil))
@@ -197,6 +218,7 @@ func TestCredentialsAreNeverThrottled(t *testing.T) {
 	proxies := newConnections(nil, Limits{Unknown: 1, TrustedProxies: limits.TrustedProxies}.withDefaults(), logger(nil))
 	a, b := &far{address: "10.9.1.1"}, &far{address: "10.9.1.1"}
 	proxies.admit(a)
+	time.Sleep(firstRequest)
 	proxies.admit(b)
 	if a.closed || b.closed {
 		t.Error("the connections of a trusted proxy are counted as those of one client")
