@@ -39,6 +39,12 @@ func (f failing) Accept() (net.Conn, error) {
 // doorOn starts a door on a listener.
 func doorOn(t *testing.T, ln net.Listener, dial func(context.Context) (net.Conn, error), limits Limits) (*door, chan error) {
 	t.Helper()
+	return doorAt(t, newPort(ln, dial, nil, limits, logger(nil)), limits)
+}
+
+// doorAt starts a door at a port.
+func doorAt(t *testing.T, p *port, limits Limits) (*door, chan error) {
+	t.Helper()
 	tel, err := newTelemetry(t.Context(), "test")
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +52,7 @@ func doorOn(t *testing.T, ln net.Listener, dial func(context.Context) (net.Conn,
 	t.Cleanup(func() { tel.Close() }) //nolint:errcheck // a test's
 	d := newDoor(newGuard(), limits, tel, logger(nil))
 	done := make(chan error, 1)
-	go func() { done <- d.serve(newPort(ln, dial, nil, limits, logger(nil)), nil) }()
+	go func() { done <- d.serve(p, nil) }()
 	return d, done
 }
 
@@ -96,6 +102,12 @@ func TestProbeEndsADeadPort(t *testing.T) {
 		}
 		if after := time.Since(begin); after > 2*time.Minute {
 			t.Errorf("the process of a dead port ends after %v", after)
+		}
+		p := newPort(memconn.Listen(1<<16), nil, nil, Limits{}, logger(nil))
+		p.ask = asking(stuck.DialContext, false)
+		_, done = doorAt(t, p, Limits{})
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "answers no connection") {
+			t.Errorf("a process serves a dead port: %v", err)
 		}
 		busy := uint64(0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

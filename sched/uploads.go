@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -19,6 +20,9 @@ const (
 	// maxUploads bounds those of all apps together, and with them what they take of
 	// the disk.
 	maxUploads = 8
+	// uploadRate is what must come of an upload in a second, in bytes, after uploadGrace.
+	uploadRate  = 4 << 10
+	uploadGrace = 30 * time.Second
 )
 
 // uploads admits uploads and orders them: one of an app is in the gate at a time,
@@ -80,22 +84,58 @@ func (a *appUploads) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// receive writes the bytes of an upload to the disk.
+// receive writes the bytes of an upload to the disk. One that comes too slowly is
+// refused, since it keeps others from being admitted.
 func receive(stream apiv1.Modules_PushModuleServer, to *modules.Upload) error {
-	for {
-		part, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		chunk := part.GetChunk()
-		if to.Size()+int64(len(chunk)) > modules.MaxBytes {
-			return status.Errorf(codes.InvalidArgument, "the module is larger than %d MiB, which is the limit", modules.MaxBytes>>20)
-		}
-		if _, err := to.Write(chunk); err != nil {
-			return status.Error(codes.ResourceExhausted, err.Error())
+	parts, stop := readParts(stream)
+	defer stop()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for begin := time.Now(); ; {
+		select {
+		case p := <-parts:
+			if errors.Is(p.err, io.EOF) {
+				return nil
+			}
+			if p.err != nil {
+				return p.err
+			}
+			if to.Size()+int64(len(p.chunk)) > modules.MaxBytes {
+				return status.Errorf(codes.InvalidArgument, "the module is larger than %d MiB, which is the limit", modules.MaxBytes>>20)
+			}
+			if _, err := to.Write(p.chunk); err != nil {
+				return status.Error(codes.ResourceExhausted, err.Error())
+			}
+		case <-tick.C:
+			if time.Since(begin) > uploadGrace+time.Duration(to.Size()/uploadRate)*time.Second {
+				return status.Errorf(codes.DeadlineExceeded, "the upload comes slower than %d bytes a second: send it over a better connection, or make it smaller", uploadRate)
+			}
 		}
 	}
+}
+
+// uploadPart is what a stream brings.
+type uploadPart struct {
+	chunk []byte
+	err   error
+}
+
+// readParts reads a stream until stop, or to its end. What waits for the stream
+// then ends with the call.
+func readParts(stream apiv1.Modules_PushModuleServer) (<-chan uploadPart, func()) {
+	parts, done := make(chan uploadPart), make(chan struct{})
+	go func() {
+		for {
+			m, err := stream.Recv()
+			select {
+			case parts <- uploadPart{m.GetChunk(), err}:
+			case <-done:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return parts, func() { close(done) }
 }

@@ -26,10 +26,14 @@ func TestUploadsAreRefusedByTheirHead(t *testing.T) {
 			}
 			return s
 		}
+		slow := begin("slow", "1")
+		var never apiv1.PushModuleResponse
+		if err := slow.RecvMsg(&never); status.Code(err) != codes.DeadlineExceeded { // a minute in the time of the test
+			t.Errorf("an upload of which nothing comes: %v", err)
+		}
 		one, two := begin("shop", "1"), begin("shop", "2")
 		synctest.Wait()
 		three, other := begin("shop", "3"), begin("other", "1")
-		var never apiv1.PushModuleResponse
 		if err := three.RecvMsg(&never); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "try again") {
 			t.Errorf("one more upload of the app: %v", err)
 		}
