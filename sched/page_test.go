@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
 // TestListsOfLargeJobs lists jobs whose inputs together are larger than a message may
@@ -52,6 +53,47 @@ func TestListsOfLargeJobs(t *testing.T) {
 			if len(names) != jobs || (pages > 0) != with {
 				t.Errorf("%d jobs in %d pages, with inputs: %t", len(names), pages+1, with)
 			}
+		}
+	})
+}
+
+// TestListsOfLongErrors lists runs whose errors together are larger than a page.
+func TestListsOfLongErrors(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		const runs = 100
+		w.handlers.byJob["loud"] = func(context.Context, runtime.Task, runtime.Sink) runtime.Result {
+			return runtime.Result{Outcome: runtime.Permanent, Error: strings.Repeat("x", 60_000), Code: "loud"}
+		}
+		c.apply(&apiv1.Job{Name: "loud"})
+		want := map[string]bool{}
+		for range runs {
+			id := c.trigger("loud", "")
+			c.wait(id)
+			want[id] = true
+		}
+		pages, bytes := 0, 0
+		for token := ""; ; {
+			page, err := c.runs.ListRuns(context.Background(), &apiv1.ListRunsRequest{Job: "loud", PageSize: 1000, PageToken: token})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages++
+			if n := proto.Size(page); n > 4<<20 {
+				t.Errorf("a page has %d bytes", n)
+			}
+			for _, r := range page.Runs {
+				if !want[r.Id] {
+					t.Errorf("the run %s is in the list twice, or was never made", r.Id)
+				}
+				delete(want, r.Id)
+				bytes += len(r.Error)
+			}
+			if token = page.NextPageToken; token == "" {
+				break
+			}
+		}
+		if len(want) > 0 || pages < 2 || bytes < runs*50_000 {
+			t.Errorf("%d runs are left out, %d bytes of errors came in %d pages", len(want), bytes, pages)
 		}
 	})
 }
