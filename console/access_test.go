@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -15,6 +16,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // TestEveryRouteWithoutSession walks the table of routes: what is not open is
@@ -276,16 +280,88 @@ func TestSessionsEnd(t *testing.T) {
 func TestSessionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSessions()
-		first := s.add("first")
+		other := s.add("other")
+		own := s.add("own")
 		time.Sleep(time.Second)
-		var last *session
-		for i := range maxSessions {
-			last = s.add(fmt.Sprint(i))
+		for range 2 * maxSessions { // one token again and again
+			s.add("own")
 		}
-		if len(s.byID) != maxSessions || s.byID[first.id] != nil || s.byID[last.id] == nil {
-			t.Errorf("%d sessions; the first is kept: %t, the last: %t", len(s.byID), s.byID[first.id] != nil, s.byID[last.id] != nil)
+		if len(s.byID) != maxPerToken+1 || s.byID[other.id] == nil || s.byID[own.id] != nil {
+			t.Errorf("%d sessions; the other token's is kept: %t, the first of its own: %t", len(s.byID), s.byID[other.id] != nil, s.byID[own.id] != nil)
+		}
+		for i := range maxSessions { // many tokens
+			s.add(fmt.Sprint(i))
+		}
+		if len(s.byID) != maxSessions || s.byID[other.id] == nil || s.add("one more") != nil {
+			t.Errorf("%d sessions; the first token's is kept: %t", len(s.byID), s.byID[other.id] != nil)
+		}
+		time.Sleep(sessionLife + time.Second)
+		if s.add("later") == nil || len(s.byID) != 1 {
+			t.Errorf("%d sessions after all have ended, want 1", len(s.byID))
 		}
 	})
+}
+
+// TestLoginNeedsAReader signs in with a token that no page takes.
+func TestLoginNeedsAReader(t *testing.T) {
+	f := newFake().populate()
+	f.denied = "jobs.read"
+	s := newSite(t, f)
+	resp, body := s.post(t, "/login", url.Values{"token": {goodToken}}.Encode())
+	if resp.StatusCode != http.StatusForbidden || len(resp.Cookies()) != 0 || !strings.Contains(body, "may not read anything") {
+		t.Errorf("a token without a read permission: %s, cookies %v", resp.Status, resp.Cookies())
+	}
+	checkPage(t, body)
+}
+
+// TestBodiesAreBounded sends too much to each kind of route, with its length and without.
+func TestBodiesAreBounded(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	const job, module = "/api/v1/apps/default/jobs/x", "/api/v1/apps/default/modules/m/versions/1"
+	begins := map[string]string{job: `{"input":"`, module: "\x00asm"}
+	for path, limit := range map[string]int64{job: 4 << 20, module: maxModule} {
+		for _, counted := range []bool{true, false} {
+			var sent io.Reader = io.MultiReader(strings.NewReader(begins[path]), &counting{left: 2 * limit})
+			if counted {
+				sent = bytes.NewReader(make([]byte, 2*limit))
+			}
+			resp, body := s.do(t, "PUT", path, sent, "Authorization", "Bearer "+goodToken)
+			if resp.StatusCode != http.StatusRequestEntityTooLarge && resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(body, "larger than") {
+				t.Errorf("%s with %d bytes: %s %s", path, 2*limit, resp.Status, body)
+			}
+		}
+	}
+}
+
+// counting is a body of spaces.
+type counting struct{ left int64 }
+
+func (c *counting) Read(p []byte) (int, error) {
+	n := int(min(int64(len(p)), c.left))
+	if n == 0 {
+		return 0, io.EOF
+	}
+	for i := range p[:n] {
+		p[i] = ' '
+	}
+	c.left -= int64(n)
+	return n, nil
+}
+
+// TestAPIIsAdmittedByItsHeaders: a body is not read when the headers are refused.
+func TestAPIIsAdmittedByItsHeaders(t *testing.T) {
+	h, err := New(Config{Conn: newFake().populate().start(t), Admit: func(*http.Request) error { return status.Error(codes.Unauthenticated, "no") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/api/v1/apps/default/jobs/x", "/api/v1/apps/default/modules/m/versions/1"} {
+		sent := &counting{left: 1 << 20}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "PUT", path, sent))
+		if w.Code != http.StatusUnauthorized || sent.left != 1<<20 {
+			t.Errorf("%s: %d, and %d bytes were read", path, w.Code, 1<<20-sent.left)
+		}
+	}
 }
 
 func FuzzLocalPath(f *testing.F) {

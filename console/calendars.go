@@ -124,7 +124,6 @@ func (c *console) calendarPage(v *visit) error {
 // putCalendar takes the form of a calendar. What is refused is shown again, with
 // the reason and what was typed.
 func (c *console) putCalendar(v *visit) error {
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxCalendar)
 	// Browsers show a torn connection instead of the answer when the body is not read to its end.
 	defer func() { _, _ = io.Copy(io.Discard, v.r.Body) }()
 	form, m, err := readCalendarForm(v)

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,6 +27,12 @@ type Config struct {
 	// Secure says that browsers arrive over TLS: cookies are then kept from
 	// plain HTTP, and browsers are told to stay with TLS. Default: false.
 	Secure bool
+	// MaxBody bounds the body of a request to the API, uploads of modules apart, in
+	// bytes. Default: 4 MiB.
+	MaxBody int64
+	// Admit returns, from the headers of a request to the API alone, a gRPC status
+	// that says why its body is not read. Default: every body is read.
+	Admit func(*http.Request) error
 	// Logger takes what goes wrong on the server's side. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -37,6 +44,8 @@ type console struct {
 	version string
 	secure  bool
 	log     *slog.Logger
+	maxBody int64
+	admit   func(*http.Request) error
 
 	jobs    apiv1.JobsClient
 	runs    apiv1.RunsClient
@@ -53,14 +62,23 @@ type console struct {
 	gateway  http.Handler
 }
 
-// New returns the handler of the console and of the HTTP/JSON API. It is safe
-// for concurrent use and starts nothing that outlives a request.
-func New(cfg Config) (http.Handler, error) {
+// Console is the handler of the console and of the HTTP/JSON API. It is safe for
+// concurrent use.
+type Console struct {
+	http.Handler
+	c *console
+}
+
+// SignedIn reports whether a request is of a browser that is signed in.
+func (c *Console) SignedIn(r *http.Request) bool { return c.c.sessions.get(r, c.c.cookieName()) != nil }
+
+// New returns a console. It starts nothing that outlives a request.
+func New(cfg Config) (*Console, error) {
 	c, err := newConsole(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	return c.handler(), nil
+	return &Console{c.handler(), c}, nil
 }
 
 func newConsole(cfg Config) (*console, error) {
@@ -69,6 +87,9 @@ func newConsole(cfg Config) (*console, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.Admit == nil {
+		cfg.Admit = func(*http.Request) error { return nil }
 	}
 	assets, err := loadAssets()
 	if err != nil {
@@ -87,6 +108,8 @@ func newConsole(cfg Config) (*console, error) {
 		version:  cfg.Version,
 		secure:   cfg.Secure,
 		log:      cfg.Logger,
+		maxBody:  cmp.Or(cfg.MaxBody, 4<<20),
+		admit:    cfg.Admit,
 		jobs:     apiv1.NewJobsClient(cfg.Conn),
 		runs:     apiv1.NewRunsClient(cfg.Conn),
 		dates:    apiv1.NewCalendarsClient(cfg.Conn),
@@ -107,6 +130,7 @@ type route struct {
 	pattern string
 	open    http.HandlerFunc   // for everybody; what needs a token asks the API for it
 	page    func(*visit) error // for browsers with a session; others go to /login
+	body    int64              // the most bytes of a request's body; 0: maxForm
 }
 
 // routes lists every way in. A test walks it: what is not open is refused
@@ -121,8 +145,8 @@ func (c *console) routes() []route {
 		{pattern: "POST /login", open: c.login},
 		{pattern: "POST /preferences", open: c.preferences},
 		{pattern: "GET /api/v1/openapi.json", open: c.assets.openapi},
-		{pattern: "PUT /api/v1/apps/{app}/modules/{name}/versions/{version}", open: c.uploadAPI},
-		{pattern: "/api/", open: c.gateway.ServeHTTP},
+		{pattern: "PUT /api/v1/apps/{app}/modules/{name}/versions/{version}", open: c.admitted(c.uploadAPI), body: maxModule},
+		{pattern: "/api/", open: c.admitted(c.gateway.ServeHTTP), body: c.maxBody},
 
 		{pattern: "POST /logout", page: c.logout},
 		{pattern: "GET /{$}", page: c.toApp("")},
@@ -168,12 +192,12 @@ func (c *console) routes() []route {
 		{pattern: "POST /apps/{app}/runs/{id}/cancel", page: c.cancelRun},
 		{pattern: "POST /apps/{app}/runs/{id}/retry", page: c.retryRun},
 		{pattern: "GET /apps/{app}/calendars", page: c.calendarsPage},
-		{pattern: "POST /apps/{app}/calendars", page: c.putCalendar},
+		{pattern: "POST /apps/{app}/calendars", page: c.putCalendar, body: maxCalendar},
 		{pattern: "GET /apps/{app}/calendars/{name}", page: c.calendarPage},
 		{pattern: "GET /apps/{app}/calendars/{name}/delete", page: c.deleteCalendarPage},
 		{pattern: "POST /apps/{app}/calendars/{name}/delete", page: c.deleteCalendar},
 		{pattern: "GET /apps/{app}/modules", page: c.modulesPage},
-		{pattern: "POST /apps/{app}/modules", page: c.uploadForm},
+		{pattern: "POST /apps/{app}/modules", page: c.uploadForm, body: maxModule + 2*maxField},
 		{pattern: "/", page: c.nothingHere},
 	}
 }
@@ -182,10 +206,9 @@ func (c *console) handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range c.routes() {
 		if r.page != nil {
-			mux.HandleFunc(r.pattern, c.signedIn(r.page))
-			continue
+			r.open = c.signedIn(r.page)
 		}
-		mux.HandleFunc(r.pattern, r.open)
+		mux.HandleFunc(r.pattern, limited(cmp.Or(r.body, maxForm), r.open))
 	}
 	return c.protect(http.NewCrossOriginProtection().Handler(mux))
 }

@@ -335,7 +335,11 @@ func (f *fakeAPI) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.
 	out := &apiv1.ListJobsResponse{}
 	for _, j := range f.jobs {
 		if strings.HasPrefix(j.Name, r.Prefix) {
-			out.Jobs = append(out.Jobs, proto.CloneOf(j))
+			j = proto.CloneOf(j)
+			if !r.WithInput {
+				j.Input, j.InputBytes = "", nil
+			}
+			out.Jobs = append(out.Jobs, j)
 		}
 	}
 	if r.PageToken == "" && len(out.Jobs) > 3 {

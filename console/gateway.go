@@ -99,14 +99,21 @@ type apiError struct {
 	Reason  string `json:"reason,omitempty"` // one of those of the package apiv1
 }
 
-func gatewayError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
+func gatewayError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
+	if over := tooLarge(r); over != nil {
+		writeTooLarge(w, over)
+		return
+	}
 	writeAPIError(w, err)
 }
 
 func writeAPIError(w http.ResponseWriter, err error) {
 	s := status.Convert(err)
+	writeAPIStatus(w, httpStatus(s), s)
+}
+
+func writeAPIStatus(w http.ResponseWriter, code int, s *status.Status) {
 	w.Header().Set("Content-Type", "application/json")
-	code := httpStatus(s)
 	if code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="wheelwork"`)
 	}

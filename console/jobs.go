@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"encoding/json"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -160,7 +159,6 @@ func (c *console) runJob(v *visit) error {
 }
 
 func (v *visit) parseForm() error {
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
 	if err := v.r.ParseForm(); err != nil {
 		return status.Errorf(codes.InvalidArgument, "read the form: %v", err)
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// maxForm bounds the forms that carry texts; uploads have their own limit.
+// maxForm bounds the bodies of routes that have no limit of their own: the forms
+// that carry texts.
 const maxForm = 256 << 10
 
 // withToken returns a context whose calls carry the token.
@@ -44,7 +45,6 @@ func (c *console) loginPage(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *console) login(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	c.signIn(w, r, r.PostFormValue("token"), r.PostFormValue("next"))
 }
 
@@ -54,8 +54,14 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, token, next str
 	switch code := status.Code(err); {
 	case !printable(token) || code == codes.Unauthenticated:
 		c.renderLogin(w, r, http.StatusUnauthorized, loginView{Error: "login.wrong", Next: next})
-	case code == codes.OK || code == codes.PermissionDenied || code == codes.NotFound: // a known token; what it may do shows later
+	case code == codes.PermissionDenied: // of a worker, say: no page would show anything
+		c.renderLogin(w, r, http.StatusForbidden, loginView{Error: "login.unreadable", Next: next})
+	case code == codes.OK || code == codes.NotFound: // what else it may do shows later
 		s := c.sessions.add(token)
+		if s == nil {
+			c.renderLogin(w, r, http.StatusServiceUnavailable, loginView{Error: "login.full", Next: next})
+			return
+		}
 		c.setCookie(w, c.cookieName(), s.id, sessionLife)
 		http.Redirect(w, r, localPath(next), http.StatusSeeOther)
 	default:
@@ -82,7 +88,6 @@ func (c *console) logout(v *visit) error {
 // preferences stores language and theme. It needs no session: the login page
 // has the same switches.
 func (c *console) preferences(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	const year = 365 * 24 * time.Hour
 	if lang := r.PostFormValue("lang"); c.views.knows(lang) {
 		c.setCookie(w, "wheelwork_lang", lang, year)

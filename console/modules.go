@@ -17,7 +17,7 @@ import (
 const (
 	// maxModule bounds the bytes of an upload. The API may allow fewer.
 	maxModule = 64 << 20
-	chunkSize = 256 << 10 // of the stream to the API, which takes at most 1 MiB
+	chunkSize = 15 << 10 // of the stream to the API: gRPC has buffers of 16 and 32 KiB, and of 1 MiB for what is larger
 	// maxField bounds the texts beside the file; a manifest is the longest.
 	maxField = 64 << 10
 )
@@ -62,7 +62,6 @@ func (c *console) showModules(v *visit, code int, view modulesView) error {
 // uploadForm takes the form of the modules page. A refused upload shows the
 // page again, with the reason and what was typed.
 func (c *console) uploadForm(v *visit) error {
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxModule+2*maxField)
 	head, answer, err := c.pushForm(v)
 	if err != nil {
 		if code := status.Code(err); code == codes.Unauthenticated {

@@ -3,6 +3,7 @@ package console
 import (
 	"crypto/rand"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,9 @@ import (
 const (
 	sessionLife = 12 * time.Hour
 	maxSessions = 1024
+	// maxPerToken bounds the sessions of one token, so that one that is signed in
+	// again and again takes no other's place.
+	maxPerToken = 16
 	// maxStreams bounds the live pages of one session: each holds a connection
 	// and two streams of the API.
 	maxStreams = 32
@@ -43,27 +47,30 @@ type sessions struct {
 
 func newSessions() *sessions { return &sessions{byID: map[string]*session{}} }
 
-// add starts a session for a token that the API has accepted. When the house is
-// full the session that ends first makes room.
+// add starts a session for a token that the API has accepted. A session of the
+// same token that ends first makes room, another's never: nil when there is none.
 func (s *sessions) add(token string) *session {
 	n := &session{id: rand.Text(), token: token, expires: time.Now().Add(sessionLife)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.byID) >= maxSessions {
-		delete(s.byID, s.oldest())
+	var own []*session
+	for id, c := range s.byID {
+		switch {
+		case time.Now().After(c.expires):
+			delete(s.byID, id)
+		case c.token == token:
+			own = append(own, c)
+		}
+	}
+	switch {
+	case len(own) >= maxPerToken:
+		first := slices.MinFunc(own, func(a, b *session) int { return a.expires.Compare(b.expires) })
+		delete(s.byID, first.id)
+	case len(s.byID) >= maxSessions:
+		return nil
 	}
 	s.byID[n.id] = n
 	return n
-}
-
-func (s *sessions) oldest() string {
-	var first *session
-	for _, c := range s.byID {
-		if first == nil || c.expires.Before(first.expires) {
-			first = c
-		}
-	}
-	return first.id
 }
 
 // get returns the session of a request, nil when there is none that is valid.

@@ -22,16 +22,12 @@ func (c *console) uploadAPI(w http.ResponseWriter, r *http.Request) {
 		writeAPIError(w, status.Error(codes.Unauthenticated, "no token: send it as Authorization: Bearer TOKEN"))
 		return
 	}
-	if r.ContentLength > maxModule {
-		writeAPIError(w, readError(&http.MaxBytesError{Limit: maxModule}))
-		return
-	}
 	answer, err := c.push(r.Context(), token, &apiv1.PushModuleRequest_Head{
 		App:      r.PathValue("app"),
 		Name:     r.PathValue("name"),
 		Version:  r.PathValue("version"),
 		Manifest: r.Header.Get("X-Wheelwork-Manifest"),
-	}, http.MaxBytesReader(w, r.Body, maxModule))
+	}, r.Body)
 	if err != nil {
 		writeAPIError(w, err)
 		return

@@ -11,10 +11,12 @@
 package modules
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -77,23 +79,30 @@ func (s *Store) Put(code []byte) (digest string, err error) {
 		return "", fmt.Errorf("the module is %d bytes, the limit is %d", len(code), MaxBytes)
 	}
 	digest = Digest(code)
+	return digest, s.put(digest, bytes.NewReader(code))
+}
+
+// PutUpload keeps an upload under its digest. It is durable when PutUpload returns.
+func (s *Store) PutUpload(u *Upload, digest string) error { return s.put(digest, u.Reader()) }
+
+func (s *Store) put(digest string, code io.Reader) error {
 	path, err := s.path(digest)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if s.Has(digest) {
-		return digest, nil
+		return nil
 	}
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("put module: %w", err)
+		return fmt.Errorf("put module: %w", err)
 	}
 	f, err := os.CreateTemp(dir, ".put-*")
 	if err != nil {
-		return "", fmt.Errorf("put module: %w", err)
+		return fmt.Errorf("put module: %w", err)
 	}
 	defer os.Remove(f.Name()) //nolint:errcheck // gone when the rename worked
-	_, err = f.Write(code)
+	_, err = io.Copy(f, code)
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
@@ -102,9 +111,9 @@ func (s *Store) Put(code []byte) (digest string, err error) {
 		err = errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
 	}
 	if err != nil {
-		return "", fmt.Errorf("put module: %w", err)
+		return fmt.Errorf("put module: %w", err)
 	}
-	return digest, nil
+	return nil
 }
 
 func syncDir(dir string) error {

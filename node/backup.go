@@ -431,7 +431,7 @@ func (o *stopped) settle() error {
 	}
 	standby, err := sched.Follow(sched.Config{
 		ID: o.id, Journal: local.New(o.journal), Store: o.store, Modules: o.modules, Logger: o.log,
-		Inspect: func(context.Context, []byte, string) (sched.ModuleInfo, error) {
+		Inspect: func(context.Context, *modules.Upload, string) (sched.ModuleInfo, error) {
 			return sched.ModuleInfo{}, errors.New("the server does not run")
 		},
 	})

@@ -25,6 +25,7 @@ type DevConfig struct {
 	ModuleBytes, CompiledBytes, GuestBytes int64
 	Sample                                 bool // push the sample module and apply its job, when there is no job yet
 	Gate                                   Gate // see ServerConfig
+	Limits                                 Limits
 	Logger                                 *slog.Logger
 	Ready                                  func(Ready) // called when ready; nil: nobody
 }
@@ -34,7 +35,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	if err := checkDirs(cfg.Dirs); err != nil {
 		return err
 	}
-	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Gate: cfg.Gate, Logger: cfg.Logger}, "dev")
+	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Gate: cfg.Gate, Limits: cfg.Limits, Logger: cfg.Logger}, "dev")
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ type gateAnswer struct {
 const maxAnswer = 16 << 20
 
 // inspect says what an upload is, or in one sentence why it is refused.
-func (g *gateway) inspect(ctx context.Context, code []byte, manifest string) (sched.ModuleInfo, error) {
+func (g *gateway) inspect(ctx context.Context, code *modules.Upload, manifest string) (sched.ModuleInfo, error) {
 	select {
 	case g.turns <- struct{}{}:
 		defer func() { <-g.turns }()
@@ -93,25 +93,32 @@ func (g *gateway) inspect(ctx context.Context, code []byte, manifest string) (sc
 		return sched.ModuleInfo{}, context.Cause(ctx)
 	}
 	var a gateAnswer
+	var err error
 	if len(g.Command) == 0 {
-		a = examine(ctx, code, manifest, false)
+		a, err = examineHere(ctx, code, manifest)
 	} else {
-		var err error
-		if a, err = g.ask(ctx, code, manifest); err != nil {
-			return sched.ModuleInfo{}, err
-		}
+		a, err = g.ask(ctx, code, manifest)
+	}
+	if err != nil {
+		return sched.ModuleInfo{}, err
 	}
 	if a.Refused != "" {
 		return sched.ModuleInfo{}, errors.New(a.Refused)
 	}
 	if a.Manifest != "" {
-		code = wasm.AppendManifest(code, a.Manifest)
+		if _, err := code.Write(wasm.AppendManifest(nil, a.Manifest)); err != nil {
+			return sched.ModuleInfo{}, err
+		}
 	}
-	if modules.Digest(code) != a.Digest {
+	digest, err := code.Digest()
+	if err != nil {
+		return sched.ModuleInfo{}, gateFailed("%v", err)
+	}
+	if digest != a.Digest {
 		return sched.ModuleInfo{}, gateFailed("the upload gate looked at other bytes than those that came")
 	}
 	return sched.ModuleInfo{
-		Code: code, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Needs: a.Needs,
+		Digest: digest, Kind: a.Kind, Handlers: a.Handlers, Imports: a.Imports, Needs: a.Needs,
 		Requests: requested(a.Requests), Interpreter: a.Interpreter, GetInterpreter: howToGet(a.Interpreter),
 	}, nil
 }
@@ -126,7 +133,7 @@ func howToGet(digest string) string {
 }
 
 // ask has a child look at an upload.
-func (g *gateway) ask(ctx context.Context, code []byte, manifest string) (gateAnswer, error) {
+func (g *gateway) ask(ctx context.Context, code *modules.Upload, manifest string) (gateAnswer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, g.Wall, errGateWall)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, g.Command[0], g.Command[1:]...)
@@ -137,7 +144,7 @@ func (g *gateway) ask(ctx context.Context, code []byte, manifest string) (gateAn
 	cmd.WaitDelay = 5 * time.Second // whatever it left behind holds no pipe for longer
 
 	head := binary.BigEndian.AppendUint32(nil, uint32(len(manifest)))
-	cmd.Stdin = io.MultiReader(bytes.NewReader(head), strings.NewReader(manifest), bytes.NewReader(code))
+	cmd.Stdin = io.MultiReader(bytes.NewReader(head), strings.NewReader(manifest), code.Reader())
 	out, complaint := &firstBytes{max: maxAnswer}, &firstBytes{max: 64 << 10}
 	cmd.Stdout, cmd.Stderr = out, complaint
 	// The child ends when this process does, however it ends: it watches the other end of this pipe.
@@ -271,6 +278,15 @@ func watchMemory(limit uint64, out io.Writer) {
 			os.Exit(0)
 		}
 	}
+}
+
+// examineHere does the gate's work in this process.
+func examineHere(ctx context.Context, code *modules.Upload, manifest string) (gateAnswer, error) {
+	b, err := code.Bytes()
+	if err != nil {
+		return gateAnswer{}, gateFailed("%v", err)
+	}
+	return examine(ctx, b, manifest, false), nil
 }
 
 // examine is the gate's work: parse, validate, check the manifest, and compile

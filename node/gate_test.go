@@ -44,6 +44,33 @@ func childCommand(t *testing.T) []string {
 	return []string{exe, "gate-child"}
 }
 
+// uploadOf is an upload of some bytes.
+func uploadOf(t *testing.T, code []byte) *modules.Upload {
+	t.Helper()
+	store, err := modules.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := store.NewUpload()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { u.Close() }) //nolint:errcheck // a test's
+	if _, err := u.Write(code); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func bytesOf(t *testing.T, u *modules.Upload) []byte {
+	t.Helper()
+	b, err := u.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 // TestGate wants the child to say what the process itself would.
 func TestGate(t *testing.T) {
 	child, here := newGateway(Gate{Command: childCommand(t)}), newGateway(Gate{})
@@ -61,15 +88,16 @@ func TestGate(t *testing.T) {
 		{"a component", "", []byte("\x00asm\x0d\x00\x01\x00"), "is a component"},
 		{"cut off", "", greet.Module[:len(greet.Module)/2], "refused"},
 	} {
-		got, err := child.inspect(t.Context(), tt.code, tt.manifest)
-		local, localErr := here.inspect(t.Context(), tt.code, tt.manifest)
+		sent, sentHere := uploadOf(t, tt.code), uploadOf(t, tt.code)
+		got, err := child.inspect(t.Context(), sent, tt.manifest)
+		local, localErr := here.inspect(t.Context(), sentHere, tt.manifest)
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q in it", tt.name, err, tt.want)
 		}
-		if fmt.Sprint(err) != fmt.Sprint(localErr) || got.Kind != local.Kind || !slices.Equal(got.Handlers, local.Handlers) || !bytes.Equal(got.Code, local.Code) {
+		if fmt.Sprint(err) != fmt.Sprint(localErr) || got.Kind != local.Kind || !slices.Equal(got.Handlers, local.Handlers) || got.Digest != local.Digest {
 			t.Errorf("%s: the child says %v, %v, this process %v, %v", tt.name, got.Kind, err, local.Kind, localErr)
 		}
-		if err == nil && (tt.manifest != "") != bytes.Contains(got.Code, []byte("example.com")) {
+		if err == nil && (tt.manifest != "") != bytes.Contains(bytesOf(t, sent), []byte("example.com")) {
 			t.Errorf("%s: the manifest is not in the code that is kept", tt.name)
 		}
 	}
@@ -89,7 +117,7 @@ func TestGateTakesScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, g := range map[string]Gate{"a child": {Command: childCommand(t)}, "this process": {}} {
-		info, err := newGateway(g).inspect(t.Context(), code, `{"handlers":[{"name":"main"}]}`)
+		info, err := newGateway(g).inspect(t.Context(), uploadOf(t, code), `{"handlers":[{"name":"main"}]}`)
 		if err != nil || info.Interpreter != interpreter.Digest || !strings.Contains(info.GetInterpreter, "fetch-interpreter javascript") || !slices.Contains(info.Needs, script.Ability(interpreter.Digest)) {
 			t.Errorf("%s: needs %q, %v", name, info.Needs, err)
 		}
@@ -111,7 +139,7 @@ func TestGateLimits(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.gate.Command = childCommand(t)
 			began := time.Now()
-			_, err := newGateway(tt.gate).inspect(t.Context(), heavy, "")
+			_, err := newGateway(tt.gate).inspect(t.Context(), uploadOf(t, heavy), "")
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "split its largest functions") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v, want one line with %q and what to do", err, tt.want)
 			}
@@ -126,7 +154,7 @@ func TestGateCancelled(t *testing.T) {
 	g := newGateway(Gate{Command: childCommand(t)})
 	done := make(chan error, 1)
 	go func() {
-		_, err := g.inspect(ctx, busyModule(400, 20_000), "")
+		_, err := g.inspect(ctx, uploadOf(t, busyModule(400, 20_000)), "")
 		done <- err
 	}()
 	cancel()
@@ -175,7 +203,7 @@ func TestGateChildByHand(t *testing.T) {
 
 // TestGateCommandThatIsNone wants a mistake of the operator to be told from one of the module.
 func TestGateCommandThatIsNone(t *testing.T) {
-	_, err := newGateway(Gate{Command: []string{"/nonexistent/wheelwork"}}).inspect(t.Context(), greet.Module, "")
+	_, err := newGateway(Gate{Command: []string{"/nonexistent/wheelwork"}}).inspect(t.Context(), uploadOf(t, greet.Module), "")
 	if err == nil || status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "start the upload gate") {
 		t.Errorf("%v", err)
 	}
@@ -185,7 +213,7 @@ func TestGateCommandThatIsNone(t *testing.T) {
 func TestGateChildSeesNoSecrets(t *testing.T) {
 	t.Setenv("WHEELWORK_TOKEN", "secret")
 	look := `if [ -n "$WHEELWORK_TOKEN" ]; then echo '{"refused":"it sees the token"}'; else echo '{"kind":"command","digest":"'$1'"}'; fi`
-	info, err := newGateway(Gate{Command: []string{"/bin/sh", "-c", look, "look", modules.Digest(greet.Module)}}).inspect(t.Context(), greet.Module, "")
+	info, err := newGateway(Gate{Command: []string{"/bin/sh", "-c", look, "look", modules.Digest(greet.Module)}}).inspect(t.Context(), uploadOf(t, greet.Module), "")
 	if err != nil || info.Kind != "command" {
 		t.Errorf("%+v, %v", info, err)
 	}
@@ -197,7 +225,7 @@ func TestGateAnswersThatAreNone(t *testing.T) {
 		"nothing": "true", "text": "echo yes", "half an answer": `printf '{"kind":"comm'`, "a failure": `echo '{"kind":"command"}'; exit 3`,
 		"too much": `head -c 20000000 /dev/zero`,
 	} {
-		if info, err := newGateway(Gate{Command: []string{"/bin/sh", "-c", script}}).inspect(t.Context(), greet.Module, ""); err == nil {
+		if info, err := newGateway(Gate{Command: []string{"/bin/sh", "-c", script}}).inspect(t.Context(), uploadOf(t, greet.Module), ""); err == nil {
 			t.Errorf("%s: taken as %+v", name, info)
 		}
 	}

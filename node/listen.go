@@ -32,28 +32,43 @@ const maxMessage = 32 << 20
 
 // door is a listener that serves gRPC and, on the same port, HTTP/1.1.
 type door struct {
-	grpc *grpc.Server
-	http *http.Server
-	in   *bufconn.Listener // for the process's own calls
-	log  *slog.Logger
+	grpc   *grpc.Server
+	http   *http.Server
+	in     *bufconn.Listener // for the process's own calls
+	log    *slog.Logger
+	guard  *guard
+	limits Limits
+	signed func(*http.Request) bool // whether a request is of a browser that is signed in; nil: none is
+	// methods says of each method that is served whether it is unary. It does not
+	// change while the door serves.
+	methods map[string]bool
 }
 
-func newDoor(g *guard, tel *telemetry, log *slog.Logger, more ...grpc.ServerOption) *door {
-	opts := append(append(tel.serverOptions(), more...),
-		grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.stream), grpc.ForceServerCodecV2(codec.New()),
+// maxStreams bounds the calls that are open on a connection with a credential.
+const maxStreams = 16 << 10
+
+func newDoor(g *guard, limits Limits, tel *telemetry, log *slog.Logger, more ...grpc.ServerOption) *door {
+	d := &door{in: bufconn.Listen(1 << 20), log: log, guard: g, limits: limits.withDefaults(), methods: map[string]bool{}}
+	bounds := newSizes(codec.New(), d.limits.Inflated, g.methods)
+	opts := []grpc.ServerOption{grpc.ChainUnaryInterceptor(g.unary), grpc.ChainStreamInterceptor(g.stream)}
+	opts = append(append(append(opts, tel.serverOptions()...), more...),
+		grpc.InTapHandle(d.tap), grpc.Creds(origins{}),
+		grpc.MaxHeaderListSize(uint32(d.limits.Header)), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(sniffTime),
+		grpc.UnaryInterceptor(bounds.unary), grpc.StreamInterceptor(bounds.stream), grpc.ForceServerCodecV2(bounds),
 		grpc.ChainUnaryInterceptor(spoken.unary), grpc.ChainStreamInterceptor(spoken.stream),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20),
 		// A host says something every two seconds. One that is silent is asked, and
 		// is away when it does not answer: until then it is sent tasks.
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 4 * time.Second, Timeout: 4 * time.Second}),
+		// A connection is idle while no call is open on it, however long its calls are.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 4 * time.Second, Timeout: 4 * time.Second, MaxConnectionIdle: d.limits.Idle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
-	d := &door{
-		in: bufconn.Listen(1 << 20), log: log,
-		http: &http.Server{ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)},
-		grpc: grpc.NewServer(opts...),
+	d.http = &http.Server{
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: d.limits.Idle, MaxHeaderBytes: d.limits.Header, ConnContext: withConnection,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
+	d.grpc = grpc.NewServer(opts...)
 	h := health.NewServer()
 	h.SetServingStatus("", healthv1.HealthCheckResponse_SERVING)
 	healthv1.RegisterHealthServer(d.grpc, h)
@@ -83,20 +98,31 @@ func dialOptions() []grpc.DialOption {
 	}
 }
 
-// serve serves until close. The handler may be nil: then there is no HTTP.
-func (d *door) serve(ln net.Listener, h http.Handler) error {
+// serve serves until close, or until the port is dead. The handler may be nil:
+// then there is no HTTP.
+func (d *door) serve(ln *port, h http.Handler) error {
+	for name, service := range d.grpc.GetServiceInfo() {
+		for _, m := range service.Methods {
+			d.methods["/"+name+"/"+m.Name] = !m.IsClientStream && !m.IsServerStream
+		}
+	}
 	s := newSniffer(ln)
-	errs := make(chan error, 3)
+	errs := make(chan error, 4)
+	probing, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() { errs <- probe{ln.ask, ln.accepts}.run(probing) }()
 	go func() { errs <- d.grpc.Serve(s.grpc) }()
 	go func() { errs <- d.grpc.Serve(d.in) }()
 	if h == nil {
 		h = http.NotFoundHandler()
 	}
-	d.http.Handler = h
+	d.http.Handler = d.bounded(h)
 	go func() { errs <- d.http.Serve(s.http) }()
 	var err error
-	for range 3 {
-		if e := <-errs; e != nil && !errors.Is(e, http.ErrServerClosed) && !errors.Is(e, grpc.ErrServerStopped) && !errors.Is(e, net.ErrClosed) && err == nil {
+	for range cap(errs) {
+		e := <-errs
+		stop() // when one of the servers has ended, so do all
+		if e != nil && !errors.Is(e, http.ErrServerClosed) && !errors.Is(e, grpc.ErrServerStopped) && !errors.Is(e, net.ErrClosed) && err == nil {
 			err = e
 			d.close(0)
 		}
@@ -120,29 +146,50 @@ func (d *door) close(patience time.Duration) {
 	}
 }
 
+// port is a listener for the world outside: its connections are counted.
+type port struct {
+	net.Listener                             // with TLS when secure
+	secure       bool                        // with TLS
+	accepts      func() uint64               // how many connections came so far
+	ask          func(context.Context) error // sends a request to it from outside
+}
+
+// newPort serves the connections of a listener, with TLS when secure is there.
+func newPort(ln net.Listener, dial func(context.Context) (net.Conn, error), secure *tls.Config, limits Limits, log *slog.Logger) *port {
+	conns := newConnections(ln, limits.withDefaults(), log)
+	p := &port{Listener: conns, secure: secure != nil, accepts: conns.accepts, ask: asking(dial, secure != nil)}
+	if p.secure {
+		p.Listener = tls.NewListener(conns, secure)
+	}
+	return p
+}
+
 // listen opens the port. Beyond loopback it insists on TLS.
-func listen(addr, cert, key string) (net.Listener, bool, error) {
+func listen(addr, cert, key string, limits Limits, log *slog.Logger) (*port, error) {
+	if err := limits.check(); err != nil {
+		return nil, err
+	}
 	if (cert == "") != (key == "") {
-		return nil, false, errors.New("--tls-cert and --tls-key go together")
+		return nil, errors.New("--tls-cert and --tls-key go together")
 	}
 	if cert == "" {
 		if err := loopbackOnly(addr); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, false, fmt.Errorf("listen: %w: choose another address with --listen", err)
+		return nil, fmt.Errorf("listen: %w: choose another address with --listen", err)
 	}
 	if cert == "" {
-		return ln, false, nil
+		return newPort(ln, toPort(ln.Addr()), nil, limits, log), nil
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		ln.Close() //nolint:errcheck // it is being thrown away
-		return nil, false, fmt.Errorf("read --tls-cert and --tls-key: %w", err)
+		return nil, fmt.Errorf("read --tls-cert and --tls-key: %w", err)
 	}
-	return tls.NewListener(ln, tlsConfig(pair)), true, nil
+	return newPort(ln, toPort(ln.Addr()), tlsConfig(pair), limits, log), nil
 }
 
 // tlsConfig lets gRPC clients, which offer h2 alone, have HTTP/2, and everybody

@@ -24,6 +24,7 @@ type NameserverConfig struct {
 	TLSCert   string
 	TLSKey    string
 	ReadyFile string
+	Limits    Limits // of what callers may take
 	Logger    *slog.Logger
 	Ready     func(Ready)
 }
@@ -45,13 +46,13 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	defer tel.Close() //nolint:errcheck // what could not be sent is lost with the process
 	g := newGuard()
 	g.allow(shared, member)
-	ln, _, err := listen(cmp.Or(cfg.Listen, "127.0.0.1:7600"), cfg.TLSCert, cfg.TLSKey)
+	ln, err := listen(cmp.Or(cfg.Listen, "127.0.0.1:7600"), cfg.TLSCert, cfg.TLSKey, cfg.Limits, log)
 	if err != nil {
 		return err
 	}
 	defer ln.Close()           //nolint:errcheck // closed by the door in the usual case
 	removeReady(cfg.ReadyFile) // of a process that was killed
-	dr := newDoor(g, tel, log)
+	dr := newDoor(g, cfg.Limits, tel, log)
 	nameserver.New(nameserver.Config{Settle: namesSettle, Logger: log}).Register(dr.grpc)
 	r := newRoles(ctx)
 	r.serve(dr, ln, tel.metrics(g, http.NotFoundHandler()))

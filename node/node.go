@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -90,7 +89,7 @@ func (r *roles) run(name string, f func(context.Context) error) {
 
 // serve starts the door. The rooms behind it outlive it by one step: it is
 // closed when everything that was started later has ended.
-func (r *roles) serve(d *door, ln net.Listener, h http.Handler) {
+func (r *roles) serve(d *door, ln *port, h http.Handler) {
 	done := make(chan struct{})
 	r.group.Go(func() error {
 		defer close(done)

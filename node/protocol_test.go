@@ -109,8 +109,8 @@ func TestDoorSpeaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tel.Close() //nolint:errcheck // a test's
-	d := newDoor(newGuard(), tel, logger(nil))
-	ln, _, err := listen("127.0.0.1:0", "", "")
+	d := newDoor(newGuard(), Limits{}, tel, logger(nil))
+	ln, err := listen("127.0.0.1:0", "", "", Limits{}, logger(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -205,3 +205,24 @@ func FuzzPlaces(f *testing.F) {
 		}
 	})
 }
+
+// TestMergedPagesAreBounded merges pages of units that are full each.
+func TestMergedPagesAreBounded(t *testing.T) {
+	const units, jobs = 4, 40
+	var pages []*apiv1.ListJobsResponse
+	for u := range units {
+		p := &apiv1.ListJobsResponse{}
+		for i := range jobs {
+			p.Jobs = append(p.Jobs, &apiv1.Job{Name: fmt.Sprintf("job-%03d", i*units+u), Input: strings.Repeat("x", 60_000)})
+		}
+		pages = append(pages, p)
+	}
+	m, err := mergeJobs(pages, 1000)
+	if err != nil || proto.Size(m) > 4<<20 || len(m.Jobs) < 40 {
+		t.Errorf("a page has %d jobs and %d bytes, %v", len(m.Jobs), proto.Size(m), err)
+	}
+	last, err := base64.RawURLEncoding.DecodeString(m.NextPageToken)
+	if err != nil || string(last) != m.Jobs[len(m.Jobs)-1].Name {
+		t.Errorf("the list goes on after %q, %v", last, err)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -40,6 +39,8 @@ type ServerConfig struct {
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always
 
 	Gate Gate // what looks at uploads; its zero value works in this process
+
+	Limits Limits // of what callers may take
 
 	Logger *slog.Logger
 	Ready  func(Ready) // called when ready; nil: nobody
@@ -77,8 +78,7 @@ type serving struct {
 	log       *slog.Logger
 	token     string // of the administrator
 	hostToken string // of workers
-	ln        net.Listener
-	secure    bool
+	ln        *port
 	advertise string
 	parts     *serverParts
 	door      *door
@@ -136,7 +136,7 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		go watchMember(ctx, m, cfg.fail)
 	}
 	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7700")
-	if s.ln, s.secure, err = listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey); err != nil {
+	if s.ln, err = listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, cfg.Limits, s.log); err != nil {
 		return nil, err
 	}
 	s.add(closeFunc(func() error {
@@ -165,7 +165,7 @@ func (s *serving) openDoor(g *guard, cfg ServerConfig, shared, inner string) (er
 		o := newOwner(s.parts.id, s.names[0], s.parts.sched.Holds)
 		owned = append(owned, grpc.ChainUnaryInterceptor(o.unary), grpc.ChainStreamInterceptor(o.stream))
 	}
-	s.door = newDoor(g, s.tel, s.log, owned...)
+	s.door = newDoor(g, cfg.Limits, s.tel, s.log, owned...)
 	s.parts.ingress.Register(s.door.grpc)
 	kept := apiv1.BackupsServer(&backupsAPI{s: s.parts.state, log: s.log})
 	if m != nil {
@@ -242,17 +242,18 @@ func (s *serving) openConsole(g *guard, kind, caCert string) error {
 	if err != nil {
 		return err
 	}
-	pages, err := console.New(console.Config{Conn: conn, Banner: kind, Version: version.String(), Secure: s.secure, Logger: s.log})
+	pages, err := console.New(console.Config{Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.secure, MaxBody: s.door.limits.Body, Admit: g.admit, Logger: s.log})
 	if err != nil {
 		return err
 	}
+	s.door.signed = pages.SignedIn
 	s.handler = s.tel.metrics(g, pages)
 	return nil
 }
 
 func (s *serving) ready() Ready {
 	scheme, address := "http://", s.ln.Addr().String()
-	if s.secure {
+	if s.ln.secure {
 		scheme = "https://"
 	}
 	return Ready{URL: scheme + address, GRPC: address, Token: s.token, HostToken: s.hostToken, PID: os.Getpid()}

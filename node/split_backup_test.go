@@ -249,7 +249,7 @@ func freeze(t *testing.T, dir, app string, slot uint8, unit string) {
 	}
 	s, err := sched.New(sched.Config{
 		ID: "s", Journal: local.New(log), Store: st, Modules: mods, Remote: nobody{},
-		Inspect: func(context.Context, []byte, string) (sched.ModuleInfo, error) {
+		Inspect: func(context.Context, *modules.Upload, string) (sched.ModuleInfo, error) {
 			return sched.ModuleInfo{}, errors.New("nothing is pushed")
 		},
 	})

@@ -427,9 +427,13 @@ func mergeJobs(pages []*apiv1.ListJobsResponse, size int) (*apiv1.ListJobsRespon
 		n, _ := slices.BinarySearchFunc(all.Jobs, last+"\x00", func(j *apiv1.Job, name string) int { return strings.Compare(j.Name, name) })
 		all.Jobs = all.Jobs[:n]
 	}
-	if len(all.Jobs) > size {
-		all.Jobs = all.Jobs[:size]
-		last, more = all.Jobs[size-1].Name, true
+	page, n := sched.Page{}, 0
+	for n < min(len(all.Jobs), size) && page.Fits(all.Jobs[n]) {
+		n++
+	}
+	if n < len(all.Jobs) {
+		all.Jobs = all.Jobs[:n]
+		last, more = all.Jobs[n-1].Name, true
 	}
 	if more {
 		all.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(last))

@@ -90,13 +90,23 @@ func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*ap
 	}
 	return ask(ctx, a.s.loop, func(l *loop) (*apiv1.ListJobsResponse, error) {
 		resp := &apiv1.ListJobsResponse{}
+		page, last := Page{}, ""
 		for _, name := range names {
 			if j := l.job(appOf(req.App), name); j != nil { // else it was deleted meanwhile
-				resp.Jobs = append(resp.Jobs, j.Message(l.now))
+				m := j.Message(l.now)
+				if !req.WithInput {
+					m.Input, m.InputBytes = "", nil
+				}
+				if !page.Fits(m) {
+					more = true
+					break
+				}
+				resp.Jobs = append(resp.Jobs, m)
 			}
+			last = name
 		}
 		if more {
-			resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(names[len(names)-1]))
+			resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(last))
 		}
 		return resp, nil
 	})

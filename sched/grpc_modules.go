@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -25,49 +23,6 @@ type modulesAPI struct {
 	s *Server
 }
 
-// uploads orders uploads and collections.
-type uploads struct {
-	// blobs is held for reading from the moment an upload's bytes are kept until a
-	// version names them, and for writing while bytes are dropped that no version
-	// names: else a collection could take the bytes of an upload.
-	blobs sync.RWMutex
-
-	mu   sync.Mutex
-	apps map[string]chan struct{} // capacity 1, by app: who has put in a token is in the gate
-	wait map[string]int           // who wants to be, or is
-}
-
-// enter waits for the app's turn in the upload gate: one upload of an app is
-// looked at at a time, so that one app cannot keep the others out.
-func (u *uploads) enter(ctx context.Context, app string) (leave func(), err error) {
-	u.mu.Lock()
-	if u.apps == nil {
-		u.apps, u.wait = map[string]chan struct{}{}, map[string]int{}
-	}
-	turn := u.apps[app]
-	if turn == nil {
-		turn = make(chan struct{}, 1)
-		u.apps[app] = turn
-	}
-	u.wait[app]++
-	u.mu.Unlock()
-	gone := func() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		if u.wait[app]--; u.wait[app] == 0 {
-			delete(u.wait, app)
-			delete(u.apps, app)
-		}
-	}
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn; gone() }, nil
-	case <-ctx.Done():
-		gone()
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
-}
-
 func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -81,17 +36,26 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 	if err != nil {
 		return err
 	}
-	code, err := receiveModule(stream)
+	of, leave, err := a.s.uploads.admit(m.App)
 	if err != nil {
 		return err
 	}
+	defer leave()
+	code, err := a.s.cfg.Modules.NewUpload()
+	if err != nil {
+		return status.Error(codes.ResourceExhausted, err.Error())
+	}
+	defer code.Close() //nolint:errcheck // what is kept of it was put
+	if err := receive(stream, code); err != nil {
+		return err
+	}
 	ctx := stream.Context()
-	leave, err := a.s.uploads.enter(ctx, m.App)
+	endTurn, err := of.enter(ctx)
 	if err != nil {
 		return err
 	}
 	info, err := a.s.cfg.Inspect(ctx, code, head.Manifest)
-	leave()
+	endTurn()
 	switch {
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
@@ -102,11 +66,11 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 		return invalid(err)
 	}
 	m.Kind, m.Handlers, m.Imports, m.Needs = info.Kind, info.Handlers, info.Imports, info.Needs
-	m.Size, m.Requests, m.Interpreter = int64(len(info.Code)), info.Requests, info.Interpreter
+	m.Size, m.Requests, m.Interpreter = code.Size(), info.Requests, info.Interpreter
 	if err := job.CheckGrants(m.Requests); err != nil {
 		return invalid(fmt.Errorf("the manifest asks for what cannot be granted: %w", err))
 	}
-	m.Digest = modules.Digest(info.Code)
+	m.Digest = info.Digest
 	if m.Signatures, err = checkSignatures(head.Signatures, m.Digest); err != nil {
 		return err
 	}
@@ -117,7 +81,7 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 	}
 	a.s.uploads.blobs.RLock()
 	defer a.s.uploads.blobs.RUnlock()
-	if _, err := a.s.cfg.Modules.Put(info.Code); err != nil {
+	if err := a.s.cfg.Modules.PutUpload(code, m.Digest); err != nil {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	resp, err := askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.PushModuleResponse, error)) {
@@ -141,22 +105,6 @@ func (a *modulesAPI) PushModule(stream apiv1.Modules_PushModuleServer) error {
 		return err
 	}
 	return stream.SendAndClose(resp)
-}
-
-func receiveModule(stream apiv1.Modules_PushModuleServer) ([]byte, error) {
-	var code []byte
-	for {
-		part, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return code, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if code = append(code, part.GetChunk()...); len(code) > modules.MaxBytes {
-			return nil, status.Errorf(codes.InvalidArgument, "the module is larger than %d MiB, which is the limit", modules.MaxBytes>>20)
-		}
-	}
 }
 
 func newModule(head *apiv1.PushModuleRequest_Head) (*apiv1.Module, error) {

@@ -185,7 +185,17 @@ func (a *runsAPI) parseRunsToken(s string) (t runsToken, err error) {
 }
 
 func (a *runsAPI) ListRuns(ctx context.Context, req *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
-	app, limit := appOf(req.App), pageSize(req.PageSize)
+	for limit := pageSize(req.PageSize); ; {
+		resp, err := a.listRuns(ctx, req, limit)
+		if err != nil || len(resp.Runs) < 2 || proto.Size(resp) <= pageBytes {
+			return resp, err
+		}
+		limit = len(resp.Runs) / 2 // their errors are long: a token stands at the end of a page only
+	}
+}
+
+func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limit int) (*apiv1.ListRunsResponse, error) {
+	app := appOf(req.App)
 	live, ended, err := statesOf(req.State)
 	allEnded := req.State == "" // asked for without a filter: any state of the history
 	if err != nil {

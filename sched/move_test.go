@@ -90,8 +90,9 @@ func (w *world) join(id, etcdURL string) *member {
 	}
 	srv, err := sched.New(sched.Config{
 		ID: id, Epoch: j.Epoch(), Journal: j, Store: st, Modules: mods,
-		Inspect: func(_ context.Context, code []byte, _ string) (sched.ModuleInfo, error) {
-			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main"}}, nil
+		Inspect: func(_ context.Context, code *modules.Upload, _ string) (sched.ModuleInfo, error) {
+			digest, err := code.Digest()
+			return sched.ModuleInfo{Digest: digest, Kind: "reactor", Handlers: []string{"main"}}, err
 		},
 	})
 	if err != nil {
@@ -558,7 +559,9 @@ func TestCatchUp(t *testing.T) {
 	}
 	cfg := sched.Config{
 		ID: "b", Store: st, Modules: mods,
-		Inspect: func(context.Context, []byte, string) (sched.ModuleInfo, error) { return sched.ModuleInfo{}, nil },
+		Inspect: func(context.Context, *modules.Upload, string) (sched.ModuleInfo, error) {
+			return sched.ModuleInfo{}, nil
+		},
 	}
 	cfg.Journal = c.View(t.Context(), "default.0")
 	standby, err := sched.Follow(cfg)

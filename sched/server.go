@@ -33,7 +33,7 @@ type Config struct {
 	// Inspect is the upload gate: it says what a module is, or in one sentence
 	// why it is refused. manifest is what was pushed beside the code, "" when
 	// nothing was.
-	Inspect func(ctx context.Context, code []byte, manifest string) (ModuleInfo, error)
+	Inspect func(ctx context.Context, code *modules.Upload, manifest string) (ModuleInfo, error)
 
 	// SecretKey seals the secrets of apps, 32 bytes; nil: there are none. It is the
 	// same for all servers that share a journal.
@@ -72,7 +72,7 @@ type Ingress interface {
 
 // ModuleInfo is what the upload gate finds in a module.
 type ModuleInfo struct {
-	Code        []byte // to keep: what was uploaded, with the manifest in it
+	Digest      string // of what is to be kept: the upload, to which Inspect appends a manifest that came beside it
 	Kind        string // command reactor
 	Handlers    []string
 	Imports     []string

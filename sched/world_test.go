@@ -219,8 +219,12 @@ func (w *world) start() {
 	cfg := sched.Config{
 		StatsBatch: w.statsBatch, BundleRuns: w.bundleRuns, Random: w.random, CheckpointEvery: w.checkpointEvery,
 		ID: "srv", Journal: j, Store: st, Modules: mods, SnapshotBytes: 1 << 20, SnapshotEvery: cmp.Or(w.snapshotEvery, time.Minute), SnapshotTimes: w.snapshotTimes, SecretKey: w.secretKey, Remote: w.remote, Gathered: w.gathered,
-		Inspect: func(_ context.Context, code []byte, _ string) (sched.ModuleInfo, error) {
-			return sched.ModuleInfo{Code: code, Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so"}, nil
+		Inspect: func(ctx context.Context, upload *modules.Upload, _ string) (sched.ModuleInfo, error) {
+			code, err := upload.Bytes()
+			if err != nil {
+				return sched.ModuleInfo{}, err
+			}
+			return sched.ModuleInfo{Digest: modules.Digest(code), Kind: "reactor", Handlers: []string{"main", "sum"}, Requests: w.requests, Interpreter: interpreterOf(code), GetInterpreter: "fetch it so"}, nil
 		},
 	}
 	srv, err := w.serve(cfg)

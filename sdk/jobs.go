@@ -143,6 +143,10 @@ type JobQuery struct {
 	App    string // default [DefaultApp]
 	Prefix string // of the name
 	Limit  int    // default: all
+
+	// NoInput leaves the inputs of the jobs out, which may be large. A job without
+	// its input is not to be applied. Default: with them.
+	NoInput bool
 }
 
 // Jobs returns the selected jobs by name. It reads page after page while the
@@ -150,7 +154,7 @@ type JobQuery struct {
 func (c *Client) Jobs(ctx context.Context, q JobQuery) iter.Seq2[*Job, error] {
 	return pages(q.Limit, func(size int32, token string) ([]*Job, string, error) {
 		r, err := c.jobs.ListJobs(ctx, &apiv1.ListJobsRequest{
-			App: appOf(q.App), Prefix: q.Prefix, PageSize: size, PageToken: token,
+			App: appOf(q.App), Prefix: q.Prefix, PageSize: size, PageToken: token, WithInput: !q.NoInput,
 		})
 		return r.GetJobs(), r.GetNextPageToken(), c.callError(ctx, "list jobs", err)
 	})

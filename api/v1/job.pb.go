@@ -2247,7 +2247,8 @@ type ListJobsRequest struct {
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	PageSize      int32                  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // default 50, at most 1000
 	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	Prefix        string                 `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"` // of the name
+	Prefix        string                 `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"`                         // of the name
+	WithInput     bool                   `protobuf:"varint,5,opt,name=with_input,json=withInput,proto3" json:"with_input,omitempty"` // default: without, and a job that is applied as it is listed then loses its input
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2310,9 +2311,16 @@ func (x *ListJobsRequest) GetPrefix() string {
 	return ""
 }
 
+func (x *ListJobsRequest) GetWithInput() bool {
+	if x != nil {
+		return x.WithInput
+	}
+	return false
+}
+
 type ListJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`                                          // without input and input_bytes, unless with_input is set
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // "": this was the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4213,13 +4221,15 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x06result\x18\x02 \x01(\tR\x06result\"5\n" +
 	"\rGetJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"w\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x96\x01\n" +
 	"\x0fListJobsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x16\n" +
-	"\x06prefix\x18\x04 \x01(\tR\x06prefix\"a\n" +
+	"\x06prefix\x18\x04 \x01(\tR\x06prefix\x12\x1d\n" +
+	"\n" +
+	"with_input\x18\x05 \x01(\bR\twithInput\"a\n" +
 	"\x10ListJobsResponse\x12%\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x11.wheelwork.v1.JobR\x04jobs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"8\n" +

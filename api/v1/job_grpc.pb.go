@@ -40,7 +40,7 @@ type JobsClient interface {
 	// ApplyJob creates or updates a job. Applying the same definition again changes nothing.
 	ApplyJob(ctx context.Context, in *ApplyJobRequest, opts ...grpc.CallOption) (*ApplyJobResponse, error)
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
-	// ListJobs returns the jobs of an app by name.
+	// ListJobs returns the jobs of an app by name. A page ends with page_size jobs, or earlier when they take 3 MiB.
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
 	// DeleteJob removes the definition. Runs that were accepted go on; planned ones are revoked.
 	DeleteJob(ctx context.Context, in *DeleteJobRequest, opts ...grpc.CallOption) (*DeleteJobResponse, error)
@@ -173,7 +173,7 @@ type JobsServer interface {
 	// ApplyJob creates or updates a job. Applying the same definition again changes nothing.
 	ApplyJob(context.Context, *ApplyJobRequest) (*ApplyJobResponse, error)
 	GetJob(context.Context, *GetJobRequest) (*Job, error)
-	// ListJobs returns the jobs of an app by name.
+	// ListJobs returns the jobs of an app by name. A page ends with page_size jobs, or earlier when they take 3 MiB.
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
 	// DeleteJob removes the definition. Runs that were accepted go on; planned ones are revoked.
 	DeleteJob(context.Context, *DeleteJobRequest) (*DeleteJobResponse, error)

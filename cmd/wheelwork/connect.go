@@ -89,7 +89,7 @@ func (c *cli) completeJobs(cmd *cobra.Command, args []string, prefix string) ([]
 	}
 	defer client.Close() //nolint:errcheck // only read
 	var names []string
-	for job, err := range client.Jobs(ctx, sdk.JobQuery{App: c.app, Prefix: prefix, Limit: 100}) {
+	for job, err := range client.Jobs(ctx, sdk.JobQuery{App: c.app, Prefix: prefix, Limit: 100, NoInput: true}) {
 		if err != nil {
 			break
 		}

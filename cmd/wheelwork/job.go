@@ -273,7 +273,7 @@ func (c *cli) jobList() *cobra.Command {
 		Short: "List the jobs of an app by name",
 		Args:  arguments(),
 		RunE: c.wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
-			q.App = c.app
+			q.App, q.NoInput = c.app, c.format == formatTable // a document can be applied, and has its input
 			return c.printJobs(client.Jobs(ctx, q))
 		}),
 	}

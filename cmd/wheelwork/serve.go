@@ -35,6 +35,7 @@ sample job running. Jobs and runs are kept in the data directory.`,
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	executors := addExecutors(cmd, &conf.Executors)
 	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes, &conf.GuestBytes)
+	limits := addLimits(cmd, &conf.Limits)
 	log := c.addLogFlags(cmd, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
@@ -48,6 +49,9 @@ sample job running. Jobs and runs are kept in the data directory.`,
 			return err
 		}
 		if err := disk(cmd); err != nil {
+			return err
+		}
+		if err := limits(cmd); err != nil {
 			return err
 		}
 		conf.Gate, conf.Ready = gate(), c.sayReady(conf.Data)
@@ -109,13 +113,14 @@ func (c *cli) serverCommand() *cobra.Command {
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	member := addMember(cmd, &conf.Cluster)
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
+	limits := addLimits(cmd, &conf.Limits)
 	log := c.addLogFlags(cmd, "info")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
 		if conf.Logger, err = log(cmd); err != nil {
 			return err
 		}
-		if err := errors.Join(disk(cmd), member(cmd, &conf)); err != nil {
+		if err := errors.Join(disk(cmd), member(cmd, &conf), limits(cmd)); err != nil {
 			return err
 		}
 		if conf.Etcd.SplitRate, err = splitRate(cmd); err != nil {
@@ -171,10 +176,14 @@ func (c *cli) nameserverCommand() *cobra.Command {
 	addTokenFile(cmd, &conf.TokenFile)
 	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
 	cmd.Flags().StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
+	limits := addLimits(cmd, &conf.Limits)
 	log := c.addLogFlags(cmd, "info")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if conf.TokenFile == "" {
 			return usage(cmd, "--token-file is missing")
+		}
+		if err := limits(cmd); err != nil {
+			return err
 		}
 		var err error
 		if conf.Logger, err = log(cmd); err != nil {

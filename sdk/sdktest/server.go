@@ -245,6 +245,13 @@ func (s *Server) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.L
 	if size := int(cmp.Or(r.GetPageSize(), 50)); len(jobs) > size {
 		answer.Jobs, answer.NextPageToken = jobs[:size], jobs[size-1].GetName()
 	}
+	if !r.GetWithInput() {
+		for i, j := range answer.Jobs {
+			j = proto.CloneOf(j)
+			j.Input, j.InputBytes = "", nil
+			answer.Jobs[i] = j
+		}
+	}
 	return answer, nil
 }
 

@@ -77,7 +77,7 @@ func (w *world) start() {
 	}
 	srv, err := sched.New(sched.Config{
 		ID: "srv", Journal: j, Store: st, Modules: mods,
-		Inspect: func(context.Context, []byte, string) (sched.ModuleInfo, error) {
+		Inspect: func(context.Context, *modules.Upload, string) (sched.ModuleInfo, error) {
 			return sched.ModuleInfo{}, errors.New("there are no modules here")
 		},
 	})

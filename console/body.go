@@ -1,0 +1,72 @@
+package console
+
+import (
+	"errors"
+	"io"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// body is the body of a request, up to a limit.
+type body struct {
+	io.ReadCloser
+	over *http.MaxBytesError // the limit was met
+}
+
+// Read implements [io.Reader].
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	errors.As(err, &b.over)
+	return n, err
+}
+
+// limited bounds the bodies that a handler reads.
+func limited(limit int64, next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != nil && r.Body != http.NoBody {
+			r.Body = &body{ReadCloser: http.MaxBytesReader(w, r.Body, limit)}
+			if r.ContentLength > limit {
+				r.Body.(*body).over = &http.MaxBytesError{Limit: limit}
+			}
+		}
+		next(w, r)
+	}
+}
+
+// tooLarge returns the limit that the body of a request is over, nil for none.
+func tooLarge(r *http.Request) *http.MaxBytesError {
+	b, _ := r.Body.(*body)
+	if b == nil {
+		return nil
+	}
+	return b.over
+}
+
+// admitted lets the API read the body of a request only when its headers show a
+// credential, and when they do not say that it is too large.
+func (c *console) admitted(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != nil && r.Body != http.NoBody { // a call without a body is for the API to refuse
+			if err := c.admit(r); err != nil {
+				writeAPIError(w, err)
+				return
+			}
+		}
+		if over := tooLarge(r); over != nil {
+			writeTooLarge(w, over)
+			return
+		}
+		next(w, r)
+	}
+}
+
+func writeTooLarge(w http.ResponseWriter, over *http.MaxBytesError) {
+	if over.Limit == maxModule {
+		writeAPIError(w, readError(over))
+		return
+	}
+	writeAPIStatus(w, http.StatusRequestEntityTooLarge, status.Newf(codes.ResourceExhausted,
+		"the body of the request is larger than %d bytes, the limit of the server: send less at a time, or raise --max-body", over.Limit))
+}

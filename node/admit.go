@@ -1,0 +1,212 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	grpcpeer "google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+)
+
+// This file decides by the headers of a request, before its body is read.
+
+// publicTime is how long a call without a credential may take: the methods that
+// are open to everybody answer at once.
+const publicTime = 10 * time.Second
+
+// connectionOf returns the connection below what TLS and the sniffer put around
+// it, nil for one within the process.
+func connectionOf(c net.Conn) *connection {
+	for {
+		switch x := c.(type) {
+		case *connection:
+			return x
+		case *peeked:
+			c = x.Conn
+		case *tls.Conn:
+			c = x.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// origin tells a gRPC call which connection it came on.
+type origin struct {
+	credentials.CommonAuthInfo
+	conn *connection // nil: the call is of this process
+}
+
+// AuthType implements [credentials.AuthInfo].
+func (origin) AuthType() string { return "origin" }
+
+// origins puts the origin into the context of calls. Connections come with TLS
+// already, where there is TLS.
+type origins struct{}
+
+// ServerHandshake implements [credentials.TransportCredentials].
+func (origins) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return c, origin{conn: connectionOf(c)}, nil
+}
+
+// ClientHandshake implements [credentials.TransportCredentials].
+func (origins) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("these credentials are of a server")
+}
+
+// Info implements [credentials.TransportCredentials].
+func (origins) Info() credentials.ProtocolInfo { return credentials.ProtocolInfo{} }
+
+// Clone implements [credentials.TransportCredentials].
+func (o origins) Clone() credentials.TransportCredentials { return o }
+
+// OverrideServerName implements [credentials.TransportCredentials].
+func (origins) OverrideServerName(string) error { return nil }
+
+// tap looks at the headers of a gRPC call, before anything of its message is
+// read or decompressed. It must not block: the connection waits for it.
+func (d *door) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	unary, served := d.methods[info.FullMethodName]
+	if !served {
+		return ctx, nil // gRPC refuses it without reading
+	}
+	if err := d.guard.check(ctx, info.FullMethodName); err != nil {
+		return ctx, err
+	}
+	p, _ := grpcpeer.FromContext(ctx)
+	var conn *connection
+	if p != nil {
+		if o, ok := p.AuthInfo.(origin); ok {
+			conn = o.conn
+		}
+	}
+	if conn == nil {
+		return ctx, nil
+	}
+	if d.shows(info.Header.Get("authorization")) {
+		conn.identified()
+		return ctx, nil
+	}
+	leave, ok := conn.of.enter(d.limits.client(conn.address, info.Header.Get("x-forwarded-for")), d.limits.Streams)
+	if !ok {
+		return ctx, status.Errorf(codes.ResourceExhausted, "this address has %d calls open without a token, the limit: end some, or send a token", d.limits.Streams)
+	}
+	cancel := func() {}
+	if unary {
+		ctx, cancel = context.WithTimeout(ctx, publicTime)
+	}
+	context.AfterFunc(ctx, func() { cancel(); leave() })
+	return ctx, nil
+}
+
+// shows reports whether a request has a credential that is valid, whatever that allows.
+func (d *door) shows(authorization []string) bool {
+	if len(authorization) != 1 {
+		return false
+	}
+	token, ok := strings.CutPrefix(authorization[0], "Bearer ")
+	if !ok {
+		return false
+	}
+	_, ok = d.guard.role(token)
+	return ok
+}
+
+// admit says why the body of an HTTP request to the API is not read: the
+// credential in its headers is not valid.
+func (g *guard) admit(r *http.Request) error {
+	md := metadata.MD{"authorization": r.Header.Values("Authorization")}
+	_, err := g.caller(metadata.NewIncomingContext(r.Context(), md), anyMethod)
+	if status.Code(err) == codes.PermissionDenied {
+		return nil // the credential is known, and gRPC says what is denied
+	}
+	return err
+}
+
+// anyMethod is one that needs a credential.
+const anyMethod = "/wheelwork.v1.Jobs/ListJobs"
+
+type connectionKey struct{}
+
+func withConnection(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, connectionOf(c))
+}
+
+// bounded holds HTTP requests to the limits.
+func (d *door) bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _ := r.Context().Value(connectionKey{}).(*connection)
+		switch {
+		case conn == nil:
+		case d.shows(r.Header.Values("Authorization")) || d.signed != nil && d.signed(r):
+			conn.identified()
+		case d.limits.proxied(conn.address):
+			client := d.limits.client(conn.address, r.Header.Values("X-Forwarded-For"))
+			if client.IsLoopback() && r.URL.Path == livePath {
+				break
+			}
+			leave, ok := conn.of.enter(client, d.limits.Unknown)
+			if !ok {
+				http.Error(w, fmt.Sprintf("this address has %d requests open without a token, the limit: try again when they have ended, or send a token", d.limits.Unknown), http.StatusTooManyRequests)
+				return
+			}
+			defer leave()
+		}
+		if r.Body == nil || r.Body == http.NoBody {
+			next.ServeHTTP(w, r)
+			return
+		}
+		body := &pacedBody{ReadCloser: r.Body, control: http.NewResponseController(w), rate: d.limits.BodyRate}
+		r.Body = body
+		next.ServeHTTP(w, r)
+		if !body.ended { // net/http reads some of what is left, for the next request
+			body.control.SetReadDeadline(time.Now().Add(bodyRest)) //nolint:errcheck // a test's writer has none
+		}
+	})
+}
+
+const (
+	// bodyGrace is how long a body may be slower than it has to be.
+	bodyGrace = 10 * time.Second
+	// bodyRest is how long net/http may wait for the rest of a body that no handler read.
+	bodyRest = 2 * time.Second
+)
+
+// pacedBody is a body that has to come at a rate. The time in which no handler
+// reads does not count.
+type pacedBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	rate    int64 // bytes a second
+	read    int64
+	spent   time.Duration // in Read
+	ended   bool
+}
+
+// Read implements [io.Reader].
+func (b *pacedBody) Read(p []byte) (int, error) {
+	allowed := bodyGrace + time.Duration(float64(b.read)/float64(b.rate)*float64(time.Second)) - b.spent
+	begin := time.Now()
+	b.control.SetReadDeadline(begin.Add(allowed)) //nolint:errcheck // a test's writer has none
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	b.spent += time.Since(begin)
+	if errors.Is(err, os.ErrDeadlineExceeded) { // it stays: nothing more is read
+		return n, fmt.Errorf("the body came slower than %d bytes a second: send it faster, or in parts", b.rate)
+	}
+	b.ended = err != nil
+	b.control.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
+	return n, err
+}

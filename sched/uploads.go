@@ -1,0 +1,141 @@
+package sched
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/modules"
+)
+
+const (
+	// maxUploadsOfApp: one is in the gate, and one waits behind it.
+	maxUploadsOfApp = 2
+	// maxUploads bounds those of all apps together, and with them what they take of
+	// the disk.
+	maxUploads = 8
+	// uploadRate is what must come of an upload in a second, in bytes, after uploadGrace.
+	uploadRate  = 4 << 10
+	uploadGrace = 30 * time.Second
+)
+
+// uploads admits uploads and orders them: one of an app is in the gate at a time,
+// so that apps take turns there.
+type uploads struct {
+	// blobs is held for reading from the moment an upload's bytes are kept until a
+	// version names them, and for writing while bytes are dropped that no version
+	// names: else a collection could take the bytes of an upload.
+	blobs sync.RWMutex
+
+	mu   sync.Mutex
+	apps map[string]*appUploads // of apps with uploads that were admitted
+	all  int                    // uploads that were admitted
+}
+
+// appUploads are the uploads of one app.
+type appUploads struct {
+	n    int           // that were admitted
+	turn chan struct{} // capacity 1: the upload that has put in a token is in the gate
+}
+
+// admit lets an upload in, before any of its bytes are read, or says why not. The
+// caller ends it with leave.
+func (u *uploads) admit(app string) (of *appUploads, leave func(), err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	of = u.apps[app]
+	switch {
+	case of != nil && of.n >= maxUploadsOfApp:
+		return nil, nil, status.Errorf(codes.ResourceExhausted, "an upload of app %s is looked at and another one waits: try again when one of them has ended", app)
+	case u.all >= maxUploads:
+		return nil, nil, status.Errorf(codes.ResourceExhausted, "%d uploads of all apps wait or are looked at, the limit of a server: try again in a minute", u.all)
+	case of == nil:
+		of = &appUploads{turn: make(chan struct{}, 1)}
+		if u.apps == nil {
+			u.apps = map[string]*appUploads{}
+		}
+		u.apps[app] = of
+	}
+	of.n++
+	u.all++
+	return of, func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.all--
+		if of.n--; of.n == 0 {
+			delete(u.apps, app)
+		}
+	}, nil
+}
+
+// enter waits for the app's turn in the upload gate.
+func (a *appUploads) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case a.turn <- struct{}{}:
+		return func() { <-a.turn }, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// receive writes the bytes of an upload to the disk. One that comes too slowly is
+// refused, since it keeps others from being admitted.
+func receive(stream apiv1.Modules_PushModuleServer, to *modules.Upload) error {
+	parts, stop := readParts(stream)
+	defer stop()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for begin := time.Now(); ; {
+		select {
+		case p := <-parts:
+			if errors.Is(p.err, io.EOF) {
+				return nil
+			}
+			if p.err != nil {
+				return p.err
+			}
+			if to.Size()+int64(len(p.chunk)) > modules.MaxBytes {
+				return status.Errorf(codes.InvalidArgument, "the module is larger than %d MiB, which is the limit", modules.MaxBytes>>20)
+			}
+			if _, err := to.Write(p.chunk); err != nil {
+				return status.Error(codes.ResourceExhausted, err.Error())
+			}
+		case <-tick.C:
+			if time.Since(begin) > uploadGrace+time.Duration(to.Size()/uploadRate)*time.Second {
+				return status.Errorf(codes.DeadlineExceeded, "the upload comes slower than %d bytes a second: send it over a better connection, or make it smaller", uploadRate)
+			}
+		}
+	}
+}
+
+// uploadPart is what a stream brings.
+type uploadPart struct {
+	chunk []byte
+	err   error
+}
+
+// readParts reads a stream until stop, or to its end. What waits for the stream
+// then ends with the call.
+func readParts(stream apiv1.Modules_PushModuleServer) (<-chan uploadPart, func()) {
+	parts, done := make(chan uploadPart), make(chan struct{})
+	go func() {
+		for {
+			m, err := stream.Recv()
+			select {
+			case parts <- uploadPart{m.GetChunk(), err}:
+			case <-done:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return parts, func() { close(done) }
+}
