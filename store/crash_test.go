@@ -354,6 +354,19 @@ func TestViewIsRebuilt(t *testing.T) {
 		"missing":   {s.cfg.Dir, func(dir string) { remove(t, filepath.Join(dir, viewName)) }, 40},
 		"emptied":   {s.cfg.Dir, func(dir string) { remove(t, mustGlob(t, filepath.Join(dir, viewName, "*"))...) }, 40},
 		"no tables": {s.cfg.Dir, func(dir string) { remove(t, mustGlob(t, filepath.Join(dir, viewName, "*.sst"))...) }, 40},
+		"no manifest": {s.cfg.Dir, func(dir string) { remove(t, filepath.Join(dir, viewName, "MANIFEST")) }, 40},
+		"a table is cut": {s.cfg.Dir, func(dir string) {
+			changeTables(t, dir, func(b []byte) []byte { return b[:len(b)*6/10] })
+		}, 40},
+		"a table is empty": {s.cfg.Dir, func(dir string) {
+			changeTables(t, dir, func([]byte) []byte { return nil })
+		}, 40},
+		"a table ends in zeros": {s.cfg.Dir, func(dir string) {
+			changeTables(t, dir, func(b []byte) []byte { clear(b[len(b)*9/10:]); return b })
+		}, 40},
+		"the last block of a table is flipped": {s.cfg.Dir, func(dir string) {
+			changeTables(t, dir, func(b []byte) []byte { b[len(b)/2] ^= 0xff; return b })
+		}, 40},
 		"scribbled": {s.cfg.Dir, func(dir string) {
 			if err := os.WriteFile(filepath.Join(dir, viewName, "MANIFEST"), []byte("scribble"), 0o600); err != nil {
 				t.Fatal(err)
@@ -408,6 +421,24 @@ func TestViewIsRebuilt(t *testing.T) {
 			s = reopen(t, s)
 			checkNumbered(t, s)
 		})
+	}
+}
+
+// changeTables rewrites every table of the view.
+func changeTables(t *testing.T, dir string, change func([]byte) []byte) {
+	t.Helper()
+	names := mustGlob(t, filepath.Join(dir, viewName, "*.sst"))
+	if len(names) == 0 {
+		t.Fatal("the view has no table")
+	}
+	for _, name := range names {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, change(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
