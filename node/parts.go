@@ -29,7 +29,6 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
-	"github.com/wheelworkhq/wheelwork/store"
 )
 
 // closers are closed in reverse, all of them, whatever fails.
@@ -178,10 +177,13 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if names, err := unitsIn(d.path); err != nil || len(names) > 0 {
 		return nil, errors.Join(err, errHasUnits)
 	}
-	if conf.Store, err = store.Open(store.Config{Dir: d.join("store"), Logger: log}); err != nil {
-		return nil, fmt.Errorf("open the store: %w", err)
+	if conf.Store, err = openStore(d, l, log); err != nil {
+		return nil, err
 	}
 	p.add(conf.Store)
+	if err := checkSpan(d.path, spanOf(l), conf.Store.Applied()); err != nil {
+		return nil, err
+	}
 	if conf.Modules, err = modules.Open(d.join("modules")); err != nil {
 		return nil, err
 	}

@@ -155,7 +155,7 @@ func TestKill(t *testing.T) {
 		checkNumbered(t, s)
 		closeStore(t, s)
 	}
-	if err := Rebuild(dir, nil); err != nil {
+	if _, err := Rebuild(dir, RebuildOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s := openStore(t, cfg)
@@ -245,7 +245,7 @@ func TestSnapshotsRebuild(t *testing.T) {
 		}
 		dir := copyDir(t, s.cfg.Dir)
 		var last int64
-		if err := Rebuild(dir, func(done, total int64) { last = total - done }); err != nil || last != 0 {
+		if _, err := Rebuild(dir, RebuildOptions{Progress: func(done, total int64) { last = total - done }}); err != nil || last != 0 {
 			t.Fatal(err, last)
 		}
 		again := openStore(t, Config{Dir: dir, SegmentBytes: 16 << 10})
@@ -294,7 +294,7 @@ func TestSnapshotKnowsDeletions(t *testing.T) {
 		t.Fatalf("%d links, want 2", len(s.chain.links))
 	}
 	closeStore(t, s)
-	if err := Rebuild(s.cfg.Dir, nil); err != nil {
+	if _, err := Rebuild(s.cfg.Dir, RebuildOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s = openStore(t, s.cfg)
@@ -349,11 +349,11 @@ func TestViewIsRebuilt(t *testing.T) {
 		damage  func(dir string)
 		applied uint64
 	}{
-		"closed":    {s.cfg.Dir, func(string) {}, 50},
-		"killed":    {killed, func(string) {}, 50},
-		"missing":   {s.cfg.Dir, func(dir string) { remove(t, filepath.Join(dir, viewName)) }, 40},
-		"emptied":   {s.cfg.Dir, func(dir string) { remove(t, mustGlob(t, filepath.Join(dir, viewName, "*"))...) }, 40},
-		"no tables": {s.cfg.Dir, func(dir string) { remove(t, mustGlob(t, filepath.Join(dir, viewName, "*.sst"))...) }, 40},
+		"closed":      {s.cfg.Dir, func(string) {}, 50},
+		"killed":      {killed, func(string) {}, 50},
+		"missing":     {s.cfg.Dir, func(dir string) { remove(t, filepath.Join(dir, viewName)) }, 40},
+		"emptied":     {s.cfg.Dir, func(dir string) { remove(t, mustGlob(t, filepath.Join(dir, viewName, "*"))...) }, 40},
+		"no tables":   {s.cfg.Dir, func(dir string) { remove(t, mustGlob(t, filepath.Join(dir, viewName, "*.sst"))...) }, 40},
 		"no manifest": {s.cfg.Dir, func(dir string) { remove(t, filepath.Join(dir, viewName, "MANIFEST")) }, 40},
 		"a table is cut": {s.cfg.Dir, func(dir string) {
 			changeTables(t, dir, func(b []byte) []byte { return b[:len(b)*6/10] })
@@ -477,7 +477,7 @@ func TestDamagedSnapshot(t *testing.T) {
 			if err := os.WriteFile(damaged, bad, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := Rebuild(dir, nil); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), damaged) {
+			if _, err := Rebuild(dir, RebuildOptions{}); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), damaged) {
 				t.Fatalf("link %d, byte %d: got %v, want %v and the name of the file", link, at, err, ErrCorrupt)
 			}
 			again := openStore(t, Config{Dir: dir}) // the view is still there
@@ -488,7 +488,7 @@ func TestDamagedSnapshot(t *testing.T) {
 			commitNumbered(t, again, 1)
 			snapshot(t, again) // and the next snapshot, a full one, heals
 			closeStore(t, again)
-			if err := Rebuild(dir, nil); err != nil {
+			if _, err := Rebuild(dir, RebuildOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -21,8 +21,8 @@ const tableReaders = 3
 
 // checkTables verifies every table that belongs to the view in dir, before badger
 // sees them: badger opens tables on goroutines of its own, where a panic over a
-// damaged one ends the process. It also refuses a view without its manifest,
-// because badger would delete all tables of it. Badger itself is told not to
+// damaged one ends the process. It also refuses a view without its manifest, which
+// badger makes before any other file: it would delete all tables of it. Badger itself is told not to
 // verify them a second time.
 func checkTables(dir string) error {
 	tables, err := listTables(dir)
@@ -61,9 +61,12 @@ func checkTables(dir string) error {
 func listTables(dir string) (map[uint64]badger.TableManifest, error) {
 	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
 	if errors.Is(err, fs.ErrNotExist) {
-		left, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+		left, err := filesEnding(dir, ".sst", ".mem", ".vlog")
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
 		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("%s is missing, and there are tables: %w", badger.ManifestFilename, ErrCorrupt)
+			err = fmt.Errorf("%s is missing in %s, and there is %s: %w", badger.ManifestFilename, dir, left[0], ErrCorrupt)
 		}
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func badgerOptions(dir string, logger *slog.Logger) badger.Options {
 		WithNumGoroutines(2).
 		WithCompactL0OnClose(true).
 		WithCompression(options.Snappy). // tables are mapped: what they take on disk, they take in memory
-		WithBlockSize(tableBlock).         // and larger blocks repeat themselves more
+		WithBlockSize(tableBlock).       // and larger blocks repeat themselves more
 		WithBlockCacheSize(8 << 20).
 		WithIndexCacheSize(8 << 20).
 		WithValueThreshold(tableValue). // values stay in the tables; the value log stays small
@@ -69,17 +69,22 @@ func message(format string, args []any) string {
 	return "badger: " + strings.TrimSpace(fmt.Sprintf(format, args...))
 }
 
-// openBadger opens the database in dir. badger panics on some kinds of damage;
+// openBadger opens the database in dir if its tables are sound.
+func openBadger(dir string, logger *slog.Logger) (*badger.DB, error) {
+	if err := checkTables(dir); err != nil {
+		return nil, err
+	}
+	return openChecked(dir, logger)
+}
+
+// openChecked opens the database in dir. badger panics on some kinds of damage;
 // that is an error here.
-func openBadger(dir string, logger *slog.Logger) (db *badger.DB, err error) {
+func openChecked(dir string, logger *slog.Logger) (db *badger.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			db, err = nil, fmt.Errorf("badger: %v", p)
 		}
 	}()
-	if err := checkTables(dir); err != nil {
-		return nil, err
-	}
 	options := badgerOptions(dir, logger)
 	large, err := largeMemTables(dir)
 	if err != nil {
