@@ -369,4 +369,7 @@ func (l *Log) fail(cause error, unwritten []*chunk) {
 	for _, c := range lost {
 		c.call(err)
 	}
+	if l.cfg.OnFail != nil {
+		l.cfg.OnFail(cause)
+	}
 }
