@@ -99,7 +99,7 @@ type Config struct {
 	OnCorrupt func(*CorruptError)
 
 	// OnFail, when set, is called once with the failure that makes the log read-only, on a goroutine of the log or of
-	// a producer. It must not call the log.
+	// a producer, before the callers of Append. It must not call the log.
 	OnFail func(error)
 
 	// Logger takes rare events: a cut tail, a failed sync, a disk without space. The default discards them.

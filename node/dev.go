@@ -38,7 +38,12 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	started := false
+	defer func() {
+		if !started {
+			err = errors.Join(err, s.Close())
+		}
+	}()
 	dir := func(parts ...string) string { return s.data.join(append([]string{"host"}, parts...)...) }
 	toSelf := func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 		return s.self, closeFunc(func() error { return nil }), nil
@@ -52,12 +57,14 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	if err != nil {
 		return err
 	}
+	started = true // finish closes it
 	r := s.start(ctx)
+	r.run("spool", h.faults.run)
 	r.run("host", h.host.Run)
 	if cfg.Sample {
 		if err := sample(ctx, owner, s.log); err != nil {
-			return errors.Join(fmt.Errorf("start the sample job: %w", err), r.stop())
+			return s.finish(r, cfg.ReadyFile, fmt.Errorf("start the sample job: %w", err))
 		}
 	}
-	return r.until(cfg.ReadyFile, cfg.Ready, s.ready())
+	return s.finish(r, cfg.ReadyFile, r.wait(cfg.ReadyFile, cfg.Ready, s.ready()))
 }

@@ -56,7 +56,8 @@ type serverParts struct {
 	sched   *sched.Server // nil in a cluster
 	member  *memberParts  // nil without one
 	ingress *ingress.Ingress
-	state   *state // what a backup is of; nil in a cluster
+	state   *state  // what a backup is of; nil in a cluster
+	faults  *faults // of its logs
 }
 
 // run works until ctx ends.
@@ -111,7 +112,7 @@ func (p *serverParts) untilOther(ctx context.Context, owned string, tick <-chan 
 }
 
 func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
-	p := &serverParts{}
+	p := &serverParts{faults: newFaults()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
@@ -120,7 +121,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if p.id, err = identity(d.join("server-id"), "srv-"); err != nil {
 		return nil, err
 	}
-	l, err := mq.Open(mq.Config{Dir: d.join("journal"), Writer: cfg.Writer, Sync: cfg.Sync, Logger: log})
+	l, err := mq.Open(mq.Config{Dir: d.join("journal"), Writer: cfg.Writer, Sync: cfg.Sync, OnFail: p.faults.of("the journal"), Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
@@ -134,7 +135,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 		return nil, err
 	}
 	q, err := queue.Open(queue.Config{
-		Dir: d.join("ingress"), Log: mq.Config{SegmentBytes: ingressSegment, Writer: cfg.Writer, Sync: cfg.Sync},
+		Dir: d.join("ingress"), Log: mq.Config{SegmentBytes: ingressSegment, Writer: cfg.Writer, Sync: cfg.Sync, OnFail: p.faults.of("the ingress")},
 		OnDead: alarm, OnMark: func(m queue.Mark) { log.Warn("the disk's use crossed a mark", "used_percent", m.Used, "mark", m.Level) },
 		Logger: log,
 	})
@@ -220,12 +221,13 @@ type connect struct {
 // hostParts are the rooms of a host, open.
 type hostParts struct {
 	closers
-	host *host.Host
+	host   *host.Host
+	faults *faults // of its spool
 }
 
 // openHost opens a host whose files are in dir.
 func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c connect, tel *telemetry, log *slog.Logger) (_ *hostParts, err error) {
-	p := &hostParts{}
+	p := &hostParts{faults: newFaults()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
@@ -260,7 +262,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	if err != nil {
 		return nil, err
 	}
-	spool, err := mq.Open(mq.Config{Dir: dir("spool"), SegmentBytes: spoolSegment, Logger: log})
+	spool, err := mq.Open(mq.Config{Dir: dir("spool"), SegmentBytes: spoolSegment, OnFail: p.faults.of("the spool"), Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
