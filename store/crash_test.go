@@ -387,7 +387,7 @@ func TestViewIsRebuilt(t *testing.T) {
 			}
 		}, 40},
 		"history is damaged": {s.cfg.Dir, func(dir string) {
-			names := mustGlob(t, filepath.Join(dir, historyName, "*"))
+			names := mustGlob(t, filepath.Join(dir, historyName, "*.seg"))
 			content, err := os.ReadFile(names[len(names)-1])
 			if err != nil {
 				t.Fatal(err)
@@ -398,7 +398,7 @@ func TestViewIsRebuilt(t *testing.T) {
 			}
 		}, 40},
 		"history is short": {s.cfg.Dir, func(dir string) {
-			names := mustGlob(t, filepath.Join(dir, historyName, "*"))
+			names := mustGlob(t, filepath.Join(dir, historyName, "*.seg"))
 			if err := os.Truncate(names[len(names)-1], 100); err != nil {
 				t.Fatal(err)
 			}
