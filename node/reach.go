@@ -88,12 +88,6 @@ func closedJournal(dir string) (store.Journal, error) {
 	return store.Journal{First: max(report.First, 1), Next: max(report.Next, 1)}, nil
 }
 
-// StoreReach says how far the store in the data directory of a stopped server reaches
-// in its journal, and changes nothing.
-func StoreReach(data string) (store.Reach, error) {
-	return store.Look(filepath.Join(data, "store"))
-}
-
 // openStore opens the store of a data directory beside its open journal.
 func openStore(d *dataDir, l *mq.Log, log *slog.Logger) (*store.Store, error) {
 	st, err := store.Open(store.Config{Dir: d.join("store"), Journal: spanOf(l), Logger: log})

@@ -526,7 +526,7 @@ func TestSnapshotHistoryDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := Open(s.cfg); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "move it away") {
+		if _, err := Open(s.cfg); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "store repair") {
 			t.Fatalf("got %v, want %v, the name of the file and what to do", err, ErrCorrupt)
 		}
 	}

@@ -72,8 +72,8 @@ func (e *ShortJournalError) startable() bool { return e.First <= e.Snapshot+1 &&
 // Startable reports whether a server starts after the loss.
 func (e *ShortJournalError) Startable() bool { return e.startable() }
 
-// check returns a [*ShortJournalError] when making the view again loses something.
-func (r Reach) check(j Journal) error {
+// Check returns a [*ShortJournalError] when making the view again loses something.
+func (r Reach) Check(j Journal) error {
 	if j == (Journal{}) {
 		return nil
 	}

@@ -62,7 +62,7 @@ func rebuildLocked(dir string, opt RebuildOptions) (r Rebuilt, err error) {
 	}
 	r.Reach = look(dir, c)
 	var short *ShortJournalError
-	if err := r.check(opt.Journal); errors.As(err, &short) {
+	if err := r.Check(opt.Journal); errors.As(err, &short) {
 		if !opt.AcceptLoss || !short.Startable() {
 			return r, err
 		}

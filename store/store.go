@@ -157,7 +157,26 @@ func open(cfg Config) (_ *Store, err error) {
 	if s.logs, err = segment.Open(s.path(logsName), segment.Options{Kind: "logs", SegmentBytes: cfg.SegmentBytes, Length: segment.Tail}); err != nil {
 		return nil, err
 	}
+	s.tellMissing()
 	return s, s.retain()
+}
+
+// tellMissing warns of files that somebody has taken away.
+func (s *Store) tellMissing() {
+	for name, l := range map[string]*segment.Log{historyName: s.history, keysName: s.remembered, logsName: s.logs} {
+		for _, g := range l.Missing() {
+			s.cfg.Logger.Warn("store: files are missing, and what was in them with them; bring them back from a copy, or accept it with `wheelwork store repair`",
+				"log", name, "from_position", g.From, "to_position", g.To, "between", rowTime(g.After), "and", rowTime(g.Before))
+		}
+	}
+}
+
+// rowTime writes the time of a row; 0 is none.
+func rowTime(ms int64) string {
+	if ms == 0 {
+		return "unknown"
+	}
+	return time.UnixMilli(ms).UTC().Format(time.RFC3339)
 }
 
 // lockDir makes the directory and takes its lock.
@@ -201,7 +220,7 @@ func (s *Store) openView() (meta, error) {
 	if m.applied == 0 {
 		has.Unread = err
 	}
-	if err := has.check(s.cfg.Journal); err != nil {
+	if err := has.Check(s.cfg.Journal); err != nil {
 		return meta{}, err
 	}
 	if err := rebuild(s.cfg, s.chain, nil, s.oldView); err != nil {
@@ -216,7 +235,7 @@ func (s *Store) openView() (meta, error) {
 		return m, s.openLogs(m, true)
 	}
 	if errors.Is(err, ErrCorrupt) {
-		err = fmt.Errorf("%w: put a copy of the file back, or move it away and lose the runs in it", err)
+		err = fmt.Errorf("%w: bring the file back from a copy, or see with `wheelwork store repair --dry-run` what is lost without it", err)
 	}
 	return m, err
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func (c *cli) storeCommand() *cobra.Command {
-	return group("store", "Look after the store of a stopped server", c.storeRebuild())
+	return group("store", "Look after the store of a stopped server", c.storeRebuild(), c.storeRepair())
 }
 
 func (c *cli) storeRebuild() *cobra.Command {

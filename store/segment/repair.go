@@ -63,7 +63,7 @@ func Repair(dir, kind string, length int64, keep func(name string) error) (Repor
 // removes one that has none.
 func (x *examined) mend(dir, kind string) error {
 	name := filepath.Join(dir, x.name)
-	if len(x.idx.spans) == 0 {
+	if len(x.idx.spans) == 0 && len(x.holes) > 0 {
 		return errors.Join(os.Remove(name), syncDir(dir))
 	}
 	in, err := os.Open(name)
@@ -83,8 +83,11 @@ func (x *examined) mend(dir, kind string) error {
 }
 
 func (x *examined) write(out *os.File, in io.ReaderAt, kind string) error {
-	last := x.idx.spans[len(x.idx.spans)-1]
-	end := int64(last.off) + int64(last.len)
+	end := int64(headerSize)
+	if n := len(x.idx.spans); n > 0 {
+		last := x.idx.spans[n-1]
+		end = int64(last.off) + int64(last.len)
+	}
 	if _, err := out.WriteAt(appendHeader(nil, kind, x.base), 0); err != nil {
 		return err
 	}

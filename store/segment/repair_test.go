@@ -236,4 +236,3 @@ func FuzzGaps(f *testing.F) {
 	f.Add([]byte("crc"))
 	f.Fuzz(func(_ *testing.T, content []byte) { unite(parseGaps(content)) })
 }
-
