@@ -18,9 +18,11 @@ type DevConfig struct {
 	Listen    string // loopback only; default 127.0.0.1:7700
 	ReadyFile string // written when ready; "": none
 	Writer    string // see ServerConfig
-	Sync      mq.SyncPolicy
-	Executors Executors
-	Dirs      map[string]string // see HostConfig
+	// See ServerConfig.
+	NewSecretKey bool
+	Sync         mq.SyncPolicy
+	Executors    Executors
+	Dirs         map[string]string // see HostConfig
 	// See HostConfig.
 	ModuleBytes, CompiledBytes, GuestBytes int64
 	Sample                                 bool // push the sample module and apply its job, when there is no job yet
@@ -34,7 +36,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	if err := checkDirs(cfg.Dirs); err != nil {
 		return err
 	}
-	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Gate: cfg.Gate, Logger: cfg.Logger}, "dev")
+	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, NewSecretKey: cfg.NewSecretKey, Gate: cfg.Gate, Logger: cfg.Logger}, "dev")
 	if err != nil {
 		return err
 	}

@@ -195,6 +195,11 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if p.sched, err = sched.New(conf); err != nil {
 		return nil, err
 	}
+	if err := p.sched.CheckSecrets(); err != nil && cfg.NewSecretKey {
+		log.Warn("secrets have to be set again", "reason", err)
+	} else if err != nil {
+		return nil, fmt.Errorf("%w: bring the file %s back that it was, or start with --new-secret-key and set these secrets again", err, cmp.Or(cfg.SecretKey, d.join(secretKeyFile)))
+	}
 	p.state = &state{id: p.id, dir: d, queue: q, parts: []part{{
 		modules: conf.Modules, copy: copyOf(conf.Store, func(ctx context.Context) error { return p.sched.CaughtUp(ctx) }),
 	}}}

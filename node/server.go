@@ -31,10 +31,12 @@ type ServerConfig struct {
 	CACert     string // to check the nameserver by; "": no TLS towards it
 	ReadyFile  string // written when ready; "": none
 	SecretKey  string // the file with the key that seals secrets; default secret.key in Data, made when missing
-	Etcd       EtcdConfig
-	Cluster    ClusterConfig
-	Zone       string  // where it is: units go to servers in the zone of their hosts, which have it as the label "zone"
-	Capacity   float64 // what it can do beside the cluster's other servers; default its processors
+	// NewSecretKey starts a server although secrets were sealed with another key.
+	NewSecretKey bool
+	Etcd         EtcdConfig
+	Cluster      ClusterConfig
+	Zone         string  // where it is: units go to servers in the zone of their hosts, which have it as the label "zone"
+	Capacity     float64 // what it can do beside the cluster's other servers; default its processors
 
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always
