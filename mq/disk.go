@@ -19,6 +19,8 @@ type disk interface {
 	// blocks are then allocated and initialised: a later write changes no metadata and cannot run out of space.
 	// It gives up with ErrClosed when stop is closed.
 	fill(name string, n int64, how access, stop <-chan struct{}) error
+	// holds returns an error when the file of that name is not f, or cannot be opened for writing.
+	holds(name string, f file) error
 	rename(from, to string) error
 	remove(name string) error
 	// sync makes creations, renames and removals so far durable.
@@ -127,6 +129,27 @@ func isClosed(stop <-chan struct{}) bool {
 	default:
 		return false
 	}
+}
+
+func (d dir) holds(name string, f file) error {
+	named, err := os.OpenFile(d.path(name), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer named.Close() //nolint:errcheck // nothing was written to it
+	of, err := named.Stat()
+	if err != nil {
+		return err
+	}
+	opened, ok := f.(interface{ Stat() (os.FileInfo, error) })
+	if !ok {
+		return fmt.Errorf("%s: a file of another disk", name)
+	}
+	is, err := opened.Stat()
+	if err == nil && !os.SameFile(of, is) {
+		err = errOtherFile
+	}
+	return err
 }
 
 func (d dir) rename(from, to string) error { return os.Rename(d.path(from), d.path(to)) }

@@ -365,6 +365,9 @@ func (l *Log) fail(cause error, unwritten []*chunk) {
 	l.ready, l.open, l.staged = nil, nil, 0
 	l.changed.Broadcast()
 	l.mu.Unlock()
+	if l.cfg.OnFail != nil { // first: the owner learns the reason before a caller ends for it
+		l.cfg.OnFail(cause)
+	}
 	err := fmt.Errorf("%w: %w", ErrReadOnly, cause)
 	for _, c := range lost {
 		c.call(err)

@@ -98,6 +98,10 @@ type Config struct {
 	// log. It must not call Close. See Log.Corruption.
 	OnCorrupt func(*CorruptError)
 
+	// OnFail, when set, is called once with the failure that makes the log read-only, on a goroutine of the log or of
+	// a producer, before the callers of Append. It must not call the log.
+	OnFail func(error)
+
 	// Logger takes rare events: a cut tail, a failed sync, a disk without space. The default discards them.
 	Logger *slog.Logger
 }
@@ -161,8 +165,9 @@ func (c *Config) reserve(total int64) int64 {
 
 // Log is an open commit log. Its methods may be called concurrently.
 //
-// Three goroutines belong to it, from Open to Close: the flusher, which writes, syncs and calls back, the preparer,
-// which fills the next segment, and the scrubber, which looks for rot in those that are sealed.
+// Four goroutines belong to it, from Open to Close: the flusher, which writes, syncs and calls back, the preparer,
+// which fills the next segment, the scrubber, which looks for rot in those that are sealed, and the watcher, which
+// looks whether the files are still there.
 type Log struct {
 	cfg     Config
 	disk    disk
@@ -179,6 +184,7 @@ type Log struct {
 
 	flushed  chan struct{} // closed when the flusher has ended
 	prepared chan struct{} // closed when the preparer has ended
+	watched  chan struct{} // closed when the watcher has ended
 
 	// durable is the sequence behind the last acknowledged record; written by the flusher under mu.
 	durable atomic.Uint64
@@ -356,6 +362,7 @@ func (l *Log) close() error {
 	<-l.flushed
 	<-l.prepared
 	<-l.scrub.ended
+	<-l.watched
 
 	l.trim.Lock() // a running Trim may still bring a spare
 	defer l.trim.Unlock()

@@ -41,7 +41,7 @@ func open(cfg Config, d disk, unlock func() error) (*Log, error) {
 	l := &Log{
 		cfg: cfg, disk: d, unlock: unlock,
 		wake: make(chan struct{}, 1), prepare: make(chan struct{}, 1), stopping: make(chan struct{}),
-		flushed: make(chan struct{}), prepared: make(chan struct{}),
+		flushed: make(chan struct{}), prepared: make(chan struct{}), watched: make(chan struct{}),
 	}
 	l.changed = sync.NewCond(&l.mu)
 	l.scrub = newScrubber(l, cfg.ScrubBytesPerSecond, cfg.OnCorrupt)
@@ -56,6 +56,7 @@ func open(cfg Config, d disk, unlock func() error) (*Log, error) {
 	go l.flusher.run()
 	go l.runPreparer()
 	go l.scrub.run()
+	go l.runWatcher()
 	signal(l.prepare)
 	return l, nil
 }

@@ -133,6 +133,18 @@ func (d *simDisk) fill(name string, n int64, _ access, stop <-chan struct{}) err
 	return f.sync(0, n)
 }
 
+func (d *simDisk) holds(name string, f file) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch n := d.files[name]; {
+	case n == nil:
+		return &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	case n != f.(simFile).n:
+		return errOtherFile
+	}
+	return nil
+}
+
 func (d *simDisk) rename(from, to string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

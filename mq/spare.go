@@ -125,20 +125,34 @@ func (l *Log) adoptSpares(names []string) error {
 			continue
 		}
 		l.preparer.serial = max(l.preparer.serial, serial)
+		size, err := l.sizeOf(name)
+		if err != nil {
+			return err
+		}
+		if size != l.cfg.SegmentBytes || len(l.spares) == maxSpares {
+			if err := l.disk.remove(name); err != nil {
+				return err
+			}
+			continue
+		}
 		f, err := l.disk.open(name, l.access)
 		if err != nil {
 			return err
 		}
-		size, err := f.size()
-		if err == nil && size == l.cfg.SegmentBytes && len(l.spares) < maxSpares {
-			l.spares = append(l.spares, spare{name, f})
-			continue
-		}
-		if err := errors.Join(err, f.Close(), l.disk.remove(name)); err != nil {
-			return err
-		}
+		l.spares = append(l.spares, spare{name, f})
 	}
 	return nil
+}
+
+// sizeOf returns the size of a file, which may be one that a writer cannot open: an
+// empty file cannot be mapped.
+func (l *Log) sizeOf(name string) (int64, error) {
+	f, err := l.disk.open(name, accessRead)
+	if err != nil {
+		return 0, err
+	}
+	size, err := f.size()
+	return size, errors.Join(err, f.Close())
 }
 
 // Trim gives up whole sealed segments of which all records are below before. They are kept for reuse, up to two,

@@ -409,8 +409,8 @@ func openStopped(data string, log *slog.Logger) (_ *stopped, err error) {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
 	o.add(o.journal)
-	if o.store, err = store.Open(store.Config{Dir: o.data.join("store"), Logger: o.log}); err != nil {
-		return nil, fmt.Errorf("open the store: %w", err)
+	if o.store, err = openStore(o.data, o.journal, o.log); err != nil {
+		return nil, err
 	}
 	o.add(o.store)
 	if o.modules, err = modules.Open(o.data.join("modules")); err != nil {
@@ -424,9 +424,14 @@ func openStopped(data string, log *slog.Logger) (_ *stopped, err error) {
 }
 
 // settle brings the store up to the end of the journal that is in the directory.
-// A directory whose journal is elsewhere has none.
+// A directory whose journal is elsewhere has none. A journal that does not belong to
+// the store adds nothing to it.
 func (o *stopped) settle() error {
 	if o.journal.Next() == 1 {
+		return nil
+	}
+	if err := checkSpan(o.data.path, spanOf(o.journal), o.store.Applied()); err != nil {
+		o.log.Warn("the backup holds what the store has, and nothing of the journal", "store_applied", o.store.Applied(), "journal_first", o.journal.First(), "journal_next", o.journal.Next())
 		return nil
 	}
 	standby, err := sched.Follow(sched.Config{

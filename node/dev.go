@@ -18,9 +18,11 @@ type DevConfig struct {
 	Listen    string // loopback only; default 127.0.0.1:7700
 	ReadyFile string // written when ready; "": none
 	Writer    string // see ServerConfig
-	Sync      mq.SyncPolicy
-	Executors Executors
-	Dirs      map[string]string // see HostConfig
+	// See ServerConfig.
+	NewSecretKey bool
+	Sync         mq.SyncPolicy
+	Executors    Executors
+	Dirs         map[string]string // see HostConfig
 	// See HostConfig.
 	ModuleBytes, CompiledBytes, GuestBytes int64
 	Sample                                 bool // push the sample module and apply its job, when there is no job yet
@@ -35,11 +37,16 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	if err := checkDirs(cfg.Dirs); err != nil {
 		return err
 	}
-	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, Gate: cfg.Gate, Limits: cfg.Limits, Logger: cfg.Logger}, "dev")
+	s, err := openServing(ctx, ServerConfig{Data: cfg.Data, Listen: cfg.Listen, ReadyFile: cfg.ReadyFile, Writer: cfg.Writer, Sync: cfg.Sync, NewSecretKey: cfg.NewSecretKey, Gate: cfg.Gate, Limits: cfg.Limits, Logger: cfg.Logger}, "dev")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	started := false
+	defer func() {
+		if !started {
+			err = errors.Join(err, s.Close())
+		}
+	}()
 	dir := func(parts ...string) string { return s.data.join(append([]string{"host"}, parts...)...) }
 	toSelf := func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 		return s.self, closeFunc(func() error { return nil }), nil
@@ -53,12 +60,14 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	if err != nil {
 		return err
 	}
+	started = true // finish closes it
 	r := s.start(ctx)
+	r.run("spool", h.faults.run)
 	r.run("host", h.host.Run)
 	if cfg.Sample {
 		if err := sample(ctx, owner, s.log); err != nil {
-			return errors.Join(fmt.Errorf("start the sample job: %w", err), r.stop())
+			return s.finish(r, cfg.ReadyFile, fmt.Errorf("start the sample job: %w", err))
 		}
 	}
-	return r.until(cfg.ReadyFile, cfg.Ready, s.ready())
+	return s.finish(r, cfg.ReadyFile, r.wait(cfg.ReadyFile, cfg.Ready, s.ready()))
 }

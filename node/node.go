@@ -106,13 +106,24 @@ func (r *roles) serve(d *door, ln *port, h http.Handler) {
 // until tells that the process is ready, blocks until it is asked to end or a
 // role fails, and stops all roles.
 func (r *roles) until(readyFile string, f func(Ready), ready Ready) error {
-	if err := tellReady(readyFile, f, ready); err != nil {
-		return errors.Join(err, r.stop())
-	}
+	err := r.wait(readyFile, f, ready)
 	defer removeReady(readyFile)
-	<-r.ctx.Done()
-	return r.stop()
+	return errors.Join(err, r.stop())
 }
+
+// wait tells that the process is ready and blocks until it is asked to end or a
+// role fails. The error says that it could not tell.
+func (r *roles) wait(readyFile string, f func(Ready), ready Ready) error {
+	if err := tellReady(readyFile, f, ready); err != nil {
+		return err
+	}
+	<-r.ctx.Done()
+	return nil
+}
+
+// cause is why the roles end: the failure of one of them, or that the process was
+// asked to.
+func (r *roles) cause() error { return context.Cause(r.ctx) }
 
 func (r *roles) stop() error {
 	for i := len(r.stops) - 1; i >= 0; i-- {

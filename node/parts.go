@@ -29,7 +29,6 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 	"github.com/wheelworkhq/wheelwork/sched"
-	"github.com/wheelworkhq/wheelwork/store"
 )
 
 // closers are closed in reverse, all of them, whatever fails.
@@ -57,7 +56,8 @@ type serverParts struct {
 	sched   *sched.Server // nil in a cluster
 	member  *memberParts  // nil without one
 	ingress *ingress.Ingress
-	state   *state // what a backup is of; nil in a cluster
+	state   *state  // what a backup is of; nil in a cluster
+	faults  *faults // of its logs
 }
 
 // run works until ctx ends.
@@ -112,7 +112,7 @@ func (p *serverParts) untilOther(ctx context.Context, owned string, tick <-chan 
 }
 
 func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
-	p := &serverParts{}
+	p := &serverParts{faults: newFaults()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
@@ -121,7 +121,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if p.id, err = identity(d.join("server-id"), "srv-"); err != nil {
 		return nil, err
 	}
-	l, err := mq.Open(mq.Config{Dir: d.join("journal"), Writer: cfg.Writer, Sync: cfg.Sync, Logger: log})
+	l, err := mq.Open(mq.Config{Dir: d.join("journal"), Writer: cfg.Writer, Sync: cfg.Sync, OnFail: p.faults.of("the journal"), Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
@@ -135,7 +135,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 		return nil, err
 	}
 	q, err := queue.Open(queue.Config{
-		Dir: d.join("ingress"), Log: mq.Config{SegmentBytes: ingressSegment, Writer: cfg.Writer, Sync: cfg.Sync},
+		Dir: d.join("ingress"), Log: mq.Config{SegmentBytes: ingressSegment, Writer: cfg.Writer, Sync: cfg.Sync, OnFail: p.faults.of("the ingress")},
 		OnDead: alarm, OnMark: func(m queue.Mark) { log.Warn("the disk's use crossed a mark", "used_percent", m.Used, "mark", m.Level) },
 		Logger: log,
 	})
@@ -182,10 +182,13 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	if names, err := unitsIn(d.path); err != nil || len(names) > 0 {
 		return nil, errors.Join(err, errHasUnits)
 	}
-	if conf.Store, err = store.Open(store.Config{Dir: d.join("store"), Logger: log}); err != nil {
-		return nil, fmt.Errorf("open the store: %w", err)
+	if conf.Store, err = openStore(d, l, log); err != nil {
+		return nil, err
 	}
 	p.add(conf.Store)
+	if err := checkSpan(d.path, spanOf(l), conf.Store.Applied()); err != nil {
+		return nil, err
+	}
 	if conf.Modules, err = modules.Open(d.join("modules")); err != nil {
 		return nil, err
 	}
@@ -195,6 +198,11 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	if p.sched, err = sched.New(conf); err != nil {
 		return nil, err
+	}
+	if err := p.sched.CheckSecrets(); err != nil && cfg.NewSecretKey {
+		log.Warn("secrets have to be set again", "reason", err)
+	} else if err != nil {
+		return nil, fmt.Errorf("%w: bring the file %s back that it was, or start with --new-secret-key and set these secrets again", err, cmp.Or(cfg.SecretKey, d.join(secretKeyFile)))
 	}
 	p.state = &state{id: p.id, dir: d, queue: q, parts: []part{{
 		modules: conf.Modules, copy: copyOf(conf.Store, func(ctx context.Context) error { return p.sched.CaughtUp(ctx) }),
@@ -222,12 +230,13 @@ type connect struct {
 // hostParts are the rooms of a host, open.
 type hostParts struct {
 	closers
-	host *host.Host
+	host   *host.Host
+	faults *faults // of its spool
 }
 
 // openHost opens a host whose files are in dir.
 func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c connect, tel *telemetry, log *slog.Logger) (_ *hostParts, err error) {
-	p := &hostParts{}
+	p := &hostParts{faults: newFaults()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
@@ -262,7 +271,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	if err != nil {
 		return nil, err
 	}
-	spool, err := mq.Open(mq.Config{Dir: dir("spool"), SegmentBytes: spoolSegment, Logger: log})
+	spool, err := mq.Open(mq.Config{Dir: dir("spool"), SegmentBytes: spoolSegment, OnFail: p.faults.of("the spool"), Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}

@@ -30,10 +30,12 @@ type ServerConfig struct {
 	CACert     string // to check the nameserver by; "": no TLS towards it
 	ReadyFile  string // written when ready; "": none
 	SecretKey  string // the file with the key that seals secrets; default secret.key in Data, made when missing
-	Etcd       EtcdConfig
-	Cluster    ClusterConfig
-	Zone       string  // where it is: units go to servers in the zone of their hosts, which have it as the label "zone"
-	Capacity   float64 // what it can do beside the cluster's other servers; default its processors
+	// NewSecretKey starts a server although secrets were sealed with another key.
+	NewSecretKey bool
+	Etcd         EtcdConfig
+	Cluster      ClusterConfig
+	Zone         string  // where it is: units go to servers in the zone of their hosts, which have it as the label "zone"
+	Capacity     float64 // what it can do beside the cluster's other servers; default its processors
 
 	Writer string        // how the logs are written: auto (default), pwrite, direct or mmap
 	Sync   mq.SyncPolicy // what an acknowledgement means; default always
@@ -65,8 +67,17 @@ func Server(ctx context.Context, cfg ServerConfig) (err error) {
 		}
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	return s.start(ctx).until(cfg.ReadyFile, cfg.Ready, s.ready())
+	r := s.start(ctx)
+	err = r.wait(cfg.ReadyFile, cfg.Ready, s.ready())
+	return s.finish(r, cfg.ReadyFile, err)
+}
+
+// finish ends a server in order, if its disk lets it. err is what has failed before.
+func (s *serving) finish(r *roles, readyFile string, err error) error {
+	defer removeReady(readyFile)
+	return finish(s.data.path, errors.Join(r.cause(), s.parts.faults.err()), func() error {
+		return errors.Join(err, r.stop(), s.Close())
+	})
 }
 
 // serving is a server with its doors, open but not started. Closing it closes
@@ -262,6 +273,7 @@ func (s *serving) ready() Ready {
 // start starts the server's roles.
 func (s *serving) start(ctx context.Context) *roles {
 	r := newRoles(ctx)
+	r.run("disk", s.parts.faults.run)
 	r.run("memory", giveBack)
 	r.serve(s.door, s.ln, s.handler)
 	r.run("server", s.parts.run)

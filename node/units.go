@@ -512,7 +512,7 @@ func (r *router) uniteRuns(ctx context.Context, app, method string, q *apiv1.Lis
 				all.Runs = append(all.Runs, run)
 			}
 		}
-		if resp.NextPageToken != "" {
+		if all.UnreadableBlocks += resp.UnreadableBlocks; resp.NextPageToken != "" {
 			next[unit] = resp.NextPageToken
 		}
 	}

@@ -90,7 +90,12 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	var open closers
 	open.add(closeFunc(d.close))
 	removeReady(cfg.ReadyFile) // of a process that was killed
-	defer func() { err = errors.Join(err, open.Close()) }()
+	started := false
+	defer func() {
+		if !started {
+			err = errors.Join(err, open.Close())
+		}
+	}()
 	tel, err := newTelemetry(ctx, "host")
 	if err != nil {
 		return err
@@ -119,8 +124,14 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 	open.add(h)
 	r := newRoles(ctx)
 	r.run("memory", giveBack)
+	started = true // finish closes it
+	r.run("spool", h.faults.run)
 	r.run("host", h.host.Run)
-	return r.until(cfg.ReadyFile, cfg.Ready, Ready{PID: os.Getpid()})
+	err = r.wait(cfg.ReadyFile, cfg.Ready, Ready{PID: os.Getpid()})
+	defer removeReady(cfg.ReadyFile)
+	return finish(d.path, errors.Join(r.cause(), h.faults.err()), func() error {
+		return errors.Join(err, r.stop(), open.Close())
+	})
 }
 
 // viaNames connects to the servers that a nameserver names to the host with an id.

@@ -235,7 +235,10 @@ func (a *runsAPI) listRuns(ctx context.Context, req *apiv1.ListRunsRequest, limi
 	if err := a.s.loop.caughtUp(ctx); err != nil {
 		return nil, err
 	}
-	q := store.RunQuery{App: app, Job: req.Job, Host: req.Host, States: ended, Limit: limit - len(resp.Runs)}
+	q := store.RunQuery{
+		App: app, Job: req.Job, Host: req.Host, States: ended, Limit: limit - len(resp.Runs),
+		Damaged: func(error) { resp.UnreadableBlocks++ },
+	}
 	if from.mine {
 		q.Cursor = from.cursor
 	} else {

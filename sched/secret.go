@@ -198,3 +198,25 @@ func (s *Server) openSecret(app string, row *apiv1.SecretRow) ([]byte, error) {
 	}
 	return value, nil
 }
+
+// CheckSecrets returns an error when there are secrets that the server's key does not
+// open. It is called before Run.
+func (s *Server) CheckSecrets() error {
+	var other int
+	var first string
+	for _, a := range s.loop.apps {
+		a.slots[job.ModuleSlot].Secrets(func(row *apiv1.SecretRow) {
+			if _, err := s.secrets.open(a.name, row.Name, row.Sealed); err == nil {
+				return
+			}
+			if name := fmt.Sprintf("%s of app %s", row.Name, a.name); other == 0 || name < first {
+				first = name
+			}
+			other++
+		})
+	}
+	if other == 0 {
+		return nil
+	}
+	return fmt.Errorf("the server's key does not open %d of the secrets that are kept, among them %s: they were sealed with another key", other, first)
+}

@@ -155,7 +155,7 @@ func TestKill(t *testing.T) {
 		checkNumbered(t, s)
 		closeStore(t, s)
 	}
-	if err := Rebuild(dir, nil); err != nil {
+	if _, err := Rebuild(dir, RebuildOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s := openStore(t, cfg)
@@ -245,7 +245,7 @@ func TestSnapshotsRebuild(t *testing.T) {
 		}
 		dir := copyDir(t, s.cfg.Dir)
 		var last int64
-		if err := Rebuild(dir, func(done, total int64) { last = total - done }); err != nil || last != 0 {
+		if _, err := Rebuild(dir, RebuildOptions{Progress: func(done, total int64) { last = total - done }}); err != nil || last != 0 {
 			t.Fatal(err, last)
 		}
 		again := openStore(t, Config{Dir: dir, SegmentBytes: 16 << 10})
@@ -294,7 +294,7 @@ func TestSnapshotKnowsDeletions(t *testing.T) {
 		t.Fatalf("%d links, want 2", len(s.chain.links))
 	}
 	closeStore(t, s)
-	if err := Rebuild(s.cfg.Dir, nil); err != nil {
+	if _, err := Rebuild(s.cfg.Dir, RebuildOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s = openStore(t, s.cfg)
@@ -349,11 +349,24 @@ func TestViewIsRebuilt(t *testing.T) {
 		damage  func(dir string)
 		applied uint64
 	}{
-		"closed":    {s.cfg.Dir, func(string) {}, 50},
-		"killed":    {killed, func(string) {}, 50},
-		"missing":   {s.cfg.Dir, func(dir string) { remove(t, filepath.Join(dir, viewName)) }, 40},
-		"emptied":   {s.cfg.Dir, func(dir string) { remove(t, mustGlob(t, filepath.Join(dir, viewName, "*"))...) }, 40},
-		"no tables": {s.cfg.Dir, func(dir string) { remove(t, mustGlob(t, filepath.Join(dir, viewName, "*.sst"))...) }, 40},
+		"closed":      {s.cfg.Dir, func(string) {}, 50},
+		"killed":      {killed, func(string) {}, 50},
+		"missing":     {s.cfg.Dir, func(dir string) { remove(t, filepath.Join(dir, viewName)) }, 40},
+		"emptied":     {s.cfg.Dir, func(dir string) { remove(t, mustGlob(t, filepath.Join(dir, viewName, "*"))...) }, 40},
+		"no tables":   {s.cfg.Dir, func(dir string) { remove(t, mustGlob(t, filepath.Join(dir, viewName, "*.sst"))...) }, 40},
+		"no manifest": {s.cfg.Dir, func(dir string) { remove(t, filepath.Join(dir, viewName, "MANIFEST")) }, 40},
+		"a table is cut": {s.cfg.Dir, func(dir string) {
+			changeTables(t, dir, func(b []byte) []byte { return b[:len(b)*6/10] })
+		}, 40},
+		"a table is empty": {s.cfg.Dir, func(dir string) {
+			changeTables(t, dir, func([]byte) []byte { return nil })
+		}, 40},
+		"a table ends in zeros": {s.cfg.Dir, func(dir string) {
+			changeTables(t, dir, func(b []byte) []byte { clear(b[len(b)*9/10:]); return b })
+		}, 40},
+		"the last block of a table is flipped": {s.cfg.Dir, func(dir string) {
+			changeTables(t, dir, func(b []byte) []byte { b[len(b)/2] ^= 0xff; return b })
+		}, 40},
 		"scribbled": {s.cfg.Dir, func(dir string) {
 			if err := os.WriteFile(filepath.Join(dir, viewName, "MANIFEST"), []byte("scribble"), 0o600); err != nil {
 				t.Fatal(err)
@@ -374,7 +387,7 @@ func TestViewIsRebuilt(t *testing.T) {
 			}
 		}, 40},
 		"history is damaged": {s.cfg.Dir, func(dir string) {
-			names := mustGlob(t, filepath.Join(dir, historyName, "*"))
+			names := mustGlob(t, filepath.Join(dir, historyName, "*.seg"))
 			content, err := os.ReadFile(names[len(names)-1])
 			if err != nil {
 				t.Fatal(err)
@@ -385,7 +398,7 @@ func TestViewIsRebuilt(t *testing.T) {
 			}
 		}, 40},
 		"history is short": {s.cfg.Dir, func(dir string) {
-			names := mustGlob(t, filepath.Join(dir, historyName, "*"))
+			names := mustGlob(t, filepath.Join(dir, historyName, "*.seg"))
 			if err := os.Truncate(names[len(names)-1], 100); err != nil {
 				t.Fatal(err)
 			}
@@ -408,6 +421,24 @@ func TestViewIsRebuilt(t *testing.T) {
 			s = reopen(t, s)
 			checkNumbered(t, s)
 		})
+	}
+}
+
+// changeTables rewrites every table of the view.
+func changeTables(t *testing.T, dir string, change func([]byte) []byte) {
+	t.Helper()
+	names := mustGlob(t, filepath.Join(dir, viewName, "*.sst"))
+	if len(names) == 0 {
+		t.Fatal("the view has no table")
+	}
+	for _, name := range names {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, change(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -446,7 +477,7 @@ func TestDamagedSnapshot(t *testing.T) {
 			if err := os.WriteFile(damaged, bad, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := Rebuild(dir, nil); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), damaged) {
+			if _, err := Rebuild(dir, RebuildOptions{}); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), damaged) {
 				t.Fatalf("link %d, byte %d: got %v, want %v and the name of the file", link, at, err, ErrCorrupt)
 			}
 			again := openStore(t, Config{Dir: dir}) // the view is still there
@@ -457,7 +488,7 @@ func TestDamagedSnapshot(t *testing.T) {
 			commitNumbered(t, again, 1)
 			snapshot(t, again) // and the next snapshot, a full one, heals
 			closeStore(t, again)
-			if err := Rebuild(dir, nil); err != nil {
+			if _, err := Rebuild(dir, RebuildOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -495,7 +526,7 @@ func TestSnapshotHistoryDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := Open(s.cfg); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "move it away") {
+		if _, err := Open(s.cfg); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "store repair") {
 			t.Fatalf("got %v, want %v, the name of the file and what to do", err, ErrCorrupt)
 		}
 	}

@@ -19,10 +19,12 @@
 //	lock         held by the process that has the store open
 //	booted       the boot of the machine during which the view was last open
 //	view/        badger (key table: keys.go)
+//	view.old/    the view that was replaced at the last start, until the next full snapshot
 //	history/     finished runs (docs/formats/history.md)
 //	keys/        idempotency keys
 //	logs/        lines that runs printed
 //	snapshots/   chains of snapshots of the view
+//	quarantine/  originals of what repairs replaced; nothing deletes them
 //
 // Only this package imports badger.
 package store

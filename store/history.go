@@ -456,11 +456,13 @@ func (s *Store) Run(app string, id [16]byte) (value []byte, ok bool, err error) 
 func (s *Store) locate(app string, id [16]byte) (at cursor, value []byte, err error) {
 	hash := lookup{byApp, app, "", ""}.hash()
 	find := [][]uint64{{keyOfRun(hash, id), lookup{byRun, app, string(id[:]), ""}.hash()}}
+	var damaged error
 	for b, err := range s.history.FindSince(find, bornMs(id)) {
-		if err != nil {
-			return at, nil, err
+		runs, err := readRuns(b, err)
+		if isDamage(err) {
+			damaged = errors.Join(damaged, err)
+			continue // it may stand elsewhere
 		}
-		runs, err := parseRuns(b)
 		if err != nil {
 			return at, nil, err
 		}
@@ -470,8 +472,19 @@ func (s *Store) locate(app string, id [16]byte) (at cursor, value []byte, err er
 			}
 		}
 	}
-	return at, nil, nil
+	return at, nil, damaged
 }
+
+// readRuns is parseRuns for what a walk over the history yields.
+func readRuns(b segment.Block, err error) (runBlock, error) {
+	if err != nil {
+		return runBlock{}, err
+	}
+	return parseRuns(b)
+}
+
+// isDamage reports whether an error is about one block, so that a walk goes on.
+func isDamage(err error) bool { return errors.As(err, new(*segment.DamagedError)) }
 
 // HistoryLength returns how long the history is, in bytes since it began. What
 // is finished later stands behind it.
@@ -480,14 +493,15 @@ func (s *Store) HistoryLength() int64 { return s.history.Length() }
 // Since calls fn for the finished runs that stand in the history from that
 // length on, in the order in which they ended. The value is valid until fn
 // returns; an error ends the walk and is returned. What retention has removed is
-// passed over.
+// passed over, and what is damaged with a warning.
 func (s *Store) Since(length int64, fn func(value []byte) error) error {
 	var value []byte
 	for b, err := range s.history.From(length) {
-		if err != nil {
-			return fmt.Errorf("store: since: %w", err)
+		runs, err := readRuns(b, err)
+		if isDamage(err) {
+			s.cfg.Logger.Warn("store: finished runs are not counted: they cannot be read", "error", err)
+			continue
 		}
-		runs, err := parseRuns(b)
 		if err != nil {
 			return fmt.Errorf("store: since: %w", err)
 		}
@@ -513,6 +527,9 @@ type RunQuery struct {
 	// of one store alone. Stores that are written from one journal have the same order.
 	After [16]byte
 	Limit int // rows on a page: default 50, at most 1000
+	// Damaged, which may be nil, is called for each block that cannot be read and may
+	// have rows of the page. They are passed over.
+	Damaged func(error)
 }
 
 // ErrCursor says that a cursor is not one that [Store.Runs] returned.
@@ -559,13 +576,17 @@ func (s *Store) runs(q RunQuery) (values [][]byte, next string, err error) {
 	wanted := q.match()
 	read := 0
 	for b, err := range s.history.Find(q.keys(), from.before()) {
-		if err != nil {
-			return nil, "", err
-		}
-		if read++; read > pageBlocks {
+		if read++; read > pageBlocks && err == nil {
 			return values, cursor{b.Pos, math.MaxUint32}.String(), nil
 		}
-		runs, err := parseRuns(b)
+		runs, err := readRuns(b, err)
+		if isDamage(err) {
+			s.cfg.Logger.Warn("store: a page of runs lacks some that cannot be read; `wheelwork store repair` says what is lost", "error", err)
+			if q.Damaged != nil {
+				q.Damaged(err)
+			}
+			continue
+		}
 		if err != nil {
 			return nil, "", err
 		}

@@ -155,6 +155,10 @@ func (s *Store) walkLog(key uint64, from int64, fn func(LogEntry) error) error {
 // on are, newest first.
 func (s *Store) logPositions(key uint64, from int64) (positions []int64, err error) {
 	for b, err := range s.logs.Find([][]uint64{{key}}, segment.End) {
+		if isDamage(err) {
+			s.cfg.Logger.Warn("store: lines of a run cannot be read", "error", err)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

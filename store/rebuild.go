@@ -4,45 +4,89 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 )
 
-// Rebuild throws the view of the closed store in dir away and makes it again from
-// the newest complete chain of snapshots; the history stays. The caller then
-// opens the store and replays the journal from Applied()+1. progress, which may
-// be nil, hears of bytes.
-func Rebuild(dir string, progress func(done, total int64)) error {
-	if err := rebuildLocked(dir, progress); err != nil {
-		return fmt.Errorf("store: rebuild %s: %w", dir, err)
-	}
-	return nil
+// RebuildOptions say how to make the view of a closed store again. The zero value
+// checks nothing against a journal.
+type RebuildOptions struct {
+	// Journal is what the server reads after the rebuild.
+	Journal Journal
+	// AcceptLoss goes on although records are lost that the view alone includes. It does
+	// not go on where no server would start afterwards.
+	AcceptLoss bool
+	// Progress, which may be nil, is called with bytes.
+	Progress func(done, total int64)
 }
 
-func rebuildLocked(dir string, progress func(done, total int64)) error {
+// Rebuilt is what [Rebuild] did.
+type Rebuilt struct {
+	Reach              // of the store before
+	First, Last uint64 // records that the old view included and that are lost; 0, 0: none
+	Quarantine  string // the directory, within that of the store, with the old view; "": there was none
+}
+
+// Rebuild makes the view of the closed store in dir again from the newest complete
+// chain of snapshots; the history stays. The caller then opens the store and replays
+// the journal from Applied()+1. When snapshots and journal do not hold all that the
+// view includes, it changes nothing and returns a [*ShortJournalError]. The old view
+// is moved to the store's quarantine and never deleted.
+func Rebuild(dir string, opt RebuildOptions) (Rebuilt, error) {
+	r, err := rebuildLocked(dir, opt)
+	if err != nil {
+		return r, fmt.Errorf("store: rebuild %s: %w", dir, err)
+	}
+	return r, nil
+}
+
+func rebuildLocked(dir string, opt RebuildOptions) (r Rebuilt, err error) {
 	if _, err := os.Stat(dir); err != nil {
-		return err
+		return r, err
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
-		return err
+		return r, err
 	}
 	defer lock.Close() //nolint:errcheck // nothing was written to it
 	cfg := Config{Dir: dir}
 	if err := cfg.setDefaults(); err != nil {
-		return err
+		return r, err
 	}
 	c, err := newestChain(filepath.Join(dir, snapshotsDir))
 	if err != nil {
-		return err
+		return r, err
 	}
-	return rebuild(cfg, c, progress)
+	r.Reach = look(dir, c)
+	var short *ShortJournalError
+	if err := r.Check(opt.Journal); errors.As(err, &short) {
+		if !opt.AcceptLoss || !short.Startable() {
+			return r, err
+		}
+		r.First, r.Last = short.Lost()
+	}
+	aside := func() (string, error) {
+		if _, err := os.Stat(filepath.Join(dir, viewName)); errors.Is(err, fs.ErrNotExist) {
+			return "", nil
+		}
+		why := "store rebuild replaced this view\n"
+		if r.Unread != nil {
+			why += fmt.Sprintf("it could not be read: %v\n", r.Unread)
+		}
+		place, err := newQuarantine(dir, why)
+		r.Quarantine = place
+		return filepath.Join(place, viewName), err
+	}
+	return r, rebuild(cfg, c, opt.Progress, aside)
 }
 
-// rebuild makes the view from a chain. It is made beside the old one and takes
-// its name when it is complete, so that a crash costs only time.
-func rebuild(cfg Config, c chain, progress func(done, total int64)) error {
+// rebuild makes the view from a chain. It is made beside the old one and takes its
+// name when it is complete, so that a crash costs only time. The old one is moved to
+// where aside says, within the directory of the store; "": it is removed.
+func rebuild(cfg Config, c chain, progress func(done, total int64), aside func() (string, error)) error {
 	if c.damaged != nil {
 		return fmt.Errorf("a snapshot is damaged: put a copy of it back, or remove it if the journal still has all that came after number %d: %w", c.applied(), c.damaged)
 	}
@@ -59,13 +103,35 @@ func rebuild(cfg Config, c chain, progress func(done, total int64)) error {
 	if err := fillView(made, filepath.Join(cfg.Dir, snapshotsDir), c, cfg.Logger, progress); err != nil {
 		return err
 	}
+	to, err := aside()
+	if err != nil {
+		return err
+	}
 	view := filepath.Join(cfg.Dir, viewName)
+	if to == "" {
+		err = os.RemoveAll(view)
+	} else if err = os.Rename(view, filepath.Join(cfg.Dir, to)); errors.Is(err, fs.ErrNotExist) {
+		err = nil // there was none
+	}
 	return errors.Join(
-		os.RemoveAll(view),
+		err,
 		os.RemoveAll(filepath.Join(cfg.Dir, bootedName)),
 		os.Rename(made, view),
 		syncDir(cfg.Dir),
 	)
+}
+
+// newQuarantine makes a directory for originals that a repair replaces, with a text
+// that says why, and returns its name within dir. Nothing deletes it.
+func newQuarantine(dir, why string) (string, error) {
+	name := filepath.Join(quarantineName, time.Now().UTC().Format("20060102T150405.000000000Z"))
+	if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+		return "", err
+	}
+	if err := writeSynced(filepath.Join(dir, name, "why.txt"), []byte(why)); err != nil {
+		return "", err
+	}
+	return name, errors.Join(syncDir(filepath.Join(dir, name)), syncDir(filepath.Join(dir, quarantineName)), syncDir(dir))
 }
 
 // fillView makes a view in dir that holds what the links say.

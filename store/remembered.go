@@ -53,7 +53,7 @@ func (s *Store) KeysLength() int64 { return s.remembered.Length() }
 func (s *Store) EachKeys(fn func(k Keys, at int64) error) error {
 	for b, err := range s.remembered.From(0) {
 		if err != nil {
-			return fmt.Errorf("store: idempotency keys: %w", err)
+			return fmt.Errorf("store: idempotency keys: %w: without them a trigger that is repeated may run twice; bring the file back from a copy, or give the keys in it up with `wheelwork store repair`", err)
 		}
 		p := b.Payload
 		if len(p) < 2 || len(p)-2 < int(binary.LittleEndian.Uint16(p)) {

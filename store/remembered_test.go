@@ -78,7 +78,7 @@ func TestForgottenKeysGo(t *testing.T) {
 	commit(t, s, &Batch{Applied: 102, Keys: []Keys{{"c", []byte("later")}}})
 	dir := s.cfg.Dir
 	closeStore(t, s)
-	if err := Rebuild(dir, nil); err != nil {
+	if _, err := Rebuild(dir, RebuildOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s = openStore(t, s.cfg)

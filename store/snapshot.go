@@ -64,7 +64,7 @@ func (s *Store) makeSnapshot(ctx context.Context) (uint64, error) {
 	s.pin = txn
 	s.pinned.Add(-changed)
 	if k.number == 0 {
-		err = errors.Join(s.removeOldChains(k.chain), s.collectValues())
+		err = errors.Join(s.removeOldChains(k.chain), s.collectValues(), os.RemoveAll(s.path(oldViewName)))
 	}
 	if err := errors.Join(err, s.logs.Sync(), s.retain(), s.trimKeys(k.meta.keys)); err != nil {
 		s.cfg.Logger.Warn("store: clean up after a snapshot", "error", err)

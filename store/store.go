@@ -35,6 +35,9 @@ type Config struct {
 	// background, which grows with the data from 64 to 760 MiB (guard.go has the
 	// sum). With less than that a full disk can kill the process.
 	MinFreeBytes int64
+	// Journal is what the journal beside the store has. With it, a damaged view is made
+	// again only when the journal has all that the snapshots lack.
+	Journal Journal
 	// Logger gets what an operator should know; default: nothing is logged.
 	Logger *slog.Logger
 
@@ -69,10 +72,13 @@ const (
 	bootedName   = "booted"
 	viewName     = "view"
 	newViewName  = "view.new" // a view that is being rebuilt
+	oldViewName  = "view.old" // the one before it, until a snapshot includes what the new one does
 	historyName  = "history"
 	keysName     = "keys"
 	logsName     = "logs"
 	snapshotsDir = "snapshots"
+
+	quarantineName = "quarantine" // originals of what repairs replaced
 )
 
 // A Store is an open store. Its methods may be called from any goroutine, Commit
@@ -151,7 +157,26 @@ func open(cfg Config) (_ *Store, err error) {
 	if s.logs, err = segment.Open(s.path(logsName), segment.Options{Kind: "logs", SegmentBytes: cfg.SegmentBytes, Length: segment.Tail}); err != nil {
 		return nil, err
 	}
+	s.tellMissing()
 	return s, s.retain()
+}
+
+// tellMissing warns of files that somebody has taken away.
+func (s *Store) tellMissing() {
+	for name, l := range map[string]*segment.Log{historyName: s.history, keysName: s.remembered, logsName: s.logs} {
+		for _, g := range l.Missing() {
+			s.cfg.Logger.Warn("store: files are missing, and what was in them with them; bring them back from a copy, or accept it with `wheelwork store repair`",
+				"log", name, "from_position", g.From, "to_position", g.To, "between", rowTime(g.After), "and", rowTime(g.Before))
+		}
+	}
+}
+
+// rowTime writes the time of a row; 0 is none.
+func rowTime(ms int64) string {
+	if ms == 0 {
+		return "unknown"
+	}
+	return time.UnixMilli(ms).UTC().Format(time.RFC3339)
 }
 
 // lockDir makes the directory and takes its lock.
@@ -191,7 +216,14 @@ func (s *Store) openView() (meta, error) {
 	if err := s.closeView(); err != nil {
 		s.cfg.Logger.Warn("store: close the old view", "error", err)
 	}
-	if err := rebuild(s.cfg, s.chain, nil); err != nil {
+	has := Reach{Snapshot: s.chain.applied(), View: m.applied}
+	if m.applied == 0 {
+		has.Unread = err
+	}
+	if err := has.Check(s.cfg.Journal); err != nil {
+		return meta{}, err
+	}
+	if err := rebuild(s.cfg, s.chain, nil, s.oldView); err != nil {
 		return meta{}, err
 	}
 	m, err = s.tryView()
@@ -203,9 +235,19 @@ func (s *Store) openView() (meta, error) {
 		return m, s.openLogs(m, true)
 	}
 	if errors.Is(err, ErrCorrupt) {
-		err = fmt.Errorf("%w: put a copy of the file back, or move it away and lose the runs in it", err)
+		err = fmt.Errorf("%w: bring the file back from a copy, or see with `wheelwork store repair --dry-run` what is lost without it", err)
 	}
 	return m, err
+}
+
+// oldView says where a view goes that Open replaces. It stays until the next full
+// snapshot, because the replay that follows may fail. A view that is there already
+// stays instead: the one that it replaced was made from snapshots alone.
+func (s *Store) oldView() (string, error) {
+	if _, err := os.Stat(s.path(oldViewName)); err == nil {
+		return "", nil
+	}
+	return oldViewName, nil
 }
 
 var errNoView = errors.New("there is no view yet")
@@ -213,7 +255,7 @@ var errNoView = errors.New("there is no view yet")
 // isTrouble reports whether an error has its reason outside of the files: to
 // make them again would not help.
 func isTrouble(err error) bool {
-	for _, reason := range []error{os.ErrPermission, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+	for _, reason := range []error{os.ErrPermission, syscall.EIO, syscall.EROFS, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
 		if errors.Is(err, reason) {
 			return true
 		}

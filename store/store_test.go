@@ -529,7 +529,7 @@ func TestLocked(t *testing.T) {
 	if !errors.Is(err, ErrLocked) || strings.Contains(err.Error(), "\n") {
 		t.Fatalf("open: got %q, want one line that is %v", err, ErrLocked)
 	}
-	if err := Rebuild(s.cfg.Dir, nil); !errors.Is(err, ErrLocked) {
+	if _, err := Rebuild(s.cfg.Dir, RebuildOptions{}); !errors.Is(err, ErrLocked) {
 		t.Fatalf("rebuild: got %v, want %v", err, ErrLocked)
 	}
 }

@@ -25,6 +25,7 @@ import (
 const (
 	memTableBytes = 3 << 20
 	tableBytes    = 256 << 10
+	tableBlock    = 16 << 10
 	tableValue    = 448 << 10 // larger ones go to badger's value log
 	levelZero     = 9         // tables that are merged into the next level
 	levelZeroFull = 23        // tables with which writing waits for that
@@ -47,13 +48,13 @@ func badgerOptions(dir string, logger *slog.Logger) badger.Options {
 		WithNumGoroutines(2).
 		WithCompactL0OnClose(true).
 		WithCompression(options.Snappy). // tables are mapped: what they take on disk, they take in memory
-		WithBlockSize(16 << 10).         // and larger blocks repeat themselves more
+		WithBlockSize(tableBlock).       // and larger blocks repeat themselves more
 		WithBlockCacheSize(8 << 20).
 		WithIndexCacheSize(8 << 20).
 		WithValueThreshold(tableValue). // values stay in the tables; the value log stays small
 		WithValueLogFileSize(64 << 20).
 		WithVerifyValueChecksum(true).
-		WithChecksumVerificationMode(options.OnTableRead)
+		WithChecksumVerificationMode(options.NoVerification) // checkTables has done it
 }
 
 // badgerLogger writes badger's messages, which are for its developers, quietly.
@@ -68,9 +69,17 @@ func message(format string, args []any) string {
 	return "badger: " + strings.TrimSpace(fmt.Sprintf(format, args...))
 }
 
-// openBadger opens the database in dir. badger panics on some kinds of damage;
+// openBadger opens the database in dir if its tables are sound.
+func openBadger(dir string, logger *slog.Logger) (*badger.DB, error) {
+	if err := checkTables(dir); err != nil {
+		return nil, err
+	}
+	return openChecked(dir, logger)
+}
+
+// openChecked opens the database in dir. badger panics on some kinds of damage;
 // that is an error here.
-func openBadger(dir string, logger *slog.Logger) (db *badger.DB, err error) {
+func openChecked(dir string, logger *slog.Logger) (db *badger.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			db, err = nil, fmt.Errorf("badger: %v", p)

@@ -3542,8 +3542,11 @@ type ListRunsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runs          []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"` // without input, output, trace and nodes: get one run for these
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// How many damaged blocks of the history, each of up to 256 runs, were passed over for this page: runs in them that
+	// the list would have are missing. The server's log names the places.
+	UnreadableBlocks int32 `protobuf:"varint,3,opt,name=unreadable_blocks,json=unreadableBlocks,proto3" json:"unreadable_blocks,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ListRunsResponse) Reset() {
@@ -3588,6 +3591,13 @@ func (x *ListRunsResponse) GetNextPageToken() string {
 		return x.NextPageToken
 	}
 	return ""
+}
+
+func (x *ListRunsResponse) GetUnreadableBlocks() int32 {
+	if x != nil {
+		return x.UnreadableBlocks
+	}
+	return 0
 }
 
 type CancelRunRequest struct {
@@ -4320,10 +4330,11 @@ const file_v1_job_proto_rawDesc = "" +
 	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x16\n" +
-	"\x06parent\x18\a \x01(\tR\x06parent\"a\n" +
+	"\x06parent\x18\a \x01(\tR\x06parent\"\x8e\x01\n" +
 	"\x10ListRunsResponse\x12%\n" +
 	"\x04runs\x18\x01 \x03(\v2\x11.wheelwork.v1.RunR\x04runs\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"4\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12+\n" +
+	"\x11unreadable_blocks\x18\x03 \x01(\x05R\x10unreadableBlocks\"4\n" +
 	"\x10CancelRunRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"3\n" +

@@ -222,9 +222,11 @@ func findLogs(dir string) (places, error) {
 		p.queue = dir
 		return p, nil
 	}
-	for _, name := range []string{"journal", "spool"} {
-		if sub := filepath.Join(dir, name); isLog(sub) {
-			p.logs[name] = sub
+	for name, below := range map[string][]string{"journal": {"journal"}, "spool": {"spool", filepath.Join("host", "spool")}} {
+		for _, sub := range below { // the process of "dev" has its host's directory in its own
+			if sub = filepath.Join(dir, sub); isLog(sub) {
+				p.logs[name] = sub
+			}
 		}
 	}
 	if sub := filepath.Join(dir, "ingress"); isLog(filepath.Join(sub, "log")) {

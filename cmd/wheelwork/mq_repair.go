@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/ingress"
 	"github.com/wheelworkhq/wheelwork/mq"
+	"github.com/wheelworkhq/wheelwork/node"
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
@@ -28,6 +30,10 @@ func (c *cli) mqVerify() *cobra.Command {
 server or host that is down or the directory of one log or queue, it reads the
 files there and changes none. Without, the server checks its logs beside its
 work.
+
+In the data directory of a server it also reads the store: "view", the database,
+and whether the journal belongs to it; "snapshots"; "history", the runs that have
+ended; "keys", the idempotency keys; and "logs", the lines of runs.
 
 Exit code 0: every record is intact. A torn tail, which a crash leaves and the
 next start clears, is listed and is no damage. Exit code 1: something is damaged,
@@ -42,8 +48,8 @@ or could not be read.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&log, "log", "", "only the log of this `name`: journal, ingress (default all)")
-	complete(cmd, "log", "journal", ingressLog)
+	cmd.Flags().StringVar(&log, "log", "", "only the log of this `name`: journal, ingress; in DIR also spool, view, snapshots, history, keys, logs (default all)")
+	complete(cmd, "log", "journal", ingressLog, "spool", "view", "snapshots", "history", "keys", "logs")
 	server := new(string) // no directory
 	asked := c.onQueues(server, need{waits: true}, func(ctx context.Context, q apiv1.QueuesServer, _ *cobra.Command, _ []string) error {
 		names := []string{log}
@@ -63,27 +69,54 @@ or could not be read.`,
 		if len(args) == 0 {
 			return asked(cmd, args)
 		}
-		p, err := findLogs(args[0])
-		if err != nil {
-			return err
-		}
-		logs := p.all()
-		names := slices.Sorted(maps.Keys(logs))
-		if log != "" {
-			if logs[log] == "" {
-				return &codedError{"not_found", fmt.Sprintf("there is no log %q in %s: there is %s", log, args[0], strings.Join(names, ", "))}
-			}
-			names = []string{log}
-		}
-		return c.printFindings(names, func(name string) (*apiv1.VerifyLogResponse, error) {
-			report, err := mq.Verify(logs[name], c.reading(cmd.Context(), "verify "+name))
-			if err != nil {
-				return nil, inUse(args[0], err)
-			}
-			return ingress.Findings(report), nil
-		})
+		return c.verifyDirectory(cmd.Context(), args[0], log)
 	}
 	return cmd
+}
+
+// verifyDirectory reads all that can be verified in a directory, or the part of that
+// name.
+func (c *cli) verifyDirectory(ctx context.Context, dir, only string) error {
+	p, err := findLogs(dir)
+	if err != nil {
+		return err
+	}
+	logs := p.all()
+	stores := node.Stores(dir)
+	names := slices.Concat(slices.Sorted(maps.Keys(logs)), stores.Parts())
+	if only != "" {
+		if !slices.Contains(names, only) {
+			return &codedError{"not_found", fmt.Sprintf("there is no log %q in %s: there is %s", only, dir, strings.Join(names, ", "))}
+		}
+		names = []string{only}
+	}
+	return c.printFindings(names, func(name string) (*apiv1.VerifyLogResponse, error) {
+		if logs[name] == "" {
+			part, err := stores.Verify(name)
+			if err != nil {
+				return nil, inUse(dir, err)
+			}
+			return findingsOf(part), nil
+		}
+		report, err := mq.Verify(logs[name], c.reading(ctx, "verify "+name))
+		if err != nil {
+			return nil, inUse(dir, err)
+		}
+		return ingress.Findings(report), nil
+	})
+}
+
+// findingsOf says of a part of a store what ingress.Findings does of a log.
+func findingsOf(p store.Part) *apiv1.VerifyLogResponse {
+	m := &apiv1.VerifyLogResponse{Bytes: p.Bytes, TotalBytes: p.Bytes, Done: true, Records: p.Rows}
+	for _, d := range p.Damage {
+		why := d.Why
+		if d.To > d.From {
+			why += fmt.Sprintf("; positions %d to %d are lost", d.From, d.To-1)
+		}
+		m.Damages = append(m.Damages, &apiv1.LogDamage{File: cmp.Or(d.File, "a missing file"), Offset: d.Offset, Kind: "rot", Why: why})
+	}
+	return m
 }
 
 // askVerify has the server check a log and shows how far it is.
@@ -150,7 +183,7 @@ func (f finding) row() []cell {
 		{f.Log, none},
 		verdict,
 		{fmt.Sprint(f.Records), none},
-		{span(f.First, f.Last+1), none},
+		{span(max(f.First, 1), f.Last+1), none},
 		{bytesText(f.Bytes), none},
 		{fmt.Sprint(f.Lost), none},
 		{strings.Join(places, "\n"), none},
@@ -187,7 +220,8 @@ func (c *cli) printFindings(names []string, verify func(name string) (*apiv1.Ver
 	})
 	if err == nil && len(damaged) > 0 {
 		err = &codedError{"damaged", fmt.Sprintf("%s: damaged. Restore the directory from a copy, or stop the server and choose what to keep: "+
-			"\"wheelwork mq repair DIR --choice cut|skip --dry-run\" says what each costs", strings.Join(damaged, ", "))}
+			"\"wheelwork mq repair DIR --choice cut|skip --dry-run\" says what each costs for a log, and "+
+			"\"wheelwork store repair --data DIR --dry-run\" what is lost of history, keys and logs", strings.Join(damaged, ", "))}
 	}
 	return err
 }

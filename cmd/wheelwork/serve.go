@@ -31,6 +31,7 @@ sample job running. Jobs and runs are kept in the data directory.`,
 	flags.StringVar(&conf.Listen, "listen", "127.0.0.1:7700", "loopback `address` of console and API; port 0 picks a free one")
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready: {\"url\",\"grpc\",\"token\",\"pid\"}")
 	addDirs(cmd, &conf.Dirs)
+	addNewKey(cmd, &conf.NewSecretKey)
 	flags.BoolVar(&conf.Sample, "sample", true, "begin with a sample job where there is none")
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	executors := addExecutors(cmd, &conf.Executors)
@@ -100,6 +101,7 @@ func (c *cli) serverCommand() *cobra.Command {
 	addTokenFile(cmd, &conf.TokenFile)
 	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
 	flags.StringVar(&conf.SecretKey, "secret-key-file", "", "`file` with the key that seals secrets; servers that share a journal share it (default secret.key in --data, made when missing)")
+	addNewKey(cmd, &conf.NewSecretKey)
 	flags.StringSliceVar(&conf.Etcd.Endpoints, "etcd-endpoints", nil, "`URLs` of an etcd that keeps the journal (default the journal is in the data directory)")
 	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the cluster: of the servers that share their journals in etcd")
 	flags.IntVar(&conf.Etcd.Units, "units", 0, "in how many units a new cluster holds its apps, each owned by one server; afterwards it stays (default 6, which two servers or three share evenly; with 1 one server works and the others stand by)")
@@ -270,6 +272,10 @@ func addDisk(cmd *cobra.Command, writer *string, policy *mq.SyncPolicy) func(*co
 		}
 		return usage(cmd, "--sync %q: want always, interval or os", sync)
 	}
+}
+
+func addNewKey(cmd *cobra.Command, accepted *bool) {
+	cmd.Flags().BoolVar(accepted, "new-secret-key", false, "start although secrets were sealed with another key: each of them has to be set again")
 }
 
 func addTokenFile(cmd *cobra.Command, file *string) {

@@ -1,37 +1,47 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"github.com/wheelworkhq/wheelwork/store"
+	"github.com/wheelworkhq/wheelwork/node"
 )
 
 func (c *cli) storeCommand() *cobra.Command {
-	return group("store", "Look after the store of a stopped server", c.storeRebuild())
+	return group("store", "Look after the store of a stopped server", c.storeRebuild(), c.storeRepair())
 }
 
 func (c *cli) storeRebuild() *cobra.Command {
 	var data string
+	var accept bool
 	cmd := &cobra.Command{
 		Use:   "rebuild",
-		Short: "Throw the database of a stopped server away and rebuild it from its snapshots",
-		Long: `Throw the database of a stopped server away and rebuild it from its snapshots.
-The history of runs stays, and what the snapshots do not hold yet is read from
-the journal when the server starts: nothing that was acknowledged is lost.`,
+		Short: "Make the database of a stopped server again from its snapshots",
+		Long: `Make the database of a stopped server again from its snapshots. The history of
+runs stays, and what the snapshots do not hold yet the server reads from the
+journal when it starts.
+
+It first reads the journal, and changes nothing when snapshots and journal do not
+hold all that the database does: then the database is the only copy. It says which
+records would be lost and what to do instead. With --accept-loss it goes on, if a
+server starts afterwards.
+
+The old database is moved to store/quarantine/ in the data directory and is never
+deleted. Remove it by hand when the server works.`,
 		Example: `  wheelwork store rebuild --data /var/lib/wheelwork`,
 		Args:    arguments(),
 	}
-	cmd.Flags().StringVar(&data, "data", "wheelwork-data", "data `directory` of the server")
+	addData(cmd, &data)
+	cmd.Flags().BoolVar(&accept, "accept-loss", false, "go on although records are lost that the database alone holds")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		dir := filepath.Join(data, "store")
-		if _, err := os.Stat(dir); err != nil {
-			return &codedError{"not_found", data + " is not the data directory of a server: there is no store in it; name another with --data"}
+		if err := hasStore(data); err != nil {
+			return err
 		}
 		var shown bar
-		err := store.Rebuild(dir, func(done, total int64) {
+		r, err := node.RebuildStore(data, accept, func(done, total int64) {
 			if shown.shown == nil {
 				shown = c.progress(total, "rebuild", true)
 			}
@@ -39,10 +49,28 @@ the journal when the server starts: nothing that was acknowledged is lost.`,
 		})
 		shown.end()
 		if err != nil {
-			return err
+			return inUse(data, err)
+		}
+		if r.Last > 0 {
+			c.note("records %d to %d of the journal are lost: they were in the old database alone", r.First, r.Last)
+		}
+		if r.Quarantine != "" {
+			c.note("the old database is kept in %s", filepath.Join(data, "store", r.Quarantine))
 		}
 		c.note("the store in %s is rebuilt; the server reads the rest from the journal when it starts", data)
 		return nil
 	}
 	return cmd
+}
+
+func addData(cmd *cobra.Command, data *string) {
+	cmd.Flags().StringVar(data, "data", "wheelwork-data", "data `directory` of the server")
+}
+
+// hasStore refuses a directory that is not that of a server.
+func hasStore(data string) error {
+	if _, err := os.Stat(filepath.Join(data, "store")); err != nil {
+		return &codedError{"not_found", fmt.Sprintf("%s is not the data directory of a server: there is no store in it; name another with --data", data)}
+	}
+	return nil
 }

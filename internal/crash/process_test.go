@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +19,10 @@ import (
 // directory and address.
 type program struct {
 	binary, data, listen string
+	ready                string // the file that it writes; "": beside the data
 }
+
+func (p program) readyFile() string { return cmp.Or(p.ready, p.data+".ready") }
 
 // buildProgram builds the command of this checkout.
 func buildProgram(t *testing.T, address string) program {
@@ -72,7 +76,7 @@ type process struct {
 func (p program) start(t *testing.T) *process {
 	t.Helper()
 	r := &process{
-		cmd:   exec.Command(p.binary, "dev", "--data", p.data, "--listen", p.listen, "--ready-file", p.data+".ready", "--sample=false", "-o", "json"),
+		cmd:   exec.Command(p.binary, "dev", "--data", p.data, "--listen", p.listen, "--ready-file", p.readyFile(), "--sample=false", "-o", "json"),
 		ready: make(chan ready, 1),
 		done:  make(chan struct{}),
 	}
@@ -109,7 +113,7 @@ func (r *process) await(t *testing.T, p program) ready {
 			t.Fatalf("the process ended before it was ready: %v\n%s", r.err, r.says.Bytes())
 		}
 		var file ready
-		if raw, err := os.ReadFile(p.data + ".ready"); err != nil || json.Unmarshal(raw, &file) != nil || file != says {
+		if raw, err := os.ReadFile(p.readyFile()); err != nil || json.Unmarshal(raw, &file) != nil || file != says {
 			t.Fatalf("the ready file holds %+v (%v), want %+v", file, err, says)
 		}
 		return says

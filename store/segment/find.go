@@ -12,7 +12,8 @@ import (
 
 // Find yields the blocks before the position that list, of every group of all,
 // at least one key: newest first. No groups: every block. What it yields is
-// valid until the next step; an error is the last thing it yields.
+// valid until the next step. A [*DamagedError] stands for a block that cannot be read;
+// any other error is the last thing that Find yields.
 //
 // A segment that [Log.Retain] removes meanwhile is passed over.
 func (l *Log) Find(all [][]uint64, before int64) iter.Seq2[Block, error] {
@@ -86,12 +87,14 @@ func (s *search) in(f *file, before int64, yield func(Block, error) bool) bool {
 		if errors.Is(err, os.ErrClosed) {
 			break
 		}
-		if !yield(b, err) || err != nil {
+		if !yield(b, err) || err != nil && !isDamage(err) {
 			return false
 		}
 	}
 	return true
 }
+
+func isDamage(err error) bool { return errors.As(err, new(*DamagedError)) }
 
 // From yields the blocks that stand at pos or behind it, oldest first, under the
 // terms of [Log.Find].
@@ -107,7 +110,7 @@ func (l *Log) From(pos int64) iter.Seq2[Block, error] {
 				if errors.Is(err, os.ErrClosed) {
 					break
 				}
-				if !yield(b, err) || err != nil {
+				if !yield(b, err) || err != nil && !isDamage(err) {
 					return
 				}
 			}
@@ -131,8 +134,14 @@ func (s *file) from(pos int64, rd *reader) iter.Seq2[Block, error] {
 				break
 			}
 			var b Block
-			if b, err = readSpan(s.f, s.base, sp, rd); err == nil && !yield(b, nil) {
-				return
+			b, err = readSpan(s.f, s.base, sp, rd)
+			switch {
+			case err == nil && b.hole():
+			case err == nil || errors.Is(err, ErrCorrupt):
+				if !yield(b, s.damaged(sp, err)) {
+					return
+				}
+				err = nil
 			}
 		}
 		if err != nil {
@@ -155,12 +164,13 @@ func (s *file) find(q *search, before int64) iter.Seq2[Block, error] {
 				break
 			}
 			var b Block
-			if b, err = readSpan(s.f, s.base, sp, rd); err != nil {
+			if b, err = readSpan(s.f, s.base, sp, rd); err != nil && !errors.Is(err, ErrCorrupt) {
 				break
 			}
-			if !yield(b, nil) {
+			if (err != nil || !b.hole()) && !yield(b, s.damaged(sp, err)) {
 				return
 			}
+			err = nil
 			if ok = at > 0; ok {
 				at--
 			}
@@ -169,6 +179,15 @@ func (s *file) find(q *search, before int64) iter.Seq2[Block, error] {
 			yield(Block{}, s.explain(err))
 		}
 	}
+}
+
+// damaged says where a block lies that cannot be read; nil for no error.
+func (s *file) damaged(sp span, err error) error {
+	if err == nil {
+		return nil
+	}
+	at := s.base + int64(sp.off)
+	return &DamagedError{File: s.f.Name(), Span: Span{at, at + int64(sp.len)}, Err: err}
 }
 
 // explain names the file in an error.

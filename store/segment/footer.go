@@ -2,6 +2,7 @@ package segment
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -33,6 +34,24 @@ type disk struct {
 	// the place of its last bits. A list of the states that runs rarely are in asks
 	// every segment for the same ones.
 	absent [64]atomic.Uint64
+
+	// healed is used instead of the pages once one of them was found damaged.
+	healed atomic.Pointer[memory]
+}
+
+// heal makes the index again from the blocks, in memory.
+func (d *disk) heal() (*memory, error) {
+	if m := d.healed.Load(); m != nil {
+		return m, nil
+	}
+	rd := newReader()
+	defer rd.free()
+	x := examined{base: d.base, idx: &memory{}}
+	if _, err := x.walk(d.r, d.pages-8, rd, false); err != nil {
+		return nil, err
+	}
+	d.healed.Store(x.idx)
+	return x.idx, nil
 }
 
 func pagesOf(n, perPage int64) int64 { return (n + perPage - 1) / perPage }
@@ -62,9 +81,30 @@ func (d *disk) page(p *page, start, i, n, perPage, size int64) ([]byte, error) {
 	return content, nil
 }
 
-func (d *disk) blocks() uint32 { return d.count }
+func (d *disk) blocks() uint32 {
+	if m := d.healed.Load(); m != nil {
+		return m.blocks()
+	}
+	return d.count
+}
 
 func (d *disk) span(rd *reader, block uint32) (span, error) {
+	if d.healed.Load() == nil {
+		if s, err := d.pageSpan(rd, block); !errors.Is(err, ErrCorrupt) {
+			return s, err
+		}
+	}
+	m, err := d.heal()
+	if err != nil {
+		return span{}, err
+	}
+	if block >= m.blocks() { // the caller counted by the damaged index
+		return span{}, fmt.Errorf("index names block %d of %d: %w", block, m.blocks(), ErrCorrupt)
+	}
+	return m.span(rd, block)
+}
+
+func (d *disk) pageSpan(rd *reader, block uint32) (span, error) {
 	if block >= d.count {
 		return span{}, fmt.Errorf("index names block %d of %d: %w", block, d.count, ErrCorrupt)
 	}
@@ -81,7 +121,16 @@ func (d *disk) last(rd *reader, key uint64, at uint32) (block uint32, ok bool, e
 	if key != 0 && absent.Load() == key {
 		return 0, false, nil
 	}
-	block, ok, err = d.lookUp(rd, key, at)
+	if d.healed.Load() == nil {
+		block, ok, err = d.lookUp(rd, key, at)
+	}
+	if d.healed.Load() != nil || errors.Is(err, ErrCorrupt) {
+		m, err := d.heal()
+		if err != nil {
+			return 0, false, err
+		}
+		return m.last(rd, key, at)
+	}
 	if !ok && err == nil && at+1 >= d.count {
 		absent.Store(key)
 	}

@@ -49,6 +49,8 @@ type Log struct {
 	unsynced []*os.File // sealed since the last Sync
 	held     int        // copies under way: nothing is unlinked
 	broken   error      // a failed fsync: what is on the disk is unknown from then on
+	gaps     []Span     // stretches without a file that are accounted for
+	missing  []Gap      // those that were not when the log was opened
 
 	// files holds the segments, oldest first; the last one is active, the others
 	// are sealed. The slice and what it points to never change: readers go on with
@@ -73,6 +75,10 @@ func Open(dir string, opt Options) (*Log, error) {
 	l := &Log{dir: dir, opt: opt}
 	files, err := l.load(bases)
 	if err != nil {
+		closeAll(files)
+		return nil, fmt.Errorf("segment: open %s: %w", dir, err)
+	}
+	if err := l.account(files); err != nil {
 		closeAll(files)
 		return nil, fmt.Errorf("segment: open %s: %w", dir, err)
 	}
@@ -376,6 +382,18 @@ func (l *Log) drop(old func(*file) bool) (freed int64, err error) {
 			keep = append(keep, f)
 		}
 	}
+	if len(gone) == 0 {
+		return 0, nil
+	}
+	spans := l.gaps
+	for _, f := range gone {
+		spans = append(spans[:len(spans):len(spans)], Span{f.base, f.end()})
+	}
+	spans = unite(spans)
+	if err := writeGaps(l.dir, spans); err != nil { // first: a file that is gone must be accounted for
+		return 0, err
+	}
+	l.gaps = spans
 	l.files.Store(&keep)
 	var errs []error
 	for _, f := range gone {

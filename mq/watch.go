@@ -1,0 +1,98 @@
+package mq
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// watchPause is how long the files of an open log may be gone before the log fails.
+// Until then it acknowledges records that no start will find.
+const watchPause = time.Second
+
+// runWatcher looks now and then whether the log's files are still there and can be
+// written, and fails the log when they are not: a process writes happily to a file
+// that was deleted, and an idle one does not notice that its disk has failed.
+func (l *Log) runWatcher() {
+	defer close(l.watched)
+	for l.sleep(watchPause) {
+		if err := l.lostFile(); err != nil {
+			l.flusher.abort(err)
+			return
+		}
+	}
+}
+
+// lostFile says which file is lost, if any.
+func (l *Log) lostFile() error {
+	before := l.segments()
+	names, err := l.disk.names()
+	if isLoss(err) {
+		return fmt.Errorf("list the segments: %w", err)
+	}
+	if err != nil {
+		return nil // of no disk: too many open files, for example
+	}
+	after := l.segments()
+	for _, s := range before {
+		// One that is trimmed meanwhile is not in the second list.
+		if !slices.Contains(names, s.name()) && slices.Contains(after, s) {
+			return fmt.Errorf("%s was deleted or renamed while the log was open", s.name())
+		}
+	}
+	return l.flusher.lostActive()
+}
+
+func (l *Log) segments() []*segment {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.segs)
+}
+
+// lostActive says why the active segment is lost, if it is.
+func (f *flusher) lostActive() error {
+	f.role.Lock()
+	defer f.role.Unlock()
+	f.l.mu.Lock()
+	closed := f.l.closed || len(f.l.live) == 0
+	var s *segment
+	if !closed {
+		s = f.l.live[0]
+	}
+	f.l.mu.Unlock()
+	if closed || f.failed || s.file == nil {
+		return nil
+	}
+	if err := f.l.disk.holds(s.name(), s.file); isLoss(err) {
+		return fmt.Errorf("%s cannot be written: %w", s.name(), err)
+	}
+	return nil
+}
+
+// errOtherFile says that a name has come to mean another file.
+var errOtherFile = errors.New("it was replaced by another file while the log was open")
+
+// isLoss reports whether an error says that a file or its disk is lost, and not that
+// the process lacks something for the moment.
+func isLoss(err error) bool {
+	for _, loss := range []error{errOtherFile, fs.ErrNotExist, syscall.EIO, syscall.EROFS, syscall.ESTALE, syscall.ENODEV} {
+		if errors.Is(err, loss) {
+			return true
+		}
+	}
+	return false
+}
+
+// abort fails the log for a reason that no write has met.
+func (f *flusher) abort(why error) {
+	f.role.Lock()
+	defer f.role.Unlock()
+	if !f.failed {
+		f.failed = true
+		f.l.fail(why, nil)
+		signal(f.l.wake)
+	}
+}

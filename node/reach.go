@@ -1,0 +1,98 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/wheelworkhq/wheelwork/mq"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+// spanOf returns the records that an open journal has.
+func spanOf(l *mq.Log) store.Journal { return store.Journal{First: l.First(), Next: l.Next()} }
+
+// mismatchError says that a journal and the store beside it do not belong together.
+type mismatchError struct {
+	data string
+	why  error
+	// readable says that the store can be read, so that a backup of it can be made.
+	readable bool
+}
+
+func (e *mismatchError) Unwrap() error { return e.why }
+
+func (e *mismatchError) Error() string {
+	if !e.readable {
+		return fmt.Sprintf("%v. Bring back %s from a copy, or make a new data directory of the last backup with `wheelwork restore`", e.why, e.data)
+	}
+	return fmt.Sprintf("%[1]v. Bring back the journal's directory from a copy; or save what the store has with `wheelwork backup --data %[2]s FILE` and make a new data directory of it with `wheelwork restore FILE --data NEW`", e.why, e.data)
+}
+
+// refused adds what to do to the error of a store that does not fit its journal.
+func refused(data string, err error) error {
+	if short := (*store.ShortJournalError)(nil); errors.As(err, &short) {
+		return &mismatchError{data: data, why: err, readable: short.Unread == nil}
+	}
+	return err
+}
+
+// checkSpan refuses a journal from which an open store cannot go on.
+func checkSpan(data string, j store.Journal, applied uint64) error {
+	var why error
+	switch {
+	case j.Next <= applied:
+		why = fmt.Errorf("the store in %s includes the journal up to record %d, and the journal ends before record %d: it is not the journal that belongs to this store", data, applied, j.Next)
+	case j.First > applied+1:
+		why = fmt.Errorf("the store in %s includes the journal up to record %d, and the journal begins with record %d: records %d to %d are missing", data, applied, j.First, applied+1, j.First-1)
+	default:
+		return nil
+	}
+	return &mismatchError{data: data, why: why, readable: true}
+}
+
+// RebuildStore makes the view of the store in a data directory again, of a server
+// that is stopped. It changes nothing when that would lose something, unless the
+// caller accepts the loss.
+func RebuildStore(data string, acceptLoss bool, progress func(done, total int64)) (store.Rebuilt, error) {
+	journal, err := closedJournal(filepath.Join(data, "journal"))
+	if err != nil {
+		return store.Rebuilt{}, err
+	}
+	r, err := store.Rebuild(filepath.Join(data, "store"), store.RebuildOptions{Journal: journal, AcceptLoss: acceptLoss, Progress: progress})
+	if short := (*store.ShortJournalError)(nil); errors.As(err, &short) {
+		err = fmt.Errorf("nothing was changed: %w", refused(data, short))
+		if first, last := short.Lost(); short.Startable() && first > 0 {
+			err = fmt.Errorf("%w; or give records %d to %d up with --accept-loss", err, first, last)
+		}
+	}
+	return r, err
+}
+
+// closedJournal returns the records that the closed journal in dir has, all of which
+// it reads.
+func closedJournal(dir string) (store.Journal, error) {
+	report, err := mq.Verify(dir, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return store.Journal{First: 1, Next: 1}, nil
+	}
+	if err != nil {
+		return store.Journal{}, err
+	}
+	if !report.Sound() {
+		return store.Journal{}, fmt.Errorf("nothing was changed: the journal that the server reads afterwards is damaged: `wheelwork mq verify %s` says where, and `wheelwork mq repair` what can be done", dir)
+	}
+	// A journal without a segment begins with record 1 when the server starts.
+	return store.Journal{First: max(report.First, 1), Next: max(report.Next, 1)}, nil
+}
+
+// openStore opens the store of a data directory beside its open journal.
+func openStore(d *dataDir, l *mq.Log, log *slog.Logger) (*store.Store, error) {
+	st, err := store.Open(store.Config{Dir: d.join("store"), Journal: spanOf(l), Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("open the store: %w", refused(d.path, err))
+	}
+	return st, nil
+}

@@ -1,0 +1,92 @@
+package node
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/wheelworkhq/wheelwork/mq"
+	"github.com/wheelworkhq/wheelwork/store"
+)
+
+// ClosedStores are the stores in the data directory of a stopped server: its own, and
+// those of units of a cluster. They are read when a part of one is asked for.
+type ClosedStores struct {
+	data  string
+	names []string // of their directories: "", or units/NAME
+	read  map[string][]store.Part
+}
+
+// partNames are those of [store.Verify].
+var partNames = []string{"view", "snapshots", "history", "keys", "logs"}
+
+// Stores finds the stores in a directory. There may be none.
+func Stores(data string) *ClosedStores {
+	c := &ClosedStores{data: data, read: map[string][]store.Part{}}
+	if _, err := os.Stat(filepath.Join(data, "store")); err == nil {
+		c.names = append(c.names, "")
+	}
+	units, err := unitsIn(data)
+	if err != nil {
+		return c
+	}
+	for _, unit := range units {
+		c.names = append(c.names, path.Join(unitsDir, unit))
+	}
+	return c
+}
+
+// Parts names what [ClosedStores.Verify] reads.
+func (c *ClosedStores) Parts() (parts []string) {
+	for _, name := range c.names {
+		for _, part := range partNames {
+			parts = append(parts, path.Join(name, part))
+		}
+	}
+	return parts
+}
+
+// Verify reads a part of a store and changes nothing. Of a server's own store the view
+// is also compared with the journal.
+func (c *ClosedStores) Verify(part string) (store.Part, error) {
+	name := strings.TrimSuffix(path.Dir(part), ".")
+	parts, ok := c.read[name]
+	if !ok {
+		var err error
+		if parts, err = c.verify(name); err != nil {
+			return store.Part{}, err
+		}
+		c.read[name] = parts
+	}
+	for _, p := range parts {
+		if p.Name == path.Base(part) {
+			return p, nil
+		}
+	}
+	return store.Part{}, fs.ErrNotExist
+}
+
+func (c *ClosedStores) verify(name string) ([]store.Part, error) {
+	parts, reach, err := store.Verify(filepath.Join(c.data, filepath.FromSlash(name), "store"))
+	if err != nil || name != "" { // the journals of units are elsewhere
+		return parts, err
+	}
+	report, err := mq.Verify(filepath.Join(c.data, "journal"), nil)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	span := store.Journal{First: max(report.First, 1), Next: max(report.Next, 1)}
+	var mismatch error
+	if reach.Unread == nil {
+		mismatch = checkSpan(c.data, span, reach.View)
+	} else {
+		mismatch = refused(c.data, reach.Check(span))
+	}
+	if mismatch != nil {
+		parts[0].Damage = append(parts[0].Damage, store.Damage{File: "view", Why: mismatch.Error()})
+	}
+	return parts, nil
+}

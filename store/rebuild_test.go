@@ -1,0 +1,137 @@
+package store
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// rebuilding makes a closed store whose snapshot includes the journal up to 40 and
+// whose view does up to 50.
+func rebuilding(t *testing.T) string {
+	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 16 << 10})
+	commitNumbered(t, s, 40)
+	snapshot(t, s)
+	commitNumbered(t, s, 10)
+	closeStore(t, s)
+	return s.cfg.Dir
+}
+
+// TestRebuildProvesTheJournal: a rebuild that would lose something changes nothing and
+// says what, and one that goes on keeps the old view.
+func TestRebuildProvesTheJournal(t *testing.T) {
+	closed := rebuilding(t)
+	for name, c := range map[string]struct {
+		journal     Journal
+		accept      bool
+		want        string // part of the refusal; "": none
+		first, last uint64 // lost
+	}{
+		"whole":               {journal: Journal{1, 51}},
+		"ahead":               {journal: Journal{41, 90}},
+		"unknown":             {},
+		"empty":               {journal: Journal{1, 1}, want: "it is not the journal that belongs to this store"},
+		"empty, accepted":     {journal: Journal{1, 1}, accept: true, want: "it is not the journal that belongs to this store"},
+		"begins late":         {journal: Journal{43, 51}, want: "records 41 to 42 are in neither"},
+		"begins late, forced": {journal: Journal{43, 51}, accept: true, want: "records 41 to 42 are in neither"},
+		"ends early":          {journal: Journal{1, 46}, want: "records 46 to 50 are in the view alone"},
+		"ends early, forced":  {journal: Journal{1, 46}, accept: true, first: 46, last: 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := copyDir(t, closed)
+			before := listing(t, dir)
+			r, err := Rebuild(dir, RebuildOptions{Journal: c.journal, AcceptLoss: c.accept})
+			if c.want != "" {
+				if short := (*ShortJournalError)(nil); !errors.As(err, &short) || !strings.Contains(err.Error(), c.want) {
+					t.Fatalf("got %v, want %q", err, c.want)
+				}
+				if after := listing(t, dir); after != before {
+					t.Errorf("a refused rebuild changed the directory:\n%s\nwas\n%s", after, before)
+				}
+				s := openStore(t, Config{Dir: dir, SegmentBytes: 16 << 10})
+				if s.Applied() != 50 {
+					t.Errorf("applied %d after a refused rebuild, want 50", s.Applied())
+				}
+				return
+			}
+			if err != nil || r.Snapshot != 40 || r.View != 50 || r.Unread != nil || r.First != c.first || r.Last != c.last {
+				t.Fatalf("got %+v, %v", r, err)
+			}
+			if kept := copyDir(t, dir); len(mustGlob(t, filepath.Join(kept, r.Quarantine, viewName, "*.sst"))) == 0 {
+				t.Errorf("there is no view in %s", r.Quarantine)
+			}
+			s := openStore(t, Config{Dir: dir, SegmentBytes: 16 << 10})
+			if s.Applied() != 40 {
+				t.Fatalf("applied %d, want that of the snapshot", s.Applied())
+			}
+			checkNumbered(t, s)
+		})
+	}
+}
+
+// TestLook reads what a view includes, of a store that was closed and of one that was
+// killed, and changes nothing.
+func TestLook(t *testing.T) {
+	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 16 << 10})
+	commitNumbered(t, s, 40)
+	snapshot(t, s)
+	commitNumbered(t, s, 10)
+	killed := copyDir(t, s.cfg.Dir)
+	closeStore(t, s)
+	for _, dir := range []string{killed, s.cfg.Dir} {
+		before := listing(t, dir)
+		if r, err := Look(dir); err != nil || r != (Reach{Snapshot: 40, View: 50}) {
+			t.Errorf("%s: %+v, %v", dir, r, err)
+		}
+		if after := listing(t, dir); after != before {
+			t.Errorf("a look changed the directory:\n%s\nwas\n%s", after, before)
+		}
+	}
+	remove(t, filepath.Join(killed, viewName, "MANIFEST"))
+	if r, err := Look(killed); err != nil || r.Snapshot != 40 || r.View != 0 || r.Unread == nil {
+		t.Errorf("without a manifest: %+v, %v", r, err)
+	}
+}
+
+// TestOpenKeepsTheOldView: Open replaces a damaged view only when the journal has what
+// the snapshots lack, and keeps it until a snapshot includes that.
+func TestOpenKeepsTheOldView(t *testing.T) {
+	dir := rebuilding(t)
+	changeTables(t, dir, func(b []byte) []byte { return b[:len(b)/2] })
+	before := listing(t, dir)
+	if _, err := Open(Config{Dir: dir, SegmentBytes: 16 << 10, Journal: Journal{45, 51}}); err == nil || !strings.Contains(err.Error(), "records 41 to 44 are in neither") {
+		t.Fatalf("got %v", err)
+	}
+	if after := listing(t, dir); after != before {
+		t.Errorf("a refused start changed the directory:\n%s\nwas\n%s", after, before)
+	}
+	s := openStore(t, Config{Dir: dir, SegmentBytes: 16 << 10, Journal: Journal{30, 51}})
+	if _, err := os.Stat(s.path(oldViewName)); err != nil {
+		t.Errorf("the old view is gone before a snapshot: %v", err)
+	}
+	commitNumbered(t, s, 10)
+	snapshot(t, s)
+	if _, err := os.Stat(s.path(oldViewName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the old view is there after a snapshot: %v", err)
+	}
+}
+
+// listing names all files below dir with the times of their last change, but for that
+// which says when the view was open.
+func listing(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err == nil && !info.IsDir() && info.Name() != bootedName {
+			rel, _ := filepath.Rel(dir, path)
+			b.WriteString(rel + " " + info.ModTime().String() + "\n")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
