@@ -30,7 +30,8 @@ func (c *cli) jobApply() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Create or update jobs from YAML or JSON documents",
-		Long: `Create or update the jobs that the documents of a file define. Applying the
+		Long: `Create or update the jobs that the documents of a file define, in any order:
+jobs that others depend on or run as nodes are applied first. Applying the
 same documents again changes nothing. "-f -" reads standard input. The field
 inputFile names a file, beside the document, that becomes the input.`,
 		Example: `  wheelwork job apply -f totals.yaml
@@ -105,38 +106,6 @@ func resultOf(job *sdk.Job, done sdk.Result, err error) result {
 		r.Result, r.Error, r.err = "refused", err.Error(), err
 	}
 	return r
-}
-
-// apply applies jobs and returns the results in their order.
-func (c *cli) apply(ctx context.Context, client *sdk.Client, jobs []*sdk.Job, dryRun bool) iter.Seq[result] {
-	if dryRun {
-		return func(yield func(result) bool) {
-			for _, job := range jobs {
-				done, err := client.DryRun(ctx, job)
-				if !yield(resultOf(job, done, err)) {
-					return
-				}
-			}
-		}
-	}
-	return func(yield func(result) bool) {
-		// The window keeps the stream full without holding an answer for each of a million jobs.
-		const window = 4096
-		pending := make([]*sdk.Pending, 0, min(len(jobs), window))
-		for start := 0; start < len(jobs); start += window {
-			batch := jobs[start:min(start+window, len(jobs))]
-			pending = pending[:0]
-			for _, job := range batch {
-				pending = append(pending, client.ApplyAsync(ctx, job))
-			}
-			for i, job := range batch {
-				answer, err := pending[i].Wait(ctx)
-				if !yield(resultOf(job, answer.Result, err)) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // printResults prints one line for each of total jobs and fails if one was refused.
@@ -428,8 +397,10 @@ func (c *cli) readInput(arg string) ([]byte, error) {
 
 func (c *cli) jobExport() *cobra.Command {
 	return &cobra.Command{
-		Use:               "export [JOB...]",
-		Short:             "Print jobs, all of them by default, as YAML documents that can be applied",
+		Use:   "export [JOB...]",
+		Short: "Print jobs, all of them by default, as YAML documents that can be applied",
+		Long: `Print jobs, all of them by default, as YAML documents that can be applied: each
+after the jobs that it names.`,
 		ValidArgsFunction: c.completeJobs,
 		RunE: c.wait(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("output") {
@@ -445,7 +416,9 @@ func (c *cli) jobExport() *cobra.Command {
 					}
 				}
 			}
-			return c.printJobs(list)
+			return c.printJobs(sdk.InOrder(list, func(names []string) {
+				c.note("the jobs %s name each other in a circle: an app that has none of them refuses the first of these documents", strings.Join(names, ", "))
+			}))
 		}),
 	}
 }
