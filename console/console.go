@@ -187,7 +187,7 @@ func (c *console) handler() http.Handler {
 		}
 		mux.HandleFunc(r.pattern, r.open)
 	}
-	return c.protect(http.NewCrossOriginProtection().Handler(mux))
+	return c.protect(http.NewCrossOriginProtection().Handler(plainPaths(mux)))
 }
 
 // csp allows what this origin serves and nothing inline. htmx works under it

@@ -1,8 +1,11 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -20,15 +23,17 @@ func jsonForm() protojson.MarshalOptions {
 	return protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}
 }
 
-func newGateway(conn *grpc.ClientConn) (http.Handler, error) {
+func newGateway(server *grpc.ClientConn) (http.Handler, error) {
+	conn := conditional{server}
 	mux := runtime.NewServeMux(
-		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &oneValue{runtime.JSONPb{
 			MarshalOptions:   jsonForm(),
 			UnmarshalOptions: protojson.UnmarshalOptions{},
-		}),
+		}}),
 		runtime.WithIncomingHeaderMatcher(forwarded),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithErrorHandler(gatewayError),
+		runtime.WithForwardResponseOption(setETag),
 		runtime.WithDisableHTTPMethodOverride(),
 	)
 	ctx := context.Background() // the registrations with a client neither keep nor wait on it
@@ -55,8 +60,25 @@ func newGateway(conn *grpc.ClientConn) (http.Handler, error) {
 	return mux, nil
 }
 
-// forwarded lets the trace context through to the API and nothing else: a
-// client cannot make up metadata, and a cookie stays here. Authorization is
+// oneValue reads bodies of one JSON value. What follows it is refused: a client that
+// sends two would believe that both were read.
+type oneValue struct{ runtime.JSONPb }
+
+func (m *oneValue) NewDecoder(r io.Reader) runtime.Decoder {
+	return runtime.DecoderFunc(func(v any) error {
+		d := json.NewDecoder(r)
+		if err := (runtime.DecoderWrapper{Decoder: d, UnmarshalOptions: m.UnmarshalOptions}).Decode(v); err != nil {
+			return err
+		}
+		if _, err := d.Token(); !errors.Is(err, io.EOF) {
+			return errors.New("the body goes on after its JSON value: send one value")
+		}
+		return nil
+	})
+}
+
+// forwarded lets the trace context and the condition of a change through to the API
+// and nothing else: a client cannot make up metadata, and a cookie stays here. Authorization is
 // not asked about: the gateway always forwards it.
 func forwarded(key string) (string, bool) {
 	switch key {
@@ -64,6 +86,8 @@ func forwarded(key string) (string, bool) {
 		return "traceparent", true
 	case "Tracestate":
 		return "tracestate", true
+	case "If-Match":
+		return ifMatchKey, true
 	}
 	return "", false
 }
@@ -81,7 +105,7 @@ func gatewayError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w
 func writeAPIError(w http.ResponseWriter, err error) {
 	s := status.Convert(err)
 	w.Header().Set("Content-Type", "application/json")
-	code := runtime.HTTPStatusFromCode(s.Code())
+	code := cmp.Or(refusedStatus(s), runtime.HTTPStatusFromCode(s.Code()))
 	if code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="wheelwork"`)
 	}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -117,7 +118,7 @@ func (c *console) fail(v *visit, err error) {
 		c.toLogin(v.w, v.r)
 		return
 	}
-	code := runtime.HTTPStatusFromCode(s.Code())
+	code := cmp.Or(refusedStatus(s), runtime.HTTPStatusFromCode(s.Code()))
 	if code >= http.StatusInternalServerError {
 		c.log.ErrorContext(v.ctx, "console page failed", "path", v.r.URL.Path, "error", err)
 	}

@@ -65,6 +65,10 @@ func (l *loop) admit(r *job.Run) {
 	if r.Slot().Place.State != job.Here {
 		return // frozen: it goes on elsewhere
 	}
+	if sh := r.Shape(); sh.Digest == "" && sh.Handler.GetModule() != "" {
+		l.endUnrun(r, job.Failed, "no_alias", fmt.Sprintf("there was no alias %s when the run was accepted: set it with `wheelwork module alias`, and retry the run", sh.Handler.Module))
+		return
+	}
 	if at := deadlineMs(r); at > 0 {
 		l.wheel.Add(at+1, &deadline{r})
 	}

@@ -26,14 +26,22 @@ func noRun(id string) error {
 	return status.Errorf(codes.NotFound, "there is no run %s: `wheelwork run list` shows what there is", id)
 }
 
-// applyJob creates or updates a job from a validated definition. The message it
-// returns is what the API shows.
-func (l *loop) applyJob(def *apiv1.Job, dryRun bool) (*apiv1.Job, string, error) {
-	put, result, err := l.change(def)
+// wanted is a validated definition that a job is to have.
+type wanted struct {
+	def      *apiv1.Job
+	when     condition
+	dryRun   bool
+	together []string // jobs that count as there, in a dry run
+}
+
+// applyJob creates or updates a job. The message it returns is what the API shows.
+func (l *loop) applyJob(w wanted) (*apiv1.Job, string, error) {
+	def := w.def
+	put, result, err := l.change(w)
 	if err != nil {
 		return nil, "", err
 	}
-	if put != nil && dryRun {
+	if put != nil && w.dryRun {
 		m := proto.CloneOf(put.Job)
 		if put.NextMs > 0 {
 			m.NextAt = timestamppb.New(time.UnixMilli(put.NextMs))
@@ -47,12 +55,16 @@ func (l *loop) applyJob(def *apiv1.Job, dryRun bool) (*apiv1.Job, string, error)
 }
 
 // change works out what a definition changes; nil: nothing.
-func (l *loop) change(def *apiv1.Job) (put *apiv1.JobPut, result string, err error) {
-	if err := l.checkUpstream(def); err != nil {
-		return nil, "", err
-	}
+func (l *loop) change(w wanted) (put *apiv1.JobPut, result string, err error) {
+	def := w.def
 	var old *apiv1.Job
 	j := l.job(def.App, def.Name)
+	if err := w.when.check(def.Name, j); err != nil {
+		return nil, "", err
+	}
+	if err := l.checkUpstream(def, w.together); err != nil {
+		return nil, "", err
+	}
 	if j != nil {
 		old = j.Definition()
 	}
@@ -63,7 +75,7 @@ func (l *loop) change(def *apiv1.Job) (put *apiv1.JobPut, result string, err err
 	if def.Workflow == nil {
 		err = l.resolveModule(def)
 	} else if !proto.Equal(old.GetWorkflow(), def.Workflow) { // else it can be paused when a job of it is gone
-		err = l.checkNodes(def)
+		err = l.checkNodes(def, w.together)
 	}
 	if err == nil {
 		err = l.checkCircle(def)
@@ -172,14 +184,21 @@ func (l *loop) pauseJob(app, name string, pause bool) (*apiv1.Job, error) {
 	}
 	def := job.Definition(j.Definition())
 	def.Paused = proto.Bool(pause)
-	m, _, err := l.applyJob(def, false)
+	m, _, err := l.applyJob(wanted{def: def})
 	return m, err
 }
 
-func (l *loop) deleteJob(app, name string) error {
+// deleteJob deletes a job. namers are the jobs that name it and stay.
+func (l *loop) deleteJob(app, name string, when condition, namers []string) error {
 	j := l.job(app, name)
+	if err := when.check(name, j); err != nil {
+		return err
+	}
 	if j == nil {
 		return noJob(app, name)
+	}
+	if err := referenced("job "+name, namers); err != nil {
+		return err
 	}
 	if err := l.refuseChange(); err != nil {
 		return err

@@ -285,7 +285,7 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 			for _, name := range chunk {
 				err := l.staysJob(app, name)
 				if err == nil {
-					err = act(l, app, name, parent)
+					err = act(l, req, name, parent)
 				}
 				if err != nil {
 					failures = append(failures, name+": "+status.Convert(err).Message())
@@ -303,20 +303,20 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 	return resp, nil
 }
 
-var bulkActions = map[string]func(l *loop, app, name, traceParent string) error{
-	"pause": func(l *loop, app, name, _ string) error {
-		_, err := l.pauseJob(app, name, true)
+var bulkActions = map[string]func(l *loop, req *apiv1.BulkJobsRequest, name, traceParent string) error{
+	"pause": func(l *loop, req *apiv1.BulkJobsRequest, name, _ string) error {
+		_, err := l.pauseJob(appOf(req.App), name, true)
 		return err
 	},
-	"resume": func(l *loop, app, name, _ string) error {
-		_, err := l.pauseJob(app, name, false)
+	"resume": func(l *loop, req *apiv1.BulkJobsRequest, name, _ string) error {
+		_, err := l.pauseJob(appOf(req.App), name, false)
 		return err
 	},
-	"trigger": func(l *loop, app, name, traceParent string) error {
-		_, _, err := l.triggerJob(&trigger{app: app, name: name, traceParent: traceParent})
+	"trigger": func(l *loop, req *apiv1.BulkJobsRequest, name, traceParent string) error {
+		_, _, err := l.triggerJob(&trigger{app: appOf(req.App), name: name, traceParent: traceParent})
 		return err
 	},
-	"delete": func(l *loop, app, name, _ string) error { return l.deleteJob(app, name) },
+	"delete": func(l *loop, req *apiv1.BulkJobsRequest, name, _ string) error { return l.deleteAmong(req, name) },
 }
 
 // selected returns the names of one page of jobs that a bulk request means.
@@ -337,7 +337,7 @@ func (a *jobsAPI) selected(ctx context.Context, req *apiv1.BulkJobsRequest, resp
 	}
 	return ask(ctx, a.s.loop, func(l *loop) (names []string, err error) {
 		for _, name := range page {
-			if j := l.job(appOf(req.App), name); j != nil && wanted(req, name, j.Labels()) {
+			if j := l.job(appOf(req.App), name); j != nil && selects(req, name, j.Labels()) {
 				names = append(names, name)
 			}
 		}
@@ -345,7 +345,8 @@ func (a *jobsAPI) selected(ctx context.Context, req *apiv1.BulkJobsRequest, resp
 	})
 }
 
-func wanted(req *apiv1.BulkJobsRequest, name string, labels map[string]string) bool {
+// selects reports whether a bulk request means a job.
+func selects(req *apiv1.BulkJobsRequest, name string, labels map[string]string) bool {
 	if len(req.Names) > 0 && !slices.Contains(req.Names, name) {
 		return false
 	}

@@ -44,8 +44,15 @@ func (a *jobsAPI) ApplyJob(ctx context.Context, req *apiv1.ApplyJobRequest) (*ap
 	if err != nil {
 		return nil, err
 	}
+	w := wanted{def: def, when: condition{etag: req.Job.Etag, ifMatch: req.IfMatch}, dryRun: req.DryRun}
+	switch {
+	case req.DryRun:
+		w.together = req.Together
+	case len(req.Together) > 0:
+		return nil, status.Error(codes.InvalidArgument, "together goes with dry_run only")
+	}
 	return askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.ApplyJobResponse, error)) {
-		m, result, err := l.applyJob(def, req.DryRun)
+		m, result, err := l.applyJob(w)
 		if err != nil {
 			answer(nil, err)
 			return
@@ -104,7 +111,7 @@ func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*ap
 
 func (a *jobsAPI) DeleteJob(ctx context.Context, req *apiv1.DeleteJobRequest) (*apiv1.DeleteJobResponse, error) {
 	return askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.DeleteJobResponse, error)) {
-		if err := l.deleteJob(appOf(req.App), req.Name); err != nil {
+		if err := l.deleteAsked(req); err != nil {
 			answer(nil, err)
 			return
 		}

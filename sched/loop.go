@@ -91,6 +91,8 @@ type loop struct {
 	// dependents are the jobs that depend on a job. Entries may be stale: the
 	// state says what holds.
 	dependents map[jobKey][]*job.Job
+	// nodeOf are the workflows that have a job as a node; stale like dependents.
+	nodeOf map[jobKey][]*job.Job
 	// planned are the jobs whose schedule names a calendar; stale like dependents.
 	planned   map[jobKey][]*job.Job
 	calendars map[jobKey]*job.Calendar // compiled
@@ -155,7 +157,7 @@ func newLoop(cfg *Config) (*loop, error) {
 		cfg: cfg, hub: newHub(), metrics: m,
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 		apps: map[string]*app{}, plans: map[string]job.Plan{},
-		slow: map[jobKey]time.Duration{}, lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{},
+		slow: map[jobKey]time.Duration{}, lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{}, nodeOf: map[jobKey][]*job.Job{},
 		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{}, granted: map[*job.Shape]grants{},
 		hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{}, awaited: map[job.RunID][]chan *apiv1.Run{},
 	}

@@ -270,12 +270,12 @@ func explainNodes(r *job.Run) string {
 }
 
 // checkNodes refuses a workflow with jobs that are not there.
-func (l *loop) checkNodes(def *apiv1.Job) error {
+func (l *loop) checkNodes(def *apiv1.Job, together []string) error {
 	for _, n := range def.GetWorkflow().GetNodes() {
 		if err := l.apart(def, n.Job); err != nil {
 			return err
 		}
-		if n.Job != def.Name && l.job(def.App, n.Job) == nil {
+		if n.Job != def.Name && l.job(def.App, n.Job) == nil && !slices.Contains(together, n.Job) {
 			return status.Errorf(codes.FailedPrecondition, "job %s: node %s is job %q, which app %s does not have: apply that one first", def.Name, n.Name, n.Job, def.App)
 		}
 	}

@@ -33,7 +33,9 @@ func (c *cli) jobApply() *cobra.Command {
 		Long: `Create or update the jobs that the documents of a file define, in any order:
 jobs that others depend on or run as nodes are applied first. Applying the
 same documents again changes nothing. "-f -" reads standard input. The field
-inputFile names a file, beside the document, that becomes the input.`,
+inputFile names a file, beside the document, that becomes the input. A document
+with an etag, which "job get -o json" shows, changes the job only while it has
+that etag: what others changed meanwhile is not lost.`,
 		Example: `  wheelwork job apply -f totals.yaml
   wheelwork job export | wheelwork job apply -f - --url https://other:8700`,
 		Args: arguments(),
@@ -285,25 +287,6 @@ func records[T any](list iter.Seq2[T, error], convert func(T) record) iter.Seq2[
 				return
 			}
 		}
-	}
-}
-
-func (c *cli) jobDelete() *cobra.Command {
-	return &cobra.Command{
-		Use:               "delete JOB...",
-		Short:             "Delete jobs; runs that were accepted go on",
-		Args:              arguments("JOB..."),
-		ValidArgsFunction: c.completeJobs,
-		RunE: c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
-			return c.printResults(len(args), func(yield func(result) bool) {
-				for _, name := range args {
-					err := client.Delete(ctx, c.app, name)
-					if !yield(resultOf(&sdk.Job{App: c.app, Name: name}, sdk.Deleted, err)) {
-						return
-					}
-				}
-			})
-		}),
 	}
 }
 

@@ -16,9 +16,17 @@ import (
 func (c *cli) apply(ctx context.Context, client *sdk.Client, jobs []*sdk.Job, dryRun bool) iter.Seq[result] {
 	if dryRun {
 		return func(yield func(result) bool) {
-			for _, job := range jobs {
-				done, err := client.DryRun(ctx, job)
-				if !yield(resultOf(job, done, err)) {
+			done := map[jobName]bool{}
+			for job := range sdk.InOrder(values(jobs), nil) {
+				var together []string
+				for _, name := range sdk.References(job) {
+					if done[jobName{job.GetApp(), name}] {
+						together = append(together, name)
+					}
+				}
+				result, err := client.DryRun(ctx, job, together...)
+				done[jobName{job.GetApp(), job.GetName()}] = err == nil
+				if !yield(resultOf(job, result, err)) {
 					return
 				}
 			}
