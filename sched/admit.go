@@ -70,7 +70,7 @@ func (l *loop) admit(r *job.Run) {
 		return
 	}
 	if at := deadlineMs(r); at > 0 {
-		l.wheel.Add(at+1, &deadline{r})
+		l.wheel.Add(at-l.ahead.lag(r)+1, &deadline{r})
 	}
 	if !inLine(r) {
 		l.enqueue(r)
@@ -186,7 +186,7 @@ func deadlineMs(r *job.Run) int64 {
 // expired ends a run whose deadline has passed.
 func (l *loop) expired(r *job.Run) bool {
 	at := deadlineMs(r)
-	if at == 0 || l.nowMs <= at {
+	if at == 0 || l.nowMs+l.ahead.lag(r) <= at {
 		return false
 	}
 	l.endUnrun(r, job.Missed, "deadline", fmt.Sprintf("it did not start within its deadline of %s", r.Policy.Deadline))

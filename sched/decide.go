@@ -51,7 +51,7 @@ func (l *loop) applyJob(w wanted) (*apiv1.Job, string, error) {
 	if err := l.put(put); err != nil {
 		return nil, "", err
 	}
-	return l.job(def.App, def.Name).Message(l.now), result, nil
+	return l.jobMessage(l.job(def.App, def.Name)), result, nil
 }
 
 // change works out what a definition changes; nil: nothing.
@@ -154,7 +154,7 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 func (l *loop) first(plan job.Plan, def *apiv1.Job) (time.Time, bool) {
 	next, ok := plan.First(l.now)
 	j := l.job(def.App, def.Name)
-	for ok && j != nil && j.GaveUp(next.UnixMilli()) {
+	for ok && j != nil && (j.GaveUp(next.UnixMilli()) || l.plannedBefore(j, next)) {
 		next, ok = behind(plan, next)
 	}
 	return next, ok
@@ -329,14 +329,14 @@ func (l *loop) delayNext(r *job.Run) int64 {
 		return 0
 	}
 	end := l.now
-	if end.UnixMilli() < r.PlannedMs { // it is given up ahead: the next one is a whole delay behind it, however little ahead
-		end = time.UnixMilli(r.PlannedMs)
+	if at := r.PlannedMs - l.ahead.lag(r); r.State == job.Armed && end.UnixMilli() < at { // it is given up ahead: the next one is a whole delay behind it, however little ahead
+		end = time.UnixMilli(at)
 	}
 	next, ok := plan.AfterEnd(end)
 	if !ok {
 		return 0
 	}
-	return next.UnixMilli()
+	return l.unplanned(j, next).UnixMilli()
 }
 
 // skipNext gives up the next planned time of a job.
@@ -351,7 +351,7 @@ func (l *loop) skipNext(app, name string) (*apiv1.Job, error) {
 	const why = "skipped by request"
 	if r := j.NextArmed(l.nowMs); r != nil {
 		l.endUnrun(r, job.Skipped, "skip_next", why)
-		return j.Message(l.now), nil
+		return l.jobMessage(j), nil
 	}
 	if j.NextMs == 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "job %s has no planned time that could be skipped", name)
@@ -360,13 +360,13 @@ func (l *loop) skipNext(app, name string) (*apiv1.Job, error) {
 	if err != nil {
 		return nil, invalid(err)
 	}
-	at := time.UnixMilli(j.NextMs)
-	p := &apiv1.Passed{Job: name, FirstMs: j.NextMs, LastMs: j.NextMs, Count: 1, State: string(job.Skipped), Code: "skip_next", Error: why}
+	at := time.UnixMilli(l.ahead.next(j))
+	p := &apiv1.Passed{Job: name, FirstMs: at.UnixMilli(), LastMs: at.UnixMilli(), Count: 1, State: string(job.Skipped), Code: "skip_next", Error: why}
 	if next, ok := behind(plan, at); ok && plan.Left(j.Planned+1) > 0 {
 		p.NextMs = next.UnixMilli()
 	}
 	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Passed{Passed: p}})
-	return j.Message(l.now), nil
+	return l.jobMessage(j), nil
 }
 
 // maxPlans bounds the cache of parsed schedules.

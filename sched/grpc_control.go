@@ -99,9 +99,9 @@ func (l *loop) scheduleOf(app, name string) (schedule, error) {
 		return schedule{}, invalid(err)
 	}
 	if j.NextMs > 0 { // a fixed rate counts from the times that it has planned
-		plan = plan.Anchor(time.UnixMilli(j.NextMs))
+		plan = plan.Anchor(time.UnixMilli(l.ahead.next(j)))
 	}
-	return schedule{j, j.Schedule(), l.calendarsOf(j), plan, j.NextMs, l.now}, nil
+	return schedule{j, j.Schedule(), l.calendarsOf(j), plan, l.ahead.next(j), l.now}, nil
 }
 
 // calendarsOf returns the calendars that the schedule of a job names, as they are.

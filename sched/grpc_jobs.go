@@ -79,7 +79,9 @@ func (a *jobsAPI) GetJob(ctx context.Context, req *apiv1.GetJobRequest) (*apiv1.
 		if j == nil {
 			return nil, noJob(appOf(req.App), req.Name)
 		}
-		return j.Message(l.now), nil
+		m := l.jobMessage(j)
+		m.NextWhy = l.whyNext(j)
+		return m, nil
 	})
 }
 
@@ -99,7 +101,7 @@ func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*ap
 		resp := &apiv1.ListJobsResponse{}
 		for _, name := range names {
 			if j := l.job(appOf(req.App), name); j != nil { // else it was deleted meanwhile
-				resp.Jobs = append(resp.Jobs, j.Message(l.now))
+				resp.Jobs = append(resp.Jobs, l.jobMessage(j))
 			}
 		}
 		if more {

@@ -93,6 +93,7 @@ type loop struct {
 	dependents map[jobKey][]*job.Job
 	// nodeOf are the workflows that have a job as a node; stale like dependents.
 	nodeOf map[jobKey][]*job.Job
+	ahead  setBack
 	// planned are the jobs whose schedule names a calendar; stale like dependents.
 	planned   map[jobKey][]*job.Job
 	calendars map[jobKey]*job.Calendar // compiled
@@ -374,7 +375,8 @@ func (l *loop) tick() {
 	l.lastWall = now
 	l.setNow(now)
 	if drift := wall - mono; drift < -10*time.Millisecond {
-		l.cfg.Logger.Warn("the clock was set back", "by", -drift)
+		l.cfg.Logger.Warn("the clock was set back: cron, daily and at schedules wait until it shows their next times, and all others go on", "by", -drift)
+		l.turnBack((-drift).Milliseconds())
 		l.rewind()
 	}
 }
@@ -442,7 +444,7 @@ func (l *loop) perform(e *job.Effect) {
 	switch e.Change {
 	case job.JobPlanned:
 		if e.Job.Current() && e.Job.NextMs > 0 {
-			l.wheel.Add(armAt(e.Job.NextMs), e.Job)
+			l.wheel.Add(armAt(l.ahead.next(e.Job)), e.Job)
 		}
 	case job.JobBounded:
 		l.countIn(e.Job)
@@ -474,6 +476,9 @@ func (l *loop) perform(e *job.Effect) {
 func (l *loop) account(fx []job.Effect) {
 	for i := range fx {
 		e := &fx[i]
+		if len(l.ahead.runs)+len(l.ahead.jobs) > 0 {
+			l.ahead.account(e)
+		}
 		switch e.Change {
 		case job.JobChanged, job.JobDeleted:
 			l.view.job(e.Job)

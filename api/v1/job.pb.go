@@ -56,9 +56,10 @@ type Job struct {
 	NextAt        *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"` // the next planned time, if there is one
 	Digest        string                 `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`               // of the module version that the job refers to; "" when it names an alias
 	Stats         *JobStats              `protobuf:"bytes,26,opt,name=stats,proto3" json:"stats,omitempty"`
-	Needs         []string               `protobuf:"bytes,27,rep,name=needs,proto3" json:"needs,omitempty"`       // what the module version needs of a host, see Module
-	Workflow      *Workflow              `protobuf:"bytes,30,opt,name=workflow,proto3" json:"workflow,omitempty"` // instead of handler: other jobs, which run in order
-	Limits        *Limits                `protobuf:"bytes,31,opt,name=limits,proto3" json:"limits,omitempty"`     // of one attempt of a handler in a module, beside the timeout
+	Needs         []string               `protobuf:"bytes,27,rep,name=needs,proto3" json:"needs,omitempty"`                    // what the module version needs of a host, see Module
+	NextWhy       string                 `protobuf:"bytes,28,opt,name=next_why,json=nextWhy,proto3" json:"next_why,omitempty"` // of GetJob: why next_at is later than the schedule says; "": it is not
+	Workflow      *Workflow              `protobuf:"bytes,30,opt,name=workflow,proto3" json:"workflow,omitempty"`              // instead of handler: other jobs, which run in order
+	Limits        *Limits                `protobuf:"bytes,31,opt,name=limits,proto3" json:"limits,omitempty"`                  // of one attempt of a handler in a module, beside the timeout
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -280,6 +281,13 @@ func (x *Job) GetNeeds() []string {
 		return x.Needs
 	}
 	return nil
+}
+
+func (x *Job) GetNextWhy() string {
+	if x != nil {
+		return x.NextWhy
+	}
+	return ""
 }
 
 func (x *Job) GetWorkflow() *Workflow {
@@ -4093,7 +4101,7 @@ var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xbc\t\n" +
+	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xd7\t\n" +
 	"\x03Job\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -4127,7 +4135,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\anext_at\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\x06nextAt\x12\x16\n" +
 	"\x06digest\x18\x19 \x01(\tR\x06digest\x12,\n" +
 	"\x05stats\x18\x1a \x01(\v2\x16.wheelwork.v1.JobStatsR\x05stats\x12\x14\n" +
-	"\x05needs\x18\x1b \x03(\tR\x05needs\x122\n" +
+	"\x05needs\x18\x1b \x03(\tR\x05needs\x12\x19\n" +
+	"\bnext_why\x18\x1c \x01(\tR\anextWhy\x122\n" +
 	"\bworkflow\x18\x1e \x01(\v2\x16.wheelwork.v1.WorkflowR\bworkflow\x12,\n" +
 	"\x06limits\x18\x1f \x01(\v2\x14.wheelwork.v1.LimitsR\x06limits\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +

@@ -171,7 +171,7 @@ func (c *cli) jobGet() *cobra.Command {
 
 func (c *cli) printJob(job *sdk.Job) error {
 	columns := []string{
-		"name", "app", "description", "module", "handler", "args", "workflow", "schedule", "next at", "paused",
+		"name", "app", "description", "module", "handler", "args", "workflow", "schedule", "next at", "why then", "paused",
 		"depends on", "misfire", "overlap", "deadline", "priority", "rate", "routing", "fan-out",
 		"timeout", "limits", "retries", "input", "live runs", "succeeded", "failed", "last run", "revision", "updated at", "digest",
 	}
@@ -187,6 +187,7 @@ func (c *cli) printJob(job *sdk.Job) error {
 			{workflowText(job.GetWorkflow()), none},
 			{scheduleText(job), none},
 			{moment(job.GetNextAt()), none},
+			{job.GetNextWhy(), yellow},
 			{pausedText(job), yellow},
 			{dependencyText(job.GetDependency()), none},
 			{misfireText(job.GetMisfire()), none},
