@@ -98,8 +98,8 @@ func TestIdempotencyKeyHeader(t *testing.T) {
 		reason       any
 	}{
 		{"fresh", `{"input":"x"}`, http.StatusOK, nil},
-		{"used", `{"input":"x"}`, http.StatusUnprocessableEntity, "IDEMPOTENCY_KEY_REUSED"},
-		{"used", `{"input":"x","idempotency_key":"used"}`, http.StatusUnprocessableEntity, "IDEMPOTENCY_KEY_REUSED"},
+		{"used", `{"input":"x"}`, http.StatusUnprocessableEntity, "key_reused"},
+		{"used", `{"input":"x","idempotency_key":"used"}`, http.StatusUnprocessableEntity, "key_reused"},
 		{"one", `{"input":"x","idempotency_key":"two"}`, http.StatusBadRequest, nil},
 	} {
 		code, v := s.call(t, "POST", "/api/v1/apps/default/jobs/totals:trigger", c.body, "Idempotency-Key", c.header)

@@ -210,7 +210,7 @@ func (c *console) handler() http.Handler {
 		}
 		mux.HandleFunc(r.pattern, limited(cmp.Or(r.body, maxForm), r.open))
 	}
-	return c.protect(http.NewCrossOriginProtection().Handler(mux))
+	return c.protect(http.NewCrossOriginProtection().Handler(plainPaths(mux)))
 }
 
 // csp allows what this origin serves and nothing inline. htmx works under it

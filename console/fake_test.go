@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -51,6 +50,7 @@ type fakeAPI struct {
 	apiv1.UnimplementedMembershipServer
 
 	mu      sync.Mutex
+	namers  []string // of what names each job
 	jobs    []*apiv1.Job
 	runs    []*apiv1.Run // newest first
 	logs    map[string][]*apiv1.LogLine
@@ -352,8 +352,34 @@ func (f *fakeAPI) ApplyJob(_ context.Context, r *apiv1.ApplyJobRequest) (*apiv1.
 	if r.Job.GetHandler().GetModule() == "" {
 		return nil, status.Error(codes.InvalidArgument, "the job has no handler: set handler.module")
 	}
+	f.mu.Lock()
+	err := f.refuses(f.job(r.Job.Name), r.IfMatch, true)
+	f.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	r.Job.Etag = "00000000000000ee"
 	f.change(func() { f.jobs = append(f.jobs, proto.CloneOf(r.Job)) })
 	return &apiv1.ApplyJobResponse{Job: r.Job, Result: "created"}, nil
+}
+
+// refuses is the error of a change of a job with another etag, and of one that others name.
+func (f *fakeAPI) refuses(j *apiv1.Job, ifMatch string, force bool) error {
+	var s *status.Status
+	var detail *apiv1.Refusal
+	switch {
+	case ifMatch != "" && (j == nil || ifMatch != "*" && ifMatch != j.Etag):
+		s, detail = status.New(codes.Aborted, "the job was changed"), &apiv1.Refusal{Reason: "changed", Etag: j.GetEtag()}
+	case !force && f.namers != nil:
+		s, detail = status.New(codes.FailedPrecondition, "the job is named by job other"), &apiv1.Refusal{Reason: "referenced", Names: f.namers}
+	default:
+		return nil
+	}
+	s, err := s.WithDetails(detail)
+	if err != nil {
+		return err
+	}
+	return s.Err()
 }
 
 func (f *fakeAPI) setPaused(name string, paused bool) (*apiv1.Job, error) {
@@ -380,6 +406,9 @@ func (f *fakeAPI) DeleteJob(_ context.Context, r *apiv1.DeleteJobRequest) (*apiv
 	defer f.mu.Unlock()
 	for i, j := range f.jobs {
 		if j.Name == r.Name {
+			if err := f.refuses(j, r.IfMatch, r.Force); err != nil {
+				return nil, err
+			}
 			f.jobs = append(f.jobs[:i], f.jobs[i+1:]...)
 			return &apiv1.DeleteJobResponse{}, nil
 		}
@@ -389,7 +418,7 @@ func (f *fakeAPI) DeleteJob(_ context.Context, r *apiv1.DeleteJobRequest) (*apiv
 
 func (f *fakeAPI) TriggerJob(_ context.Context, r *apiv1.TriggerJobRequest) (*apiv1.Run, error) {
 	if r.IdempotencyKey == "used" {
-		s, err := status.New(codes.FailedPrecondition, "it was used before").WithDetails(&errdetails.ErrorInfo{Reason: apiv1.ReasonKeyReused, Domain: apiv1.ErrorDomain})
+		s, err := status.New(codes.FailedPrecondition, "it was used before").WithDetails(&apiv1.Refusal{Reason: "key_reused"})
 		if err != nil {
 			return nil, err
 		}

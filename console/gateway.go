@@ -3,10 +3,11 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -23,15 +24,17 @@ func jsonForm() protojson.MarshalOptions {
 	return protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}
 }
 
-func newGateway(conn *grpc.ClientConn) (http.Handler, error) {
+func newGateway(server *grpc.ClientConn) (http.Handler, error) {
+	conn := conditional{server}
 	mux := runtime.NewServeMux(
-		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &oneValue{runtime.JSONPb{
 			MarshalOptions:   jsonForm(),
 			UnmarshalOptions: protojson.UnmarshalOptions{},
-		}),
+		}}),
 		runtime.WithIncomingHeaderMatcher(forwarded),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithErrorHandler(gatewayError),
+		runtime.WithForwardResponseOption(setETag),
 		runtime.WithDisableHTTPMethodOverride(),
 	)
 	ctx := context.Background() // the registrations with a client neither keep nor wait on it
@@ -77,9 +80,26 @@ func (k keyedJobs) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest,
 	return k.JobsClient.TriggerJob(ctx, req, opts...)
 }
 
-// forwarded lets the trace context and an idempotency key through to the API and
-// nothing else: a client cannot make up metadata, and a cookie stays here. The gateway
-// forwards Authorization by itself.
+// oneValue reads bodies of one JSON value. What follows it is refused: a client that
+// sends two would believe that both were read.
+type oneValue struct{ runtime.JSONPb }
+
+func (m *oneValue) NewDecoder(r io.Reader) runtime.Decoder {
+	return runtime.DecoderFunc(func(v any) error {
+		d := json.NewDecoder(r)
+		if err := (runtime.DecoderWrapper{Decoder: d, UnmarshalOptions: m.UnmarshalOptions}).Decode(v); err != nil {
+			return err
+		}
+		if _, err := d.Token(); !errors.Is(err, io.EOF) {
+			return errors.New("the body goes on after its JSON value: send one value")
+		}
+		return nil
+	})
+}
+
+// forwarded lets the trace context, an idempotency key and the condition of a change
+// through to the API and nothing else: a client cannot make up metadata, and a cookie
+// stays here. The gateway forwards Authorization by itself.
 func forwarded(key string) (string, bool) {
 	switch key {
 	case "Traceparent":
@@ -88,6 +108,8 @@ func forwarded(key string) (string, bool) {
 		return "tracestate", true
 	case "Idempotency-Key":
 		return keyHeader, true
+	case "If-Match":
+		return ifMatchKey, true
 	}
 	return "", false
 }
@@ -96,7 +118,7 @@ func forwarded(key string) (string, bool) {
 type apiError struct {
 	Code    int    `json:"code"` // of gRPC
 	Message string `json:"message"`
-	Reason  string `json:"reason,omitempty"` // one of those of the package apiv1
+	Reason  string `json:"reason,omitempty"` // of a Refusal
 }
 
 func gatewayError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
@@ -121,21 +143,25 @@ func writeAPIStatus(w http.ResponseWriter, code int, s *status.Status) {
 	_ = json.NewEncoder(w).Encode(apiError{Code: int(s.Code()), Message: s.Message(), Reason: reasonOf(s)})
 }
 
-// httpStatus returns the status of HTTP for one of gRPC. Reasons that HTTP has a
-// status for come before the code, which is coarser.
+// httpStatus returns the status of HTTP for an error: that of its reason if it has one,
+// as the codes of gRPC are coarser.
 func httpStatus(s *status.Status) int {
 	switch reasonOf(s) {
-	case apiv1.ReasonKeyReused:
+	case "changed":
+		return http.StatusPreconditionFailed
+	case "referenced":
+		return http.StatusConflict
+	case "key_reused":
 		return http.StatusUnprocessableEntity
 	}
 	return runtime.HTTPStatusFromCode(s.Code())
 }
 
-// reasonOf returns the reason that an error carries; "": none.
+// reasonOf returns the reason that an error says to programs; "": none.
 func reasonOf(s *status.Status) string {
 	for _, d := range s.Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == apiv1.ErrorDomain {
-			return info.Reason
+		if r, ok := d.(*apiv1.Refusal); ok {
+			return r.Reason
 		}
 	}
 	return ""

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -117,7 +116,7 @@ func (c *console) fail(v *visit, err error) {
 		c.toLogin(v.w, v.r)
 		return
 	}
-	code := runtime.HTTPStatusFromCode(s.Code())
+	code := httpStatus(s)
 	if code >= http.StatusInternalServerError {
 		c.log.ErrorContext(v.ctx, "console page failed", "path", v.r.URL.Path, "error", err)
 	}

@@ -215,11 +215,12 @@ var errNoCommand = errors.New("there is no command in it")
 
 // permanent reports whether trying again is no use. That there is no such job
 // or module is permanent: the commands of a job come in their order, so what is
-// missing now was missing when the producer sent the command.
+// missing now was missing when the producer sent the command. Aborted means that a job
+// has another etag than the command's, which it will not have again by waiting.
 func permanent(c codes.Code) bool {
 	switch c {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
-		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
+		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented, codes.Aborted:
 		return true
 	}
 	return false

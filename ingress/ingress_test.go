@@ -380,8 +380,8 @@ func TestWhatIsNoCommandIsADeadLetter(t *testing.T) {
 
 func TestPermanentCodes(t *testing.T) {
 	for c, want := range map[codes.Code]bool{
-		codes.NotFound: true, codes.InvalidArgument: true, codes.FailedPrecondition: true,
-		codes.Unavailable: false, codes.ResourceExhausted: false, codes.Aborted: false, codes.DeadlineExceeded: false, codes.Unknown: false, codes.Internal: false,
+		codes.NotFound: true, codes.InvalidArgument: true, codes.FailedPrecondition: true, codes.Aborted: true,
+		codes.Unavailable: false, codes.ResourceExhausted: false, codes.DeadlineExceeded: false, codes.Unknown: false, codes.Internal: false,
 	} {
 		if got := permanent(c); got != want {
 			t.Errorf("permanent(%v) = %v", c, got)

@@ -239,6 +239,9 @@ func (j *Job) Refers() []string {
 	return j.Nodes()
 }
 
+// Module returns the version or the alias that the job names; "" when it names no module.
+func (j *Job) Module() string { return j.kind.shape.Handler.GetModule() }
+
 // Alias returns the alias that the job names, as name@alias; "" when it names a
 // version, or no module at all.
 func (j *Job) Alias() string {

@@ -142,6 +142,9 @@ func (j *Job) Labels() map[string]string { return j.kind.shape.Labels }
 // Misfire is the misfire policy of the job.
 func (j *Job) Misfire() Misfire { return j.kind.shape.Misfire }
 
+// LastEndMs is when a run of the job ended last, in Unix milliseconds; 0: none has.
+func (j *Job) LastEndMs() int64 { return j.lastEndMs }
+
 // Revision counts the changes of the definition.
 func (j *Job) Revision() int64 { return int64(j.revision) }
 

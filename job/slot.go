@@ -264,7 +264,7 @@ const (
 	JobMoved                          // what it planned, or met, or how it routes: not its definition
 	JobCounted                        // a run of it has ended, which Run.Nth counts
 	JobPlanned                        // arm it ahead of NextMs
-	JobDepends                        // on other jobs or on calendars
+	JobDepends                        // on other jobs, also as nodes, or on calendars
 	JobBounded                        // its overlap policy bounds what is under way, and did not when live runs of it were accepted
 	JobDeleted                        // Job holds what it was
 	ModuleAdded                       // Module
@@ -454,7 +454,7 @@ func (s *Slot) putJob(p *apiv1.JobPut, atMs int64, fx []Effect) []Effect {
 		}
 		j.tidy()
 	}
-	if _, named := j.spec().timing(); named || j.Dependency() != nil {
+	if _, named := j.spec().timing(); named || j.kind.shape.refers() {
 		fx = append(fx, Effect{Change: JobDepends, Job: j})
 	}
 	if p.Rescheduled {

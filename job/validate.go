@@ -253,7 +253,7 @@ func checkTexts(d *apiv1.Job) error {
 // that the server sets are cleared.
 func Definition(d *apiv1.Job) *apiv1.Job {
 	c := proto.CloneOf(d)
-	c.Revision, c.Etag, c.CreatedAt, c.UpdatedAt, c.NextAt, c.Digest, c.Stats, c.Needs = 0, "", nil, nil, nil, "", nil, nil
+	c.Revision, c.Etag, c.CreatedAt, c.UpdatedAt, c.NextAt, c.Digest, c.Stats, c.Needs, c.NextWhy = 0, "", nil, nil, nil, "", nil, nil, ""
 	return c
 }
 

@@ -23,10 +23,13 @@ type ClusterConfig struct {
 	On     bool
 	Listen string // HOST:PORT at which servers reach the member; default 127.0.0.1:2379
 	Peer   string // HOST:PORT at which the other members reach it; default 127.0.0.1:2380
-	// Join are addresses, as Listen, of members that run: a server whose directory
+	// Where others reach the member, if a proxy or a translation of addresses is in between;
+	// default Listen and Peer, which are then only where it listens.
+	Advertise, PeerAdvertise string
+	// Join are addresses, as others reach Listen, of members that run: a server whose directory
 	// has no member yet joins them.
 	Join []string
-	// Members are the addresses, as Peer, of all servers that begin the cluster
+	// Members are the addresses, as others reach Peer, of all servers that begin the cluster
 	// together, this one's among them; none: it begins alone.
 	Members []string
 }
@@ -46,12 +49,18 @@ func memberName(peer string) string {
 func memberConfig(cfg *ServerConfig, dir string, log *slog.Logger) (etcd.MemberConfig, error) {
 	c := cfg.Cluster
 	c.Listen, c.Peer = cmp.Or(c.Listen, "127.0.0.1:2379"), cmp.Or(c.Peer, "127.0.0.1:2380")
-	m := etcd.MemberConfig{Name: memberName(c.Peer), Dir: dir, Cert: cfg.Etcd.Cert, Key: cfg.Etcd.Key, CA: cfg.Etcd.CA, Logger: log}
+	client, peer := cmp.Or(c.Advertise, c.Listen), cmp.Or(c.PeerAdvertise, c.Peer)
+	m := etcd.MemberConfig{Name: memberName(peer), Dir: dir, Cert: cfg.Etcd.Cert, Key: cfg.Etcd.Key, CA: cfg.Etcd.CA, Logger: log}
 	scheme := "http://"
 	if m.Cert != "" {
 		scheme = "https://"
 	}
-	m.Client, m.Peer = scheme+c.Listen, scheme+c.Peer
+	m.Client, m.Peer, m.ListenClient, m.ListenPeer = scheme+client, scheme+peer, scheme+c.Listen, scheme+c.Peer
+	for flag, at := range map[string]string{"--cluster-advertise": c.Advertise, "--cluster-peer-advertise": c.PeerAdvertise} {
+		if _, _, err := net.SplitHostPort(at); at != "" && err != nil {
+			return m, fmt.Errorf("%s %q is not HOST:PORT, at which others reach the member: %w", flag, at, err)
+		}
+	}
 	switch {
 	case len(cfg.Etcd.Endpoints) > 0:
 		return m, errors.New("--cluster is for a server with a member of etcd in it, --etcd-endpoints for an etcd beside the servers: give one of them")
@@ -62,13 +71,13 @@ func memberConfig(cfg *ServerConfig, dir string, log *slog.Logger) (etcd.MemberC
 		if _, _, err := net.SplitHostPort(at); err != nil {
 			return m, fmt.Errorf("--join %q is not HOST:PORT, the --cluster-listen of another server: %w", at, err)
 		}
-		if at != c.Listen { // the same list may be given to all
+		if at != client { // the same list may be given to all
 			m.Join = append(m.Join, scheme+at)
 		}
 	}
 	if len(c.Members) > 0 {
-		if !slices.Contains(c.Members, c.Peer) {
-			return m, fmt.Errorf("--cluster-members %s does not include this server's --cluster-peer %s", strings.Join(c.Members, ","), c.Peer)
+		if !slices.Contains(c.Members, peer) {
+			return m, fmt.Errorf("--cluster-members %s does not include this server's --cluster-peer or --cluster-peer-advertise %s", strings.Join(c.Members, ","), peer)
 		}
 		m.Members = map[string]string{}
 		for _, at := range c.Members {

@@ -65,6 +65,7 @@ var routings = map[string]routing{
 	"/wheelwork.v1.Modules/GetAlias":       byHome,
 	"/wheelwork.v1.Modules/ListAliases":    byHome,
 	"/wheelwork.v1.Modules/DeleteAlias":    byHomeCopy,
+	"/wheelwork.v1.Modules/DeleteModule":   byHomeCopy,
 	"/wheelwork.v1.Modules/GetRollout":     byHome,
 	"/wheelwork.v1.Modules/CollectModules": byHomeCopy,
 

@@ -65,8 +65,12 @@ func (l *loop) admit(r *job.Run) {
 	if r.Slot().Place.State != job.Here {
 		return // frozen: it goes on elsewhere
 	}
+	if sh := r.Shape(); sh.Digest == "" && sh.Handler.GetModule() != "" {
+		l.endUnrun(r, job.Failed, "no_alias", fmt.Sprintf("there was no alias %s when the run was accepted: set it with `wheelwork module alias`, and retry the run", sh.Handler.Module))
+		return
+	}
 	if at := deadlineMs(r); at > 0 {
-		l.wheel.Add(at+1, &deadline{r})
+		l.wheel.Add(at-l.ahead.lag(r)+1, &deadline{r})
 	}
 	if !inLine(r) {
 		l.enqueue(r)
@@ -182,7 +186,7 @@ func deadlineMs(r *job.Run) int64 {
 // expired ends a run whose deadline has passed.
 func (l *loop) expired(r *job.Run) bool {
 	at := deadlineMs(r)
-	if at == 0 || l.nowMs <= at {
+	if at == 0 || l.nowMs+l.ahead.lag(r) <= at {
 		return false
 	}
 	l.endUnrun(r, job.Missed, "deadline", fmt.Sprintf("it did not start within its deadline of %s", r.Policy.Deadline))

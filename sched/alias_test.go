@@ -307,7 +307,7 @@ func TestAliasRefusals(t *testing.T) {
 		if _, err := c.tryPush(&apiv1.PushModuleRequest_Head{Name: "n", Version: "prod"}, codeOf("x")); status.Code(err) != codes.AlreadyExists {
 			t.Errorf("a version with the name of an alias: %v", err)
 		}
-		if _, err := c.modules.DeleteAlias(ctx, &apiv1.DeleteAliasRequest{Module: "n", Name: "prod"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "1 job names n@prod") {
+		if _, err := c.modules.DeleteAlias(ctx, &apiv1.DeleteAliasRequest{Module: "n", Name: "prod"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "alias n@prod is named by job j") {
 			t.Errorf("an alias that a job names is deleted: %v", err)
 		}
 		if _, err := c.jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: &apiv1.Job{Name: "k", Handler: &apiv1.Handler{Module: "n@prod", Name: "other"}}}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `no handler "other"`) {

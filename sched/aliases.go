@@ -125,7 +125,7 @@ func (a *app) usable(ref string) (*apiv1.Module, error) {
 	case m == nil:
 		return nil, status.Errorf(codes.FailedPrecondition, "there is no module %s in app %s: `wheelwork module list` shows what there is", ref, a.name)
 	case m.CollectedAt != nil:
-		return nil, status.Errorf(codes.FailedPrecondition, "nothing referred to module %s, and its bytes were collected: push the same bytes again", ref)
+		return nil, status.Errorf(codes.FailedPrecondition, "the bytes of module %s were deleted, or collected because nothing referred to it: push the same bytes again", ref)
 	}
 	if err := a.signed(m); err != nil {
 		return nil, err
@@ -235,7 +235,7 @@ func (l *loop) putAlias(x *apiv1.Alias) {
 	l.record(l.app(x.App).slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_AliasPut{AliasPut: &apiv1.AliasPut{Alias: x}}})
 }
 
-func (l *loop) deleteAlias(app, module, name string) error {
+func (l *loop) deleteAlias(app, module, name string, force bool) error {
 	a, ref := l.apps[app], module+"@"+name
 	if a == nil || a.aliases()[ref] == nil {
 		return noAlias(app, ref)
@@ -243,8 +243,10 @@ func (l *loop) deleteAlias(app, module, name string) error {
 	if err := a.whole(); err != nil {
 		return err
 	}
-	if n := a.jobsOf(ref); n > 0 {
-		return status.Errorf(codes.FailedPrecondition, "%s %s: change these first", plural(int(n), "1 job names", "%d jobs name"), ref)
+	if !force {
+		if err := referenced("alias "+ref, a.jobsNaming(ref)); err != nil {
+			return err
+		}
 	}
 	if err := l.refuseChange(); err != nil {
 		return err

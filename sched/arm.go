@@ -73,7 +73,7 @@ func (l *loop) admitDue() {
 }
 
 // due reports whether a live run may be dispatched now.
-func (l *loop) due(r *job.Run) bool { return dueAt(r, l.nowMs) }
+func (l *loop) due(r *job.Run) bool { return dueAt(r, l.nowMs+l.ahead.lag(r)) }
 
 func dueAt(r *job.Run, nowMs int64) bool {
 	switch r.State { // of one that has left its slot it is terminal
@@ -121,7 +121,7 @@ func (l *loop) holds(e wheel.Entry[any]) bool {
 		if !v.Current() || v.NextMs == 0 {
 			return false
 		}
-		at := armAt(v.NextMs)
+		at := armAt(l.ahead.next(v))
 		if e.Due != at {
 			return at < e.Due && e.Due <= l.nowMs+armWindow+1
 		}
@@ -131,7 +131,8 @@ func (l *loop) holds(e wheel.Entry[any]) bool {
 		v.Mark |= isSeen
 		return true
 	case *job.Run:
-		return v.State == job.Armed && v.PlannedMs <= e.Due || v.State == job.Waiting && v.RetryMs <= e.Due
+		at := e.Due + l.ahead.lag(v)
+		return v.State == job.Armed && v.PlannedMs <= at || v.State == job.Waiting && v.RetryMs <= at
 	case *again:
 		return v.b != nil || v.holds(l)
 	case *deadline:
@@ -165,7 +166,7 @@ func (l *loop) arm() {
 	now := l.arming[:min(len(l.arming), armSlice)]
 	seen := make(map[*job.Job]bool, len(now)) // stale entries may name a job again
 	for _, j := range now {
-		if seen[j] || !j.Current() || j.NextMs == 0 || armAt(j.NextMs) > l.nowMs || j.Slot().Place.State != job.Here {
+		if seen[j] || !j.Current() || j.NextMs == 0 || armAt(l.ahead.next(j)) > l.nowMs || j.Slot().Place.State != job.Here {
 			continue
 		}
 		seen[j] = true
@@ -178,7 +179,7 @@ func (l *loop) arm() {
 			l.cfg.Logger.Error("a schedule cannot be read any more", "app", j.Slot().App, "job", j.Name(), "error", err)
 			continue
 		}
-		due := plan.Due(j.Misfire(), time.UnixMilli(j.NextMs), l.now, 0, plan.Left(j.Planned), armBudget)
+		due := plan.Due(j.Misfire(), time.UnixMilli(l.ahead.next(j)), l.now, 0, plan.Left(j.Planned), armBudget)
 		if due.Missed != nil {
 			l.missed(j, plan, due)
 		}
@@ -272,18 +273,19 @@ func (l *loop) rewind() {
 			}
 			for j := range s.Jobs.All() {
 				if j.NextMs > 0 {
-					l.wheel.Add(armAt(j.NextMs), j)
+					l.wheel.Add(armAt(l.ahead.next(j)), j)
 				}
 			}
 			for r := range s.Runs.All() {
+				lag := l.ahead.lag(r)
 				switch r.State {
 				case job.Armed:
-					l.wheel.Add(r.PlannedMs, r)
+					l.wheel.Add(r.PlannedMs-lag, r)
 				case job.Waiting:
-					l.wheel.Add(r.RetryMs, r)
+					l.wheel.Add(r.RetryMs-lag, r)
 				}
 				if at := deadlineMs(r); at > 0 {
-					l.wheel.Add(at+1, &deadline{r})
+					l.wheel.Add(at-lag+1, &deadline{r})
 				}
 				if r.HasNodes() {
 					l.watchNodes(r)

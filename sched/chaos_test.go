@@ -582,7 +582,7 @@ func (s *sim) deleteOrMake() {
 	case j.there:
 		s.approach(j)
 		time.Sleep(time.Millisecond) // as in pause
-		_, err := s.c.jobs.DeleteJob(s.t.Context(), &apiv1.DeleteJobRequest{Name: j.def.Name})
+		_, err := s.c.jobs.DeleteJob(s.t.Context(), &apiv1.DeleteJobRequest{Name: j.def.Name, Force: true})
 		if s.ok("delete", err) {
 			j.there, j.remade = false, true
 			s.finish(j)

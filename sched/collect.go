@@ -74,6 +74,72 @@ func (s *Server) collect(ctx context.Context, app string, age time.Duration, dry
 	return f.resp, nil
 }
 
+// deleteModule drops the bytes of one version at once. As in a collection, the record comes first.
+func (s *Server) deleteModule(ctx context.Context, app, ref string, force bool) (*apiv1.DeleteModuleResponse, error) {
+	s.uploads.blobs.Lock()
+	defer s.uploads.blobs.Unlock()
+	files, err := s.cfg.Modules.List()
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	type gone struct {
+		digest string
+		named  bool // by another version
+	}
+	g, err := askDurable(ctx, s.loop, func(l *loop, answer func(gone, error)) {
+		m, err := l.deleteModule(app, ref, force)
+		if err != nil {
+			answer(gone{}, err)
+			return
+		}
+		g := gone{m.Digest, l.named(nil)[m.Digest]}
+		l.onDurable(func(err error) {
+			if err == nil && !g.named {
+				l.unload([]*apiv1.Module{m})
+			}
+			answer(g, err)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	resp := &apiv1.DeleteModuleResponse{}
+	for _, b := range files {
+		if b.Digest != g.digest || g.named {
+			continue
+		}
+		if err := b.Remove(); err != nil {
+			return nil, status.Errorf(codes.Internal, "the version is marked, and its file could not be removed: %v: try again", err)
+		}
+		resp.Bytes += b.Bytes
+	}
+	return resp, nil
+}
+
+// deleteModule marks a version whose bytes go. One that is marked already is marked again: a call before this one may have
+// ended between the mark and the file.
+func (l *loop) deleteModule(app, ref string, force bool) (*apiv1.Module, error) {
+	a := l.apps[app]
+	if a == nil || a.version(ref) == nil {
+		return nil, status.Errorf(codes.NotFound, "there is no module %s in app %s: `wheelwork module list` shows what there is", ref, app)
+	}
+	if err := a.whole(); err != nil {
+		return nil, err
+	}
+	m := proto.CloneOf(a.version(ref))
+	if !force {
+		if err := referenced("module "+ref, l.versionNamers(a, m)); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.refuseChange(); err != nil {
+		return nil, err
+	}
+	m.CollectedAt = timestamppb.New(l.now)
+	l.record(a.slots[job.ModuleSlot], &apiv1.Record{Kind: &apiv1.Record_ModulePut{ModulePut: &apiv1.ModulePut{Module: m}}})
+	return m, nil
+}
+
 func of(collected []*apiv1.Module, digest string) bool {
 	for _, m := range collected {
 		if m.Digest == digest {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -27,14 +26,22 @@ func noRun(id string) error {
 	return status.Errorf(codes.NotFound, "there is no run %s: `wheelwork run list` shows what there is", id)
 }
 
-// applyJob creates or updates a job from a validated definition. The message it
-// returns is what the API shows.
-func (l *loop) applyJob(def *apiv1.Job, dryRun bool) (*apiv1.Job, string, error) {
-	put, result, err := l.change(def)
+// wanted is a validated definition that a job is to have.
+type wanted struct {
+	def      *apiv1.Job
+	when     condition
+	dryRun   bool
+	together []string // jobs that count as there, in a dry run
+}
+
+// applyJob creates or updates a job. The message it returns is what the API shows.
+func (l *loop) applyJob(w wanted) (*apiv1.Job, string, error) {
+	def := w.def
+	put, result, err := l.change(w)
 	if err != nil {
 		return nil, "", err
 	}
-	if put != nil && dryRun {
+	if put != nil && w.dryRun {
 		m := proto.CloneOf(put.Job)
 		if put.NextMs > 0 {
 			m.NextAt = timestamppb.New(time.UnixMilli(put.NextMs))
@@ -44,16 +51,20 @@ func (l *loop) applyJob(def *apiv1.Job, dryRun bool) (*apiv1.Job, string, error)
 	if err := l.put(put); err != nil {
 		return nil, "", err
 	}
-	return l.job(def.App, def.Name).Message(l.now), result, nil
+	return l.jobMessage(l.job(def.App, def.Name)), result, nil
 }
 
 // change works out what a definition changes; nil: nothing.
-func (l *loop) change(def *apiv1.Job) (put *apiv1.JobPut, result string, err error) {
-	if err := l.checkUpstream(def); err != nil {
-		return nil, "", err
-	}
+func (l *loop) change(w wanted) (put *apiv1.JobPut, result string, err error) {
+	def := w.def
 	var old *apiv1.Job
 	j := l.job(def.App, def.Name)
+	if err := w.when.check(def.Name, j); err != nil {
+		return nil, "", err
+	}
+	if err := l.checkUpstream(def, w.together); err != nil {
+		return nil, "", err
+	}
 	if j != nil {
 		old = j.Definition()
 	}
@@ -64,7 +75,7 @@ func (l *loop) change(def *apiv1.Job) (put *apiv1.JobPut, result string, err err
 	if def.Workflow == nil {
 		err = l.resolveModule(def)
 	} else if !proto.Equal(old.GetWorkflow(), def.Workflow) { // else it can be paused when a job of it is gone
-		err = l.checkNodes(def)
+		err = l.checkNodes(def, w.together)
 	}
 	if err == nil {
 		err = l.checkCircle(def)
@@ -143,7 +154,7 @@ func (l *loop) planPut(j *job.Job, old, def *apiv1.Job) (*apiv1.JobPut, error) {
 func (l *loop) first(plan job.Plan, def *apiv1.Job) (time.Time, bool) {
 	next, ok := plan.First(l.now)
 	j := l.job(def.App, def.Name)
-	for ok && j != nil && j.GaveUp(next.UnixMilli()) {
+	for ok && j != nil && (j.GaveUp(next.UnixMilli()) || l.plannedBefore(j, next)) {
 		next, ok = behind(plan, next)
 	}
 	return next, ok
@@ -173,14 +184,21 @@ func (l *loop) pauseJob(app, name string, pause bool) (*apiv1.Job, error) {
 	}
 	def := job.Definition(j.Definition())
 	def.Paused = proto.Bool(pause)
-	m, _, err := l.applyJob(def, false)
+	m, _, err := l.applyJob(wanted{def: def})
 	return m, err
 }
 
-func (l *loop) deleteJob(app, name string) error {
+// deleteJob deletes a job. namers are the jobs that name it and stay.
+func (l *loop) deleteJob(app, name string, when condition, namers []string) error {
 	j := l.job(app, name)
+	if err := when.check(name, j); err != nil {
+		return err
+	}
 	if j == nil {
 		return noJob(app, name)
+	}
+	if err := referenced("job "+name, namers); err != nil {
+		return err
 	}
 	if err := l.refuseChange(); err != nil {
 		return err
@@ -292,11 +310,8 @@ func (l *loop) knows(app string, id job.RunID, again bool) (bool, error) {
 
 // reusedKey refuses a key that stands for a run with another input.
 func reusedKey(key string, id job.RunID) error {
-	s := status.Newf(codes.FailedPrecondition, "idempotency key %q was used before with other input, for run %s: send the same input to get that run, or a new key to start another one", key, id)
-	if detailed, err := s.WithDetails(&errdetails.ErrorInfo{Reason: apiv1.ReasonKeyReused, Domain: apiv1.ErrorDomain}); err == nil {
-		s = detailed
-	}
-	return s.Err()
+	return refused(codes.FailedPrecondition, fmt.Sprintf("idempotency key %q was used before with other input, for run %s: send the same input to get that run, or a new key to start another one", key, id),
+		&apiv1.Refusal{Reason: reasonKeyReused})
 }
 
 // freshID returns the id of a run that is asked for now. Nobody computes it again: who
@@ -351,14 +366,14 @@ func (l *loop) delayNext(r *job.Run) int64 {
 		return 0
 	}
 	end := l.now
-	if end.UnixMilli() < r.PlannedMs { // it is given up ahead: the next one is a whole delay behind it, however little ahead
-		end = time.UnixMilli(r.PlannedMs)
+	if at := r.PlannedMs - l.ahead.lag(r); r.State == job.Armed && end.UnixMilli() < at { // it is given up ahead: the next one is a whole delay behind it, however little ahead
+		end = time.UnixMilli(at)
 	}
 	next, ok := plan.AfterEnd(end)
 	if !ok {
 		return 0
 	}
-	return next.UnixMilli()
+	return l.unplanned(j, next).UnixMilli()
 }
 
 // skipNext gives up the next planned time of a job.
@@ -373,7 +388,7 @@ func (l *loop) skipNext(app, name string) (*apiv1.Job, error) {
 	const why = "skipped by request"
 	if r := j.NextArmed(l.nowMs); r != nil {
 		l.endUnrun(r, job.Skipped, "skip_next", why)
-		return j.Message(l.now), nil
+		return l.jobMessage(j), nil
 	}
 	if j.NextMs == 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "job %s has no planned time that could be skipped", name)
@@ -382,13 +397,13 @@ func (l *loop) skipNext(app, name string) (*apiv1.Job, error) {
 	if err != nil {
 		return nil, invalid(err)
 	}
-	at := time.UnixMilli(j.NextMs)
-	p := &apiv1.Passed{Job: name, FirstMs: j.NextMs, LastMs: j.NextMs, Count: 1, State: string(job.Skipped), Code: "skip_next", Error: why}
+	at := time.UnixMilli(l.ahead.next(j))
+	p := &apiv1.Passed{Job: name, FirstMs: at.UnixMilli(), LastMs: at.UnixMilli(), Count: 1, State: string(job.Skipped), Code: "skip_next", Error: why}
 	if next, ok := behind(plan, at); ok && plan.Left(j.Planned+1) > 0 {
 		p.NextMs = next.UnixMilli()
 	}
 	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Passed{Passed: p}})
-	return j.Message(l.now), nil
+	return l.jobMessage(j), nil
 }
 
 // maxPlans bounds the cache of parsed schedules.

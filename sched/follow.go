@@ -18,6 +18,12 @@ func (l *loop) depends(j *job.Job) {
 			l.planned[k] = append(l.planned[k], j)
 		}
 	}
+	for _, name := range j.Nodes() {
+		k := jobKey{j.Slot().App, name}
+		if !slices.Contains(l.nodeOf[k], j) {
+			l.nodeOf[k] = append(l.nodeOf[k], j)
+		}
+	}
 	if j.Dependency() == nil {
 		return
 	}
@@ -90,12 +96,12 @@ func (l *loop) followOne(j *job.Job, up *job.Run) {
 }
 
 // checkUpstream refuses a dependency on a job that is not there.
-func (l *loop) checkUpstream(def *apiv1.Job) error {
+func (l *loop) checkUpstream(def *apiv1.Job, together []string) error {
 	for _, up := range def.GetDependency().GetJobs() {
 		if err := l.apart(def, up); err != nil {
 			return err
 		}
-		if l.job(def.App, up) == nil {
+		if l.job(def.App, up) == nil && !slices.Contains(together, up) {
 			return status.Errorf(codes.FailedPrecondition, "job %s: it depends on job %q, which app %s does not have: apply that one first", def.Name, up, def.App)
 		}
 	}

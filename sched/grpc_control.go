@@ -99,9 +99,9 @@ func (l *loop) scheduleOf(app, name string) (schedule, error) {
 		return schedule{}, invalid(err)
 	}
 	if j.NextMs > 0 { // a fixed rate counts from the times that it has planned
-		plan = plan.Anchor(time.UnixMilli(j.NextMs))
+		plan = plan.Anchor(time.UnixMilli(l.ahead.next(j)))
 	}
-	return schedule{j, j.Schedule(), l.calendarsOf(j), plan, j.NextMs, l.now}, nil
+	return schedule{j, j.Schedule(), l.calendarsOf(j), plan, l.ahead.next(j), l.now}, nil
 }
 
 // calendarsOf returns the calendars that the schedule of a job names, as they are.
@@ -288,7 +288,7 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 				if err == nil {
 					t := &trigger{app: app, name: name, traceParent: parent}
 					once.fix(t, again)
-					err = act(l, t)
+					err = act(l, req, t)
 				}
 				if err != nil {
 					failures = append(failures, name+": "+status.Convert(err).Message())
@@ -307,20 +307,20 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 }
 
 // bulkActions do something to the job of t; one of them starts the run that t asks for.
-var bulkActions = map[string]func(l *loop, t *trigger) error{
-	"pause": func(l *loop, t *trigger) error {
+var bulkActions = map[string]func(l *loop, req *apiv1.BulkJobsRequest, t *trigger) error{
+	"pause": func(l *loop, _ *apiv1.BulkJobsRequest, t *trigger) error {
 		_, err := l.pauseJob(t.app, t.name, true)
 		return err
 	},
-	"resume": func(l *loop, t *trigger) error {
+	"resume": func(l *loop, _ *apiv1.BulkJobsRequest, t *trigger) error {
 		_, err := l.pauseJob(t.app, t.name, false)
 		return err
 	},
-	"trigger": func(l *loop, t *trigger) error {
+	"trigger": func(l *loop, _ *apiv1.BulkJobsRequest, t *trigger) error {
 		_, _, err := l.triggerJob(t)
 		return err
 	},
-	"delete": func(l *loop, t *trigger) error { return l.deleteJob(t.app, t.name) },
+	"delete": func(l *loop, req *apiv1.BulkJobsRequest, t *trigger) error { return l.deleteAmong(req, t.name) },
 }
 
 // selected returns the names of one page of jobs that a bulk request means.
@@ -341,7 +341,7 @@ func (a *jobsAPI) selected(ctx context.Context, req *apiv1.BulkJobsRequest, resp
 	}
 	return ask(ctx, a.s.loop, func(l *loop) (names []string, err error) {
 		for _, name := range page {
-			if j := l.job(appOf(req.App), name); j != nil && wanted(req, name, j.Labels()) {
+			if j := l.job(appOf(req.App), name); j != nil && selects(req, name, j.Labels()) {
 				names = append(names, name)
 			}
 		}
@@ -349,7 +349,8 @@ func (a *jobsAPI) selected(ctx context.Context, req *apiv1.BulkJobsRequest, resp
 	})
 }
 
-func wanted(req *apiv1.BulkJobsRequest, name string, labels map[string]string) bool {
+// selects reports whether a bulk request means a job.
+func selects(req *apiv1.BulkJobsRequest, name string, labels map[string]string) bool {
 	if len(req.Names) > 0 && !slices.Contains(req.Names, name) {
 		return false
 	}

@@ -44,8 +44,15 @@ func (a *jobsAPI) ApplyJob(ctx context.Context, req *apiv1.ApplyJobRequest) (*ap
 	if err != nil {
 		return nil, err
 	}
+	w := wanted{def: def, when: condition{etag: req.Job.Etag, ifMatch: req.IfMatch}, dryRun: req.DryRun}
+	switch {
+	case req.DryRun:
+		w.together = req.Together
+	case len(req.Together) > 0:
+		return nil, status.Error(codes.InvalidArgument, "together goes with dry_run only")
+	}
 	return askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.ApplyJobResponse, error)) {
-		m, result, err := l.applyJob(def, req.DryRun)
+		m, result, err := l.applyJob(w)
 		if err != nil {
 			answer(nil, err)
 			return
@@ -72,7 +79,9 @@ func (a *jobsAPI) GetJob(ctx context.Context, req *apiv1.GetJobRequest) (*apiv1.
 		if j == nil {
 			return nil, noJob(appOf(req.App), req.Name)
 		}
-		return j.Message(l.now), nil
+		m := l.jobMessage(j)
+		m.NextWhy = l.whyNext(j)
+		return m, nil
 	})
 }
 
@@ -93,7 +102,7 @@ func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*ap
 		page, last := Page{}, ""
 		for _, name := range names {
 			if j := l.job(appOf(req.App), name); j != nil { // else it was deleted meanwhile
-				m := j.Message(l.now)
+				m := l.jobMessage(j)
 				if !req.WithInput {
 					m.Input, m.InputBytes = "", nil
 				}
@@ -114,7 +123,7 @@ func (a *jobsAPI) ListJobs(ctx context.Context, req *apiv1.ListJobsRequest) (*ap
 
 func (a *jobsAPI) DeleteJob(ctx context.Context, req *apiv1.DeleteJobRequest) (*apiv1.DeleteJobResponse, error) {
 	return askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.DeleteJobResponse, error)) {
-		if err := l.deleteJob(appOf(req.App), req.Name); err != nil {
+		if err := l.deleteAsked(req); err != nil {
 			answer(nil, err)
 			return
 		}

@@ -339,7 +339,7 @@ func (a *modulesAPI) DownloadModule(req *apiv1.DownloadModuleRequest, stream api
 	code, err := a.s.cfg.Modules.Get(m.Digest)
 	switch {
 	case errors.Is(err, modules.ErrNotFound) && m.CollectedAt != nil:
-		return status.Errorf(codes.FailedPrecondition, "nothing referred to module %s@%s, and its bytes were collected: push the same bytes again", m.Name, m.Version)
+		return status.Errorf(codes.FailedPrecondition, "the bytes of module %s@%s were deleted, or collected because nothing referred to it: push the same bytes again", m.Name, m.Version)
 	case errors.Is(err, modules.ErrNotFound):
 		return status.Error(codes.NotFound, err.Error())
 	case err != nil:
@@ -439,7 +439,7 @@ func (a *modulesAPI) ListAliases(ctx context.Context, req *apiv1.ListAliasesRequ
 
 func (a *modulesAPI) DeleteAlias(ctx context.Context, req *apiv1.DeleteAliasRequest) (*apiv1.DeleteAliasResponse, error) {
 	return askDurable(ctx, a.s.loop, func(l *loop, answer func(*apiv1.DeleteAliasResponse, error)) {
-		if err := l.deleteAlias(appOf(req.App), req.Module, req.Name); err != nil {
+		if err := l.deleteAlias(appOf(req.App), req.Module, req.Name, req.Force); err != nil {
 			answer(nil, err)
 			return
 		}
@@ -455,6 +455,10 @@ func (a *modulesAPI) GetRollout(ctx context.Context, req *apiv1.GetRolloutReques
 		}
 		return l.rollout(l.app(m.App), m), nil
 	})
+}
+
+func (a *modulesAPI) DeleteModule(ctx context.Context, req *apiv1.DeleteModuleRequest) (*apiv1.DeleteModuleResponse, error) {
+	return a.s.deleteModule(ctx, appOf(req.App), req.Name+"@"+req.Version, req.Force)
 }
 
 // defaultAge is how long a version stays without anything that refers to it.

@@ -215,10 +215,11 @@ func (s *Server) Apply(ctx context.Context, accepted []*apiv1.Ingress, again boo
 	}
 }
 
-// command is one of Produce, checked. Exactly one field is set.
+// command is one of Produce, checked. It has an error, or is one of apply, delete and trigger.
 type command struct {
 	err     error
 	apply   *apiv1.Job
+	etag    string // that the job must have for apply; "": no matter
 	delete  *apiv1.DeleteJobRequest
 	trigger *trigger
 	done    bool // it was found to have been done before
@@ -229,6 +230,7 @@ func newCommand(c *apiv1.Command, t *trigger, traceParent string) (cmd command) 
 	switch k := c.GetKind().(type) {
 	case *apiv1.Command_Apply:
 		cmd.apply, cmd.err = definition(k.Apply)
+		cmd.etag = k.Apply.GetEtag()
 	case *apiv1.Command_Delete:
 		cmd.delete = k.Delete
 	case *apiv1.Command_Trigger:
@@ -314,7 +316,7 @@ func (l *loop) command(c *command, r *apiv1.CommandResult, ids *idTexts) *apiv1.
 		r.Result = "duplicate"
 		return r
 	case c.apply != nil:
-		put, result, err := l.change(c.apply)
+		put, result, err := l.change(wanted{def: c.apply, when: condition{etag: c.etag}})
 		if err == nil {
 			err = l.put(put)
 		}
@@ -324,7 +326,7 @@ func (l *loop) command(c *command, r *apiv1.CommandResult, ids *idTexts) *apiv1.
 		r.Result = result
 		return r
 	case c.delete != nil:
-		if err := l.deleteJob(appOf(c.delete.App), c.delete.Name); err != nil {
+		if err := l.deleteAsked(c.delete); err != nil {
 			return failed(err)
 		}
 		r.Result = "deleted"

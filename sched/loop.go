@@ -96,6 +96,9 @@ type loop struct {
 	// dependents are the jobs that depend on a job. Entries may be stale: the
 	// state says what holds.
 	dependents map[jobKey][]*job.Job
+	// nodeOf are the workflows that have a job as a node; stale like dependents.
+	nodeOf map[jobKey][]*job.Job
+	ahead  setBack
 	// planned are the jobs whose schedule names a calendar; stale like dependents.
 	planned   map[jobKey][]*job.Job
 	calendars map[jobKey]*job.Calendar // compiled
@@ -162,7 +165,7 @@ func newLoop(cfg *Config) (*loop, error) {
 		cfg: cfg, hub: newHub(), metrics: m,
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 		apps: map[string]*app{}, plans: map[string]job.Plan{},
-		lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{},
+		lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{}, nodeOf: map[jobKey][]*job.Job{},
 		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{}, granted: map[*job.Shape]grants{},
 		hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{}, awaited: map[job.RunID][]chan *apiv1.Run{},
 	}
@@ -379,7 +382,8 @@ func (l *loop) tick() {
 	l.lastWall = now
 	l.setNow(now)
 	if drift := wall - mono; drift < -10*time.Millisecond {
-		l.cfg.Logger.Warn("the clock was set back", "by", -drift)
+		l.cfg.Logger.Warn("the clock was set back: cron, daily and at schedules wait until it shows their next times, and all others go on", "by", -drift)
+		l.turnBack((-drift).Milliseconds())
 		l.rewind()
 	}
 }
@@ -447,7 +451,7 @@ func (l *loop) perform(e *job.Effect) {
 	switch e.Change {
 	case job.JobPlanned:
 		if e.Job.Current() && e.Job.NextMs > 0 {
-			l.wheel.Add(armAt(e.Job.NextMs), e.Job)
+			l.wheel.Add(armAt(l.ahead.next(e.Job)), e.Job)
 		}
 	case job.JobBounded:
 		l.countIn(e.Job)
@@ -479,6 +483,9 @@ func (l *loop) perform(e *job.Effect) {
 func (l *loop) account(fx []job.Effect) {
 	for i := range fx {
 		e := &fx[i]
+		if len(l.ahead.runs)+len(l.ahead.jobs) > 0 {
+			l.ahead.account(e)
+		}
 		switch e.Change {
 		case job.JobChanged, job.JobDeleted:
 			l.view.job(e.Job)

@@ -207,6 +207,7 @@ func (l *loop) resume() {
 	l.setNow(time.Now()) // to replay took its time, and hosts come from now on
 	l.since = l.now
 	l.forget()
+	l.turnBack(0)
 	var queued []*job.Run
 	for _, a := range l.apps {
 		for _, s := range a.slots {
@@ -235,7 +236,7 @@ func (l *loop) resume() {
 		}
 		for _, r := range queued {
 			// Of a parent everything is durable before its parts are sent.
-			if dueAt(r, openedMs) && (!r.Policy.Fans() || r.IsPart()) {
+			if dueAt(r, openedMs+l.ahead.lag(r)) && (!r.Policy.Fans() || r.IsPart()) {
 				r.Mark |= isUnsure
 			}
 		}

@@ -267,9 +267,9 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 	case r.State == job.Running:
 		resp.Why = fmt.Sprintf("attempt %d is on host %s", r.Attempt, r.Host)
 		return resp
-	case r.State == job.Armed && r.PlannedMs > l.nowMs:
-		resp.Why = "its time has not come"
-	case r.State == job.Waiting && r.RetryMs > l.nowMs:
+	case r.State == job.Armed && !l.due(r):
+		resp.Why = l.whyArmed(r)
+	case r.State == job.Waiting && !l.due(r):
 		resp.Why = "it waits for its next attempt"
 	case ln != nil && slices.Contains(ln.held, r):
 		resp.State, resp.Why = string(job.Queued), plural(len(ln.in), "1 run of the job is under way, and its overlap policy holds this one behind it", "%d runs of the job are under way, and its overlap policy holds this one behind them")

@@ -1,12 +1,19 @@
 package sched
 
 import (
+	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/metric/noop"
+
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/job"
+	"github.com/wheelworkhq/wheelwork/journal"
+	"github.com/wheelworkhq/wheelwork/store"
 )
 
 // The clock of a bubble only goes forward, so what a clock that was set back
@@ -17,7 +24,7 @@ func turnedBack() (l *loop, a *app, setBack func()) {
 	now := time.Now()
 	l = &loop{
 		apps: map[string]*app{}, wheel: newTimers(now.UnixMilli()), sweepAt: leastSweep,
-		rates: map[jobKey]*bucket{}, hosts: map[string]*host{}, lines: map[jobKey]*line{}, hub: newHub(),
+		plans: map[string]job.Plan{}, rates: map[jobKey]*bucket{}, hosts: map[string]*host{}, lines: map[jobKey]*line{}, hub: newHub(),
 	}
 	l.setNow(now)
 	a = &app{name: "a"}
@@ -28,6 +35,7 @@ func turnedBack() (l *loop, a *app, setBack func()) {
 	l.apps[a.name] = a
 	return l, a, func() {
 		l.nowMs -= time.Hour.Milliseconds() // l.now keeps its monotonic reading, as a real clock does
+		l.turnBack(time.Hour.Milliseconds())
 		l.rewind()
 	}
 }
@@ -41,7 +49,7 @@ func TestRewind(t *testing.T) {
 		l, a, setBack := turnedBack()
 		start := l.nowMs
 		hour := time.Hour.Milliseconds()
-		// A run that was due half an hour ago is due again in half an hour.
+		// A run that was due half an hour ago stands in line, and goes on.
 		const name = "j"
 		apply(a, name, &apiv1.Record{AtMs: start - 2*hour, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{
 			Job: &apiv1.Job{App: "a", Name: name, Deadline: "1m"}, NextMs: start + 5000,
@@ -75,7 +83,7 @@ func TestRewind(t *testing.T) {
 			}
 		})
 		for what, want := range map[string]int64{
-			"job": armAt(start + 5000), "run": planned, "deadline": planned + time.Minute.Milliseconds() + 1,
+			"job": armAt(start + 5000), "run": start - hour, "deadline": start - hour, // at once
 			"again": start - hour + armWindow, "lease": start - hour + 10_000,
 		} {
 			if got[what] != want {
@@ -83,6 +91,163 @@ func TestRewind(t *testing.T) {
 			}
 		}
 	})
+}
+
+// roomy is a journal that has room.
+type roomy struct{ journal.Journal }
+
+func (roomy) Room() int64 { return 1 << 30 }
+
+// TestGoesOnWhenTheClockIsSetBack sets the clock of a loop back that is at work: jobs at a rate, with a
+// delay and once after a time go on within two seconds, each at a time that it never had; cron waits;
+// and so do a retry and the timeout of a workflow.
+func TestGoesOnWhenTheClockIsSetBack(t *testing.T) {
+	st, err := store.Open(store.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close() //nolint:errcheck // the test is over
+	l, err := newLoop(&Config{Journal: roomy{}, Store: st, MaxLive: 1000, Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const app = "a"
+	start, hour := l.nowMs, time.Hour.Milliseconds()
+	slot := func(name string) *job.Slot { return l.app(app).slots[job.SlotOf(name)] }
+	schedules := map[string]*apiv1.Schedule{"rate": {Every: "1s"}, "slow rate": {Every: "1h"}, "delay": {Delay: "1s"}, "after": {After: "1m"}, "cron": {Cron: "* * * * * *"}}
+	next := map[string]int64{"rate": 700, "slow rate": hour / 2, "delay": 900, "after": 30_000, "cron": 4000 - start%1000} // ms from the start
+	for name, s := range schedules {
+		next[name] += start
+		l.record(slot(name), &apiv1.Record{Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{
+			Job: &apiv1.Job{App: app, Name: name, Handler: &apiv1.Handler{Name: "native:x"}, Schedule: s}, NextMs: next[name],
+		}}})
+	}
+	// Two runs are armed at the step: the time of one has come.
+	l.record(slot("rate"), &apiv1.Record{Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{
+		{Job: "rate", PlannedMs: start - 300, NextMs: next["rate"] + 1000}, {Job: "rate", PlannedMs: next["rate"], NextMs: next["rate"] + 3000},
+	}}}})
+	l.record(slot("cron"), &apiv1.Record{Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{
+		{Job: "cron", PlannedMs: start - 1, NextMs: next["cron"] - 1000}, {Job: "cron", PlannedMs: next["cron"] - 1000, NextMs: next["cron"]},
+	}}}})
+	had := map[string]map[job.RunID]bool{}
+	var late, came []*job.Run
+	for name := range schedules {
+		had[name] = map[job.RunID]bool{}
+		for r := range slot(name).Runs.All() {
+			if r.Job != name {
+				continue // another job of the slot
+			}
+			had[name][r.ID] = true
+			if r.PlannedMs < start {
+				came = append(came, r)
+			} else {
+				late = append(late, r)
+			}
+		}
+	}
+	if len(came) != 2 || len(late) != 2 {
+		t.Fatalf("%d runs whose time has come, %d others", len(came), len(late))
+	}
+
+	l.setNow(time.UnixMilli(start - hour))
+	l.turnBack(hour)
+	l.rewind()
+	for _, r := range came {
+		if !l.due(r) {
+			t.Errorf("the run of job %s stood in line, and is not due", r.Job)
+		}
+	}
+	advance := func(ms int64) {
+		l.setNow(l.now.Add(time.Duration(ms) * time.Millisecond))
+		l.wheel.Advance(l.nowMs, func(_ int64, v any) {
+			if j, ok := v.(*job.Job); ok {
+				l.arming = append(l.arming, j)
+			}
+		})
+		l.arm()
+		for i := range l.stage.fx { // as when they are durable
+			l.perform(&l.stage.fx[i])
+		}
+		l.stage.fx = nil
+	}
+	advance(0)
+	advance(2000)
+	for _, r := range late {
+		if got, want := l.due(r), r.Job != "cron"; got != want {
+			t.Errorf("two seconds after the step the armed run of job %s is due: %v", r.Job, got)
+		}
+	}
+	if x := l.explain(late[slices.IndexFunc(late, func(r *job.Run) bool { return r.Job == "cron" })]); !strings.Contains(x.Why, "waits for the clock until") {
+		t.Errorf("the armed run of the cron job: %q", x.Why)
+	}
+	for range 40 {
+		advance(1000)
+	}
+	for name := range schedules {
+		fresh := 0
+		for r := range slot(name).Runs.All() {
+			if r.Job != name || had[name][r.ID] {
+				continue
+			}
+			fresh++
+			if ahead := r.PlannedMs - l.nowMs; ahead > knownEarly {
+				t.Errorf("%s: a run is planned %d ms ahead", name, ahead)
+			}
+		}
+		want := map[string]int{"rate": 38, "delay": 1, "after": 1}[name]
+		if fresh < want || fresh > want+6 || want == 0 && fresh > 0 {
+			t.Errorf("%s: %d runs in 42 s, want about %d", name, fresh, want)
+		}
+	}
+	slow := slot("slow rate").Jobs.Get("slow rate")
+	if left := l.ahead.next(slow) - l.nowMs; left < hour/2-42_000 || left > hour/2-40_000 {
+		t.Errorf("the slow rate comes in %d ms", left)
+	}
+	if why := l.whyNext(slow); why != "" {
+		t.Errorf("the slow rate: %q", why)
+	}
+	if why := l.whyNext(slot("cron").Jobs.Get("cron")); !strings.Contains(why, "waits for the clock until "+clockText(next["cron"])) {
+		t.Errorf("cron: %q", why)
+	}
+}
+
+// TestRetryAfterTheClockWasSetBack: a retry, and the timeout of a workflow, end when they would have.
+func TestRetryAfterTheClockWasSetBack(t *testing.T) {
+	l, a, setBack := turnedBack()
+	start := l.nowMs
+	const name = "j"
+	apply(a, name, &apiv1.Record{AtMs: start, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{App: "a", Name: name, Retry: &apiv1.Retry{Max: 1}}}}})
+	id := job.NewRunID(job.SlotOf(name), l.now, [9]byte{1})
+	fx := apply(a, name, &apiv1.Record{AtMs: start, Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: name}}})
+	r := fx[0].Run
+	apply(a, name, &apiv1.Record{AtMs: start, Kind: &apiv1.Record_Started{Started: &apiv1.Started{Host: "h", Session: "s", Runs: []*apiv1.Started_Run{{Run: id[:], Attempt: 1}}}}})
+	apply(a, name, &apiv1.Record{AtMs: start, Kind: &apiv1.Record_Finished{Finished: &apiv1.Finished{Ends: []*apiv1.Finished_End{
+		{Run: id[:], Attempt: 1, Host: "h", State: string(job.Waiting), RetryMs: start + 6000},
+	}}}})
+	if r.State != job.Waiting {
+		t.Fatalf("the run is %s", r.State)
+	}
+	setBack()
+	l.nowMs += 5000
+	if l.due(r) {
+		t.Error("the retry is due a second early")
+	}
+	if l.nowMs += 1001; !l.due(r) {
+		t.Error("the retry is not due")
+	}
+	l.ahead.account(&job.Effect{Change: job.RunWaiting, Run: r})
+	if l.due(r) {
+		t.Error("what an attempt after the step waits for is taken as before it")
+	}
+
+	// A server that starts knows it by the end of the attempt.
+	l.turnBack(0)
+	if l.due(r) {
+		t.Error("the retry is due at once")
+	}
+	if l.nowMs += 6000; !l.due(r) {
+		t.Error("the retry is not due six seconds after the start")
+	}
 }
 
 // A rate goes on at its pace when the clock was set back.

@@ -47,7 +47,7 @@ func (x *onward) holds(l *loop) bool { return l.liveRun(x.r.App, x.r.ID) == x.r 
 func (l *loop) watchNodes(r *job.Run) {
 	l.wheel.Add(l.nowMs, &onward{r})
 	if r.Policy.Timeout > 0 {
-		l.wheel.Add(r.StartedMs+r.Policy.Timeout.Milliseconds(), &onward{r})
+		l.wheel.Add(r.StartedMs+r.Policy.Timeout.Milliseconds()-l.ahead.lag(r), &onward{r})
 	}
 }
 
@@ -140,7 +140,7 @@ func (s *stepping) later(ms int64) {
 // decide finds what follows for the nodes that have not ended, and for the run.
 func (s *stepping) decide() {
 	l, r := s.l, s.r
-	if t := r.Policy.Timeout; t > 0 && r.HasNodes() && !r.CancelRequested && l.nowMs >= r.StartedMs+t.Milliseconds() {
+	if t := r.Policy.Timeout; t > 0 && r.HasNodes() && !r.CancelRequested && l.nowMs+l.ahead.lag(r) >= r.StartedMs+t.Milliseconds() {
 		if err := l.cancel(r, timedOut(r)); err != nil {
 			s.later(armWindow)
 			return
@@ -229,6 +229,9 @@ func (s *stepping) record() {
 func (l *loop) message(r *job.Run) *apiv1.Run {
 	m := job.RunMessage(r.Row(), l.now)
 	m.Progress = l.progress[r.ID]
+	if lag := l.ahead.lag(r); lag > 0 && m.NextAttemptAt != nil {
+		m.NextAttemptAt = timestamppb.New(time.UnixMilli(r.RetryMs - lag))
+	}
 	if !r.HasNodes() {
 		return m
 	}
@@ -270,12 +273,12 @@ func explainNodes(r *job.Run) string {
 }
 
 // checkNodes refuses a workflow with jobs that are not there.
-func (l *loop) checkNodes(def *apiv1.Job) error {
+func (l *loop) checkNodes(def *apiv1.Job, together []string) error {
 	for _, n := range def.GetWorkflow().GetNodes() {
 		if err := l.apart(def, n.Job); err != nil {
 			return err
 		}
-		if n.Job != def.Name && l.job(def.App, n.Job) == nil {
+		if n.Job != def.Name && l.job(def.App, n.Job) == nil && !slices.Contains(together, n.Job) {
 			return status.Errorf(codes.FailedPrecondition, "job %s: node %s is job %q, which app %s does not have: apply that one first", def.Name, n.Name, n.Job, def.App)
 		}
 	}

@@ -182,7 +182,7 @@ func TestWorkflowFailures(t *testing.T) {
 		} {
 			c.flow(&apiv1.Job{Name: x.name}, x.nodes...)
 			if x.name == "deleted" {
-				if _, err := c.jobs.DeleteJob(t.Context(), &apiv1.DeleteJobRequest{Name: "gone"}); err != nil {
+				if _, err := c.jobs.DeleteJob(t.Context(), &apiv1.DeleteJobRequest{Name: "gone", Force: true}); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := c.jobs.PauseJob(t.Context(), &apiv1.PauseJobRequest{Name: x.name}); err != nil {

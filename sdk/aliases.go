@@ -86,14 +86,48 @@ func (c *Client) Aliases(ctx context.Context, app, module string) ([]*Alias, err
 	return r.GetAliases(), c.callError(ctx, "list aliases", err)
 }
 
-// DeleteAlias removes an alias that no job names.
+// DeleteAlias removes an alias. If jobs name it, it fails with [ErrPrecondition] and
+// the names of these.
 func (c *Client) DeleteAlias(ctx context.Context, app, ref string) error {
+	return c.deleteAlias(ctx, app, ref, false)
+}
+
+// ForceDeleteAlias is [Client.DeleteAlias] also of an alias that jobs name. Their runs
+// fail until it is set again.
+func (c *Client) ForceDeleteAlias(ctx context.Context, app, ref string) error {
+	return c.deleteAlias(ctx, app, ref, true)
+}
+
+func (c *Client) deleteAlias(ctx context.Context, app, ref string, force bool) error {
 	module, name, err := SplitModule(ref)
 	if err != nil {
 		return err
 	}
-	_, err = c.modules.DeleteAlias(ctx, &apiv1.DeleteAliasRequest{App: appOf(app), Module: module, Name: name})
+	_, err = c.modules.DeleteAlias(ctx, &apiv1.DeleteAliasRequest{App: appOf(app), Module: module, Name: name, Force: force})
 	return c.callError(ctx, "delete alias "+ref, err)
+}
+
+// DeleteModule drops the bytes of a version, named name@version, and returns how many
+// became free. Pushing the same bytes again brings the version back. If a job, an
+// alias, a script or a live run names it, it fails with [ErrPrecondition] and the
+// names of these.
+func (c *Client) DeleteModule(ctx context.Context, app, ref string) (int64, error) {
+	return c.deleteModule(ctx, app, ref, false)
+}
+
+// ForceDeleteModule is [Client.DeleteModule] also of a version that something names.
+// What runs it fails on hosts that have not loaded it.
+func (c *Client) ForceDeleteModule(ctx context.Context, app, ref string) (int64, error) {
+	return c.deleteModule(ctx, app, ref, true)
+}
+
+func (c *Client) deleteModule(ctx context.Context, app, ref string, force bool) (int64, error) {
+	name, version, err := SplitModule(ref)
+	if err != nil {
+		return 0, err
+	}
+	r, err := c.modules.DeleteModule(ctx, &apiv1.DeleteModuleRequest{App: appOf(app), Name: name, Version: version, Force: force})
+	return r.GetBytes(), c.callError(ctx, "delete module "+ref, err)
 }
 
 // Rollout says which hosts have a version ready, named name@version, name@alias

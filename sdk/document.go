@@ -25,7 +25,7 @@ const (
 
 	// Fields of a job or a calendar with these numbers are the server's: a
 	// document may hold them, because that is what `job get` prints, and they are
-	// not read. What a document holds inside has no such numbers.
+	// not read, but for the etag. What a document holds inside has no such numbers.
 	firstServerField, lastServerField protoreflect.FieldNumber = 20, 29
 )
 
@@ -37,8 +37,8 @@ const (
 //
 // The field inputFile names a file, relative to dir, whose bytes become the
 // input. A job that names no app is left without one, which [Client.Apply] takes
-// for [DefaultApp]. Fields that the server sets are ignored. Whether a job makes
-// sense is for the server to say.
+// for [DefaultApp]. Fields that the server sets are ignored, but for the etag: see
+// [Client.Apply]. Whether a job makes sense is for the server to say.
 func ReadJobs(r io.Reader, dir string) ([]*Job, error) {
 	var jobs []*Job
 	err := readDocuments(r, func(n *yaml.Node) error {
@@ -79,6 +79,9 @@ func readDocuments(r io.Reader, read func(*yaml.Node) error) error {
 	}
 	return nil
 }
+
+// etagField says which definition a document was made from.
+const etagField = "etag"
 
 func isServers(field protoreflect.FieldDescriptor) bool {
 	return field.Number() >= firstServerField && field.Number() <= lastServerField
@@ -294,7 +297,7 @@ func readMessage(m protoreflect.Message, n *yaml.Node, path string) error {
 			return fmt.Errorf("line %d: %s stands here twice", key.Line, at)
 		}
 		seen[field.Number()] = true
-		if isServers(field) || isNull(value) {
+		if isServers(field) && field.Name() != etagField || isNull(value) {
 			continue
 		}
 		if err := readField(m, field, value, at); err != nil {

@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
 // Error is a refusal by the server, or its absence. It matches the sentinel of
@@ -18,6 +20,12 @@ import (
 type Error struct {
 	Code    codes.Code
 	Message string // one sentence for people; never empty but in the sentinels
+
+	// Names are of what names the thing that was not deleted, as "job totals" or "alias greet@prod": the first 100. Empty for
+	// other errors, and for commands that were not a call of their own.
+	Names []string
+	// Etag is what a job has now whose etag was another one than the caller's; "" if it is not there.
+	Etag string
 }
 
 func (e *Error) Error() string {
@@ -38,11 +46,11 @@ var (
 	ErrInvalid         = &Error{Code: codes.InvalidArgument}    // the request can never succeed as it is
 	ErrNotFound        = &Error{Code: codes.NotFound}           // no such job, run, module or app
 	ErrConflict        = &Error{Code: codes.AlreadyExists}      // for example other bytes under a version that exists
-	ErrPrecondition    = &Error{Code: codes.FailedPrecondition} // for example a run that has ended
+	ErrPrecondition    = &Error{Code: codes.FailedPrecondition} // for example a run that has ended, or a job to delete that others name
 	ErrUnauthenticated = &Error{Code: codes.Unauthenticated}    // the token is missing or wrong
 	ErrDenied          = &Error{Code: codes.PermissionDenied}   // the token does not allow it
 	ErrExhausted       = &Error{Code: codes.ResourceExhausted}  // a quota or a disk is full; later it may succeed
-	ErrChanged         = &Error{Code: codes.Aborted}            // a value has another version than the expected one
+	ErrChanged         = &Error{Code: codes.Aborted}            // a value has another version than the expected one, a job another etag
 	ErrUnavailable     = &Error{Code: codes.Unavailable}        // the server cannot be reached
 )
 
@@ -92,7 +100,13 @@ func (c *Client) statusError(s *status.Status) *Error {
 	case message == "":
 		message = "the server answered " + strings.ToLower(s.Code().String())
 	}
-	return &Error{Code: s.Code(), Message: message}
+	err := &Error{Code: s.Code(), Message: message}
+	for _, d := range s.Details() {
+		if r, ok := d.(*apiv1.Refusal); ok {
+			err.Names, err.Etag = r.Names, r.Etag
+		}
+	}
+	return err
 }
 
 // unavailable names the break of a stream by what it means to the caller.

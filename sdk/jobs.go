@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -17,7 +18,8 @@ import (
 
 // Apply creates or updates a job and returns when the change is durable.
 // Applying the same definition again changes nothing. An empty App means
-// [DefaultApp].
+// [DefaultApp]. A job that is there is changed only while it has the Etag of the
+// definition, if that is set: see [Client.ApplyIf].
 //
 // When ctx ends first, a command that is not on the wire is taken back; the
 // error of one that is matches [ErrUnknown].
@@ -25,6 +27,21 @@ func (c *Client) Apply(ctx context.Context, job *Job) (Answer, error) {
 	app, command := applyCommand(job)
 	answer, err := c.producer.call(ctx, app, command)
 	return answer, wrap("apply job "+job.GetName(), err)
+}
+
+// ApplyIf is [Client.Apply] of a definition that was made from one with this etag,
+// the Etag of what [Client.Job] returned; "*" stands for any job that is there. If the
+// job has another etag now, or is not there, nothing is changed, and the error
+// matches [ErrChanged]: read the job again, and repeat the change. So no update of
+// another caller is lost. When a server is lost on the way, the change may have been
+// made although the answer is an error, also one that matches [ErrChanged]: what the
+// job is when it is read again tells.
+func (c *Client) ApplyIf(ctx context.Context, job *Job, etag string) (Answer, error) {
+	if etag == "" {
+		return Answer{}, fmt.Errorf("apply job %s: %w", job.GetName(), &Error{Code: codes.InvalidArgument, Message: "the etag is empty: take that of the job as it was read"})
+	}
+	r, err := c.jobs.ApplyJob(forApp(ctx, job.GetApp()), &apiv1.ApplyJobRequest{Job: withApp(job), IfMatch: etag})
+	return Answer{Result: Result(r.GetResult())}, c.callError(ctx, "apply job "+job.GetName(), err)
 }
 
 // ApplyAsync is [Client.Apply] without waiting for the answer. It blocks only
@@ -45,9 +62,19 @@ func (c *Client) TryApply(ctx context.Context, job *Job) (*Pending, error) {
 }
 
 // Delete removes a job. Runs that were accepted go on. It fails with
-// [ErrNotFound] if there is no such job. As to ctx see [Client.Apply].
+// [ErrNotFound] if there is no such job, and with [ErrPrecondition] if other jobs
+// depend on it or have it as a node. As to ctx see [Client.Apply].
 func (c *Client) Delete(ctx context.Context, app, name string) error {
 	_, err := c.producer.call(ctx, appOf(app), deleteCommand(app, name))
+	return wrap("delete job "+name, err)
+}
+
+// ForceDelete is [Client.Delete] also of a job that others name. They stay, and do
+// not run until the job is there again, or they name another one.
+func (c *Client) ForceDelete(ctx context.Context, app, name string) error {
+	command := deleteCommand(app, name)
+	command.GetDelete().Force = true
+	_, err := c.producer.call(ctx, appOf(app), command)
 	return wrap("delete job "+name, err)
 }
 
@@ -126,9 +153,10 @@ func (c *Client) TriggerAndWait(ctx context.Context, t Trigger) (*Run, error) {
 	return c.Wait(ctx, t.App, answer.RunID)
 }
 
-// DryRun checks a definition and says what [Client.Apply] would do.
-func (c *Client) DryRun(ctx context.Context, job *Job) (Result, error) {
-	r, err := c.jobs.ApplyJob(forApp(ctx, job.GetApp()), &apiv1.ApplyJobRequest{Job: withApp(job), DryRun: true})
+// DryRun checks a definition and says what [Client.Apply] would do. together are
+// the names of jobs that would be applied before it: it may refer to them.
+func (c *Client) DryRun(ctx context.Context, job *Job, together ...string) (Result, error) {
+	r, err := c.jobs.ApplyJob(forApp(ctx, job.GetApp()), &apiv1.ApplyJobRequest{Job: withApp(job), DryRun: true, Together: together})
 	return Result(r.GetResult()), c.callError(ctx, "check job "+job.GetName(), err)
 }
 
@@ -260,6 +288,7 @@ type Bulk struct {
 	Labels map[string]string // all of these
 	All    bool              // needed when nothing selects
 	DryRun bool              // only count
+	Force  bool              // delete: also jobs that others name which this does not delete
 
 	// Progress is told after each of the calls that this takes. Default: nobody is.
 	Progress func(Bulked)
@@ -282,7 +311,7 @@ const bulkNames = 1000
 func (c *Client) Bulk(ctx context.Context, b Bulk) (Bulked, error) {
 	var done Bulked
 	request := &apiv1.BulkJobsRequest{
-		App: appOf(b.App), Action: b.Action, Prefix: b.Prefix, Labels: b.Labels, All: b.All, DryRun: b.DryRun,
+		App: appOf(b.App), Action: b.Action, Prefix: b.Prefix, Labels: b.Labels, All: b.All, DryRun: b.DryRun, Force: b.Force,
 	}
 	for start := 0; start == 0 || start < len(b.Names); start += bulkNames {
 		request.Names, request.PageToken = b.Names[start:min(start+bulkNames, len(b.Names))], ""

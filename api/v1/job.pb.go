@@ -47,17 +47,19 @@ type Job struct {
 	Routing     *Routing               `protobuf:"bytes,17,opt,name=routing,proto3" json:"routing,omitempty"`       // which host
 	Fanout      *Fanout                `protobuf:"bytes,18,opt,name=fanout,proto3" json:"fanout,omitempty"`         // one run on many hosts, or in many parts
 	Dependency  *Dependency            `protobuf:"bytes,19,opt,name=dependency,proto3" json:"dependency,omitempty"` // runs when runs of other jobs have ended
-	// Set by the server; ignored when applied.
-	Revision      int64                  `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"` // counts the changes of the definition
+	// Set by the server; ignored when applied, but for etag.
+	Revision int64 `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"` // counts the changes of the definition
+	// Changes with the definition. When applied: a job that is there is changed only while it has this etag; "": in any case.
 	Etag          string                 `protobuf:"bytes,21,opt,name=etag,proto3" json:"etag,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	NextAt        *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"` // the next planned time, if there is one
 	Digest        string                 `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`               // of the module version that the job refers to; "" when it names an alias
 	Stats         *JobStats              `protobuf:"bytes,26,opt,name=stats,proto3" json:"stats,omitempty"`
-	Needs         []string               `protobuf:"bytes,27,rep,name=needs,proto3" json:"needs,omitempty"`       // what the module version needs of a host, see Module
-	Workflow      *Workflow              `protobuf:"bytes,30,opt,name=workflow,proto3" json:"workflow,omitempty"` // instead of handler: other jobs, which run in order
-	Limits        *Limits                `protobuf:"bytes,31,opt,name=limits,proto3" json:"limits,omitempty"`     // of one attempt of a handler in a module, beside the timeout
+	Needs         []string               `protobuf:"bytes,27,rep,name=needs,proto3" json:"needs,omitempty"`                    // what the module version needs of a host, see Module
+	NextWhy       string                 `protobuf:"bytes,28,opt,name=next_why,json=nextWhy,proto3" json:"next_why,omitempty"` // of GetJob: why next_at is later than the schedule says; "": it is not
+	Workflow      *Workflow              `protobuf:"bytes,30,opt,name=workflow,proto3" json:"workflow,omitempty"`              // instead of handler: other jobs, which run in order
+	Limits        *Limits                `protobuf:"bytes,31,opt,name=limits,proto3" json:"limits,omitempty"`                  // of one attempt of a handler in a module, beside the timeout
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -279,6 +281,13 @@ func (x *Job) GetNeeds() []string {
 		return x.Needs
 	}
 	return nil
+}
+
+func (x *Job) GetNextWhy() string {
+	if x != nil {
+		return x.NextWhy
+	}
+	return ""
 }
 
 func (x *Job) GetWorkflow() *Workflow {
@@ -2087,9 +2096,12 @@ func (x *LogLine) GetText() string {
 }
 
 type ApplyJobRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // validate and say what would change
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Job    *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	DryRun bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // validate and say what would change
+	// The etag that the job must have now, or "*": it must be there. Else the call fails with ABORTED and a Refusal. "": no matter.
+	IfMatch       string   `protobuf:"bytes,3,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
+	Together      []string `protobuf:"bytes,4,rep,name=together,proto3" json:"together,omitempty"` // with dry_run: jobs that would be applied before this one; it may name them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2138,6 +2150,81 @@ func (x *ApplyJobRequest) GetDryRun() bool {
 	return false
 }
 
+func (x *ApplyJobRequest) GetIfMatch() string {
+	if x != nil {
+		return x.IfMatch
+	}
+	return ""
+}
+
+func (x *ApplyJobRequest) GetTogether() []string {
+	if x != nil {
+		return x.Together
+	}
+	return nil
+}
+
+// Refusal says to programs why a request was refused. It is a detail of the error.
+type Refusal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // referenced: others name it (HTTP 409); changed: its etag is another one (HTTP 412); key_reused: the idempotency key stands for a run with other input (HTTP 422)
+	Names         []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`   // of what names it, as "job totals" or "alias greet@prod"; the first 100
+	Etag          string                 `protobuf:"bytes,3,opt,name=etag,proto3" json:"etag,omitempty"`     // changed: the etag now; "": it is not there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Refusal) Reset() {
+	*x = Refusal{}
+	mi := &file_v1_job_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Refusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Refusal) ProtoMessage() {}
+
+func (x *Refusal) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_job_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
+func (*Refusal) Descriptor() ([]byte, []int) {
+	return file_v1_job_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Refusal) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Refusal) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *Refusal) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
 type ApplyJobResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -2148,7 +2235,7 @@ type ApplyJobResponse struct {
 
 func (x *ApplyJobResponse) Reset() {
 	*x = ApplyJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2247,7 @@ func (x *ApplyJobResponse) String() string {
 func (*ApplyJobResponse) ProtoMessage() {}
 
 func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[21]
+	mi := &file_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2260,7 @@ func (x *ApplyJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyJobResponse.ProtoReflect.Descriptor instead.
 func (*ApplyJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ApplyJobResponse) GetJob() *Job {
@@ -2200,7 +2287,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2212,7 +2299,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[22]
+	mi := &file_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2225,7 +2312,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetJobRequest) GetApp() string {
@@ -2255,7 +2342,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2354,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[23]
+	mi := &file_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2367,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListJobsRequest) GetApp() string {
@@ -2328,7 +2415,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2340,7 +2427,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[24]
+	mi := &file_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2353,7 +2440,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2374,13 +2461,15 @@ type DeleteJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Force         bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`                   // also when other jobs depend on it or have it as a node
+	IfMatch       string                 `protobuf:"bytes,4,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"` // as in ApplyJobRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2481,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[25]
+	mi := &file_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2494,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteJobRequest) GetApp() string {
@@ -2422,6 +2511,20 @@ func (x *DeleteJobRequest) GetName() string {
 	return ""
 }
 
+func (x *DeleteJobRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *DeleteJobRequest) GetIfMatch() string {
+	if x != nil {
+		return x.IfMatch
+	}
+	return ""
+}
+
 type DeleteJobResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2430,7 +2533,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2442,7 +2545,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[26]
+	mi := &file_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2455,7 +2558,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 type PauseJobRequest struct {
@@ -2468,7 +2571,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2480,7 +2583,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[27]
+	mi := &file_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2493,7 +2596,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PauseJobRequest) GetApp() string {
@@ -2520,7 +2623,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2635,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[28]
+	mi := &file_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2648,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResumeJobRequest) GetApp() string {
@@ -2578,7 +2681,7 @@ type TriggerJobRequest struct {
 
 func (x *TriggerJobRequest) Reset() {
 	*x = TriggerJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2693,7 @@ func (x *TriggerJobRequest) String() string {
 func (*TriggerJobRequest) ProtoMessage() {}
 
 func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[29]
+	mi := &file_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2706,7 @@ func (x *TriggerJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerJobRequest.ProtoReflect.Descriptor instead.
 func (*TriggerJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TriggerJobRequest) GetApp() string {
@@ -2658,7 +2761,7 @@ type SkipNextRequest struct {
 
 func (x *SkipNextRequest) Reset() {
 	*x = SkipNextRequest{}
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2773,7 @@ func (x *SkipNextRequest) String() string {
 func (*SkipNextRequest) ProtoMessage() {}
 
 func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[30]
+	mi := &file_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2786,7 @@ func (x *SkipNextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipNextRequest.ProtoReflect.Descriptor instead.
 func (*SkipNextRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SkipNextRequest) GetApp() string {
@@ -2714,7 +2817,7 @@ type BackfillJobRequest struct {
 
 func (x *BackfillJobRequest) Reset() {
 	*x = BackfillJobRequest{}
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2829,7 @@ func (x *BackfillJobRequest) String() string {
 func (*BackfillJobRequest) ProtoMessage() {}
 
 func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[31]
+	mi := &file_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2842,7 @@ func (x *BackfillJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobRequest.ProtoReflect.Descriptor instead.
 func (*BackfillJobRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BackfillJobRequest) GetApp() string {
@@ -2796,7 +2899,7 @@ type BackfillJobResponse struct {
 
 func (x *BackfillJobResponse) Reset() {
 	*x = BackfillJobResponse{}
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2808,7 +2911,7 @@ func (x *BackfillJobResponse) String() string {
 func (*BackfillJobResponse) ProtoMessage() {}
 
 func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[32]
+	mi := &file_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2821,7 +2924,7 @@ func (x *BackfillJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillJobResponse.ProtoReflect.Descriptor instead.
 func (*BackfillJobResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BackfillJobResponse) GetAccepted() int32 {
@@ -2862,13 +2965,14 @@ type BulkJobsRequest struct {
 	All           bool                   `protobuf:"varint,6,opt,name=all,proto3" json:"all,omitempty"`                                                                                // needed when neither prefix, names nor labels are given
 	DryRun        bool                   `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	PageToken     string                 `protobuf:"bytes,8,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"` // where the last call ended
+	Force         bool                   `protobuf:"varint,9,opt,name=force,proto3" json:"force,omitempty"`                         // delete: also jobs that others name, which this call does not delete
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BulkJobsRequest) Reset() {
 	*x = BulkJobsRequest{}
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +2984,7 @@ func (x *BulkJobsRequest) String() string {
 func (*BulkJobsRequest) ProtoMessage() {}
 
 func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[33]
+	mi := &file_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +2997,7 @@ func (x *BulkJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsRequest.ProtoReflect.Descriptor instead.
 func (*BulkJobsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BulkJobsRequest) GetApp() string {
@@ -2952,6 +3056,13 @@ func (x *BulkJobsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *BulkJobsRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 type BulkJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Matched       int32                  `protobuf:"varint,1,opt,name=matched,proto3" json:"matched,omitempty"`
@@ -2964,7 +3075,7 @@ type BulkJobsResponse struct {
 
 func (x *BulkJobsResponse) Reset() {
 	*x = BulkJobsResponse{}
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2976,7 +3087,7 @@ func (x *BulkJobsResponse) String() string {
 func (*BulkJobsResponse) ProtoMessage() {}
 
 func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[34]
+	mi := &file_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2989,7 +3100,7 @@ func (x *BulkJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkJobsResponse.ProtoReflect.Descriptor instead.
 func (*BulkJobsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BulkJobsResponse) GetMatched() int32 {
@@ -3036,7 +3147,7 @@ type Calendar struct {
 
 func (x *Calendar) Reset() {
 	*x = Calendar{}
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3048,7 +3159,7 @@ func (x *Calendar) String() string {
 func (*Calendar) ProtoMessage() {}
 
 func (x *Calendar) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[35]
+	mi := &file_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3061,7 +3172,7 @@ func (x *Calendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
 func (*Calendar) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Calendar) GetApp() string {
@@ -3129,7 +3240,7 @@ type PutCalendarRequest struct {
 
 func (x *PutCalendarRequest) Reset() {
 	*x = PutCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3141,7 +3252,7 @@ func (x *PutCalendarRequest) String() string {
 func (*PutCalendarRequest) ProtoMessage() {}
 
 func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[36]
+	mi := &file_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3154,7 +3265,7 @@ func (x *PutCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutCalendarRequest.ProtoReflect.Descriptor instead.
 func (*PutCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PutCalendarRequest) GetCalendar() *Calendar {
@@ -3174,7 +3285,7 @@ type GetCalendarRequest struct {
 
 func (x *GetCalendarRequest) Reset() {
 	*x = GetCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3186,7 +3297,7 @@ func (x *GetCalendarRequest) String() string {
 func (*GetCalendarRequest) ProtoMessage() {}
 
 func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[37]
+	mi := &file_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3199,7 +3310,7 @@ func (x *GetCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCalendarRequest.ProtoReflect.Descriptor instead.
 func (*GetCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetCalendarRequest) GetApp() string {
@@ -3225,7 +3336,7 @@ type ListCalendarsRequest struct {
 
 func (x *ListCalendarsRequest) Reset() {
 	*x = ListCalendarsRequest{}
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3237,7 +3348,7 @@ func (x *ListCalendarsRequest) String() string {
 func (*ListCalendarsRequest) ProtoMessage() {}
 
 func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[38]
+	mi := &file_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3250,7 +3361,7 @@ func (x *ListCalendarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsRequest.ProtoReflect.Descriptor instead.
 func (*ListCalendarsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListCalendarsRequest) GetApp() string {
@@ -3269,7 +3380,7 @@ type ListCalendarsResponse struct {
 
 func (x *ListCalendarsResponse) Reset() {
 	*x = ListCalendarsResponse{}
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3392,7 @@ func (x *ListCalendarsResponse) String() string {
 func (*ListCalendarsResponse) ProtoMessage() {}
 
 func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[39]
+	mi := &file_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3405,7 @@ func (x *ListCalendarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCalendarsResponse.ProtoReflect.Descriptor instead.
 func (*ListCalendarsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListCalendarsResponse) GetCalendars() []*Calendar {
@@ -3314,7 +3425,7 @@ type DeleteCalendarRequest struct {
 
 func (x *DeleteCalendarRequest) Reset() {
 	*x = DeleteCalendarRequest{}
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +3437,7 @@ func (x *DeleteCalendarRequest) String() string {
 func (*DeleteCalendarRequest) ProtoMessage() {}
 
 func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[40]
+	mi := &file_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +3450,7 @@ func (x *DeleteCalendarRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeleteCalendarRequest) GetApp() string {
@@ -3364,7 +3475,7 @@ type DeleteCalendarResponse struct {
 
 func (x *DeleteCalendarResponse) Reset() {
 	*x = DeleteCalendarResponse{}
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3376,7 +3487,7 @@ func (x *DeleteCalendarResponse) String() string {
 func (*DeleteCalendarResponse) ProtoMessage() {}
 
 func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[41]
+	mi := &file_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3389,7 +3500,7 @@ func (x *DeleteCalendarResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCalendarResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCalendarResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 type GetRunRequest struct {
@@ -3402,7 +3513,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3414,7 +3525,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[42]
+	mi := &file_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3427,7 +3538,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetRunRequest) GetApp() string {
@@ -3461,7 +3572,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3473,7 +3584,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[43]
+	mi := &file_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3486,7 +3597,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListRunsRequest) GetApp() string {
@@ -3551,7 +3662,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3563,7 +3674,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[44]
+	mi := &file_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3576,7 +3687,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -3610,7 +3721,7 @@ type CancelRunRequest struct {
 
 func (x *CancelRunRequest) Reset() {
 	*x = CancelRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3622,7 +3733,7 @@ func (x *CancelRunRequest) String() string {
 func (*CancelRunRequest) ProtoMessage() {}
 
 func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[45]
+	mi := &file_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +3746,7 @@ func (x *CancelRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRunRequest.ProtoReflect.Descriptor instead.
 func (*CancelRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CancelRunRequest) GetApp() string {
@@ -3662,7 +3773,7 @@ type RetryRunRequest struct {
 
 func (x *RetryRunRequest) Reset() {
 	*x = RetryRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3674,7 +3785,7 @@ func (x *RetryRunRequest) String() string {
 func (*RetryRunRequest) ProtoMessage() {}
 
 func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[46]
+	mi := &file_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3687,7 +3798,7 @@ func (x *RetryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRunRequest.ProtoReflect.Descriptor instead.
 func (*RetryRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RetryRunRequest) GetApp() string {
@@ -3714,7 +3825,7 @@ type ExplainRunRequest struct {
 
 func (x *ExplainRunRequest) Reset() {
 	*x = ExplainRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3726,7 +3837,7 @@ func (x *ExplainRunRequest) String() string {
 func (*ExplainRunRequest) ProtoMessage() {}
 
 func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[47]
+	mi := &file_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3739,7 +3850,7 @@ func (x *ExplainRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ExplainRunRequest) GetApp() string {
@@ -3767,7 +3878,7 @@ type ExplainRunResponse struct {
 
 func (x *ExplainRunResponse) Reset() {
 	*x = ExplainRunResponse{}
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3779,7 +3890,7 @@ func (x *ExplainRunResponse) String() string {
 func (*ExplainRunResponse) ProtoMessage() {}
 
 func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[48]
+	mi := &file_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3792,7 +3903,7 @@ func (x *ExplainRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRunResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRunResponse) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ExplainRunResponse) GetState() string {
@@ -3828,7 +3939,7 @@ type HostVerdict struct {
 
 func (x *HostVerdict) Reset() {
 	*x = HostVerdict{}
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3840,7 +3951,7 @@ func (x *HostVerdict) String() string {
 func (*HostVerdict) ProtoMessage() {}
 
 func (x *HostVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[49]
+	mi := &file_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3853,7 +3964,7 @@ func (x *HostVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostVerdict.ProtoReflect.Descriptor instead.
 func (*HostVerdict) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *HostVerdict) GetHost() string {
@@ -3894,7 +4005,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3906,7 +4017,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[50]
+	mi := &file_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3919,7 +4030,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WatchRunRequest) GetApp() string {
@@ -3948,7 +4059,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3960,7 +4071,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_job_proto_msgTypes[51]
+	mi := &file_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3973,7 +4084,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ReadLogRequest) GetApp() string {
@@ -4008,7 +4119,7 @@ var File_v1_job_proto protoreflect.FileDescriptor
 
 const file_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xbc\t\n" +
+	"\fv1/job.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xd7\t\n" +
 	"\x03Job\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
@@ -4042,7 +4153,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\anext_at\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\x06nextAt\x12\x16\n" +
 	"\x06digest\x18\x19 \x01(\tR\x06digest\x12,\n" +
 	"\x05stats\x18\x1a \x01(\v2\x16.wheelwork.v1.JobStatsR\x05stats\x12\x14\n" +
-	"\x05needs\x18\x1b \x03(\tR\x05needs\x122\n" +
+	"\x05needs\x18\x1b \x03(\tR\x05needs\x12\x19\n" +
+	"\bnext_why\x18\x1c \x01(\tR\anextWhy\x122\n" +
 	"\bworkflow\x18\x1e \x01(\v2\x16.wheelwork.v1.WorkflowR\bworkflow\x12,\n" +
 	"\x06limits\x18\x1f \x01(\v2\x14.wheelwork.v1.LimitsR\x06limits\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
@@ -4222,10 +4334,16 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05level\x18\x04 \x01(\tR\x05level\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"O\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\x86\x01\n" +
 	"\x0fApplyJobRequest\x12#\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"O\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x19\n" +
+	"\bif_match\x18\x03 \x01(\tR\aifMatch\x12\x1a\n" +
+	"\btogether\x18\x04 \x03(\tR\btogether\"K\n" +
+	"\aRefusal\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\x12\x12\n" +
+	"\x04etag\x18\x03 \x01(\tR\x04etag\"O\n" +
 	"\x10ApplyJobResponse\x12#\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\tR\x06result\"5\n" +
@@ -4242,10 +4360,12 @@ const file_v1_job_proto_rawDesc = "" +
 	"with_input\x18\x05 \x01(\bR\twithInput\"a\n" +
 	"\x10ListJobsResponse\x12%\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x11.wheelwork.v1.JobR\x04jobs\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"8\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"i\n" +
 	"\x10DeleteJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x13\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\x12\x19\n" +
+	"\bif_match\x18\x04 \x01(\tR\aifMatch\"\x13\n" +
 	"\x11DeleteJobResponse\"7\n" +
 	"\x0fPauseJobRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
@@ -4277,7 +4397,7 @@ const file_v1_job_proto_rawDesc = "" +
 	"\baccepted\x18\x01 \x01(\x05R\baccepted\x12\x1a\n" +
 	"\bexisting\x18\x02 \x01(\x05R\bexisting\x120\n" +
 	"\x05times\x18\x03 \x03(\v2\x1a.google.protobuf.TimestampR\x05times\x127\n" +
-	"\tnext_from\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\bnextFrom\"\xb1\x02\n" +
+	"\tnext_from\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\bnextFrom\"\xc7\x02\n" +
 	"\x0fBulkJobsRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12\x16\n" +
@@ -4287,7 +4407,8 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x03all\x18\x06 \x01(\bR\x03all\x12\x17\n" +
 	"\adry_run\x18\a \x01(\bR\x06dryRun\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\b \x01(\tR\tpageToken\x1a9\n" +
+	"page_token\x18\b \x01(\tR\tpageToken\x12\x14\n" +
+	"\x05force\x18\t \x01(\bR\x05force\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x01\n" +
@@ -4405,7 +4526,7 @@ func file_v1_job_proto_rawDescGZIP() []byte {
 	return file_v1_job_proto_rawDescData
 }
 
-var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                    // 0: wheelwork.v1.Job
 	(*Limits)(nil),                 // 1: wheelwork.v1.Limits
@@ -4428,132 +4549,133 @@ var file_v1_job_proto_goTypes = []any{
 	(*Progress)(nil),               // 18: wheelwork.v1.Progress
 	(*LogLine)(nil),                // 19: wheelwork.v1.LogLine
 	(*ApplyJobRequest)(nil),        // 20: wheelwork.v1.ApplyJobRequest
-	(*ApplyJobResponse)(nil),       // 21: wheelwork.v1.ApplyJobResponse
-	(*GetJobRequest)(nil),          // 22: wheelwork.v1.GetJobRequest
-	(*ListJobsRequest)(nil),        // 23: wheelwork.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),       // 24: wheelwork.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),       // 25: wheelwork.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),      // 26: wheelwork.v1.DeleteJobResponse
-	(*PauseJobRequest)(nil),        // 27: wheelwork.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),       // 28: wheelwork.v1.ResumeJobRequest
-	(*TriggerJobRequest)(nil),      // 29: wheelwork.v1.TriggerJobRequest
-	(*SkipNextRequest)(nil),        // 30: wheelwork.v1.SkipNextRequest
-	(*BackfillJobRequest)(nil),     // 31: wheelwork.v1.BackfillJobRequest
-	(*BackfillJobResponse)(nil),    // 32: wheelwork.v1.BackfillJobResponse
-	(*BulkJobsRequest)(nil),        // 33: wheelwork.v1.BulkJobsRequest
-	(*BulkJobsResponse)(nil),       // 34: wheelwork.v1.BulkJobsResponse
-	(*Calendar)(nil),               // 35: wheelwork.v1.Calendar
-	(*PutCalendarRequest)(nil),     // 36: wheelwork.v1.PutCalendarRequest
-	(*GetCalendarRequest)(nil),     // 37: wheelwork.v1.GetCalendarRequest
-	(*ListCalendarsRequest)(nil),   // 38: wheelwork.v1.ListCalendarsRequest
-	(*ListCalendarsResponse)(nil),  // 39: wheelwork.v1.ListCalendarsResponse
-	(*DeleteCalendarRequest)(nil),  // 40: wheelwork.v1.DeleteCalendarRequest
-	(*DeleteCalendarResponse)(nil), // 41: wheelwork.v1.DeleteCalendarResponse
-	(*GetRunRequest)(nil),          // 42: wheelwork.v1.GetRunRequest
-	(*ListRunsRequest)(nil),        // 43: wheelwork.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),       // 44: wheelwork.v1.ListRunsResponse
-	(*CancelRunRequest)(nil),       // 45: wheelwork.v1.CancelRunRequest
-	(*RetryRunRequest)(nil),        // 46: wheelwork.v1.RetryRunRequest
-	(*ExplainRunRequest)(nil),      // 47: wheelwork.v1.ExplainRunRequest
-	(*ExplainRunResponse)(nil),     // 48: wheelwork.v1.ExplainRunResponse
-	(*HostVerdict)(nil),            // 49: wheelwork.v1.HostVerdict
-	(*WatchRunRequest)(nil),        // 50: wheelwork.v1.WatchRunRequest
-	(*ReadLogRequest)(nil),         // 51: wheelwork.v1.ReadLogRequest
-	nil,                            // 52: wheelwork.v1.Job.LabelsEntry
-	nil,                            // 53: wheelwork.v1.Handler.EnvEntry
-	nil,                            // 54: wheelwork.v1.BulkJobsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),  // 55: google.protobuf.Timestamp
-	(*HTTPCall)(nil),               // 56: wheelwork.v1.HTTPCall
+	(*Refusal)(nil),                // 21: wheelwork.v1.Refusal
+	(*ApplyJobResponse)(nil),       // 22: wheelwork.v1.ApplyJobResponse
+	(*GetJobRequest)(nil),          // 23: wheelwork.v1.GetJobRequest
+	(*ListJobsRequest)(nil),        // 24: wheelwork.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),       // 25: wheelwork.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),       // 26: wheelwork.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),      // 27: wheelwork.v1.DeleteJobResponse
+	(*PauseJobRequest)(nil),        // 28: wheelwork.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),       // 29: wheelwork.v1.ResumeJobRequest
+	(*TriggerJobRequest)(nil),      // 30: wheelwork.v1.TriggerJobRequest
+	(*SkipNextRequest)(nil),        // 31: wheelwork.v1.SkipNextRequest
+	(*BackfillJobRequest)(nil),     // 32: wheelwork.v1.BackfillJobRequest
+	(*BackfillJobResponse)(nil),    // 33: wheelwork.v1.BackfillJobResponse
+	(*BulkJobsRequest)(nil),        // 34: wheelwork.v1.BulkJobsRequest
+	(*BulkJobsResponse)(nil),       // 35: wheelwork.v1.BulkJobsResponse
+	(*Calendar)(nil),               // 36: wheelwork.v1.Calendar
+	(*PutCalendarRequest)(nil),     // 37: wheelwork.v1.PutCalendarRequest
+	(*GetCalendarRequest)(nil),     // 38: wheelwork.v1.GetCalendarRequest
+	(*ListCalendarsRequest)(nil),   // 39: wheelwork.v1.ListCalendarsRequest
+	(*ListCalendarsResponse)(nil),  // 40: wheelwork.v1.ListCalendarsResponse
+	(*DeleteCalendarRequest)(nil),  // 41: wheelwork.v1.DeleteCalendarRequest
+	(*DeleteCalendarResponse)(nil), // 42: wheelwork.v1.DeleteCalendarResponse
+	(*GetRunRequest)(nil),          // 43: wheelwork.v1.GetRunRequest
+	(*ListRunsRequest)(nil),        // 44: wheelwork.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),       // 45: wheelwork.v1.ListRunsResponse
+	(*CancelRunRequest)(nil),       // 46: wheelwork.v1.CancelRunRequest
+	(*RetryRunRequest)(nil),        // 47: wheelwork.v1.RetryRunRequest
+	(*ExplainRunRequest)(nil),      // 48: wheelwork.v1.ExplainRunRequest
+	(*ExplainRunResponse)(nil),     // 49: wheelwork.v1.ExplainRunResponse
+	(*HostVerdict)(nil),            // 50: wheelwork.v1.HostVerdict
+	(*WatchRunRequest)(nil),        // 51: wheelwork.v1.WatchRunRequest
+	(*ReadLogRequest)(nil),         // 52: wheelwork.v1.ReadLogRequest
+	nil,                            // 53: wheelwork.v1.Job.LabelsEntry
+	nil,                            // 54: wheelwork.v1.Handler.EnvEntry
+	nil,                            // 55: wheelwork.v1.BulkJobsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),  // 56: google.protobuf.Timestamp
+	(*HTTPCall)(nil),               // 57: wheelwork.v1.HTTPCall
 }
 var file_v1_job_proto_depIdxs = []int32{
 	2,  // 0: wheelwork.v1.Job.handler:type_name -> wheelwork.v1.Handler
 	3,  // 1: wheelwork.v1.Job.schedule:type_name -> wheelwork.v1.Schedule
 	14, // 2: wheelwork.v1.Job.retry:type_name -> wheelwork.v1.Retry
-	52, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
+	53, // 3: wheelwork.v1.Job.labels:type_name -> wheelwork.v1.Job.LabelsEntry
 	5,  // 4: wheelwork.v1.Job.misfire:type_name -> wheelwork.v1.Misfire
 	6,  // 5: wheelwork.v1.Job.overlap:type_name -> wheelwork.v1.Overlap
 	7,  // 6: wheelwork.v1.Job.rate:type_name -> wheelwork.v1.Rate
 	8,  // 7: wheelwork.v1.Job.routing:type_name -> wheelwork.v1.Routing
 	9,  // 8: wheelwork.v1.Job.fanout:type_name -> wheelwork.v1.Fanout
 	10, // 9: wheelwork.v1.Job.dependency:type_name -> wheelwork.v1.Dependency
-	55, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	55, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	55, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
+	56, // 10: wheelwork.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	56, // 11: wheelwork.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
+	56, // 12: wheelwork.v1.Job.next_at:type_name -> google.protobuf.Timestamp
 	15, // 13: wheelwork.v1.Job.stats:type_name -> wheelwork.v1.JobStats
 	11, // 14: wheelwork.v1.Job.workflow:type_name -> wheelwork.v1.Workflow
 	1,  // 15: wheelwork.v1.Job.limits:type_name -> wheelwork.v1.Limits
-	53, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
-	56, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
+	54, // 16: wheelwork.v1.Handler.env:type_name -> wheelwork.v1.Handler.EnvEntry
+	57, // 17: wheelwork.v1.Handler.http:type_name -> wheelwork.v1.HTTPCall
 	4,  // 18: wheelwork.v1.Schedule.daily:type_name -> wheelwork.v1.Daily
 	12, // 19: wheelwork.v1.Workflow.nodes:type_name -> wheelwork.v1.Node
-	55, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
-	55, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
-	55, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
-	55, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
-	55, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
-	55, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	55, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	56, // 20: wheelwork.v1.NodeState.started_at:type_name -> google.protobuf.Timestamp
+	56, // 21: wheelwork.v1.NodeState.finished_at:type_name -> google.protobuf.Timestamp
+	56, // 22: wheelwork.v1.JobStats.last_finished_at:type_name -> google.protobuf.Timestamp
+	56, // 23: wheelwork.v1.Run.planned_at:type_name -> google.protobuf.Timestamp
+	56, // 24: wheelwork.v1.Run.accepted_at:type_name -> google.protobuf.Timestamp
+	56, // 25: wheelwork.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	56, // 26: wheelwork.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
 	18, // 27: wheelwork.v1.Run.progress:type_name -> wheelwork.v1.Progress
 	17, // 28: wheelwork.v1.Run.attempts:type_name -> wheelwork.v1.Attempt
-	55, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
+	56, // 29: wheelwork.v1.Run.next_attempt_at:type_name -> google.protobuf.Timestamp
 	13, // 30: wheelwork.v1.Run.nodes:type_name -> wheelwork.v1.NodeState
-	55, // 31: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
-	55, // 32: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
-	55, // 33: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
-	55, // 34: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
+	56, // 31: wheelwork.v1.Attempt.dispatched_at:type_name -> google.protobuf.Timestamp
+	56, // 32: wheelwork.v1.Attempt.started_at:type_name -> google.protobuf.Timestamp
+	56, // 33: wheelwork.v1.Attempt.finished_at:type_name -> google.protobuf.Timestamp
+	56, // 34: wheelwork.v1.LogLine.time:type_name -> google.protobuf.Timestamp
 	0,  // 35: wheelwork.v1.ApplyJobRequest.job:type_name -> wheelwork.v1.Job
 	0,  // 36: wheelwork.v1.ApplyJobResponse.job:type_name -> wheelwork.v1.Job
 	0,  // 37: wheelwork.v1.ListJobsResponse.jobs:type_name -> wheelwork.v1.Job
-	55, // 38: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
-	55, // 39: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
-	55, // 40: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
-	55, // 41: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
-	54, // 42: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
-	55, // 43: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
-	35, // 44: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
-	35, // 45: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
+	56, // 38: wheelwork.v1.BackfillJobRequest.from:type_name -> google.protobuf.Timestamp
+	56, // 39: wheelwork.v1.BackfillJobRequest.until:type_name -> google.protobuf.Timestamp
+	56, // 40: wheelwork.v1.BackfillJobResponse.times:type_name -> google.protobuf.Timestamp
+	56, // 41: wheelwork.v1.BackfillJobResponse.next_from:type_name -> google.protobuf.Timestamp
+	55, // 42: wheelwork.v1.BulkJobsRequest.labels:type_name -> wheelwork.v1.BulkJobsRequest.LabelsEntry
+	56, // 43: wheelwork.v1.Calendar.updated_at:type_name -> google.protobuf.Timestamp
+	36, // 44: wheelwork.v1.PutCalendarRequest.calendar:type_name -> wheelwork.v1.Calendar
+	36, // 45: wheelwork.v1.ListCalendarsResponse.calendars:type_name -> wheelwork.v1.Calendar
 	16, // 46: wheelwork.v1.ListRunsResponse.runs:type_name -> wheelwork.v1.Run
-	49, // 47: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
+	50, // 47: wheelwork.v1.ExplainRunResponse.hosts:type_name -> wheelwork.v1.HostVerdict
 	20, // 48: wheelwork.v1.Jobs.ApplyJob:input_type -> wheelwork.v1.ApplyJobRequest
-	22, // 49: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
-	23, // 50: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
-	25, // 51: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
-	27, // 52: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
-	28, // 53: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
-	29, // 54: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
-	30, // 55: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
-	31, // 56: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
-	33, // 57: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
-	36, // 58: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
-	37, // 59: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
-	38, // 60: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
-	40, // 61: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
-	42, // 62: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
-	43, // 63: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
-	45, // 64: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
-	46, // 65: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
-	47, // 66: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
-	50, // 67: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
-	51, // 68: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
-	21, // 69: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
+	23, // 49: wheelwork.v1.Jobs.GetJob:input_type -> wheelwork.v1.GetJobRequest
+	24, // 50: wheelwork.v1.Jobs.ListJobs:input_type -> wheelwork.v1.ListJobsRequest
+	26, // 51: wheelwork.v1.Jobs.DeleteJob:input_type -> wheelwork.v1.DeleteJobRequest
+	28, // 52: wheelwork.v1.Jobs.PauseJob:input_type -> wheelwork.v1.PauseJobRequest
+	29, // 53: wheelwork.v1.Jobs.ResumeJob:input_type -> wheelwork.v1.ResumeJobRequest
+	30, // 54: wheelwork.v1.Jobs.TriggerJob:input_type -> wheelwork.v1.TriggerJobRequest
+	31, // 55: wheelwork.v1.Jobs.SkipNext:input_type -> wheelwork.v1.SkipNextRequest
+	32, // 56: wheelwork.v1.Jobs.BackfillJob:input_type -> wheelwork.v1.BackfillJobRequest
+	34, // 57: wheelwork.v1.Jobs.BulkJobs:input_type -> wheelwork.v1.BulkJobsRequest
+	37, // 58: wheelwork.v1.Calendars.PutCalendar:input_type -> wheelwork.v1.PutCalendarRequest
+	38, // 59: wheelwork.v1.Calendars.GetCalendar:input_type -> wheelwork.v1.GetCalendarRequest
+	39, // 60: wheelwork.v1.Calendars.ListCalendars:input_type -> wheelwork.v1.ListCalendarsRequest
+	41, // 61: wheelwork.v1.Calendars.DeleteCalendar:input_type -> wheelwork.v1.DeleteCalendarRequest
+	43, // 62: wheelwork.v1.Runs.GetRun:input_type -> wheelwork.v1.GetRunRequest
+	44, // 63: wheelwork.v1.Runs.ListRuns:input_type -> wheelwork.v1.ListRunsRequest
+	46, // 64: wheelwork.v1.Runs.CancelRun:input_type -> wheelwork.v1.CancelRunRequest
+	47, // 65: wheelwork.v1.Runs.RetryRun:input_type -> wheelwork.v1.RetryRunRequest
+	48, // 66: wheelwork.v1.Runs.ExplainRun:input_type -> wheelwork.v1.ExplainRunRequest
+	51, // 67: wheelwork.v1.Runs.WatchRun:input_type -> wheelwork.v1.WatchRunRequest
+	52, // 68: wheelwork.v1.Runs.ReadLog:input_type -> wheelwork.v1.ReadLogRequest
+	22, // 69: wheelwork.v1.Jobs.ApplyJob:output_type -> wheelwork.v1.ApplyJobResponse
 	0,  // 70: wheelwork.v1.Jobs.GetJob:output_type -> wheelwork.v1.Job
-	24, // 71: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
-	26, // 72: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
+	25, // 71: wheelwork.v1.Jobs.ListJobs:output_type -> wheelwork.v1.ListJobsResponse
+	27, // 72: wheelwork.v1.Jobs.DeleteJob:output_type -> wheelwork.v1.DeleteJobResponse
 	0,  // 73: wheelwork.v1.Jobs.PauseJob:output_type -> wheelwork.v1.Job
 	0,  // 74: wheelwork.v1.Jobs.ResumeJob:output_type -> wheelwork.v1.Job
 	16, // 75: wheelwork.v1.Jobs.TriggerJob:output_type -> wheelwork.v1.Run
 	0,  // 76: wheelwork.v1.Jobs.SkipNext:output_type -> wheelwork.v1.Job
-	32, // 77: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
-	34, // 78: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
-	35, // 79: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
-	35, // 80: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
-	39, // 81: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
-	41, // 82: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
+	33, // 77: wheelwork.v1.Jobs.BackfillJob:output_type -> wheelwork.v1.BackfillJobResponse
+	35, // 78: wheelwork.v1.Jobs.BulkJobs:output_type -> wheelwork.v1.BulkJobsResponse
+	36, // 79: wheelwork.v1.Calendars.PutCalendar:output_type -> wheelwork.v1.Calendar
+	36, // 80: wheelwork.v1.Calendars.GetCalendar:output_type -> wheelwork.v1.Calendar
+	40, // 81: wheelwork.v1.Calendars.ListCalendars:output_type -> wheelwork.v1.ListCalendarsResponse
+	42, // 82: wheelwork.v1.Calendars.DeleteCalendar:output_type -> wheelwork.v1.DeleteCalendarResponse
 	16, // 83: wheelwork.v1.Runs.GetRun:output_type -> wheelwork.v1.Run
-	44, // 84: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
+	45, // 84: wheelwork.v1.Runs.ListRuns:output_type -> wheelwork.v1.ListRunsResponse
 	16, // 85: wheelwork.v1.Runs.CancelRun:output_type -> wheelwork.v1.Run
 	16, // 86: wheelwork.v1.Runs.RetryRun:output_type -> wheelwork.v1.Run
-	48, // 87: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
+	49, // 87: wheelwork.v1.Runs.ExplainRun:output_type -> wheelwork.v1.ExplainRunResponse
 	16, // 88: wheelwork.v1.Runs.WatchRun:output_type -> wheelwork.v1.Run
 	19, // 89: wheelwork.v1.Runs.ReadLog:output_type -> wheelwork.v1.LogLine
 	69, // [69:90] is the sub-list for method output_type
@@ -4571,14 +4693,14 @@ func file_v1_job_proto_init() {
 	file_v1_options_proto_init()
 	file_v1_task_proto_init()
 	file_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_v1_job_proto_msgTypes[29].OneofWrappers = []any{}
+	file_v1_job_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_job_proto_rawDesc), len(file_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   55,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -42,7 +42,8 @@ type JobsClient interface {
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
 	// ListJobs returns the jobs of an app by name. A page ends with page_size jobs, or earlier when they take 3 MiB.
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
-	// DeleteJob removes the definition. Runs that were accepted go on; planned ones are revoked.
+	// DeleteJob removes the definition. Runs that were accepted go on; planned ones are revoked. A job that other jobs depend on
+	// or have as a node is kept, unless force is set: FAILED_PRECONDITION and a Refusal say which these are.
 	DeleteJob(ctx context.Context, in *DeleteJobRequest, opts ...grpc.CallOption) (*DeleteJobResponse, error)
 	PauseJob(ctx context.Context, in *PauseJobRequest, opts ...grpc.CallOption) (*Job, error)
 	ResumeJob(ctx context.Context, in *ResumeJobRequest, opts ...grpc.CallOption) (*Job, error)
@@ -175,7 +176,8 @@ type JobsServer interface {
 	GetJob(context.Context, *GetJobRequest) (*Job, error)
 	// ListJobs returns the jobs of an app by name. A page ends with page_size jobs, or earlier when they take 3 MiB.
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
-	// DeleteJob removes the definition. Runs that were accepted go on; planned ones are revoked.
+	// DeleteJob removes the definition. Runs that were accepted go on; planned ones are revoked. A job that other jobs depend on
+	// or have as a node is kept, unless force is set: FAILED_PRECONDITION and a Refusal say which these are.
 	DeleteJob(context.Context, *DeleteJobRequest) (*DeleteJobResponse, error)
 	PauseJob(context.Context, *PauseJobRequest) (*Job, error)
 	ResumeJob(context.Context, *ResumeJobRequest) (*Job, error)

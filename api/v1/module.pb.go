@@ -1347,6 +1347,7 @@ type DeleteAliasRequest struct {
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	Module        string                 `protobuf:"bytes,2,opt,name=module,proto3" json:"module,omitempty"`
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"` // also when jobs name it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1402,6 +1403,125 @@ func (x *DeleteAliasRequest) GetName() string {
 	return ""
 }
 
+func (x *DeleteAliasRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type DeleteModuleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"` // also when something names it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteModuleRequest) Reset() {
+	*x = DeleteModuleRequest{}
+	mi := &file_v1_module_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteModuleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteModuleRequest) ProtoMessage() {}
+
+func (x *DeleteModuleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteModuleRequest.ProtoReflect.Descriptor instead.
+func (*DeleteModuleRequest) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *DeleteModuleRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *DeleteModuleRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteModuleRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *DeleteModuleRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type DeleteModuleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"` // that became free; 0 when another version has the same bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteModuleResponse) Reset() {
+	*x = DeleteModuleResponse{}
+	mi := &file_v1_module_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteModuleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteModuleResponse) ProtoMessage() {}
+
+func (x *DeleteModuleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_module_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteModuleResponse.ProtoReflect.Descriptor instead.
+func (*DeleteModuleResponse) Descriptor() ([]byte, []int) {
+	return file_v1_module_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *DeleteModuleResponse) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 type DeleteAliasResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1410,7 +1530,7 @@ type DeleteAliasResponse struct {
 
 func (x *DeleteAliasResponse) Reset() {
 	*x = DeleteAliasResponse{}
-	mi := &file_v1_module_proto_msgTypes[19]
+	mi := &file_v1_module_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1542,7 @@ func (x *DeleteAliasResponse) String() string {
 func (*DeleteAliasResponse) ProtoMessage() {}
 
 func (x *DeleteAliasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[19]
+	mi := &file_v1_module_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1555,7 @@ func (x *DeleteAliasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAliasResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAliasResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{19}
+	return file_v1_module_proto_rawDescGZIP(), []int{21}
 }
 
 type GetRolloutRequest struct {
@@ -1449,7 +1569,7 @@ type GetRolloutRequest struct {
 
 func (x *GetRolloutRequest) Reset() {
 	*x = GetRolloutRequest{}
-	mi := &file_v1_module_proto_msgTypes[20]
+	mi := &file_v1_module_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1581,7 @@ func (x *GetRolloutRequest) String() string {
 func (*GetRolloutRequest) ProtoMessage() {}
 
 func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[20]
+	mi := &file_v1_module_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1594,7 @@ func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRolloutRequest.ProtoReflect.Descriptor instead.
 func (*GetRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{20}
+	return file_v1_module_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetRolloutRequest) GetApp() string {
@@ -1509,7 +1629,7 @@ type CollectModulesRequest struct {
 
 func (x *CollectModulesRequest) Reset() {
 	*x = CollectModulesRequest{}
-	mi := &file_v1_module_proto_msgTypes[21]
+	mi := &file_v1_module_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1641,7 @@ func (x *CollectModulesRequest) String() string {
 func (*CollectModulesRequest) ProtoMessage() {}
 
 func (x *CollectModulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[21]
+	mi := &file_v1_module_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1654,7 @@ func (x *CollectModulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectModulesRequest.ProtoReflect.Descriptor instead.
 func (*CollectModulesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{21}
+	return file_v1_module_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CollectModulesRequest) GetApp() string {
@@ -1570,7 +1690,7 @@ type CollectModulesResponse struct {
 
 func (x *CollectModulesResponse) Reset() {
 	*x = CollectModulesResponse{}
-	mi := &file_v1_module_proto_msgTypes[22]
+	mi := &file_v1_module_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1702,7 @@ func (x *CollectModulesResponse) String() string {
 func (*CollectModulesResponse) ProtoMessage() {}
 
 func (x *CollectModulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[22]
+	mi := &file_v1_module_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1715,7 @@ func (x *CollectModulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CollectModulesResponse.ProtoReflect.Descriptor instead.
 func (*CollectModulesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_module_proto_rawDescGZIP(), []int{22}
+	return file_v1_module_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CollectModulesResponse) GetCollected() []*Module {
@@ -1639,7 +1759,7 @@ type PushModuleRequest_Head struct {
 
 func (x *PushModuleRequest_Head) Reset() {
 	*x = PushModuleRequest_Head{}
-	mi := &file_v1_module_proto_msgTypes[23]
+	mi := &file_v1_module_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +1771,7 @@ func (x *PushModuleRequest_Head) String() string {
 func (*PushModuleRequest_Head) ProtoMessage() {}
 
 func (x *PushModuleRequest_Head) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_module_proto_msgTypes[23]
+	mi := &file_v1_module_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,11 +1942,19 @@ const file_v1_module_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06module\x18\x02 \x01(\tR\x06module\"D\n" +
 	"\x13ListAliasesResponse\x12-\n" +
-	"\aaliases\x18\x01 \x03(\v2\x13.wheelwork.v1.AliasR\aaliases\"R\n" +
+	"\aaliases\x18\x01 \x03(\v2\x13.wheelwork.v1.AliasR\aaliases\"h\n" +
 	"\x12DeleteAliasRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
 	"\x06module\x18\x02 \x01(\tR\x06module\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"\x15\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\"k\n" +
+	"\x13DeleteModuleRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\",\n" +
+	"\x14DeleteModuleResponse\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\"\x15\n" +
 	"\x13DeleteAliasResponse\"S\n" +
 	"\x11GetRolloutRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
@@ -1841,7 +1969,7 @@ const file_v1_module_proto_rawDesc = "" +
 	"\tcollected\x18\x01 \x03(\v2\x14.wheelwork.v1.ModuleR\tcollected\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x18\n" +
 	"\aorphans\x18\x03 \x01(\x05R\aorphans\x12\x12\n" +
-	"\x04kept\x18\x04 \x01(\x05R\x04kept2\x9c\f\n" +
+	"\x04kept\x18\x04 \x01(\x05R\x04kept2\xc3\r\n" +
 	"\aModules\x12d\n" +
 	"\n" +
 	"PushModule\x12\x1f.wheelwork.v1.PushModuleRequest\x1a .wheelwork.v1.PushModuleResponse\"\x11\xaa\xbb\x18\rmodules.write(\x01\x12\x8f\x01\n" +
@@ -1852,7 +1980,8 @@ const file_v1_module_proto_rawDesc = "" +
 	"SignModule\x12\x1f.wheelwork.v1.SignModuleRequest\x1a\x14.wheelwork.v1.Module\"U\xaa\xbb\x18\rmodules.write\x82\xd3\xe4\x93\x02>:\x01*\"9/api/v1/apps/{app}/modules/{name}/versions/{version}:sign\x12\x8e\x01\n" +
 	"\bSetAlias\x12\x1d.wheelwork.v1.SetAliasRequest\x1a\x13.wheelwork.v1.Alias\"N\xaa\xbb\x18\rmodules.write\x82\xd3\xe4\x93\x027:\x01*\x1a2/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x8a\x01\n" +
 	"\bGetAlias\x12\x1d.wheelwork.v1.GetAliasRequest\x1a\x13.wheelwork.v1.Alias\"J\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x024\x122/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x86\x01\n" +
-	"\vListAliases\x12 .wheelwork.v1.ListAliasesRequest\x1a!.wheelwork.v1.ListAliasesResponse\"2\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/aliases\x12\x9f\x01\n" +
+	"\vListAliases\x12 .wheelwork.v1.ListAliasesRequest\x1a!.wheelwork.v1.ListAliasesResponse\"2\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x02\x1c\x12\x1a/api/v1/apps/{app}/aliases\x12\xa4\x01\n" +
+	"\fDeleteModule\x12!.wheelwork.v1.DeleteModuleRequest\x1a\".wheelwork.v1.DeleteModuleResponse\"M\xaa\xbb\x18\rmodules.write\x82\xd3\xe4\x93\x026*4/api/v1/apps/{app}/modules/{name}/versions/{version}\x12\x9f\x01\n" +
 	"\vDeleteAlias\x12 .wheelwork.v1.DeleteAliasRequest\x1a!.wheelwork.v1.DeleteAliasResponse\"K\xaa\xbb\x18\rmodules.write\x82\xd3\xe4\x93\x024*2/api/v1/apps/{app}/modules/{module}/aliases/{name}\x12\x9a\x01\n" +
 	"\n" +
 	"GetRollout\x12\x1f.wheelwork.v1.GetRolloutRequest\x1a\x15.wheelwork.v1.Rollout\"T\xaa\xbb\x18\fmodules.read\x82\xd3\xe4\x93\x02>\x12</api/v1/apps/{app}/modules/{name}/versions/{version}/rollout\x12\x9b\x01\n" +
@@ -1870,7 +1999,7 @@ func file_v1_module_proto_rawDescGZIP() []byte {
 	return file_v1_module_proto_rawDescData
 }
 
-var file_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_v1_module_proto_goTypes = []any{
 	(*Module)(nil),                 // 0: wheelwork.v1.Module
 	(*Alias)(nil),                  // 1: wheelwork.v1.Alias
@@ -1891,34 +2020,36 @@ var file_v1_module_proto_goTypes = []any{
 	(*ListAliasesRequest)(nil),     // 16: wheelwork.v1.ListAliasesRequest
 	(*ListAliasesResponse)(nil),    // 17: wheelwork.v1.ListAliasesResponse
 	(*DeleteAliasRequest)(nil),     // 18: wheelwork.v1.DeleteAliasRequest
-	(*DeleteAliasResponse)(nil),    // 19: wheelwork.v1.DeleteAliasResponse
-	(*GetRolloutRequest)(nil),      // 20: wheelwork.v1.GetRolloutRequest
-	(*CollectModulesRequest)(nil),  // 21: wheelwork.v1.CollectModulesRequest
-	(*CollectModulesResponse)(nil), // 22: wheelwork.v1.CollectModulesResponse
-	(*PushModuleRequest_Head)(nil), // 23: wheelwork.v1.PushModuleRequest.Head
-	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
-	(*Signature)(nil),              // 25: wheelwork.v1.Signature
-	(*Grants)(nil),                 // 26: wheelwork.v1.Grants
+	(*DeleteModuleRequest)(nil),    // 19: wheelwork.v1.DeleteModuleRequest
+	(*DeleteModuleResponse)(nil),   // 20: wheelwork.v1.DeleteModuleResponse
+	(*DeleteAliasResponse)(nil),    // 21: wheelwork.v1.DeleteAliasResponse
+	(*GetRolloutRequest)(nil),      // 22: wheelwork.v1.GetRolloutRequest
+	(*CollectModulesRequest)(nil),  // 23: wheelwork.v1.CollectModulesRequest
+	(*CollectModulesResponse)(nil), // 24: wheelwork.v1.CollectModulesResponse
+	(*PushModuleRequest_Head)(nil), // 25: wheelwork.v1.PushModuleRequest.Head
+	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
+	(*Signature)(nil),              // 27: wheelwork.v1.Signature
+	(*Grants)(nil),                 // 28: wheelwork.v1.Grants
 }
 var file_v1_module_proto_depIdxs = []int32{
-	24, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
-	25, // 1: wheelwork.v1.Module.signatures:type_name -> wheelwork.v1.Signature
-	24, // 2: wheelwork.v1.Module.collected_at:type_name -> google.protobuf.Timestamp
-	26, // 3: wheelwork.v1.Module.requests:type_name -> wheelwork.v1.Grants
+	26, // 0: wheelwork.v1.Module.created_at:type_name -> google.protobuf.Timestamp
+	27, // 1: wheelwork.v1.Module.signatures:type_name -> wheelwork.v1.Signature
+	26, // 2: wheelwork.v1.Module.collected_at:type_name -> google.protobuf.Timestamp
+	28, // 3: wheelwork.v1.Module.requests:type_name -> wheelwork.v1.Grants
 	2,  // 4: wheelwork.v1.Alias.canary:type_name -> wheelwork.v1.Canary
 	3,  // 5: wheelwork.v1.Alias.events:type_name -> wheelwork.v1.AliasEvent
-	24, // 6: wheelwork.v1.Alias.updated_at:type_name -> google.protobuf.Timestamp
-	24, // 7: wheelwork.v1.Canary.started_at:type_name -> google.protobuf.Timestamp
-	24, // 8: wheelwork.v1.AliasEvent.at:type_name -> google.protobuf.Timestamp
+	26, // 6: wheelwork.v1.Alias.updated_at:type_name -> google.protobuf.Timestamp
+	26, // 7: wheelwork.v1.Canary.started_at:type_name -> google.protobuf.Timestamp
+	26, // 8: wheelwork.v1.AliasEvent.at:type_name -> google.protobuf.Timestamp
 	5,  // 9: wheelwork.v1.Rollout.by_host:type_name -> wheelwork.v1.HostRollout
-	23, // 10: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
+	25, // 10: wheelwork.v1.PushModuleRequest.head:type_name -> wheelwork.v1.PushModuleRequest.Head
 	0,  // 11: wheelwork.v1.PushModuleResponse.module:type_name -> wheelwork.v1.Module
 	0,  // 12: wheelwork.v1.ListModulesResponse.modules:type_name -> wheelwork.v1.Module
-	25, // 13: wheelwork.v1.SignModuleRequest.signature:type_name -> wheelwork.v1.Signature
+	27, // 13: wheelwork.v1.SignModuleRequest.signature:type_name -> wheelwork.v1.Signature
 	2,  // 14: wheelwork.v1.SetAliasRequest.canary:type_name -> wheelwork.v1.Canary
 	1,  // 15: wheelwork.v1.ListAliasesResponse.aliases:type_name -> wheelwork.v1.Alias
 	0,  // 16: wheelwork.v1.CollectModulesResponse.collected:type_name -> wheelwork.v1.Module
-	25, // 17: wheelwork.v1.PushModuleRequest.Head.signatures:type_name -> wheelwork.v1.Signature
+	27, // 17: wheelwork.v1.PushModuleRequest.Head.signatures:type_name -> wheelwork.v1.Signature
 	6,  // 18: wheelwork.v1.Modules.PushModule:input_type -> wheelwork.v1.PushModuleRequest
 	8,  // 19: wheelwork.v1.Modules.GetModule:input_type -> wheelwork.v1.GetModuleRequest
 	9,  // 20: wheelwork.v1.Modules.ListModules:input_type -> wheelwork.v1.ListModulesRequest
@@ -1927,22 +2058,24 @@ var file_v1_module_proto_depIdxs = []int32{
 	14, // 23: wheelwork.v1.Modules.SetAlias:input_type -> wheelwork.v1.SetAliasRequest
 	15, // 24: wheelwork.v1.Modules.GetAlias:input_type -> wheelwork.v1.GetAliasRequest
 	16, // 25: wheelwork.v1.Modules.ListAliases:input_type -> wheelwork.v1.ListAliasesRequest
-	18, // 26: wheelwork.v1.Modules.DeleteAlias:input_type -> wheelwork.v1.DeleteAliasRequest
-	20, // 27: wheelwork.v1.Modules.GetRollout:input_type -> wheelwork.v1.GetRolloutRequest
-	21, // 28: wheelwork.v1.Modules.CollectModules:input_type -> wheelwork.v1.CollectModulesRequest
-	7,  // 29: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
-	0,  // 30: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
-	10, // 31: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
-	12, // 32: wheelwork.v1.Modules.DownloadModule:output_type -> wheelwork.v1.DownloadModuleResponse
-	0,  // 33: wheelwork.v1.Modules.SignModule:output_type -> wheelwork.v1.Module
-	1,  // 34: wheelwork.v1.Modules.SetAlias:output_type -> wheelwork.v1.Alias
-	1,  // 35: wheelwork.v1.Modules.GetAlias:output_type -> wheelwork.v1.Alias
-	17, // 36: wheelwork.v1.Modules.ListAliases:output_type -> wheelwork.v1.ListAliasesResponse
-	19, // 37: wheelwork.v1.Modules.DeleteAlias:output_type -> wheelwork.v1.DeleteAliasResponse
-	4,  // 38: wheelwork.v1.Modules.GetRollout:output_type -> wheelwork.v1.Rollout
-	22, // 39: wheelwork.v1.Modules.CollectModules:output_type -> wheelwork.v1.CollectModulesResponse
-	29, // [29:40] is the sub-list for method output_type
-	18, // [18:29] is the sub-list for method input_type
+	19, // 26: wheelwork.v1.Modules.DeleteModule:input_type -> wheelwork.v1.DeleteModuleRequest
+	18, // 27: wheelwork.v1.Modules.DeleteAlias:input_type -> wheelwork.v1.DeleteAliasRequest
+	22, // 28: wheelwork.v1.Modules.GetRollout:input_type -> wheelwork.v1.GetRolloutRequest
+	23, // 29: wheelwork.v1.Modules.CollectModules:input_type -> wheelwork.v1.CollectModulesRequest
+	7,  // 30: wheelwork.v1.Modules.PushModule:output_type -> wheelwork.v1.PushModuleResponse
+	0,  // 31: wheelwork.v1.Modules.GetModule:output_type -> wheelwork.v1.Module
+	10, // 32: wheelwork.v1.Modules.ListModules:output_type -> wheelwork.v1.ListModulesResponse
+	12, // 33: wheelwork.v1.Modules.DownloadModule:output_type -> wheelwork.v1.DownloadModuleResponse
+	0,  // 34: wheelwork.v1.Modules.SignModule:output_type -> wheelwork.v1.Module
+	1,  // 35: wheelwork.v1.Modules.SetAlias:output_type -> wheelwork.v1.Alias
+	1,  // 36: wheelwork.v1.Modules.GetAlias:output_type -> wheelwork.v1.Alias
+	17, // 37: wheelwork.v1.Modules.ListAliases:output_type -> wheelwork.v1.ListAliasesResponse
+	20, // 38: wheelwork.v1.Modules.DeleteModule:output_type -> wheelwork.v1.DeleteModuleResponse
+	21, // 39: wheelwork.v1.Modules.DeleteAlias:output_type -> wheelwork.v1.DeleteAliasResponse
+	4,  // 40: wheelwork.v1.Modules.GetRollout:output_type -> wheelwork.v1.Rollout
+	24, // 41: wheelwork.v1.Modules.CollectModules:output_type -> wheelwork.v1.CollectModulesResponse
+	30, // [30:42] is the sub-list for method output_type
+	18, // [18:30] is the sub-list for method input_type
 	18, // [18:18] is the sub-list for extension type_name
 	18, // [18:18] is the sub-list for extension extendee
 	0,  // [0:18] is the sub-list for field type_name
@@ -1966,7 +2099,7 @@ func file_v1_module_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_module_proto_rawDesc), len(file_v1_module_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

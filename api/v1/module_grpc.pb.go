@@ -27,6 +27,7 @@ const (
 	Modules_SetAlias_FullMethodName       = "/wheelwork.v1.Modules/SetAlias"
 	Modules_GetAlias_FullMethodName       = "/wheelwork.v1.Modules/GetAlias"
 	Modules_ListAliases_FullMethodName    = "/wheelwork.v1.Modules/ListAliases"
+	Modules_DeleteModule_FullMethodName   = "/wheelwork.v1.Modules/DeleteModule"
 	Modules_DeleteAlias_FullMethodName    = "/wheelwork.v1.Modules/DeleteAlias"
 	Modules_GetRollout_FullMethodName     = "/wheelwork.v1.Modules/GetRollout"
 	Modules_CollectModules_FullMethodName = "/wheelwork.v1.Modules/CollectModules"
@@ -49,7 +50,12 @@ type ModulesClient interface {
 	GetAlias(ctx context.Context, in *GetAliasRequest, opts ...grpc.CallOption) (*Alias, error)
 	// ListAliases returns the aliases of an app, or of one module of it, by module and name.
 	ListAliases(ctx context.Context, in *ListAliasesRequest, opts ...grpc.CallOption) (*ListAliasesResponse, error)
-	// DeleteAlias removes an alias that no job names.
+	// DeleteModule drops the bytes of one version at once, as CollectModules does later. What is known of the version stays, and
+	// pushing the same bytes again brings it back. A version that a job, an alias, a script or a live run names is kept, unless
+	// force is set: FAILED_PRECONDITION and a Refusal say what these are.
+	DeleteModule(ctx context.Context, in *DeleteModuleRequest, opts ...grpc.CallOption) (*DeleteModuleResponse, error)
+	// DeleteAlias removes an alias. One that a job names is kept, unless force is set: FAILED_PRECONDITION and a Refusal say which
+	// these are. Without their alias the runs of such jobs fail until it is set again.
 	DeleteAlias(ctx context.Context, in *DeleteAliasRequest, opts ...grpc.CallOption) (*DeleteAliasResponse, error)
 	// GetRollout says which hosts have a version ready.
 	GetRollout(ctx context.Context, in *GetRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
@@ -157,6 +163,16 @@ func (c *modulesClient) ListAliases(ctx context.Context, in *ListAliasesRequest,
 	return out, nil
 }
 
+func (c *modulesClient) DeleteModule(ctx context.Context, in *DeleteModuleRequest, opts ...grpc.CallOption) (*DeleteModuleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteModuleResponse)
+	err := c.cc.Invoke(ctx, Modules_DeleteModule_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *modulesClient) DeleteAlias(ctx context.Context, in *DeleteAliasRequest, opts ...grpc.CallOption) (*DeleteAliasResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteAliasResponse)
@@ -204,7 +220,12 @@ type ModulesServer interface {
 	GetAlias(context.Context, *GetAliasRequest) (*Alias, error)
 	// ListAliases returns the aliases of an app, or of one module of it, by module and name.
 	ListAliases(context.Context, *ListAliasesRequest) (*ListAliasesResponse, error)
-	// DeleteAlias removes an alias that no job names.
+	// DeleteModule drops the bytes of one version at once, as CollectModules does later. What is known of the version stays, and
+	// pushing the same bytes again brings it back. A version that a job, an alias, a script or a live run names is kept, unless
+	// force is set: FAILED_PRECONDITION and a Refusal say what these are.
+	DeleteModule(context.Context, *DeleteModuleRequest) (*DeleteModuleResponse, error)
+	// DeleteAlias removes an alias. One that a job names is kept, unless force is set: FAILED_PRECONDITION and a Refusal say which
+	// these are. Without their alias the runs of such jobs fail until it is set again.
 	DeleteAlias(context.Context, *DeleteAliasRequest) (*DeleteAliasResponse, error)
 	// GetRollout says which hosts have a version ready.
 	GetRollout(context.Context, *GetRolloutRequest) (*Rollout, error)
@@ -243,6 +264,9 @@ func (UnimplementedModulesServer) GetAlias(context.Context, *GetAliasRequest) (*
 }
 func (UnimplementedModulesServer) ListAliases(context.Context, *ListAliasesRequest) (*ListAliasesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAliases not implemented")
+}
+func (UnimplementedModulesServer) DeleteModule(context.Context, *DeleteModuleRequest) (*DeleteModuleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteModule not implemented")
 }
 func (UnimplementedModulesServer) DeleteAlias(context.Context, *DeleteAliasRequest) (*DeleteAliasResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteAlias not implemented")
@@ -400,6 +424,24 @@ func _Modules_ListAliases_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Modules_DeleteModule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteModuleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ModulesServer).DeleteModule(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Modules_DeleteModule_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ModulesServer).DeleteModule(ctx, req.(*DeleteModuleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Modules_DeleteAlias_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteAliasRequest)
 	if err := dec(in); err != nil {
@@ -484,6 +526,10 @@ var Modules_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListAliases",
 			Handler:    _Modules_ListAliases_Handler,
+		},
+		{
+			MethodName: "DeleteModule",
+			Handler:    _Modules_DeleteModule_Handler,
 		},
 		{
 			MethodName: "DeleteAlias",

@@ -30,6 +30,7 @@ from the first.`,
 	flags.StringVar(&conf.Data, "data", "wheelwork-data", "data `directory` of the server")
 	flags.StringVar(&conf.Cluster.Listen, "cluster-listen", "127.0.0.1:2379", "HOST:PORT at which servers will reach this server's member of etcd")
 	flags.StringVar(&conf.Cluster.Peer, "cluster-peer", "127.0.0.1:2380", "HOST:PORT at which the other members will reach it")
+	advertiseFlags(cmd, &conf.Cluster)
 	flags.StringSliceVar(&conf.Etcd.Endpoints, "etcd-endpoints", nil, "`URLs` of an etcd beside the servers (default it is inside them)")
 	flags.StringVar(&conf.Etcd.Group, "group", "main", "`name` of the servers that share the journal")
 	flags.StringVar(&conf.Etcd.Cert, "etcd-cert", "", "`file` with the certificate that the server shows to etcd")
@@ -37,8 +38,10 @@ from the first.`,
 	flags.StringVar(&conf.Etcd.CA, "etcd-ca", "", "`file` with the authority that etcd is checked by")
 	log := c.addLogFlags(cmd, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if len(conf.Etcd.Endpoints) > 0 && (cmd.Flags().Changed("cluster-listen") || cmd.Flags().Changed("cluster-peer")) {
-			return usage(cmd, "--cluster-listen and --cluster-peer are for an etcd inside the servers, --etcd-endpoints for one beside them")
+		for _, name := range memberFlags {
+			if len(conf.Etcd.Endpoints) > 0 && cmd.Flags().Changed(name) {
+				return usage(cmd, "--%s is for an etcd inside the servers, --etcd-endpoints for one beside them", name)
+			}
 		}
 		if conf.Logger, err = log(cmd); err != nil {
 			return err

@@ -18,16 +18,27 @@ func addMember(cmd *cobra.Command, conf *node.ClusterConfig) func(*cobra.Command
 	flags.BoolVar(&conf.On, "cluster", false, "run a member of etcd in this server: three or five such servers keep the journal together")
 	flags.StringVar(&conf.Listen, "cluster-listen", "127.0.0.1:2379", "HOST:PORT at which servers reach the member; beyond this machine it needs --etcd-cert, --etcd-key and --etcd-ca")
 	flags.StringVar(&conf.Peer, "cluster-peer", "127.0.0.1:2380", "HOST:PORT at which the other members reach it")
+	advertiseFlags(cmd, conf)
 	flags.StringSliceVar(&conf.Join, "join", nil, "the --cluster-listen of servers that run: a server whose directory is new joins them, also in the place of one whose disk is lost")
 	flags.StringSliceVar(&conf.Members, "cluster-members", nil, "the --cluster-peer of all servers that begin a cluster together (default this one begins it alone)")
 	return func(cmd *cobra.Command, conf *node.ServerConfig) error {
-		for _, name := range []string{"cluster-listen", "cluster-peer", "join", "cluster-members"} {
+		for _, name := range append(memberFlags, "join", "cluster-members") {
 			if cmd.Flags().Changed(name) && !conf.Cluster.On {
 				return usage(cmd, "--%s is for --cluster", name)
 			}
 		}
 		return nil
 	}
+}
+
+// memberFlags are the addresses of a member of etcd in a server.
+var memberFlags = []string{"cluster-listen", "cluster-peer", "cluster-advertise", "cluster-peer-advertise"}
+
+// advertiseFlags say where others reach a member that listens elsewhere.
+func advertiseFlags(cmd *cobra.Command, conf *node.ClusterConfig) {
+	flags := cmd.Flags()
+	flags.StringVar(&conf.Advertise, "cluster-advertise", "", "HOST:PORT at which servers reach the member, if that is not --cluster-listen: behind a proxy or NAT")
+	flags.StringVar(&conf.PeerAdvertise, "cluster-peer-advertise", "", "HOST:PORT at which the other members reach it, if that is not --cluster-peer")
 }
 
 // etcdFlags are how a command reaches the etcd of a cluster.

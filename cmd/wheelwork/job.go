@@ -30,9 +30,12 @@ func (c *cli) jobApply() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Create or update jobs from YAML or JSON documents",
-		Long: `Create or update the jobs that the documents of a file define. Applying the
+		Long: `Create or update the jobs that the documents of a file define, in any order:
+jobs that others depend on or run as nodes are applied first. Applying the
 same documents again changes nothing. "-f -" reads standard input. The field
-inputFile names a file, beside the document, that becomes the input.`,
+inputFile names a file, beside the document, that becomes the input. A document
+with an etag, which "job get -o json" shows, changes the job only while it has
+that etag: what others changed meanwhile is not lost.`,
 		Example: `  wheelwork job apply -f totals.yaml
   wheelwork job export | wheelwork job apply -f - --url https://other:8700`,
 		Args: arguments(),
@@ -107,38 +110,6 @@ func resultOf(job *sdk.Job, done sdk.Result, err error) result {
 	return r
 }
 
-// apply applies jobs and returns the results in their order.
-func (c *cli) apply(ctx context.Context, client *sdk.Client, jobs []*sdk.Job, dryRun bool) iter.Seq[result] {
-	if dryRun {
-		return func(yield func(result) bool) {
-			for _, job := range jobs {
-				done, err := client.DryRun(ctx, job)
-				if !yield(resultOf(job, done, err)) {
-					return
-				}
-			}
-		}
-	}
-	return func(yield func(result) bool) {
-		// The window keeps the stream full without holding an answer for each of a million jobs.
-		const window = 4096
-		pending := make([]*sdk.Pending, 0, min(len(jobs), window))
-		for start := 0; start < len(jobs); start += window {
-			batch := jobs[start:min(start+window, len(jobs))]
-			pending = pending[:0]
-			for _, job := range batch {
-				pending = append(pending, client.ApplyAsync(ctx, job))
-			}
-			for i, job := range batch {
-				answer, err := pending[i].Wait(ctx)
-				if !yield(resultOf(job, answer.Result, err)) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // printResults prints one line for each of total jobs and fails if one was refused.
 func (c *cli) printResults(total int, results iter.Seq[result]) error {
 	bar := c.progress(int64(total), "jobs", false)
@@ -200,7 +171,7 @@ func (c *cli) jobGet() *cobra.Command {
 
 func (c *cli) printJob(job *sdk.Job) error {
 	columns := []string{
-		"name", "app", "description", "module", "handler", "args", "workflow", "schedule", "next at", "paused",
+		"name", "app", "description", "module", "handler", "args", "workflow", "schedule", "next at", "why then", "paused",
 		"depends on", "misfire", "overlap", "deadline", "priority", "rate", "routing", "fan-out",
 		"timeout", "limits", "retries", "input", "live runs", "succeeded", "failed", "last run", "revision", "updated at", "digest",
 	}
@@ -216,6 +187,7 @@ func (c *cli) printJob(job *sdk.Job) error {
 			{workflowText(job.GetWorkflow()), none},
 			{scheduleText(job), none},
 			{moment(job.GetNextAt()), none},
+			{job.GetNextWhy(), yellow},
 			{pausedText(job), yellow},
 			{dependencyText(job.GetDependency()), none},
 			{misfireText(job.GetMisfire()), none},
@@ -319,25 +291,6 @@ func records[T any](list iter.Seq2[T, error], convert func(T) record) iter.Seq2[
 	}
 }
 
-func (c *cli) jobDelete() *cobra.Command {
-	return &cobra.Command{
-		Use:               "delete JOB...",
-		Short:             "Delete jobs; runs that were accepted go on",
-		Args:              arguments("JOB..."),
-		ValidArgsFunction: c.completeJobs,
-		RunE: c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, args []string) error {
-			return c.printResults(len(args), func(yield func(result) bool) {
-				for _, name := range args {
-					err := client.Delete(ctx, c.app, name)
-					if !yield(resultOf(&sdk.Job{App: c.app, Name: name}, sdk.Deleted, err)) {
-						return
-					}
-				}
-			})
-		}),
-	}
-}
-
 func (c *cli) jobPause() *cobra.Command {
 	return c.jobSwitch("pause", "Keep the schedule of a job from firing", (*sdk.Client).Pause)
 }
@@ -428,8 +381,10 @@ func (c *cli) readInput(arg string) ([]byte, error) {
 
 func (c *cli) jobExport() *cobra.Command {
 	return &cobra.Command{
-		Use:               "export [JOB...]",
-		Short:             "Print jobs, all of them by default, as YAML documents that can be applied",
+		Use:   "export [JOB...]",
+		Short: "Print jobs, all of them by default, as YAML documents that can be applied",
+		Long: `Print jobs, all of them by default, as YAML documents that can be applied: each
+after the jobs that it names.`,
 		ValidArgsFunction: c.completeJobs,
 		RunE: c.wait(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("output") {
@@ -445,7 +400,9 @@ func (c *cli) jobExport() *cobra.Command {
 					}
 				}
 			}
-			return c.printJobs(list)
+			return c.printJobs(sdk.InOrder(list, func(names []string) {
+				c.note("the jobs %s name each other in a circle: an app that has none of them refuses the first of these documents", strings.Join(names, ", "))
+			}))
 		}),
 	}
 }

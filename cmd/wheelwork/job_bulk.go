@@ -161,6 +161,9 @@ asks, unless --yes is given.`,
 	flags.BoolVar(&b.All, "all", false, "all jobs of the app")
 	flags.BoolVar(&b.DryRun, "dry-run", false, "only count")
 	flags.BoolVar(&yes, "yes", false, "do not ask")
+	if action == sdk.BulkDelete {
+		flags.BoolVar(&b.Force, "force", false, "also jobs that others name which are not chosen")
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		b.App, b.Names = c.app, args
 		chosen := b.Prefix != "" || len(b.Labels) > 0 || len(args) > 0

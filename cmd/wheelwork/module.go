@@ -15,7 +15,7 @@ import (
 func (c *cli) moduleCommand() *cobra.Command {
 	return group("module", "Upload WebAssembly modules, move them between versions, or run them here",
 		c.moduleNew(), c.moduleBuild(), c.moduleTest(), c.moduleRun(), c.modulePush(), c.modulePull(), c.moduleList(), c.moduleInspect(), c.moduleDiff(),
-		c.moduleAlias(), c.moduleRollout(), c.moduleCollect(), c.moduleKeygen(), c.moduleSign(), c.moduleFetchInterpreter(), c.moduleGrant(), c.moduleGrants())
+		c.moduleAlias(), c.moduleRollout(), c.moduleDelete(), c.moduleCollect(), c.moduleKeygen(), c.moduleSign(), c.moduleFetchInterpreter(), c.moduleGrant(), c.moduleGrants())
 }
 
 func (c *cli) modulePush() *cobra.Command {

@@ -16,7 +16,7 @@ import (
 func (c *cli) moduleAlias() *cobra.Command {
 	var canary, percent, failure, window string
 	var attempts int32
-	var end, remove, ready bool
+	var end, remove, force, ready bool
 	cmd := &cobra.Command{
 		Use:   "alias [[APP/]NAME [ALIAS [VERSION]]]",
 		Short: "Point a name at a version of a module, with or without a canary",
@@ -46,7 +46,8 @@ its attempts fail within a window it is rolled back by itself.`,
 	flags.StringVar(&window, "window", "10m", "time whose attempts count, 1m to 24h")
 	flags.BoolVar(&end, "end-canary", false, "end the trial; the alias stays where it is")
 	flags.BoolVar(&ready, "when-ready", false, "wait until all hosts of the app have the version ready, then switch")
-	flags.BoolVar(&remove, "remove", false, "remove the alias")
+	flags.BoolVar(&remove, "remove", false, "remove the alias; one that jobs name stays")
+	flags.BoolVar(&force, "force", false, "with --remove: also an alias that jobs name; their runs fail until it is set again")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			if app, name, ok := strings.Cut(args[0], "/"); ok {
@@ -62,7 +63,9 @@ its attempts fail within a window it is rolled back by itself.`,
 		case len(args) < 2 && (changes || remove):
 			return usage(cmd, "ALIAS is missing")
 		case remove && changes:
-			return usage(cmd, "--remove goes with nothing else")
+			return usage(cmd, "--remove goes with nothing else but --force")
+		case force && !remove:
+			return usage(cmd, "--force goes with --remove")
 		case ready && !changes:
 			return usage(cmd, "--when-ready needs a VERSION or a --canary")
 		case canary != "" && end:
@@ -90,7 +93,11 @@ its attempts fail within a window it is rolled back by itself.`,
 			ref := args[0] + "@" + args[1]
 			switch {
 			case remove:
-				if err := client.DeleteAlias(ctx, c.app, ref); err != nil {
+				drop := client.DeleteAlias
+				if force {
+					drop = client.ForceDeleteAlias
+				}
+				if err := drop(ctx, c.app, ref); err != nil {
 					return err
 				}
 				c.note("%s: removed", ref)

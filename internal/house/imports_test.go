@@ -117,7 +117,7 @@ var supplies = []supply{
 	{"github.com/extism/go-sdk", []string{"bench/runtime"}, "it is there to be compared with"},
 	{"github.com/grpc-ecosystem/grpc-gateway/v2", []string{"api/v1", "console"}, "HTTP/JSON is the console's door alone"},
 	{"google.golang.org/protobuf", []string{"api/plugin/v1", "api/v1", "bench/runtime", "cmd/wheelwork", "console", "host", "ingress", "internal/wire", "internal/wire/codec", "job", "nameserver", "node", "sched", "sdk", "sdk/plugin", "sdk/sdktest", "sdk/worker", "tools"}, "logs, stores and engines carry bytes: what they mean is for those who speak of jobs"},
-	{"google.golang.org/genproto", []string{"api/v1", "console", "sched", "tools"}, "it is part of the .proto files, and of the details of errors"},
+	{"google.golang.org/genproto", []string{"api/v1", "tools"}, "it is part of the .proto files"},
 	{"github.com/bufbuild/protocompile", []string{"tools"}, "generated code is committed: nothing compiles .proto files when the program runs"},
 	{"go.opentelemetry.io/otel", []string{"host", "host/services", "node", "sched"}, "what is measured is decided where runs are decided and executed"},
 	{"go.opentelemetry.io/otel/sdk", []string{"node"}, "a process sets up telemetry once: rooms use the API, which does nothing until then"},

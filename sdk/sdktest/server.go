@@ -187,11 +187,28 @@ func (s *Server) authenticate(ctx context.Context, method string) error {
 func (s *Server) ApplyJob(_ context.Context, r *apiv1.ApplyJobRequest) (*apiv1.ApplyJobResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.changedLocked(r.GetJob(), r.GetIfMatch()); err != nil {
+		return nil, err
+	}
 	result, err := s.applyLocked(r.GetJob(), r.GetDryRun())
 	if err != nil {
 		return nil, err
 	}
 	return &apiv1.ApplyJobResponse{Job: r.GetJob(), Result: result}, nil
+}
+
+// changedLocked refuses a change of a job that has another etag than the caller saw.
+func (s *Server) changedLocked(job *apiv1.Job, ifMatch string) error {
+	was := s.jobs[job.GetApp()+"/"+job.GetName()]
+	if ifMatch == "" || was != nil && (ifMatch == "*" || ifMatch == was.Etag) {
+		return nil
+	}
+	refused := status.New(codes.Aborted, fmt.Sprintf("job %s was changed meanwhile", job.GetName()))
+	refused, err := refused.WithDetails(&apiv1.Refusal{Reason: "changed", Etag: was.GetEtag()})
+	if err != nil {
+		return err
+	}
+	return refused.Err()
 }
 
 func (s *Server) applyLocked(job *apiv1.Job, dryRun bool) (string, error) {
@@ -202,10 +219,11 @@ func (s *Server) applyLocked(job *apiv1.Job, dryRun bool) (string, error) {
 	was := s.jobs[key]
 	next := proto.CloneOf(job)
 	next.Revision, next.CreatedAt, next.UpdatedAt = was.GetRevision()+1, timestamppb.Now(), timestamppb.Now()
+	next.Etag = fmt.Sprintf("%016x", next.Revision)
 	result := "created"
 	if was != nil {
 		bare := proto.CloneOf(was)
-		bare.Revision, bare.CreatedAt, bare.UpdatedAt = job.Revision, job.CreatedAt, job.UpdatedAt
+		bare.Revision, bare.Etag, bare.CreatedAt, bare.UpdatedAt = job.Revision, job.Etag, job.CreatedAt, job.UpdatedAt
 		if proto.Equal(bare, job) {
 			return "unchanged", nil
 		}

@@ -1,0 +1,120 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+const totalsPath = "/api/v1/apps/default/jobs/totals"
+
+// TestIfMatch checks the condition of a change over HTTP: ETag of what was read, If-Match, 412.
+func TestIfMatch(t *testing.T) {
+	s := newSite(t, newFake().populate())
+	s.fake.job("totals").Etag = "0123456789abcdef"
+	resp, _ := s.do(t, "GET", totalsPath, nil, "Authorization", bearer)
+	etag := resp.Header.Get("ETag")
+	if etag != `"0123456789abcdef"` {
+		t.Fatalf("ETag %q", etag)
+	}
+	const job = `{"handler":{"module":"totals@1"}}`
+	put := func(name, ifMatch string) int {
+		t.Helper()
+		code, v := s.call(t, "PUT", "/api/v1/apps/default/jobs/"+name, job, "If-Match", ifMatch)
+		if code != http.StatusOK && v["message"] == "" {
+			t.Errorf("If-Match %s: no message in %v", ifMatch, v)
+		}
+		return code
+	}
+	for _, c := range []struct {
+		name, ifMatch string
+		code          int
+	}{
+		{"totals", `"ffffffffffffffff"`, http.StatusPreconditionFailed},
+		{"totals", etag, http.StatusOK},
+		{"totals", "W/" + etag, http.StatusOK},
+		{"totals", "*", http.StatusOK},
+		{"missing", "*", http.StatusPreconditionFailed},
+		{"missing", etag, http.StatusPreconditionFailed},
+		{"totals", "0123456789abcdef", http.StatusBadRequest},
+		{"totals", etag + ", " + etag, http.StatusBadRequest},
+		{"totals", `""`, http.StatusBadRequest},
+	} {
+		if code := put(c.name, c.ifMatch); code != c.code {
+			t.Errorf("PUT %s with If-Match %s: %d, want %d", c.name, c.ifMatch, code, c.code)
+		}
+	}
+	resp, _ = s.do(t, "PUT", totalsPath, strings.NewReader(job), "Authorization", bearer)
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("ETag") == "" {
+		t.Errorf("PUT: %s with ETag %q", resp.Status, resp.Header.Get("ETag"))
+	}
+	if code, v := s.call(t, "POST", totalsPath+":trigger", "{}", "If-Match", etag); code != http.StatusBadRequest {
+		t.Errorf("a trigger with If-Match: %d %v", code, v)
+	}
+	if code, _ := s.call(t, "DELETE", totalsPath, "", "If-Match", `"ffffffffffffffff"`); code != http.StatusPreconditionFailed || s.fake.job("totals") == nil {
+		t.Errorf("DELETE with another etag: %d", code)
+	}
+	if code, _ := s.call(t, "DELETE", totalsPath, "", "If-Match", "*"); code != http.StatusOK {
+		t.Errorf("DELETE with *: %d", code)
+	}
+}
+
+// TestDeleteOfWhatIsNamed checks that the refusal is a conflict for programs, and a page that says it for people.
+func TestDeleteOfWhatIsNamed(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	s.fake.namers = []string{"job other"}
+	if code, v := s.call(t, "DELETE", totalsPath, ""); code != http.StatusConflict || v["message"] != "the job is named by job other" {
+		t.Errorf("DELETE: %d %v", code, v)
+	}
+	resp, body := s.post(t, "/apps/default/jobs/totals/delete", url.Values{}.Encode())
+	if resp.StatusCode != http.StatusConflict || !strings.Contains(body, "the job is named by job other") || s.fake.job("totals") == nil {
+		t.Errorf("the page's deletion: %s", resp.Status)
+	}
+	if code, v := s.call(t, "DELETE", totalsPath+"?force=true", ""); code != http.StatusOK || s.fake.job("totals") != nil {
+		t.Errorf("DELETE by force: %d %v", code, v)
+	}
+}
+
+// TestOneBody checks that what follows the JSON value of a body is refused, and changes nothing.
+func TestOneBody(t *testing.T) {
+	s := newSite(t, newFake().populate())
+	runs := len(s.fake.runs)
+	for _, body := range []string{`{"input":"a"} {"input":"b"}`, `{"input":"a"}]`, `{"input":"a"} x`} {
+		if code, v := s.call(t, "POST", totalsPath+":trigger", body); code != http.StatusBadRequest || v["message"] == "" {
+			t.Errorf("%s: %d %v", body, code, v)
+		}
+	}
+	if len(s.fake.runs) != runs {
+		t.Error("a refused body triggered a run")
+	}
+	for _, body := range []string{"", "{}", "{\"input\":\"a\"}\n \t\n"} {
+		if code, v := s.call(t, "POST", totalsPath+":trigger", body); code != http.StatusOK {
+			t.Errorf("%q: %d %v", body, code, v)
+		}
+	}
+}
+
+// TestPlainPaths checks that a path which is none is refused, and not redirected to another one.
+func TestPlainPaths(t *testing.T) {
+	s := newSite(t, newFake().populate())
+	for _, path := range []string{"/api/v1/apps/default/jobs/..", "/api/v1/apps/default/jobs/.", "/api/v1/apps/default/jobs//x", "/api/v1/apps/../version"} {
+		req, err := http.NewRequest("PUT", s.URL, strings.NewReader(`{"handler":{"module":"totals@1"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.URL.Path = path
+		req.Header.Set("Authorization", bearer)
+		resp, err := s.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("PUT %s: %s", path, resp.Status)
+		}
+	}
+	if code, _ := s.call(t, "GET", "/api/v1/apps/default/kv/b/a%2F%2Fb", ""); code == http.StatusBadRequest {
+		t.Error("a key with slashes is no such path")
+	}
+}
