@@ -47,7 +47,8 @@ type LocalReady struct {
 	Token         string   `json:"token"` // of the administrator
 	TokenFile     string   `json:"token_file"`
 	Nameserver    string   `json:"nameserver"`
-	MemberToken   string   `json:"member_token_file"` // of processes that are to join
+	MemberToken   string   `json:"member_token_file"` // of hosts that are to join
+	ServerToken   string   `json:"server_token_file"` // of servers that are to join
 	EtcdEndpoints []string `json:"etcd_endpoints"`
 	Data          string   `json:"data"`
 	PID           int      `json:"pid"`
@@ -106,6 +107,12 @@ type localCluster struct {
 	members []*localProcess
 }
 
+// The files with the tokens of processes, in the cluster's directory.
+const (
+	hostsToken   = "member-token"
+	serversToken = "server-token"
+)
+
 func (c *localCluster) planFile() string { return c.dir.join("cluster.json") }
 
 func (c *localCluster) prepare() error {
@@ -125,8 +132,10 @@ func (c *localCluster) prepare() error {
 	if n := len(c.plan.Servers); n != c.cfg.Servers {
 		return fmt.Errorf("the cluster in %s has %d servers: start it with --servers %d, or another one in another directory", c.dir.path, n, n)
 	}
-	if _, err := keptToken(c.dir.join("member-token"), "wm_"); err != nil {
-		return err
+	for file, prefix := range map[string]string{hostsToken: "wm_", serversToken: "ws_"} {
+		if _, err := keptToken(c.dir.join(file), prefix); err != nil {
+			return err
+		}
 	}
 	if _, err := secretKey(c.dir.join(secretKeyFile), true); err != nil {
 		return err
@@ -224,17 +233,19 @@ func (c *localCluster) add(name string, args ...string) *localProcess {
 
 // arrange makes the command lines.
 func (c *localCluster) arrange() (servers, hosts []*localProcess) {
-	shared := c.dir.join("member-token")
-	c.add("nameserver", "nameserver", "--listen", c.plan.Nameserver, "--token-file", shared)
+	hostToken := c.dir.join(hostsToken)
+	serving := []string{"--token-file", hostToken, "--server-token-file", c.dir.join(serversToken)}
+	c.add("nameserver", append([]string{"nameserver", "--listen", c.plan.Nameserver}, serving...)...)
 	var clients, peers []string
 	for _, s := range c.plan.Servers {
 		clients, peers = append(clients, s.Client), append(peers, s.Peer)
 	}
 	for i, s := range c.plan.Servers {
 		args := []string{
-			"server", "--data", c.dir.join(serverName(i)), "--listen", s.Listen, "--nameserver", c.plan.Nameserver, "--token-file", shared,
+			"server", "--data", c.dir.join(serverName(i)), "--listen", s.Listen, "--nameserver", c.plan.Nameserver,
 			"--secret-key-file", c.dir.join(secretKeyFile), "--cluster", "--cluster-listen", s.Client, "--cluster-peer", s.Peer,
 		}
+		args = append(args, serving...)
 		if c.cfg.SplitRate != 0 {
 			args = append(args, "--split-rate", fmt.Sprint(c.cfg.SplitRate))
 		}
@@ -247,7 +258,7 @@ func (c *localCluster) arrange() (servers, hosts []*localProcess) {
 		servers = append(servers, p)
 	}
 	for i := range c.cfg.Hosts {
-		args := []string{"host", "--data", c.dir.join(hostName(i)), "--name", hostName(i), "--nameserver", c.plan.Nameserver, "--token-file", shared}
+		args := []string{"host", "--data", c.dir.join(hostName(i)), "--name", hostName(i), "--nameserver", c.plan.Nameserver, "--token-file", hostToken}
 		if c.cfg.Slots > 0 {
 			args = append(args, "--slots", fmt.Sprint(c.cfg.Slots))
 		}
@@ -306,7 +317,7 @@ func (c *localCluster) begun() error {
 
 func (c *localCluster) ready() LocalReady {
 	r := LocalReady{
-		Token: c.admin, TokenFile: c.dir.join("token"), Nameserver: c.plan.Nameserver, MemberToken: c.dir.join("member-token"),
+		Token: c.admin, TokenFile: c.dir.join("token"), Nameserver: c.plan.Nameserver, MemberToken: c.dir.join(hostsToken), ServerToken: c.dir.join(serversToken),
 		Data: c.dir.path, PID: os.Getpid(),
 	}
 	for _, s := range c.plan.Servers {

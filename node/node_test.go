@@ -454,14 +454,14 @@ func TestHostRefusesMistakesAtOnce(t *testing.T) {
 		cfg  node.HostConfig
 		want string
 	}{
-		{"neither", node.HostConfig{Token: "t"}, "--nameserver or --server"},
-		{"both", node.HostConfig{Token: "t", Server: "127.0.0.1:1", Nameserver: "127.0.0.1:2"}, "--nameserver or --server"},
+		{"neither", node.HostConfig{Token: "a-token-of-a-host"}, "--nameserver or --server"},
+		{"both", node.HostConfig{Token: "a-token-of-a-host", Server: "127.0.0.1:1", Nameserver: "127.0.0.1:2"}, "--nameserver or --server"},
 		{"no token", node.HostConfig{Server: "127.0.0.1:1"}, "--token-file is required"},
-		{"far without TLS", node.HostConfig{Token: "t", Server: "192.0.2.1:7700"}, "--ca-cert"},
-		{"far nameserver without TLS", node.HostConfig{Token: "t", Nameserver: "192.0.2.1:7600"}, "--ca-cert"},
-		{"a directory that is not", node.HostConfig{Token: "t", Server: "127.0.0.1:1", Dirs: map[string]string{"data": "/none/such"}}, "--dir data"},
-		{"a directory with a path for a name", node.HostConfig{Token: "t", Server: "127.0.0.1:1", Dirs: map[string]string{"a/b": t.TempDir()}}, "want a plain name"},
-		{"no port", node.HostConfig{Token: "t", Server: "127.0.0.1"}, "HOST:PORT"},
+		{"far without TLS", node.HostConfig{Token: "a-token-of-a-host", Server: "192.0.2.1:7700"}, "--ca-cert"},
+		{"far nameserver without TLS", node.HostConfig{Token: "a-token-of-a-host", Nameserver: "192.0.2.1:7600"}, "--ca-cert"},
+		{"a directory that is not", node.HostConfig{Token: "a-token-of-a-host", Server: "127.0.0.1:1", Dirs: map[string]string{"data": "/none/such"}}, "--dir data"},
+		{"a directory with a path for a name", node.HostConfig{Token: "a-token-of-a-host", Server: "127.0.0.1:1", Dirs: map[string]string{"a/b": t.TempDir()}}, "want a plain name"},
+		{"no port", node.HostConfig{Token: "a-token-of-a-host", Server: "127.0.0.1"}, "HOST:PORT"},
 	} {
 		c.cfg.Data = t.TempDir()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

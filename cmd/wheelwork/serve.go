@@ -85,7 +85,7 @@ func (c *cli) serverCommand() *cobra.Command {
 		Use:   "server",
 		Short: "Run a server: it schedules jobs and hands them to hosts",
 		Example: `  wheelwork server --data /var/lib/wheelwork --listen 10.0.0.5:7700 --tls-cert cert.pem --tls-key key.pem \
-      --nameserver ns.example:7600 --token-file /etc/wheelwork/token`,
+      --nameserver ns.example:7600 --token-file /etc/wheelwork/token --server-token-file /etc/wheelwork/server-token`,
 		Args: arguments(),
 	}
 	flags := cmd.Flags()
@@ -94,6 +94,7 @@ func (c *cli) serverCommand() *cobra.Command {
 	flags.StringVar(&conf.Advertise, "advertise", "", "HOST:PORT at which others reach this server (default the one it listens on)")
 	flags.StringVar(&conf.Nameserver, "nameserver", "", "HOST:PORT of the nameserver, several with commas for servers that share an etcd (default the server is its own)")
 	addTokenFile(cmd, &conf.TokenFile)
+	addServerTokenFile(cmd, &conf.ServerTokenFile)
 	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
 	flags.StringVar(&conf.SecretKey, "secret-key-file", "", "`file` with the key that seals secrets; servers that share a journal share it (default secret.key in --data, made when missing)")
 	flags.StringSliceVar(&conf.Etcd.Endpoints, "etcd-endpoints", nil, "`URLs` of an etcd that keeps the journal (default the journal is in the data directory)")
@@ -162,13 +163,15 @@ func addMaxHosts(cmd *cobra.Command) func(*cobra.Command) (int, error) {
 func (c *cli) nameserverCommand() *cobra.Command {
 	var conf node.NameserverConfig
 	cmd := &cobra.Command{
-		Use:     "nameserver",
-		Short:   "Run a nameserver: it knows the servers and sends hosts to them",
-		Example: `  wheelwork nameserver --listen 10.0.0.4:7600 --tls-cert cert.pem --tls-key key.pem --token-file /etc/wheelwork/token`,
-		Args:    arguments(),
+		Use:   "nameserver",
+		Short: "Run a nameserver: it knows the servers and sends hosts to them",
+		Example: `  wheelwork nameserver --listen 10.0.0.4:7600 --tls-cert cert.pem --tls-key key.pem --token-file /etc/wheelwork/token \
+      --server-token-file /etc/wheelwork/server-token`,
+		Args: arguments(),
 	}
 	cmd.Flags().StringVar(&conf.Listen, "listen", "127.0.0.1:7600", "`address`; beyond this machine it needs TLS")
 	addTokenFile(cmd, &conf.TokenFile)
+	addServerTokenFile(cmd, &conf.ServerTokenFile)
 	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
 	cmd.Flags().StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	log := c.addLogFlags(cmd, "info")
@@ -264,7 +267,11 @@ func addDisk(cmd *cobra.Command, writer *string, policy *mq.SyncPolicy) func(*co
 }
 
 func addTokenFile(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "token-file", "", "`file` with the token that nameserver, servers and hosts share")
+	cmd.Flags().StringVar(file, "token-file", "", "`file` with the token of the installation's hosts, as \"wheelwork token generate\" makes one")
+}
+
+func addServerTokenFile(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "server-token-file", "", "`file` with the token of nameserver and servers, which hosts do not get (default they use --token-file, on this machine only)")
 }
 
 func addTLS(cmd *cobra.Command, cert, key *string) {
