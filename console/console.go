@@ -26,6 +26,8 @@ type Config struct {
 	// Secure says that browsers arrive over TLS: cookies are then kept from
 	// plain HTTP, and browsers are told to stay with TLS. Default: false.
 	Secure bool
+	// Codes sign browsers in that open /login?code=CODE. Default: none.
+	Codes *Codes
 	// Logger takes what goes wrong on the server's side. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -48,6 +50,7 @@ type console struct {
 	health  grpc_health_v1.HealthClient
 
 	sessions *sessions
+	codes    *Codes
 	views    *views
 	assets   *assets
 	gateway  http.Handler
@@ -69,6 +72,9 @@ func newConsole(cfg Config) (*console, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.Codes == nil {
+		cfg.Codes = NewCodes()
 	}
 	assets, err := loadAssets()
 	if err != nil {
@@ -96,6 +102,7 @@ func newConsole(cfg Config) (*console, error) {
 		members:  apiv1.NewMembershipClient(cfg.Conn),
 		health:   grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions: newSessions(),
+		codes:    cfg.Codes,
 		views:    views,
 		assets:   assets,
 		gateway:  gateway,

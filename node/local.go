@@ -44,7 +44,8 @@ type LocalConfig struct {
 type LocalReady struct {
 	URL           string   `json:"url"` // of the servers: a client goes on with the next one
 	URLs          []string `json:"urls"`
-	Token         string   `json:"token"` // of the administrator
+	Token         string   `json:"token"`     // of the administrator
+	LoginURL      string   `json:"login_url"` // signs a browser in as the administrator, once, within 10 minutes
 	TokenFile     string   `json:"token_file"`
 	Nameserver    string   `json:"nameserver"`
 	MemberToken   string   `json:"member_token_file"` // of hosts that are to join
@@ -285,7 +286,7 @@ func (c *localCluster) run(ctx context.Context) error {
 	}
 	if err == nil {
 		if c.cfg.Ready != nil {
-			c.cfg.Ready(c.ready())
+			c.cfg.Ready(c.ready(servers))
 		}
 		<-ctx.Done()
 	}
@@ -315,9 +316,10 @@ func (c *localCluster) begun() error {
 	return c.writePlan()
 }
 
-func (c *localCluster) ready() LocalReady {
+func (c *localCluster) ready(servers []*localProcess) LocalReady {
 	r := LocalReady{
-		Token: c.admin, TokenFile: c.dir.join("token"), Nameserver: c.plan.Nameserver, MemberToken: c.dir.join(hostsToken), ServerToken: c.dir.join(serversToken),
+		LoginURL: loginURL(servers),
+		Token:    c.admin, TokenFile: c.dir.join("token"), Nameserver: c.plan.Nameserver, MemberToken: c.dir.join(hostsToken), ServerToken: c.dir.join(serversToken),
 		Data: c.dir.path, PID: os.Getpid(),
 	}
 	for _, s := range c.plan.Servers {
@@ -326,6 +328,18 @@ func (c *localCluster) ready() LocalReady {
 	}
 	r.URL = strings.Join(r.URLs, ",")
 	return r
+}
+
+// loginURL returns the link of the first server that tells one; a server that just
+// ended has none.
+func loginURL(servers []*localProcess) string {
+	for _, p := range servers {
+		var r Ready
+		if text, err := os.ReadFile(p.ready); err == nil && json.Unmarshal(text, &r) == nil && r.LoginURL != "" {
+			return r.LoginURL
+		}
+	}
+	return ""
 }
 
 // untilReady waits until a server works, every server's member of etcd serves,

@@ -21,7 +21,9 @@ type Ready struct {
 	Token string `json:"token"` // of the administrator; "" when the process has none
 	// HostToken lets workers in, and nothing else; "" when the process has none.
 	HostToken string `json:"host_token,omitempty"`
-	PID       int    `json:"pid"`
+	// LoginURL signs a browser in as the administrator, once, within 10 minutes.
+	LoginURL string `json:"login_url,omitempty"`
+	PID      int    `json:"pid"`
 }
 
 // quitPatience is how long calls under way may go on when a process ends.

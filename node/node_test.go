@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"path/filepath"
 	"strings"
@@ -469,6 +470,34 @@ func TestHostRefusesMistakesAtOnce(t *testing.T) {
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want it to say %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestLoginURL opens the link that a process tells, with a browser's cookies: it signs
+// in once, and the token in its place does not.
+func TestLoginURL(t *testing.T) {
+	t.Parallel()
+	p := dev(t, node.DevConfig{Data: t.TempDir()})
+	if strings.Contains(p.LoginURL, p.Token) {
+		t.Error("the link holds the token")
+	}
+	for i, c := range []struct{ url, want string }{
+		{p.URL + "/login?token=" + p.Token, "/login"},
+		{p.LoginURL, "/apps/default"},
+		{p.LoginURL, "/login"},
+	} {
+		jar, err := cookiejar.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := (&http.Client{Jar: jar}).Get(c.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close() //nolint:errcheck // not read
+		if resp.Request.URL.Path != c.want {
+			t.Errorf("link %d leads to %s, want %s", i, resp.Request.URL.Path, c.want)
 		}
 	}
 }

@@ -85,6 +85,7 @@ type serving struct {
 	parts     *serverParts
 	door      *door
 	handler   http.Handler
+	codes     *console.Codes // that sign browsers in
 	// self is a connection of this process to its own door, as a member.
 	self *grpc.ClientConn
 	// names are connections to the nameservers that are told of this server; one
@@ -95,7 +96,7 @@ type serving struct {
 // openServing opens what every process with a server has. kind names the kind of
 // installation on the console's pages; "" for the usual one.
 func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving, err error) {
-	s := &serving{log: logger(cfg.Logger), advertise: cfg.Advertise}
+	s := &serving{log: logger(cfg.Logger), advertise: cfg.Advertise, codes: console.NewCodes()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -258,7 +259,7 @@ func (s *serving) openConsole(g *guard, kind string) error {
 	if err != nil {
 		return err
 	}
-	pages, err := console.New(console.Config{Conn: conn, Banner: kind, Version: version.String(), Secure: s.secure, Logger: s.log})
+	pages, err := console.New(console.Config{Conn: conn, Banner: kind, Version: version.String(), Secure: s.secure, Codes: s.codes, Logger: s.log})
 	if err != nil {
 		return err
 	}
@@ -271,7 +272,10 @@ func (s *serving) ready() Ready {
 	if s.secure {
 		scheme = "https://"
 	}
-	return Ready{URL: scheme + address, GRPC: address, Token: s.token, HostToken: s.hostToken, PID: os.Getpid()}
+	return Ready{
+		URL: scheme + address, GRPC: address, Token: s.token, HostToken: s.hostToken,
+		LoginURL: scheme + address + "/login?code=" + s.codes.Issue(s.token), PID: os.Getpid(),
+	}
 }
 
 // start starts the server's roles.

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -21,8 +22,8 @@ func (c *cli) devCommand() *cobra.Command {
 		Use:   "dev",
 		Short: "Run everything in one process on this machine, to try things out",
 		Long: `Run nameserver, server, console and one host in one process, reachable from
-this machine only. It prints the address of the console and a token, and has a
-sample job running. Jobs and runs are kept in the data directory.`,
+this machine only. It prints a link that signs you in to the console once, and
+where the token is, and has a sample job running. Jobs and runs are kept in the data directory.`,
 		Example: `  wheelwork dev --data ~/wheelwork --listen 127.0.0.1:7700`,
 		Args:    arguments(),
 	}
@@ -59,6 +60,9 @@ sample job running. Jobs and runs are kept in the data directory.`,
 
 // sayReady tells a person how to go on, or a program where the process is.
 func (c *cli) sayReady(data string) func(node.Ready) {
+	if whole, err := filepath.Abs(data); err == nil {
+		data = whole // the reader may be in another directory
+	}
 	return func(r node.Ready) {
 		if c.format != formatTable {
 			// Nothing can be done about a reader that is gone; the process serves on.
@@ -67,16 +71,26 @@ func (c *cli) sayReady(data string) func(node.Ready) {
 		}
 		fmt.Fprintf(c.out, `Wheelwork is ready. Ctrl-C ends it.
 
-  console  %s
+  console  %s (signs you in once, within 10 minutes)
   data     %s
 
 The command line, in another terminal:
 
   export WHEELWORK_URL=%s
-  export WHEELWORK_TOKEN=%s
+  export WHEELWORK_TOKEN=$(cat %s)
   wheelwork job list
-`, c.paint(c.out, cyan, r.URL+"/login?token="+url.QueryEscape(r.Token)), data, r.URL, r.Token)
+`, c.paint(c.out, cyan, r.LoginURL), data, r.URL, shellWord(filepath.Join(data, "token")))
 	}
+}
+
+// shellWord quotes a path for a shell, where that is necessary.
+func shellWord(path string) string {
+	if !strings.ContainsFunc(path, func(r rune) bool {
+		return !strings.ContainsRune("/._-+:@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 func (c *cli) serverCommand() *cobra.Command {
