@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,7 +55,7 @@ where the token is, and has a sample job running. Jobs and runs are kept in the 
 		conf.Gate, conf.Ready = gate(), c.sayReady(conf.Data)
 		return node.Dev(cmd.Context(), conf)
 	}
-	addProfile(cmd)
+	addProfile(cmd, func() node.ProfileConfig { return node.ProfileConfig{TokenFile: filepath.Join(conf.Data, "token")} })
 	return cmd
 }
 
@@ -143,7 +144,7 @@ func (c *cli) serverCommand() *cobra.Command {
 		conf.Ready = func(r node.Ready) { c.note("server ready at %s", r.URL) }
 		return node.Server(cmd.Context(), conf)
 	}
-	addProfile(cmd)
+	addProfile(cmd, func() node.ProfileConfig { return node.ProfileConfig{TokenFile: filepath.Join(conf.Data, "token")} })
 	return cmd
 }
 
@@ -200,7 +201,9 @@ func (c *cli) nameserverCommand() *cobra.Command {
 		conf.Ready = func(r node.Ready) { c.note("nameserver ready at %s", r.GRPC) }
 		return node.Nameserver(cmd.Context(), conf)
 	}
-	addProfile(cmd)
+	addProfile(cmd, func() node.ProfileConfig {
+		return node.ProfileConfig{TokenFile: cmp.Or(conf.ServerTokenFile, conf.TokenFile)}
+	})
 	return cmd
 }
 
@@ -253,7 +256,12 @@ func (c *cli) hostCommand() *cobra.Command {
 		conf.Ready = func(node.Ready) { c.note("host ready") }
 		return node.Host(cmd.Context(), conf)
 	}
-	addProfile(cmd)
+	addProfile(cmd, func() node.ProfileConfig {
+		if conf.TokenFile != "" {
+			return node.ProfileConfig{TokenFile: conf.TokenFile}
+		}
+		return node.ProfileConfig{Token: c.token}
+	})
 	return cmd
 }
 
@@ -317,13 +325,16 @@ func (c *cli) addLogFlags(cmd *cobra.Command, level string) func(*cobra.Command)
 	}
 }
 
-// addProfile gives a command that serves the flag --pprof.
-func addProfile(cmd *cobra.Command) {
-	address := cmd.Flags().String("pprof", "", "loopback `address` that shows profiles of the process, for example 127.0.0.1:6060")
+// addProfile gives a command that serves the flag --pprof. who says which token lets
+// readers in, once the flags are parsed.
+func addProfile(cmd *cobra.Command, who func() node.ProfileConfig) {
+	address := cmd.Flags().String("pprof", "", "loopback `address` that shows profiles of the process to those who have its token, for example 127.0.0.1:6060")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if *address != "" {
-			stop, err := node.Profile(*address)
+			cfg := who()
+			cfg.Address = *address
+			stop, err := node.Profile(cfg)
 			if err != nil {
 				return err
 			}
