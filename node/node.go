@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
 // Ready says how to reach a process that serves.
@@ -123,3 +125,7 @@ func (r *roles) stop() error {
 	}
 	return r.group.Wait()
 }
+
+// HideMemory keeps the tokens, keys and secrets in the memory of this process from
+// other processes, where the system can do that. It is for processes that serve.
+func HideMemory() error { return process.HideMemory() }

@@ -53,6 +53,9 @@ where the token is, and has a sample job running. Jobs and runs are kept in the 
 			return err
 		}
 		conf.Gate, conf.Ready = gate(), c.sayReady(conf.Data)
+		if err := node.HideMemory(); err != nil {
+			return err
+		}
 		return node.Dev(cmd.Context(), conf)
 	}
 	addProfile(cmd, func() node.ProfileConfig { return node.ProfileConfig{TokenFile: filepath.Join(conf.Data, "token")} })
@@ -142,6 +145,9 @@ func (c *cli) serverCommand() *cobra.Command {
 		}
 		conf.CACert, conf.Gate = c.ca, gate()
 		conf.Ready = func(r node.Ready) { c.note("server ready at %s", r.URL) }
+		if err := node.HideMemory(); err != nil {
+			return err
+		}
 		return node.Server(cmd.Context(), conf)
 	}
 	addProfile(cmd, func() node.ProfileConfig { return node.ProfileConfig{TokenFile: filepath.Join(conf.Data, "token")} })
@@ -199,6 +205,9 @@ func (c *cli) nameserverCommand() *cobra.Command {
 			return err
 		}
 		conf.Ready = func(r node.Ready) { c.note("nameserver ready at %s", r.GRPC) }
+		if err := node.HideMemory(); err != nil {
+			return err
+		}
 		return node.Nameserver(cmd.Context(), conf)
 	}
 	addProfile(cmd, func() node.ProfileConfig {
