@@ -193,12 +193,13 @@ func TestLogin(t *testing.T) {
 func TestLoginCookie(t *testing.T) {
 	f := newFake().populate()
 	for secure, name := range map[bool]string{false: "wheelwork_session", true: "__Host-wheelwork_session"} {
-		h, err := New(Config{Conn: f.start(t), Secure: secure})
+		codes := NewCodes()
+		h, err := New(Config{Conn: f.start(t), Secure: secure, Codes: codes})
 		if err != nil {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/login?token="+goodToken, nil))
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/login?code="+codes.Issue(goodToken), nil))
 		cookies := w.Result().Cookies()
 		if len(cookies) != 1 {
 			t.Fatalf("%d cookies", len(cookies))
@@ -221,12 +222,13 @@ func TestLoginWhileTheAPIIsAway(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	h, err := New(Config{Conn: conn})
+	codes := NewCodes()
+	h, err := New(Config{Conn: conn, Codes: codes})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/login?token="+goodToken, nil))
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/login?code="+codes.Issue(goodToken), nil))
 	if w.Code != http.StatusServiceUnavailable || len(w.Result().Cookies()) != 0 {
 		t.Errorf("an unchecked token was let in: %d", w.Code)
 	}

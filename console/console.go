@@ -33,6 +33,8 @@ type Config struct {
 	// Admit returns, from the headers of a request to the API alone, a gRPC status
 	// that says why its body is not read. Default: every body is read.
 	Admit func(*http.Request) error
+	// Codes sign browsers in that open /login?code=CODE. Default: none.
+	Codes *Codes
 	// Logger takes what goes wrong on the server's side. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -57,6 +59,7 @@ type console struct {
 	health  grpc_health_v1.HealthClient
 
 	sessions *sessions
+	codes    *Codes
 	views    *views
 	assets   *assets
 	gateway  http.Handler
@@ -91,6 +94,9 @@ func newConsole(cfg Config) (*console, error) {
 	if cfg.Admit == nil {
 		cfg.Admit = func(*http.Request) error { return nil }
 	}
+	if cfg.Codes == nil {
+		cfg.Codes = NewCodes()
+	}
 	assets, err := loadAssets()
 	if err != nil {
 		return nil, err
@@ -119,6 +125,7 @@ func newConsole(cfg Config) (*console, error) {
 		members:  apiv1.NewMembershipClient(cfg.Conn),
 		health:   grpc_health_v1.NewHealthClient(cfg.Conn),
 		sessions: newSessions(),
+		codes:    cfg.Codes,
 		views:    views,
 		assets:   assets,
 		gateway:  gateway,

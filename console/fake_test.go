@@ -244,7 +244,7 @@ func newSite(t testing.TB, f *fakeAPI) *site {
 
 func (s *site) signIn(t testing.TB) *site {
 	t.Helper()
-	resp, _ := s.do(t, "GET", "/login?token="+goodToken, nil)
+	resp, _ := s.do(t, "GET", "/login?code="+s.c.codes.Issue(goodToken), nil)
 	if resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/" {
 		t.Fatalf("sign in: %s to %q", resp.Status, resp.Header.Get("Location"))
 	}

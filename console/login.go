@@ -29,12 +29,12 @@ type loginView struct {
 	Next  string
 }
 
-// loginPage shows the form, or takes the token of a link that `wheelwork dev`
-// printed. The redirect that follows takes the token out of the address bar.
+// loginPage shows the form, or takes the code of a link that `wheelwork dev`
+// printed. The redirect that follows takes the code out of the address bar.
 func (c *console) loginPage(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	if token := q.Get("token"); token != "" {
-		c.signIn(w, r, token, q.Get("next"))
+	if code := q.Get("code"); code != "" {
+		c.signInWithCode(w, r, code, q.Get("next"))
 		return
 	}
 	if c.sessions.get(r, c.cookieName()) != nil {
@@ -42,6 +42,19 @@ func (c *console) loginPage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.renderLogin(w, r, http.StatusOK, loginView{Next: q.Get("next")})
+}
+
+func (c *console) signInWithCode(w http.ResponseWriter, r *http.Request, code, next string) {
+	if !chosen(r) {
+		c.renderLogin(w, r, http.StatusForbidden, loginView{Error: "login.elsewhere", Next: next})
+		return
+	}
+	token, ok := c.codes.take(code)
+	if !ok {
+		c.renderLogin(w, r, http.StatusUnauthorized, loginView{Error: "login.code", Next: next})
+		return
+	}
+	c.signIn(w, r, token, next)
 }
 
 func (c *console) login(w http.ResponseWriter, r *http.Request) {

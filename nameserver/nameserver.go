@@ -110,7 +110,11 @@ func (n *Nameserver) Join(stream apiv1.Nameserver_JoinServer) error {
 	if first.Server == "" || first.Address == "" {
 		return status.Error(codes.InvalidArgument, "a server must report its id and its address")
 	}
-	s := n.join(first)
+	s, err := n.join(first)
+	if err != nil {
+		n.cfg.Logger.Warn("a server was refused", "server", first.Server, "address", first.Address, "error", err)
+		return err
+	}
 	n.cfg.Logger.Info("server joined", "server", first.Server, "address", first.Address)
 	defer n.leave(first.Server, s)
 	if err := stream.Send(&apiv1.ServerOrder{Epoch: s.epoch}); err != nil {
@@ -124,6 +128,9 @@ func (n *Nameserver) Join(stream apiv1.Nameserver_JoinServer) error {
 		if err != nil {
 			return err
 		}
+		if len(report.AllUnits) > 0 != (len(first.AllUnits) > 0) {
+			return status.Error(codes.InvalidArgument, "a server reports units either always or never")
+		}
 		n.mu.Lock()
 		report.Server = first.Server
 		s.report, s.seenAt = report, time.Now()
@@ -132,21 +139,51 @@ func (n *Nameserver) Join(stream apiv1.Nameserver_JoinServer) error {
 	}
 }
 
-func (n *Nameserver) join(r *apiv1.ServerReport) *server {
+// join takes a server in. It takes nothing from another server that lives: neither
+// its place, nor its apps.
+func (n *Nameserver) join(r *apiv1.ServerReport) (*server, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if err := n.joinableLocked(r); err != nil {
+		return nil, err
+	}
 	n.epoch++
 	s := &server{report: r, epoch: n.epoch, joinedAt: time.Now(), seenAt: time.Now(), up: true}
 	n.servers[r.Server] = s
 	if len(r.AllUnits) > 0 {
 		n.units.hear(r)
 	} else {
-		for _, app := range r.Apps { // what it holds on its disk is its own
-			n.owner[app] = r.Server
-		}
+		n.claimLocked(r)
 	}
 	n.notifyLocked()
-	return s
+	return s, nil
+}
+
+// joinableLocked refuses a server that another one stands in the way of; n.mu must
+// be held.
+func (n *Nameserver) joinableLocked(r *apiv1.ServerReport) error {
+	if was := n.servers[r.Server]; was != nil && was.up && was.report.Address != r.Address {
+		return status.Errorf(codes.AlreadyExists, "the server %s lives at %s, and this one says that it is the same at %s: each server needs a data directory of its own", r.Server, was.report.Address, r.Address)
+	}
+	for id, s := range n.servers {
+		if id != r.Server && s.up && (len(s.report.AllUnits) > 0) != (len(r.AllUnits) > 0) {
+			return status.Errorf(codes.FailedPrecondition, "the server %s and this one are not of one kind: either all servers of a nameserver share an etcd, or none does", id)
+		}
+	}
+	return nil
+}
+
+// claimLocked gives a server the apps on its disk, except those that another server
+// holds which lives; n.mu must be held.
+func (n *Nameserver) claimLocked(r *apiv1.ServerReport) {
+	now := time.Now()
+	for _, app := range r.Apps {
+		if id, ok := n.owner[app]; ok && id != r.Server && n.aliveLocked(n.servers[id], now) {
+			n.cfg.Logger.Warn("a server has an app that another server holds: it stays with that", "app", app, "server", r.Server, "holder", id)
+			continue
+		}
+		n.owner[app] = r.Server
+	}
 }
 
 // hearLocked takes in what a server reports; n.mu must be held.

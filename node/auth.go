@@ -37,11 +37,14 @@ var (
 	// admin may do what people and their programs do. It may not pose as a host
 	// or as a server.
 	admin = role{"admin", []string{"jobs.read", "jobs.write", "jobs.operate", "runs.read", "logs.read", "modules.read", "modules.write", "cluster.read", "cluster.operate", "cluster.backup", "queues.read", "queues.operate", "kv.read", "kv.write", "secrets.read", "secrets.write", "grants.write", "apps.write"}}
-	// member is what the processes of one installation are to each other.
-	member = role{"member", []string{"work", "execute", "serve", "jobs.read", "cluster.read"}}
-	// peer is what the servers of a cluster are to each other beside: they may have all
-	// that is in it. Its token is in their etcd, where hosts are not.
-	peer = role{"server", append(slices.Clone(member.permissions), "state")}
+	// executor is what hosts are: they run what apps define, and cannot act as a server.
+	executor = role{"host", []string{"work", "execute", "jobs.read", "cluster.read"}}
+	// member is what all processes of an installation are to each other when it has no
+	// token for servers alone, which is accepted on one machine only.
+	member = role{"member", append(slices.Clone(executor.permissions), "serve")}
+	// peer is what servers are to each other and to nameservers: they may have all that
+	// is in the installation, and speak for the callers whose calls they pass on.
+	peer = role{"server", append(slices.Clone(member.permissions), "state", act)}
 	// worker is what programs are that execute runs themselves, with functions of
 	// their own. It gets no modules, and nothing of what modules are granted.
 	worker = role{"worker", []string{"work"}}
@@ -51,6 +54,10 @@ var (
 // with the secrets and values that these were granted, plugins and what is
 // built in. Who has it can ask for the tasks of every app.
 const execute = "execute"
+
+// act is the permission to make calls for a principal that another server has
+// authenticated, see [actingHeader].
+const act = "act"
 
 func (r role) may(permission string) bool { return slices.Contains(r.permissions, permission) }
 
@@ -121,12 +128,34 @@ func (g *guard) caller(ctx context.Context, method string) (role, error) {
 	}
 	r, ok := g.role(token)
 	if !ok {
-		return role{}, status.Error(codes.Unauthenticated, "the token was refused: it is not one of this server; `wheelwork dev` prints the right one, and it stands in the file token of the data directory")
+		return role{}, status.Error(codes.Unauthenticated, "the token was refused: it is not one of this server; the right one is in the file token of the server's data directory")
+	}
+	r, err := g.acting(ctx, r)
+	if err != nil {
+		return role{}, err
 	}
 	if !r.may(need) {
 		return role{}, status.Errorf(codes.PermissionDenied, "the token's role %s lacks the permission %s", r.name, need)
 	}
 	return r, nil
+}
+
+// acting returns the role that a call has: the caller's own, or the one that a
+// server has found when it passes on the call of another caller.
+func (g *guard) acting(ctx context.Context, own role) (role, error) {
+	values := metadata.ValueFromIncomingContext(ctx, actingHeader)
+	if len(values) == 0 {
+		return own, nil
+	}
+	if !own.may(act) {
+		return role{}, status.Errorf(codes.PermissionDenied, "the token's role %s may not make calls for others: only servers do (%s)", own.name, actingHeader)
+	}
+	for _, r := range []role{admin, executor, member, peer, worker} {
+		if len(values) == 1 && r.name == values[0] {
+			return r, nil
+		}
+	}
+	return role{}, status.Errorf(codes.PermissionDenied, "a server passed on a call of the role %.40q, which this version does not know: bring both servers to the same version", values[0])
 }
 
 // role looks a token up in constant time for each known token.
@@ -200,39 +229,6 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 func (b bearer) RequireTransportSecurity() bool { return b.secure }
 
 func newToken(prefix string) string { return prefix + strings.ToLower(rand.Text()) }
-
-// keptToken returns the token in a file, made when missing.
-func keptToken(path, prefix string) (string, error) {
-	b, err := os.ReadFile(path)
-	if err == nil {
-		if t := strings.TrimSpace(string(b)); t != "" {
-			return t, nil
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("read the token: %w", err)
-	}
-	t := newToken(prefix)
-	if err := writeFile(path, []byte(t+"\n"), 0o600); err != nil {
-		return "", fmt.Errorf("write the token: %w", err)
-	}
-	return t, nil
-}
-
-// fileToken reads the token that the processes of one installation share.
-func fileToken(path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("read --token-file: %w", err)
-	}
-	t := strings.TrimSpace(string(b))
-	if len(t) < 16 {
-		return "", fmt.Errorf("the token in %s has %d characters: use at least 16 random ones, as `openssl rand -hex 24` prints", path, len(t))
-	}
-	return t, nil
-}
 
 // writeFile replaces a file as a whole: a reader sees the old or the new one.
 func writeFile(path string, b []byte, mode fs.FileMode) error {

@@ -59,7 +59,7 @@ func TestNewcomerSeesTheSampleJobInABrowser(t *testing.T) {
 			}
 		}
 	}
-	shows(p.URL+"/login?token="+p.Token, "Overview", "greet")
+	shows(p.LoginURL, "Overview", "greet")
 	shows(p.URL+"/apps/default/runs/"+run.Id, "greeting newcomer", "Hello, newcomer!", "Succeeded")
 	shows(p.URL+"/hosts", "dev", "Up")
 }

@@ -111,7 +111,7 @@ func joinCluster(ctx context.Context, cfg ServerConfig, id string, log *slog.Log
 
 // openMember joins the cluster and opens what the server has of each unit. conf
 // is what the units have in common.
-func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Config, shared string, tel *telemetry, log *slog.Logger) (_ *memberParts, err error) {
+func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Config, tokens processTokens, tel *telemetry, log *slog.Logger) (_ *memberParts, err error) {
 	if cfg.Capacity < 0 || math.IsNaN(cfg.Capacity) || math.IsInf(cfg.Capacity, 0) {
 		return nil, fmt.Errorf("--capacity %v: want a positive number, the processors of a usual server or so", cfg.Capacity)
 	}
@@ -138,7 +138,7 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 	if err != nil {
 		return nil, err
 	}
-	p := &peers{token: shared, key: key, caCert: cfg.CACert, log: log}
+	p := &peers{token: cmp.Or(tokens.own(), key), key: key, caCert: cfg.CACert, log: log}
 	m.add(p)
 	m.router = &router{roster: m.roster, units: map[string]*unit{}, peers: p}
 	for i, name := range m.roster.units {
@@ -212,7 +212,7 @@ func (m *memberParts) tell(ctx context.Context) {
 	defer cancel()
 	begin := time.Now()
 	p := presence{
-		Address: m.address, Version: version.String(), At: begin.UnixMilli(), Splits: true, Divides: true, Owns: map[string]unitReport{}, Follows: map[string]followState{},
+		Address: m.address, Version: version.String(), At: begin.UnixMilli(), Splits: true, Divides: true, Passes: true, Owns: map[string]unitReport{}, Follows: map[string]followState{},
 		Zone: m.zone, Capacity: m.power, TripUs: m.trips.least().Microseconds(),
 	}
 	for _, u := range m.units {

@@ -1,10 +1,16 @@
 package node
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
 	"net"
+	"os"
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
 )
 
@@ -57,4 +63,21 @@ func peerTarget(address, caCert string) (target string, opts []grpc.DialOption, 
 		return all[0], nil, nil
 	}
 	return several + ":///" + strings.Join(all, ","), []grpc.DialOption{grpc.WithResolvers(severalResolver{})}, nil
+}
+
+// transport returns the credentials for a connection to another process of the
+// installation. All of them speak TLS 1.3.
+func transport(caCert string) (credentials.TransportCredentials, error) {
+	if caCert == "" {
+		return insecure.NewCredentials(), nil
+	}
+	pem, err := os.ReadFile(caCert)
+	if err != nil {
+		return nil, err
+	}
+	authority := x509.NewCertPool()
+	if !authority.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM form", caCert)
+	}
+	return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, RootCAs: authority}), nil
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"strings"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/runtime"
@@ -18,7 +16,7 @@ import (
 // one in its place would open nothing.
 func secretKey(path string, made bool) ([]byte, error) {
 	const size = 32
-	info, err := os.Stat(path)
+	text, err := readPrivate(path)
 	if errors.Is(err, fs.ErrNotExist) && made {
 		key := make([]byte, size)
 		rand.Read(key) //nolint:errcheck // it never fails
@@ -30,14 +28,7 @@ func secretKey(path string, made bool) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the key of the secrets: %w", err)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("the key of the secrets can be read by others: make it yours alone with `chmod 600 %s`", path)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the key of the secrets: %w", err)
-	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+	key, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(key) != size {
 		return nil, fmt.Errorf("%s does not hold a key of the secrets: bring back the file that it was, or make a new one with `openssl rand -base64 %d`, with which secrets have to be set again", path, size)
 	}

@@ -16,7 +16,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -309,11 +308,3 @@ func (b *branch) Close() error {
 }
 
 func (b *branch) Addr() net.Addr { return b.ln.Addr() }
-
-// transport returns the credentials for a connection to another process.
-func transport(caCert string) (credentials.TransportCredentials, error) {
-	if caCert == "" {
-		return insecure.NewCredentials(), nil
-	}
-	return credentials.NewClientTLSFromFile(caCert, "")
-}

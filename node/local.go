@@ -44,10 +44,12 @@ type LocalConfig struct {
 type LocalReady struct {
 	URL           string   `json:"url"` // of the servers: a client goes on with the next one
 	URLs          []string `json:"urls"`
-	Token         string   `json:"token"` // of the administrator
+	Token         string   `json:"token"`     // of the administrator
+	LoginURL      string   `json:"login_url"` // signs a browser in as the administrator, once, within 10 minutes
 	TokenFile     string   `json:"token_file"`
 	Nameserver    string   `json:"nameserver"`
-	MemberToken   string   `json:"member_token_file"` // of processes that are to join
+	MemberToken   string   `json:"member_token_file"` // of hosts that are to join
+	ServerToken   string   `json:"server_token_file"` // of servers that are to join
 	EtcdEndpoints []string `json:"etcd_endpoints"`
 	Data          string   `json:"data"`
 	PID           int      `json:"pid"`
@@ -106,6 +108,12 @@ type localCluster struct {
 	members []*localProcess
 }
 
+// The files with the tokens of processes, in the cluster's directory.
+const (
+	hostsToken   = "member-token"
+	serversToken = "server-token"
+)
+
 func (c *localCluster) planFile() string { return c.dir.join("cluster.json") }
 
 func (c *localCluster) prepare() error {
@@ -125,8 +133,10 @@ func (c *localCluster) prepare() error {
 	if n := len(c.plan.Servers); n != c.cfg.Servers {
 		return fmt.Errorf("the cluster in %s has %d servers: start it with --servers %d, or another one in another directory", c.dir.path, n, n)
 	}
-	if _, err := keptToken(c.dir.join("member-token"), "wm_"); err != nil {
-		return err
+	for file, prefix := range map[string]string{hostsToken: "wm_", serversToken: "ws_"} {
+		if _, err := keptToken(c.dir.join(file), prefix); err != nil {
+			return err
+		}
 	}
 	if _, err := secretKey(c.dir.join(secretKeyFile), true); err != nil {
 		return err
@@ -224,17 +234,19 @@ func (c *localCluster) add(name string, args ...string) *localProcess {
 
 // arrange makes the command lines.
 func (c *localCluster) arrange() (servers, hosts []*localProcess) {
-	shared := c.dir.join("member-token")
-	c.add("nameserver", "nameserver", "--listen", c.plan.Nameserver, "--token-file", shared)
+	hostToken := c.dir.join(hostsToken)
+	serving := []string{"--token-file", hostToken, "--server-token-file", c.dir.join(serversToken)}
+	c.add("nameserver", append([]string{"nameserver", "--listen", c.plan.Nameserver}, serving...)...)
 	var clients, peers []string
 	for _, s := range c.plan.Servers {
 		clients, peers = append(clients, s.Client), append(peers, s.Peer)
 	}
 	for i, s := range c.plan.Servers {
 		args := []string{
-			"server", "--data", c.dir.join(serverName(i)), "--listen", s.Listen, "--nameserver", c.plan.Nameserver, "--token-file", shared,
+			"server", "--data", c.dir.join(serverName(i)), "--listen", s.Listen, "--nameserver", c.plan.Nameserver,
 			"--secret-key-file", c.dir.join(secretKeyFile), "--cluster", "--cluster-listen", s.Client, "--cluster-peer", s.Peer,
 		}
+		args = append(args, serving...)
 		if c.cfg.SplitRate != 0 {
 			args = append(args, "--split-rate", fmt.Sprint(c.cfg.SplitRate))
 		}
@@ -247,7 +259,7 @@ func (c *localCluster) arrange() (servers, hosts []*localProcess) {
 		servers = append(servers, p)
 	}
 	for i := range c.cfg.Hosts {
-		args := []string{"host", "--data", c.dir.join(hostName(i)), "--name", hostName(i), "--nameserver", c.plan.Nameserver, "--token-file", shared}
+		args := []string{"host", "--data", c.dir.join(hostName(i)), "--name", hostName(i), "--nameserver", c.plan.Nameserver, "--token-file", hostToken}
 		if c.cfg.Slots > 0 {
 			args = append(args, "--slots", fmt.Sprint(c.cfg.Slots))
 		}
@@ -274,7 +286,7 @@ func (c *localCluster) run(ctx context.Context) error {
 	}
 	if err == nil {
 		if c.cfg.Ready != nil {
-			c.cfg.Ready(c.ready())
+			c.cfg.Ready(c.ready(servers))
 		}
 		<-ctx.Done()
 	}
@@ -304,9 +316,10 @@ func (c *localCluster) begun() error {
 	return c.writePlan()
 }
 
-func (c *localCluster) ready() LocalReady {
+func (c *localCluster) ready(servers []*localProcess) LocalReady {
 	r := LocalReady{
-		Token: c.admin, TokenFile: c.dir.join("token"), Nameserver: c.plan.Nameserver, MemberToken: c.dir.join("member-token"),
+		LoginURL: loginURL(servers),
+		Token:    c.admin, TokenFile: c.dir.join("token"), Nameserver: c.plan.Nameserver, MemberToken: c.dir.join(hostsToken), ServerToken: c.dir.join(serversToken),
 		Data: c.dir.path, PID: os.Getpid(),
 	}
 	for _, s := range c.plan.Servers {
@@ -315,6 +328,18 @@ func (c *localCluster) ready() LocalReady {
 	}
 	r.URL = strings.Join(r.URLs, ",")
 	return r
+}
+
+// loginURL returns the link of the first server that tells one; a server that just
+// ended has none.
+func loginURL(servers []*localProcess) string {
+	for _, p := range servers {
+		var r Ready
+		if text, err := os.ReadFile(p.ready); err == nil && json.Unmarshal(text, &r) == nil && r.LoginURL != "" {
+			return r.LoginURL
+		}
+	}
+	return ""
 }
 
 // untilReady waits until a server works, every server's member of etcd serves,

@@ -182,6 +182,9 @@ func EtcdAccess(cfg EtcdConfig) (etcd.Access, error) {
 	if cfg.Cert == "" && cfg.Key == "" && cfg.CA == "" {
 		return a, nil
 	}
+	if err := checkKeyFile("--etcd-key", cfg.Key); err != nil {
+		return a, err
+	}
 	var err error
 	a.TLS, err = etcd.ClientTLS(cfg.Cert, cfg.Key, cfg.CA)
 	return a, err

@@ -20,13 +20,15 @@ import (
 // NameserverConfig is for a process that is a nameserver.
 type NameserverConfig struct {
 	Listen    string // default 127.0.0.1:7600
-	TokenFile string // required: the token that the processes of the installation share
-	TLSCert   string
-	TLSKey    string
-	ReadyFile string
-	Limits    Limits // of what callers may take
-	Logger    *slog.Logger
-	Ready     func(Ready)
+	TokenFile string // required: the token of hosts
+	// ServerTokenFile is the token of nameserver and servers; "": they use that of hosts, on this machine only.
+	ServerTokenFile string
+	TLSCert         string
+	TLSKey          string
+	ReadyFile       string
+	Limits          Limits // of what callers may take
+	Logger          *slog.Logger
+	Ready           func(Ready)
 }
 
 // namesSettle is the lease: a server that has been silent for less may live.
@@ -35,8 +37,15 @@ const namesSettle = 3 * time.Second
 // Nameserver runs a nameserver until ctx ends.
 func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	log := logger(cfg.Logger)
-	shared, err := requireToken(cfg.TokenFile)
+	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7600")
+	if _, err := requireToken(cfg.TokenFile); err != nil {
+		return err
+	}
+	tokens, err := readProcessTokens(cfg.TokenFile, cfg.ServerTokenFile, cfg.Listen, log)
 	if err != nil {
+		return err
+	}
+	if err := checkKeyFile("--tls-key", cfg.TLSKey); err != nil {
 		return err
 	}
 	tel, err := newTelemetry(ctx, "nameserver")
@@ -45,8 +54,8 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	}
 	defer tel.Close() //nolint:errcheck // what could not be sent is lost with the process
 	g := newGuard()
-	g.allow(shared, member)
-	ln, err := listen(cmp.Or(cfg.Listen, "127.0.0.1:7600"), cfg.TLSCert, cfg.TLSKey, cfg.Limits, log)
+	tokens.allow(g)
+	ln, err := listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, cfg.Limits, log)
 	if err != nil {
 		return err
 	}
@@ -162,9 +171,9 @@ func dialMember(address, token, caCert string) (*grpc.ClientConn, error) {
 }
 
 func requireToken(path string) (string, error) {
-	t, err := fileToken(path)
+	t, err := fileToken("--token-file", path)
 	if err == nil && t == "" {
-		err = errors.New("--token-file is required: a file with the token that the nameserver, the servers and the hosts of this installation share")
+		err = errors.New("--token-file is required: a file with the token of the hosts of this installation, as `wheelwork token generate FILE` makes one")
 	}
 	return t, err
 }

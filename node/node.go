@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
 // Ready says how to reach a process that serves.
@@ -20,7 +22,9 @@ type Ready struct {
 	Token string `json:"token"` // of the administrator; "" when the process has none
 	// HostToken lets workers in, and nothing else; "" when the process has none.
 	HostToken string `json:"host_token,omitempty"`
-	PID       int    `json:"pid"`
+	// LoginURL signs a browser in as the administrator, once, within 10 minutes.
+	LoginURL string `json:"login_url,omitempty"`
+	PID      int    `json:"pid"`
 }
 
 // quitPatience is how long calls under way may go on when a process ends.
@@ -131,3 +135,7 @@ func (r *roles) stop() error {
 	}
 	return r.group.Wait()
 }
+
+// HideMemory keeps the tokens, keys and secrets in the memory of this process from
+// other processes, where the system can do that. It is for processes that serve.
+func HideMemory() error { return process.HideMemory() }

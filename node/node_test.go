@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"path/filepath"
 	"strings"
@@ -454,14 +455,14 @@ func TestHostRefusesMistakesAtOnce(t *testing.T) {
 		cfg  node.HostConfig
 		want string
 	}{
-		{"neither", node.HostConfig{Token: "t"}, "--nameserver or --server"},
-		{"both", node.HostConfig{Token: "t", Server: "127.0.0.1:1", Nameserver: "127.0.0.1:2"}, "--nameserver or --server"},
+		{"neither", node.HostConfig{Token: "a-token-of-a-host"}, "--nameserver or --server"},
+		{"both", node.HostConfig{Token: "a-token-of-a-host", Server: "127.0.0.1:1", Nameserver: "127.0.0.1:2"}, "--nameserver or --server"},
 		{"no token", node.HostConfig{Server: "127.0.0.1:1"}, "--token-file is required"},
-		{"far without TLS", node.HostConfig{Token: "t", Server: "192.0.2.1:7700"}, "--ca-cert"},
-		{"far nameserver without TLS", node.HostConfig{Token: "t", Nameserver: "192.0.2.1:7600"}, "--ca-cert"},
-		{"a directory that is not", node.HostConfig{Token: "t", Server: "127.0.0.1:1", Dirs: map[string]string{"data": "/none/such"}}, "--dir data"},
-		{"a directory with a path for a name", node.HostConfig{Token: "t", Server: "127.0.0.1:1", Dirs: map[string]string{"a/b": t.TempDir()}}, "want a plain name"},
-		{"no port", node.HostConfig{Token: "t", Server: "127.0.0.1"}, "HOST:PORT"},
+		{"far without TLS", node.HostConfig{Token: "a-token-of-a-host", Server: "192.0.2.1:7700"}, "--ca-cert"},
+		{"far nameserver without TLS", node.HostConfig{Token: "a-token-of-a-host", Nameserver: "192.0.2.1:7600"}, "--ca-cert"},
+		{"a directory that is not", node.HostConfig{Token: "a-token-of-a-host", Server: "127.0.0.1:1", Dirs: map[string]string{"data": "/none/such"}}, "--dir data"},
+		{"a directory with a path for a name", node.HostConfig{Token: "a-token-of-a-host", Server: "127.0.0.1:1", Dirs: map[string]string{"a/b": t.TempDir()}}, "want a plain name"},
+		{"no port", node.HostConfig{Token: "a-token-of-a-host", Server: "127.0.0.1"}, "HOST:PORT"},
 	} {
 		c.cfg.Data = t.TempDir()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -469,6 +470,34 @@ func TestHostRefusesMistakesAtOnce(t *testing.T) {
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want it to say %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestLoginURL opens the link that a process tells, with a browser's cookies: it signs
+// in once, and the token in its place does not.
+func TestLoginURL(t *testing.T) {
+	t.Parallel()
+	p := dev(t, node.DevConfig{Data: t.TempDir()})
+	if strings.Contains(p.LoginURL, p.Token) {
+		t.Error("the link holds the token")
+	}
+	for i, c := range []struct{ url, want string }{
+		{p.URL + "/login?token=" + p.Token, "/login"},
+		{p.LoginURL, "/apps/default"},
+		{p.LoginURL, "/login"},
+	} {
+		jar, err := cookiejar.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := (&http.Client{Jar: jar}).Get(c.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close() //nolint:errcheck // not read
+		if resp.Request.URL.Path != c.want {
+			t.Errorf("link %d leads to %s, want %s", i, resp.Request.URL.Path, c.want)
 		}
 	}
 }

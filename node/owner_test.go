@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,7 +25,8 @@ import (
 type twoServers struct {
 	t      *testing.T
 	dir    string
-	token  string
+	token  string // file of hosts
+	own    string // file of servers; "": they use that of hosts
 	names  *process
 	listen string // of the nameserver
 	all    []*process
@@ -32,17 +34,25 @@ type twoServers struct {
 
 const adminToken = "ww_an-administrators-token-of-this-test"
 
-func newTwoServers(t *testing.T) *twoServers {
+const serverToken = "a-token-of-the-servers-of-this-test"
+
+// newTwoServers starts them; passing says that they have a token of their own, and so
+// pass calls on to each other.
+func newTwoServers(t *testing.T, passing bool) *twoServers {
 	t.Helper()
 	w := &twoServers{t: t, dir: t.TempDir(), listen: "127.0.0.1:0"}
 	w.token = filepath.Join(w.dir, "token")
-	w.write(w.token, "a-shared-secret-of-this-test\n")
+	w.write(w.token, memberToken+"\n")
+	if passing {
+		w.own = filepath.Join(w.dir, "server-token")
+		w.write(w.own, serverToken+"\n")
+	}
 	w.startNames()
 	for _, name := range []string{"one", "two"} {
 		data := filepath.Join(w.dir, name)
 		w.write(filepath.Join(data, "token"), adminToken+"\n")
 		w.all = append(w.all, launch(t, func(ctx context.Context, ready func(node.Ready)) error {
-			return node.Server(ctx, node.ServerConfig{Data: data, Listen: "127.0.0.1:0", Nameserver: w.names.GRPC, TokenFile: w.token, Ready: ready})
+			return node.Server(ctx, node.ServerConfig{Data: data, Listen: "127.0.0.1:0", Nameserver: w.names.GRPC, TokenFile: w.token, ServerTokenFile: w.own, Ready: ready})
 		}))
 	}
 	return w
@@ -58,7 +68,7 @@ func (w *twoServers) write(path, text string) {
 func (w *twoServers) startNames() {
 	w.t.Helper()
 	w.names = launch(w.t, func(ctx context.Context, ready func(node.Ready)) error {
-		return node.Nameserver(ctx, node.NameserverConfig{Listen: w.listen, TokenFile: w.token, Ready: ready})
+		return node.Nameserver(ctx, node.NameserverConfig{Listen: w.listen, TokenFile: w.token, ServerTokenFile: w.own, Ready: ready})
 	})
 	w.listen = w.names.GRPC
 }
@@ -112,10 +122,10 @@ func refusedBy(t *testing.T, what string, err error, owner *process) {
 }
 
 // TestAnotherServersApp: a server does nothing with an app that another one
-// owns, and says whose it is.
+// owns, and says whose it is when the servers have no token to pass calls on with.
 func TestAnotherServersApp(t *testing.T) {
 	t.Parallel()
-	w := newTwoServers(t)
+	w := newTwoServers(t, false)
 	owner, other := w.split("pay")
 	conn, ctx := dial(t, other, adminToken)
 	job := greetJob()
@@ -160,11 +170,11 @@ func TestAnotherServersApp(t *testing.T) {
 	}
 }
 
-// TestClientFollowsTheOwner: a client that knows only the wrong server gets to
-// the right one with every kind of call, without a nameserver's table.
-func TestClientFollowsTheOwner(t *testing.T) {
+// TestCallsReachTheOwner: a client that knows only the wrong server has every kind
+// of call answered by the right one, to which it never connects.
+func TestCallsReachTheOwner(t *testing.T) {
 	t.Parallel()
-	w := newTwoServers(t)
+	w := newTwoServers(t, true)
 	const app = "pay"
 	owner, other := w.split(app)
 	job := greetJob()
@@ -217,7 +227,7 @@ func TestClientFollowsTheOwner(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			client, err := sdk.Dial(ctx, other.URL, sdk.Options{Token: adminToken}) // it has followed nobody yet
+			client, err := sdk.Dial(ctx, other.URL, sdk.Options{Token: adminToken, Dialer: only(other.GRPC)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -235,11 +245,21 @@ func TestClientFollowsTheOwner(t *testing.T) {
 	}
 }
 
+// only connects to one address.
+func only(at string) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		if address != at {
+			return nil, fmt.Errorf("%s is not the address that the client was given", address)
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	}
+}
+
 // TestOwnersOutliveTheNameserver: what a server holds stays its own when the
 // nameserver begins anew, and goes on while that is away.
 func TestOwnersOutliveTheNameserver(t *testing.T) {
 	t.Parallel()
-	w := newTwoServers(t)
+	w := newTwoServers(t, false)
 	owner, other := w.split("pay")
 	conn, ctx := dial(t, owner, adminToken)
 	if _, err := apiv1.NewAppsClient(conn).PutApp(ctx, &apiv1.PutAppRequest{App: &apiv1.App{Name: "pay"}}); err != nil {

@@ -111,7 +111,7 @@ func (p *serverParts) untilOther(ctx context.Context, owned string, tick <-chan 
 	}
 }
 
-func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
+func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens processTokens, tel *telemetry, log *slog.Logger) (_ *serverParts, err error) {
 	p := &serverParts{faults: newFaults()}
 	defer func() {
 		if err != nil {
@@ -172,7 +172,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, shared string
 			return nil, errOwnJournal
 		}
 		conf.Sync = mq.Always.String() // etcd syncs
-		if p.member, err = openMember(ctx, d, cfg, conf, shared, tel, log); err != nil {
+		if p.member, err = openMember(ctx, d, cfg, conf, tokens, tel, log); err != nil {
 			return nil, err
 		}
 		p.add(p.member)

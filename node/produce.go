@@ -354,7 +354,7 @@ type forwarded struct{}
 // forward brings commands to the server that owns their unit. What comes of it
 // may be lost on the way back: they are done once however often they are tried.
 func (r *router) forward(ctx context.Context, address string, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error) {
-	conn, err := r.peers.memberConn(address)
+	conn, err := r.peers.conn(address)
 	if err != nil {
 		return nil, err
 	}

@@ -1,22 +1,36 @@
 package node
 
 import (
+	"crypto/sha256"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
+	"strings"
 	"time"
 )
 
-// Profile serves profiles of this process below /debug/pprof at address, which
-// has to be of this machine: whoever reads them needs no token, and a profile
-// shows what is in memory. The caller calls stop once.
-func Profile(address string) (stop func() error, err error) {
-	if loopbackOnly(address) != nil {
-		return nil, fmt.Errorf("--pprof %s is not a loopback address: profiles are for this machine only, use a tunnel from elsewhere", address)
+// ProfileConfig is for the profiles of a process.
+type ProfileConfig struct {
+	Address string // of this machine: a profile shows what is in memory
+	// Token lets readers in, and the one in TokenFile if it is empty. The file is read
+	// for each request: a server makes it at its first start.
+	Token, TokenFile string
+}
+
+// Profile serves profiles of this process below /debug/pprof. The caller calls stop
+// once.
+func Profile(cfg ProfileConfig) (stop func() error, err error) {
+	if loopbackOnly(cfg.Address) != nil {
+		return nil, fmt.Errorf("--pprof %s is not a loopback address: profiles are for this machine only, use a tunnel from elsewhere", cfg.Address)
 	}
-	ln, err := net.Listen("tcp", address)
+	if cfg.Token == "" && cfg.TokenFile == "" {
+		return nil, errors.New("--pprof: there is no token to ask readers for")
+	}
+	ln, err := net.Listen("tcp", cfg.Address)
 	if err != nil {
 		return nil, fmt.Errorf("--pprof: %w", err)
 	}
@@ -25,7 +39,7 @@ func Profile(address string) (stop func() error, err error) {
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	s := &http.Server{Handler: cfg.guarded(mux), ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
 	return func() error {
@@ -35,4 +49,48 @@ func Profile(address string) (stop func() error, err error) {
 		}
 		return err
 	}, nil
+}
+
+// guarded lets in readers that have the token. A page on the Internet whose name leads
+// to this machine is kept out by the name (DNS rebinding).
+func (c ProfileConfig) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !localHost(r.Host) {
+			http.Error(w, "the Host header names another machine: use 127.0.0.1 or localhost", http.StatusForbidden)
+			return
+		}
+		if err := c.admit(r); err != nil {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, err.Error(), http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// admit checks the token of a request.
+func (c ProfileConfig) admit(r *http.Request) error {
+	want := c.Token
+	if want == "" {
+		var err error
+		if want, err = readPrivate(c.TokenFile); err != nil {
+			return fmt.Errorf("read the token of this process: %w", err)
+		}
+	}
+	got, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	have, need := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(want))
+	if !ok || want == "" || subtle.ConstantTimeCompare(have[:], need[:]) != 1 {
+		return errors.New("a token is needed, as \"Authorization: Bearer TOKEN\": the administrator's of a server, and the one that a nameserver or a host was started with")
+	}
+	return nil
+}
+
+// localHost reports whether a Host header names this machine.
+func localHost(header string) bool {
+	host := header
+	if h, _, err := net.SplitHostPort(header); err == nil {
+		host = h
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }

@@ -73,6 +73,7 @@ type presence struct {
 	TripUs   int64                  `json:"trip_us,omitempty"`
 	Splits   bool                   `json:"splits,omitempty"`  // it understands apps that are split
 	Divides  bool                   `json:"divides,omitempty"` // and hosts that do not work for all units
+	Passes   bool                   `json:"passes,omitempty"`  // and calls that servers pass on, see [forwarder]
 	Owns     map[string]unitReport  `json:"owns"`              // by unit
 	Follows  map[string]followState `json:"follows"`
 }
@@ -369,6 +370,15 @@ func (r *roster) assignment(unit string) *apiv1.Assignment {
 		o.Server, o.Address = "", ""
 	}
 	return &apiv1.Assignment{Server: o.Server, Address: o.Address, Epoch: o.Epoch, Unit: unit, Units: r.units}
+}
+
+// passable reports whether the server of an assignment takes calls that another
+// server passes on: one of an older version does not.
+func (r *roster) passable(a *apiv1.Assignment) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.servers[a.Server]
+	return p != nil && p.Passes
 }
 
 // place gives an app that is nowhere a unit: the one with the smallest schedule

@@ -24,12 +24,14 @@ type ServerConfig struct {
 	Listen     string // default 127.0.0.1:7700
 	Advertise  string // host:port at which others reach it; default: the address it listens on
 	Nameserver string // host:port, several with commas in a cluster; default: the server is its own nameserver
-	TokenFile  string // the token that the processes of the installation share
-	TLSCert    string
-	TLSKey     string
-	CACert     string // to check the nameserver by; "": no TLS towards it
-	ReadyFile  string // written when ready; "": none
-	SecretKey  string // the file with the key that seals secrets; default secret.key in Data, made when missing
+	TokenFile  string // the token of hosts; "": none joins
+	// ServerTokenFile is the token of nameserver and servers; "": they use that of hosts, on this machine only.
+	ServerTokenFile string
+	TLSCert         string
+	TLSKey          string
+	CACert          string // to check the nameserver by; "": no TLS towards it
+	ReadyFile       string // written when ready; "": none
+	SecretKey       string // the file with the key that seals secrets; default secret.key in Data, made when missing
 	// NewSecretKey starts a server although secrets were sealed with another key.
 	NewSecretKey bool
 	Etcd         EtcdConfig
@@ -94,6 +96,7 @@ type serving struct {
 	parts     *serverParts
 	door      *door
 	handler   http.Handler
+	codes     *console.Codes // that sign browsers in
 	// self is a connection of this process to its own door, as a member.
 	self *grpc.ClientConn
 	// names are connections to the nameservers that are told of this server; one
@@ -104,14 +107,18 @@ type serving struct {
 // openServing opens what every process with a server has. kind names the kind of
 // installation on the console's pages; "" for the usual one.
 func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving, err error) {
-	s := &serving{log: logger(cfg.Logger), advertise: cfg.Advertise}
+	s := &serving{log: logger(cfg.Logger), advertise: cfg.Advertise, codes: console.NewCodes()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	shared, err := fileToken(cfg.TokenFile)
+	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7700")
+	tokens, err := readProcessTokens(cfg.TokenFile, cfg.ServerTokenFile, cfg.Listen, s.log)
 	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(checkKeyFile("--tls-key", cfg.TLSKey), checkKeyFile("--etcd-key", cfg.Etcd.Key)); err != nil {
 		return nil, err
 	}
 	if s.data, err = openData(cmp.Or(cfg.Data, "wheelwork-data"), serverForm); err != nil {
@@ -133,7 +140,7 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 	g := newGuard()
 	g.allow(s.token, admin)
 	g.allow(s.hostToken, worker)
-	g.allow(shared, member)
+	tokens.allow(g)
 	g.allow(inner, member)
 	if cfg.Cluster.On {
 		m, err := startMember(ctx, s.data, &cfg, s.log)
@@ -146,7 +153,6 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		}
 		go watchMember(ctx, m, cfg.fail)
 	}
-	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:7700")
 	if s.ln, err = listen(cfg.Listen, cfg.TLSCert, cfg.TLSKey, cfg.Limits, s.log); err != nil {
 		return nil, err
 	}
@@ -154,29 +160,24 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 		s.ln.Close() //nolint:errcheck // closed by the door in the usual case
 		return nil
 	}))
-	if err := s.openParts(ctx, cfg, shared); err != nil {
+	if err := s.openParts(ctx, cfg, tokens); err != nil {
 		return nil, err
 	}
-	if err := s.openDoor(g, cfg, shared, inner); err != nil {
+	if err := s.openDoor(g, cfg, tokens, inner); err != nil {
 		return nil, err
 	}
-	return s, s.openConsole(g, kind, cfg.CACert)
+	return s, s.openConsole(g, kind)
 }
 
 // openDoor puts the services behind the door.
-func (s *serving) openDoor(g *guard, cfg ServerConfig, shared, inner string) (err error) {
+func (s *serving) openDoor(g *guard, cfg ServerConfig, tokens processTokens, inner string) (err error) {
 	if cfg.Nameserver != "" { // there may be other servers
-		if err := s.findNames(cfg, shared); err != nil {
+		if err := s.findNames(cfg, tokens.own()); err != nil {
 			return err
 		}
 	}
 	m := s.parts.member
-	var owned []grpc.ServerOption
-	if m == nil && len(s.names) > 0 {
-		o := newOwner(s.parts.id, s.names[0], s.parts.sched.Holds)
-		owned = append(owned, grpc.ChainUnaryInterceptor(o.unary), grpc.ChainStreamInterceptor(o.stream))
-	}
-	s.door = newDoor(g, cfg.Limits, s.tel, s.log, owned...)
+	s.door = newDoor(g, cfg.Limits, s.tel, s.log, s.owned(g, cfg, tokens)...)
 	s.parts.ingress.Register(s.door.grpc)
 	kept := apiv1.BackupsServer(&backupsAPI{s: s.parts.state, log: s.log})
 	if m != nil {
@@ -202,8 +203,30 @@ func (s *serving) openDoor(g *guard, cfg ServerConfig, shared, inner string) (er
 	return nil
 }
 
-func (s *serving) openParts(ctx context.Context, cfg ServerConfig, shared string) (err error) {
-	if s.parts, err = openServer(ctx, s.data, cfg, shared, s.tel, s.log); err != nil {
+// owned are the interceptors for calls about what other servers own.
+func (s *serving) owned(g *guard, cfg ServerConfig, tokens processTokens) (opts []grpc.ServerOption) {
+	passing := func(p *peers, accepts func(*apiv1.Assignment) bool) {
+		f := &forwarder{guard: g, peers: p, accepts: accepts}
+		opts = append(opts, grpc.ChainUnaryInterceptor(f.unary), grpc.ChainStreamInterceptor(f.stream))
+	}
+	if m := s.parts.member; m != nil {
+		passing(m.router.peers, m.roster.passable)
+		return opts
+	}
+	if len(s.names) == 0 {
+		return nil
+	}
+	if tokens.servers != "" { // without it the servers cannot tell each other from hosts
+		p := &peers{key: tokens.servers, caCert: cfg.CACert, log: s.log}
+		s.add(p)
+		passing(p, func(*apiv1.Assignment) bool { return true })
+	}
+	o := newOwner(s.parts.id, s.names[0], s.parts.sched.Holds)
+	return append(opts, grpc.ChainUnaryInterceptor(o.unary), grpc.ChainStreamInterceptor(o.stream))
+}
+
+func (s *serving) openParts(ctx context.Context, cfg ServerConfig, tokens processTokens) (err error) {
+	if s.parts, err = openServer(ctx, s.data, cfg, tokens, s.tel, s.log); err != nil {
 		return err
 	}
 	s.add(s.parts)
@@ -242,18 +265,14 @@ func (s *serving) findNames(cfg ServerConfig, token string) error {
 	return nil
 }
 
-func (s *serving) openConsole(g *guard, kind, caCert string) error {
-	var opts []grpc.DialOption
-	if s.parts.member != nil || s.names[0] != grpc.ClientConnInterface(s.self) { // there are other servers
-		f := newRedirector(caCert)
-		s.add(f)
-		opts = f.options()
-	}
-	conn, err := s.dial("", opts...)
+func (s *serving) openConsole(g *guard, kind string) error {
+	conn, err := s.dial("")
 	if err != nil {
 		return err
 	}
-	pages, err := console.New(console.Config{Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.secure, MaxBody: s.door.limits.Body, Admit: g.admit, Logger: s.log})
+	pages, err := console.New(console.Config{
+		Conn: conn, Banner: kind, Version: version.String(), Secure: s.ln.secure, MaxBody: s.door.limits.Body, Admit: g.admit, Codes: s.codes, Logger: s.log,
+	})
 	if err != nil {
 		return err
 	}
@@ -267,7 +286,10 @@ func (s *serving) ready() Ready {
 	if s.ln.secure {
 		scheme = "https://"
 	}
-	return Ready{URL: scheme + address, GRPC: address, Token: s.token, HostToken: s.hostToken, PID: os.Getpid()}
+	return Ready{
+		URL: scheme + address, GRPC: address, Token: s.token, HostToken: s.hostToken,
+		LoginURL: scheme + address + "/login?code=" + s.codes.Issue(s.token), PID: os.Getpid(),
+	}
 }
 
 // start starts the server's roles.

@@ -567,11 +567,6 @@ func (p *peers) conn(address string) (grpc.ClientConnInterface, error) {
 	return p.kept(address, p.key)
 }
 
-// memberConn is conn as a member, for what servers of older versions do too.
-func (p *peers) memberConn(address string) (grpc.ClientConnInterface, error) {
-	return p.kept(address, p.token)
-}
-
 func (p *peers) kept(address, token string) (grpc.ClientConnInterface, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

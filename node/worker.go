@@ -22,7 +22,7 @@ type HostConfig struct {
 	Data       string // default "wheelwork-host"
 	Nameserver string // host:port, or several with commas; this or Server
 	Server     string // host:port, without a nameserver
-	TokenFile  string // the token that the processes of the installation share; this or Token
+	TokenFile  string // the token of the installation's hosts; this or Token
 	Token      string
 	CACert     string // to check servers by; "": no TLS
 	Name       string // default: the machine's name
@@ -74,6 +74,9 @@ func Host(ctx context.Context, cfg HostConfig) (err error) {
 		if token, err = requireToken(cfg.TokenFile); err != nil {
 			return err
 		}
+	}
+	if err := checkToken("--token", token); err != nil {
+		return err
 	}
 	if err := checkDirs(cfg.Dirs); err != nil {
 		return err

@@ -85,8 +85,8 @@ type Client struct {
 // returns when it has answered; ctx bounds that only. Several addresses of one
 // installation, separated by commas, are tried one after another. Later losses
 // of a connection are repaired by the client itself, and what one server does
-// not answer goes to the others: those of the address, and those that the
-// installation's nameserver names. Dial fails with [ErrUnavailable] if nobody
+// not answer goes to the others. The client connects to no other address, whatever
+// servers say: each of them passes on what another one has to do. Dial fails with [ErrUnavailable] if nobody
 // answers. It does not check the token: the first call that needs one does.
 func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 	limits, err := opt.limits()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,16 +32,20 @@ func elsewhere(t *testing.T, address string) error {
 // each name the other do not keep it; and one that names itself, or nobody, is
 // believed.
 func TestRefusalsThatNameAServer(t *testing.T) {
+	const both = "http://127.0.0.1:1,http://127.0.0.2:1"
 	for _, c := range []struct {
 		name     string
+		given    string
 		one, two string // what each names; "": it does what it is asked
 		want     error
 		asked    int64 // messages that both servers got
 	}{
-		{"the other one", "127.0.0.2:1", "", nil, 2},
-		{"each other", "127.0.0.2:1", "127.0.0.1:1", sdk.ErrPrecondition, 4},
-		{"itself", "127.0.0.1:1", "", sdk.ErrPrecondition, 1},
-		{"nobody", "nobody", "", sdk.ErrPrecondition, 1},
+		{"the other one", both, "127.0.0.2:1", "", nil, 2},
+		{"each other", both, "127.0.0.2:1", "127.0.0.1:1", sdk.ErrPrecondition, 4},
+		{"itself", both, "127.0.0.1:1", "", sdk.ErrPrecondition, 1},
+		{"nobody", both, "nobody", "", sdk.ErrPrecondition, 1},
+		// It may be anyone's, and would be sent the token.
+		{"one that the client was not given", "http://127.0.0.1:1", "127.0.0.2:1", "", sdk.ErrPrecondition, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var asked atomic.Int64
@@ -57,9 +62,10 @@ func TestRefusalsThatNameAServer(t *testing.T) {
 					return elsewhere(t, names)
 				}})
 			}
-			client, err := sdk.Dial(t.Context(), "http://127.0.0.1:1", sdk.Options{Dialer: func(ctx context.Context, address string) (net.Conn, error) {
+			client, err := sdk.Dial(t.Context(), c.given, sdk.Options{Token: "secret", Dialer: func(ctx context.Context, address string) (net.Conn, error) {
 				f := fleets[address]
-				if f == nil {
+				if f == nil || !strings.Contains(c.given, address) {
+					t.Errorf("the client connects to %s", address)
 					return nil, fmt.Errorf("nobody is at %s", address)
 				}
 				return f.listener.DialContext(ctx)
@@ -83,5 +89,32 @@ func TestRefusalsThatNameAServer(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestProducerWaitsForATakeover: a server passes commands on to one that is lost. The
+// producer sends them again until its patience ends, and not all the time.
+func TestProducerWaitsForATakeover(t *testing.T) {
+	var asked atomic.Int64
+	f := start(t, sdktest.Config{Before: func(*apiv1.ProduceRequest) error {
+		asked.Add(1)
+		s, err := status.New(codes.Unavailable, "its owner does not answer").WithDetails(&apiv1.Assignment{Unit: "main"})
+		if err != nil {
+			return err
+		}
+		return s.Err()
+	}})
+	client, err := sdk.Dial(t.Context(), "http://127.0.0.1:1", sdk.Options{RetryFor: 500 * time.Millisecond, Dialer: func(ctx context.Context, _ string) (net.Conn, error) {
+		return f.listener.DialContext(ctx)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close() //nolint:errcheck // every answer has come
+	if _, err := client.Apply(t.Context(), job("j")); !errors.Is(err, sdk.ErrUnavailable) {
+		t.Errorf("apply: %v", err)
+	}
+	if n := asked.Load(); n < 2 || n > 100 {
+		t.Errorf("the server was asked %d times in half a second", n)
 	}
 }

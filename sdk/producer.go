@@ -405,7 +405,6 @@ func (l *lane) run() {
 	hops := 0 // servers that named another one since the last answer or failure
 	astray := false
 	for !l.ended() {
-		l.p.servers.learn(l.p.ctx)
 		at := l.p.servers.pick(l.p.ctx, l.app)
 		if !down.IsZero() && (astray || l.p.servers.resting(at)) {
 			_ = sleep(l.p.ctx, jitter(pause)) // the loop asks the context itself
@@ -436,9 +435,9 @@ func (l *lane) run() {
 				l.fail(l.p.explain(unavailable(err)))
 				down, pause = time.Time{}, minPause
 			}
-			// A server that was named is lost, and the others go on to name it until its
-			// lease has ended: they are not to be asked all the time.
-			hops, astray = 0, hops > 0
+			// A server that was named is lost, and the others go on to name it, or to pass
+			// calls on to it, until its lease has ended: they are not asked all the time.
+			hops, astray = 0, hops > 0 || moving(err)
 		}
 	}
 }

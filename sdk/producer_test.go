@@ -388,50 +388,53 @@ func (n *names) ListServers(context.Context, *apiv1.ListServersRequest) (*apiv1.
 	return r, nil
 }
 
-// TestRouting is given one server, learns of the others and sends each app's
-// commands to its owner. When the owner is lost they follow the nameserver, and
-// a server that nobody named for an app never sees a command of it.
+// TestRouting is given two servers of three and sends each app's commands to its
+// owner, if that is one of the two, and to either of them if it is not. When the owner
+// is lost they follow the nameserver.
 func TestRouting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, w := &installation{}, world{}
-		n := &names{owners: map[string]string{"x": addressC}, all: []string{addressA, addressB, addressC}}
+		n := &names{owners: map[string]string{"x": addressB, "y": addressC}, all: []string{addressA, addressB, addressC}}
 		a, stopA := w.serve(in, addressA, n.register)
-		b, stopB := w.serve(in, addressB)
-		owner, stopC := w.serve(in, addressC, n.register)
-		c := w.dial(t, "http://"+addressA, sdk.Options{})
+		b, stopB := w.serve(in, addressB, n.register)
+		third, stopC := w.serve(in, addressC, n.register)
+		c := w.dial(t, bothServers, sdk.Options{Token: "secret"})
 		trigger := func(app, key string) {
 			t.Helper()
 			if _, err := c.Trigger(t.Context(), sdk.Trigger{App: app, Job: "a", Key: key}); err != nil {
 				t.Error(err)
 			}
 		}
-		saw := func(wantA, wantB, wantC int) {
+		saw := func(wantA, wantB int) {
 			t.Helper()
-			if a.saw != wantA || b.saw != wantB || owner.saw != wantC {
-				t.Errorf("the servers saw %d, %d and %d commands, want %d, %d and %d", a.saw, b.saw, owner.saw, wantA, wantB, wantC)
+			if a.saw != wantA || b.saw != wantB || third.saw != 0 {
+				t.Errorf("the servers saw %d, %d and %d commands, want %d, %d and none", a.saw, b.saw, third.saw, wantA, wantB)
 			}
 		}
 		trigger("x", "1")
-		saw(0, 0, 1)
-		trigger("unowned", "2") // the nameserver has no word on it
-		saw(1, 0, 1)
+		saw(0, 1)
+		trigger("unowned", "2") // goes on with the server that answered last
+		saw(0, 2)
+		trigger("y", "3") // its owner was not given: another server passes it on
+		saw(0, 3)
 
-		owner.setRefuse(true)
-		trigger("x", "3") // the owner is away: another server forwards or refuses
-		saw(2, 0, 1)
+		b.setRefuse(true)
+		trigger("x", "4") // the owner is away: another server passes on or refuses
+		saw(1, 3)
 		n.mu.Lock()
-		n.owners["x"] = addressB
+		n.owners["x"] = addressA
 		n.mu.Unlock()
-		a.script = func(*apiv1.ProduceRequest) verdict { return dropBefore }
-		trigger("x", "4") // a stream ends and the nameserver names the new owner
-		saw(2, 1, 1)
+		trigger("x", "5")
+		saw(2, 3)
 
-		// Only a server that nobody named for the app is left.
 		a.setRefuse(true)
-		if _, err := c.Trigger(t.Context(), sdk.Trigger{App: "unowned", Job: "a", Key: "5"}); !errors.Is(err, sdk.ErrUnavailable) {
-			t.Errorf("without a server that may have it: %v", err)
+		if _, err := c.Trigger(t.Context(), sdk.Trigger{App: "y", Job: "a", Key: "6"}); !errors.Is(err, sdk.ErrUnavailable) {
+			t.Errorf("without a server that the client was given: %v", err)
 		}
-		saw(2, 1, 1)
+		saw(2, 3)
+		if len(third.conns) > 0 {
+			t.Error("the client has connected to a server that it was not given")
+		}
 		c.Close() //nolint:errcheck // every answer has come
 		stopA()
 		stopB()

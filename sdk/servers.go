@@ -22,9 +22,8 @@ const (
 	maxServers = 64   // that a client keeps connections to
 	maxOwners  = 4096 // apps whose owner is remembered
 
-	// learnEvery is the least time between two questions who the servers are,
-	// and how long the owner of an app is taken for granted.
-	learnEvery = time.Minute
+	// ownerFor is how long the owner of an app is taken for granted.
+	ownerFor = time.Minute
 
 	// takeover is how long a call waits for the successor of a server of a cluster that
 	// was lost: its lease lasts for three seconds.
@@ -35,30 +34,27 @@ const (
 	maxRest = time.Minute
 )
 
-// servers are the servers of one installation, as far as the client knows them:
-// those that Dial was given, and those that they named. It stands where a
-// connection to one server would, and moves calls from servers that are out of
+// servers are the servers of one installation that Dial was given. It stands where
+// a connection to one server would, and moves calls from servers that are out of
 // reach to others. With one server it does nothing but pass calls on.
+//
+// A server that another one names is used only if Dial was given it: the token goes
+// to no address that the program did not choose. Any server passes a call on to the
+// one that has to answer it.
 type servers struct {
 	connect  func(url string) (*grpc.ClientConn, error) // does not wait for the server
 	patience time.Duration                              // with a server that is asked about others
 	takeover time.Duration                              // how long a call waits for a successor
 
 	mu     sync.Mutex
-	list   []*server        // those that Dial was given come first; it only grows
+	list   []*server        // does not change
 	last   *server          // the one that answered last; searches begin with it
 	owners map[string]owner // by app
-	asked  time.Time        // when the servers were last asked for
 }
 
 type server struct {
 	url  string
 	conn *grpc.ClientConn
-
-	// Dial was not given it: another server named it. It gets commands only for
-	// apps that a nameserver says are its own, so that a client never makes a
-	// second home for an app beside a server that is merely out of reach.
-	learnt bool
 
 	failures int       // since it last answered; guarded by servers.mu
 	rests    time.Time // until when others are preferred; guarded by servers.mu
@@ -73,30 +69,36 @@ type owner struct {
 func newServers(addresses string, connect func(string) (*grpc.ClientConn, error), patience time.Duration) (*servers, error) {
 	s := &servers{connect: connect, patience: patience, owners: map[string]owner{}}
 	for address := range strings.SplitSeq(addresses, ",") {
-		if _, err := s.addLocked(strings.TrimSpace(address), false); err != nil {
+		if err := s.add(strings.TrimSpace(address)); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
 	}
 	return s, nil
 }
 
-// addLocked returns the server of an address, new or known.
-func (s *servers) addLocked(url string, learnt bool) (*server, error) {
-	if i := slices.IndexFunc(s.list, func(k *server) bool {
-		return strings.TrimSuffix(k.url, "/") == strings.TrimSuffix(url, "/")
-	}); i >= 0 {
-		return s.list[i], nil
+// add takes in a server, once.
+func (s *servers) add(url string) error {
+	if s.given(url) != nil {
+		return nil
 	}
 	if len(s.list) == maxServers {
-		return nil, fmt.Errorf("%d servers are more than a client keeps connections to: name some of them", maxServers+1)
+		return fmt.Errorf("%d servers are more than a client keeps connections to: name some of them", maxServers+1)
 	}
 	conn, err := s.connect(url)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	at := &server{url: url, conn: conn, learnt: learnt}
-	s.list = append(s.list, at)
-	return at, nil
+	s.list = append(s.list, &server{url: url, conn: conn})
+	return nil
+}
+
+// given returns the server at a URL that Dial was given; nil: it was not.
+func (s *servers) given(url string) *server {
+	i := slices.IndexFunc(s.list, func(k *server) bool { return strings.TrimSuffix(k.url, "/") == strings.TrimSuffix(url, "/") })
+	if i < 0 {
+		return nil
+	}
+	return s.list[i]
 }
 
 func (s *servers) close() error {
@@ -111,21 +113,11 @@ func (s *servers) close() error {
 
 // String names the servers that Dial was given.
 func (s *servers) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var urls []string
 	for _, at := range s.list {
-		if !at.learnt {
-			urls = append(urls, at.url)
-		}
+		urls = append(urls, at.url)
 	}
 	return strings.Join(urls, ", ")
-}
-
-func (s *servers) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.list)
 }
 
 // heard notes how a server did: err is nil or the reason to prefer others for a while.
@@ -175,37 +167,33 @@ func (s *servers) pick(ctx context.Context, app string) *server {
 	if at := s.ownerOf(app); at != nil {
 		return at
 	}
-	given := order[slices.IndexFunc(order, func(at *server) bool { return !at.learnt })]
-	for _, at := range order {
-		if ctx.Err() != nil || s.resting(at) && at != given {
+	for i, at := range order {
+		if ctx.Err() != nil || s.resting(at) && i > 0 {
 			continue
 		}
 		if to := s.ask(ctx, at, app); to != nil {
 			return to
 		}
 	}
-	return given
+	return order[0]
 }
 
-// ask returns the server that gets an app's commands according to another one:
-// none if that is out of reach, or should not get them and knows nobody.
+// ask returns the server that gets an app's commands according to another one,
+// which passes them on if Dial was not given their owner; nil: it is out of reach.
 func (s *servers) ask(ctx context.Context, at *server, app string) *server {
 	if app != "" {
 		owner, err := s.route(ctx, at, app)
 		switch {
-		case err == nil && !s.resting(owner):
+		case err == nil && owner != nil && !s.resting(owner):
 			return owner
 		case err == nil:
-			return at // it may reach the owner where the client cannot
+			return at
 		case lost(err):
 			if ctx.Err() == nil {
 				s.heard(at, err)
 			}
 			return nil
 		}
-	}
-	if at.learnt {
-		return nil
 	}
 	return at // it does not know who owns what, but Dial was told to use it
 }
@@ -220,7 +208,7 @@ func (s *servers) ownerOf(app string) *server {
 	return o.server
 }
 
-// route asks a server which server owns an app.
+// route asks a server which server owns an app; nil: one that Dial was not given.
 func (s *servers) route(ctx context.Context, at *server, app string) (*server, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
@@ -228,13 +216,12 @@ func (s *servers) route(ctx context.Context, at *server, app string) (*server, e
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	to, err := s.addLocked(at.beside(a.GetAddress()), true)
-	if err != nil {
-		return nil, err
+	to := s.given(at.beside(a.GetAddress()))
+	if to != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.rememberLocked(app, to)
 	}
-	s.rememberLocked(app, to)
 	return to, nil
 }
 
@@ -256,23 +243,31 @@ func hint(err error) *apiv1.Assignment {
 	return nil
 }
 
-// moving reports whether a server of a cluster named another one: when each names
-// the other, a unit is on its way between them, and they will agree.
-func moving(err error) bool { return hint(err).GetUnit() != "" }
+// moving reports whether a unit of a cluster is on its way to another server, or its
+// owner was lost: servers name each other meanwhile, or say which unit it is.
+func moving(err error) bool {
+	if status.Code(err) != codes.Unavailable {
+		return hint(err).GetUnit() != ""
+	}
+	return slices.ContainsFunc(status.Convert(err).Details(), func(d any) bool {
+		a, ok := d.(*apiv1.Assignment)
+		return ok && a.GetUnit() != ""
+	})
+}
 
 // follow returns the server that another one named as the owner of an app, and
-// remembers it; nil if it named none.
+// remembers it; nil if it named none that Dial was given.
 func (s *servers) follow(at *server, app string, err error) *server {
 	a := hint(err)
 	if a == nil {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	to, err := s.addLocked(at.beside(a.GetAddress()), true)
-	if err != nil || to == at {
+	to := s.given(at.beside(a.GetAddress()))
+	if to == nil || to == at {
 		return nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	to.rests = time.Time{} // it is the only one that can help, and may be there again
 	s.rememberLocked(app, to)
 	return to
@@ -285,39 +280,7 @@ func (s *servers) rememberLocked(app string, at *server) {
 	if len(s.owners) >= maxOwners {
 		clear(s.owners)
 	}
-	s.owners[app] = owner{at, time.Now().Add(learnEvery)}
-}
-
-// learn asks who the servers are, unless it did so a short time ago. A client
-// that may not ask, or a server that does not know, is no error.
-func (s *servers) learn(ctx context.Context) {
-	s.mu.Lock()
-	due := s.asked.IsZero() || time.Since(s.asked) >= learnEvery
-	if due {
-		s.asked = time.Now()
-	}
-	s.mu.Unlock()
-	if !due {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.patience)
-	defer cancel()
-	at := s.order()[0]
-	r, err := apiv1.NewNameserverClient(at.conn).ListServers(ctx, &apiv1.ListServersRequest{})
-	if lost(err) {
-		s.heard(at, err)
-	}
-	// One server needs no choice, and the address that the client was given is
-	// more likely to lead there than the one that servers use among themselves.
-	if err != nil || len(r.GetServers()) < 2 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, other := range r.GetServers() {
-		// An address that makes no sense, or one too many, costs only that choice.
-		_, _ = s.addLocked(at.beside(other.GetAddress()), true)
-	}
+	s.owners[app] = owner{at, time.Now().Add(ownerFor)}
 }
 
 // beside is the URL of another server of the same installation.
@@ -379,7 +342,7 @@ func (h *heeding) RecvMsg(m any) error {
 func (s *servers) try(ctx context.Context, app string, call func(*server) error) error {
 	hops, begin, owned := 0, time.Now(), false
 	var to *server // where the last one said that the app is; nil: nothing was said
-	for left := s.count(); ; left-- {
+	for left := len(s.list); ; left-- {
 		at := to
 		if at == nil {
 			at = s.pick(ctx, app)
@@ -406,7 +369,7 @@ func (s *servers) try(ctx context.Context, app string, call func(*server) error)
 			if !owned || time.Since(begin) >= s.takeover || sleep(ctx, jitter(takeoverAgain)) != nil {
 				return err
 			}
-			hops, left = 0, s.count()+1
+			hops, left = 0, len(s.list)+1
 		}
 	}
 }

@@ -21,6 +21,8 @@ import (
 )
 
 // heir is a server of a cluster that stands by, and takes over after a while.
+//
+// It names the server before it, or it passes calls on to that one in vain.
 type heir struct {
 	apiv1.UnimplementedClusterServer
 	apiv1.UnimplementedJobsServer
@@ -40,7 +42,11 @@ func (h *heir) GetJob(_ context.Context, r *apiv1.GetJobRequest) (*apiv1.Job, er
 	defer h.mu.Unlock()
 	h.asked++
 	if time.Now().Before(h.takes) {
-		s, err := status.New(codes.FailedPrecondition, "it is on another server").WithDetails(h.names)
+		code := codes.FailedPrecondition
+		if h.names.Address == "" {
+			code = codes.Unavailable
+		}
+		s, err := status.New(code, "it is on another server").WithDetails(h.names)
 		if err != nil {
 			return nil, err
 		}
@@ -127,6 +133,7 @@ func TestUploadBeginsAgain(t *testing.T) {
 func TestTakeover(t *testing.T) {
 	const gone, here = "127.0.0.2:1", "127.0.0.1:1"
 	unit := &apiv1.Assignment{Server: "s", Address: gone, Unit: "main"}
+	passing := &apiv1.Assignment{Unit: "main"}
 	itself := &apiv1.Assignment{Server: "before", Address: here, Unit: "main"}
 	for name, c := range map[string]struct {
 		names    *apiv1.Assignment
@@ -141,9 +148,11 @@ func TestTakeover(t *testing.T) {
 		"the caller does not wait":  {unit, time.Hour, sdk.Options{}, time.Second, context.DeadlineExceeded, time.Second, 2 * time.Second},
 		"who wants to know at once": {unit, time.Hour, sdk.Options{RetryFor: -1}, time.Minute, sdk.ErrUnavailable, 0, time.Second},
 		// A server whose disk was lost is another one at the address of who it was.
-		"who names itself takes over": {itself, 3300 * time.Millisecond, sdk.Options{}, time.Minute, nil, 3300 * time.Millisecond, 4 * time.Second},
-		"who names itself never does": {itself, time.Hour, sdk.Options{}, time.Minute, sdk.ErrUnavailable, 5 * time.Second, 8 * time.Second},
-		"no cluster":                  {&apiv1.Assignment{Server: "s", Address: gone}, time.Hour, sdk.Options{}, time.Minute, sdk.ErrUnavailable, 0, time.Second},
+		"who names itself takes over":   {itself, 3300 * time.Millisecond, sdk.Options{}, time.Minute, nil, 3300 * time.Millisecond, 4 * time.Second},
+		"who names itself never does":   {itself, time.Hour, sdk.Options{}, time.Minute, sdk.ErrUnavailable, 5 * time.Second, 8 * time.Second},
+		"one that passes on takes over": {passing, 3300 * time.Millisecond, sdk.Options{}, time.Minute, nil, 3300 * time.Millisecond, 4 * time.Second},
+		"one that passes on never does": {passing, time.Hour, sdk.Options{}, time.Minute, sdk.ErrUnavailable, 5 * time.Second, 8 * time.Second},
+		"no cluster":                    {&apiv1.Assignment{Server: "s", Address: gone}, time.Hour, sdk.Options{}, time.Minute, sdk.ErrPrecondition, 0, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -155,6 +164,7 @@ func TestTakeover(t *testing.T) {
 				defer g.Stop()
 				c.opt.Dialer = func(ctx context.Context, address string) (net.Conn, error) {
 					if address != here {
+						t.Errorf("the client connects to %s", address)
 						return nil, errors.New("connection refused")
 					}
 					return ln.DialContext(ctx)

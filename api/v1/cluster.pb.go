@@ -3451,7 +3451,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\bMoveUnit\x12\x1d.wheelwork.v1.MoveUnitRequest\x1a\x1b.wheelwork.v1.ClusterStatus\"?\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02&:\x01*\"!/api/v1/cluster/units/{unit}/move\x12\x86\x01\n" +
 	"\bSplitApp\x12\x1d.wheelwork.v1.SplitAppRequest\x1a\x1b.wheelwork.v1.ClusterStatus\">\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02%:\x01*\" /api/v1/cluster/apps/{app}/split\x12\x86\x01\n" +
 	"\bMergeApp\x12\x1d.wheelwork.v1.MergeAppRequest\x1a\x1b.wheelwork.v1.ClusterStatus\">\xaa\xbb\x18\x0fcluster.operate\x82\xd3\xe4\x93\x02%:\x01*\" /api/v1/cluster/apps/{app}/merge\x12Q\n" +
-	"\aForward\x12\x1c.wheelwork.v1.ForwardRequest\x1a\x1d.wheelwork.v1.ForwardResponse\"\t\xaa\xbb\x18\x05serve\x12V\n" +
+	"\aForward\x12\x1c.wheelwork.v1.ForwardRequest\x1a\x1d.wheelwork.v1.ForwardResponse\"\t\xaa\xbb\x18\x05state\x12V\n" +
 	"\bTakeSlot\x12\x1d.wheelwork.v1.TakeSlotRequest\x1a\x1e.wheelwork.v1.TakeSlotResponse\"\t\xaa\xbb\x18\x05state(\x01\x12Q\n" +
 	"\aCopyApp\x12\x1c.wheelwork.v1.CopyAppRequest\x1a\x1d.wheelwork.v1.CopyAppResponse\"\t\xaa\xbb\x18\x05state\x12Q\n" +
 	"\aCopyOut\x12\x1c.wheelwork.v1.CopyOutRequest\x1a\x1d.wheelwork.v1.CopyOutResponse\"\t\xaa\xbb\x18\x05state\x12E\n" +

@@ -58,6 +58,7 @@ type dev struct {
 	says      bytes.Buffer // its standard error; complete when the process has ended
 	url       string
 	pprof     string // HOST:PORT
+	token     string // of the administrator
 	hostToken string
 	took      time.Duration // from its execution until it was ready
 	ended     bool
@@ -91,7 +92,7 @@ func (b *bench) start(ctx context.Context, data string) (*dev, error) {
 		HostToken  string `json:"host_token"`
 	}
 	err = json.NewDecoder(out).Decode(&ready)
-	d.took, d.url, d.hostToken = time.Since(begin), ready.URL, ready.HostToken
+	d.took, d.url, d.token, d.hostToken = time.Since(begin), ready.URL, ready.Token, ready.HostToken
 	if err == nil {
 		d.Client, err = sdk.Dial(ctx, ready.URL, sdk.Options{Token: ready.Token})
 	}

@@ -20,6 +20,7 @@ func (d *dev) profile(ctx context.Context, seconds int) (*profile.Profile, error
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set("Authorization", "Bearer "+d.token)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, err

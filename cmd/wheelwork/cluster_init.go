@@ -23,7 +23,8 @@ and --cluster-peer are given to the server afterwards), or beside them with
 --etcd-endpoints. The other servers join with empty directories and get the state
 from the first.`,
 		Example: `  wheelwork cluster init --data /var/lib/wheelwork
-  wheelwork server --data /var/lib/wheelwork --cluster --listen 127.0.0.1:7700 --nameserver 127.0.0.1:7600 --token-file token`,
+  wheelwork server --data /var/lib/wheelwork --cluster --listen 127.0.0.1:7700 --nameserver 127.0.0.1:7600 \
+      --token-file host-token --server-token-file server-token`,
 		Args: arguments(),
 	}
 	flags := cmd.Flags()

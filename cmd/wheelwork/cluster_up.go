@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"net/url"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -16,8 +16,8 @@ func (c *cli) clusterUp() *cobra.Command {
 		Use:   "up",
 		Short: "Run a cluster on this machine, to try things out: servers and hosts as processes",
 		Long: `Run a nameserver, servers with etcd in them and hosts as processes of this machine,
-reachable from it only. It prints the address of the console and where the token
-is. A process that ends, because you killed it, is started again after a second.
+reachable from it only. It prints a link that signs you in to the console once, and
+where the token is. A process that ends, because you killed it, is started again after a second.
 Ctrl-C ends all of them, and so does the end of this process, whatever its cause.
 A second start on the same directory goes on with what is in it.`,
 		Example: `  wheelwork cluster up --servers 3 --hosts 4 --data ~/wheelwork-cluster`,
@@ -69,7 +69,7 @@ func (c *cli) sayCluster(r node.LocalReady) {
 	}
 	fmt.Fprintf(c.out, `The cluster is ready. Ctrl-C ends it.
 
-  console     %s
+  console     %s (signs you in once, within 10 minutes)
   data        %s
   token file  %s
   nameserver  %s
@@ -80,5 +80,5 @@ The command line, in another terminal:
   export WHEELWORK_URL=%s
   export WHEELWORK_TOKEN=$(cat %s)
   wheelwork host list
-`, c.paint(c.out, cyan, r.URLs[0]+"/login?token="+url.QueryEscape(r.Token)), r.Data, r.TokenFile, r.Nameserver, r.EtcdEndpoints, r.URL, r.TokenFile)
+`, c.paint(c.out, cyan, cmp.Or(r.LoginURL, r.URLs[0])), r.Data, r.TokenFile, r.Nameserver, r.EtcdEndpoints, r.URL, shellWord(r.TokenFile))
 }

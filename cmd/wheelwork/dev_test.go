@@ -166,6 +166,9 @@ func startDev(t *testing.T, dir string, more ...string) node.Ready {
 	if ready.PID != cmd.Process.Pid {
 		t.Errorf("pid %d, want %d", ready.PID, cmd.Process.Pid)
 	}
+	if limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", ready.PID)); err == nil && !regexp.MustCompile(`Max core file size +0 +0 `).Match(limits) {
+		t.Errorf("the server would dump its memory after a crash:\n%s", limits)
+	}
 	return ready
 }
 

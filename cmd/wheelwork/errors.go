@@ -62,9 +62,9 @@ func (c *cli) explain(err error) (code, message string) {
 	case errors.Is(err, context.Canceled):
 		return "canceled", "interrupted"
 	case errors.Is(err, sdk.ErrUnauthenticated) && c.token == "":
-		return "unauthenticated", c.url + " asks for a token: pass the one that the server printed with --token or WHEELWORK_TOKEN"
+		return "unauthenticated", c.url + " asks for a token: pass the one in the file token of the server's data directory with --token or WHEELWORK_TOKEN"
 	case errors.Is(err, sdk.ErrUnauthenticated):
-		return "unauthenticated", "the token was refused by " + c.url + ": pass the one that the server printed with --token or WHEELWORK_TOKEN"
+		return "unauthenticated", "the token was refused by " + c.url + ": pass the one in the file token of the server's data directory with --token or WHEELWORK_TOKEN"
 	case errors.Is(err, sdk.ErrUnavailable) && strings.Contains(c.url, ","):
 		return "unavailable", strings.TrimPrefix(err.Error(), "dial: ") + "; when a server of a cluster is lost another one takes over after about four seconds: try again, and if that does not help look at the servers with \"wheelwork cluster status\", or name others with --url"
 	case errors.Is(err, sdk.ErrUnavailable):

@@ -1,13 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -21,8 +23,8 @@ func (c *cli) devCommand() *cobra.Command {
 		Use:   "dev",
 		Short: "Run everything in one process on this machine, to try things out",
 		Long: `Run nameserver, server, console and one host in one process, reachable from
-this machine only. It prints the address of the console and a token, and has a
-sample job running. Jobs and runs are kept in the data directory.`,
+this machine only. It prints a link that signs you in to the console once, and
+where the token is, and has a sample job running. Jobs and runs are kept in the data directory.`,
 		Example: `  wheelwork dev --data ~/wheelwork --listen 127.0.0.1:7700`,
 		Args:    arguments(),
 	}
@@ -56,14 +58,20 @@ sample job running. Jobs and runs are kept in the data directory.`,
 			return err
 		}
 		conf.Gate, conf.Ready = gate(), c.sayReady(conf.Data)
+		if err := node.HideMemory(); err != nil {
+			return err
+		}
 		return node.Dev(cmd.Context(), conf)
 	}
-	addProfile(cmd)
+	addProfile(cmd, func() node.ProfileConfig { return node.ProfileConfig{TokenFile: filepath.Join(conf.Data, "token")} })
 	return cmd
 }
 
 // sayReady tells a person how to go on, or a program where the process is.
 func (c *cli) sayReady(data string) func(node.Ready) {
+	if whole, err := filepath.Abs(data); err == nil {
+		data = whole // the reader may be in another directory
+	}
 	return func(r node.Ready) {
 		if c.format != formatTable {
 			// Nothing can be done about a reader that is gone; the process serves on.
@@ -72,16 +80,26 @@ func (c *cli) sayReady(data string) func(node.Ready) {
 		}
 		fmt.Fprintf(c.out, `Wheelwork is ready. Ctrl-C ends it.
 
-  console  %s
+  console  %s (signs you in once, within 10 minutes)
   data     %s
 
 The command line, in another terminal:
 
   export WHEELWORK_URL=%s
-  export WHEELWORK_TOKEN=%s
+  export WHEELWORK_TOKEN=$(cat %s)
   wheelwork job list
-`, c.paint(c.out, cyan, r.URL+"/login?token="+url.QueryEscape(r.Token)), data, r.URL, r.Token)
+`, c.paint(c.out, cyan, r.LoginURL), data, r.URL, shellWord(filepath.Join(data, "token")))
 	}
+}
+
+// shellWord quotes a path for a shell, where that is necessary.
+func shellWord(path string) string {
+	if !strings.ContainsFunc(path, func(r rune) bool {
+		return !strings.ContainsRune("/._-+:@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 func (c *cli) serverCommand() *cobra.Command {
@@ -90,7 +108,7 @@ func (c *cli) serverCommand() *cobra.Command {
 		Use:   "server",
 		Short: "Run a server: it schedules jobs and hands them to hosts",
 		Example: `  wheelwork server --data /var/lib/wheelwork --listen 10.0.0.5:7700 --tls-cert cert.pem --tls-key key.pem \
-      --nameserver ns.example:7600 --token-file /etc/wheelwork/token`,
+      --nameserver ns.example:7600 --token-file /etc/wheelwork/token --server-token-file /etc/wheelwork/server-token`,
 		Args: arguments(),
 	}
 	flags := cmd.Flags()
@@ -99,6 +117,7 @@ func (c *cli) serverCommand() *cobra.Command {
 	flags.StringVar(&conf.Advertise, "advertise", "", "HOST:PORT at which others reach this server (default the one it listens on)")
 	flags.StringVar(&conf.Nameserver, "nameserver", "", "HOST:PORT of the nameserver, several with commas for servers that share an etcd (default the server is its own)")
 	addTokenFile(cmd, &conf.TokenFile)
+	addServerTokenFile(cmd, &conf.ServerTokenFile)
 	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
 	flags.StringVar(&conf.SecretKey, "secret-key-file", "", "`file` with the key that seals secrets; servers that share a journal share it (default secret.key in --data, made when missing)")
 	addNewKey(cmd, &conf.NewSecretKey)
@@ -133,9 +152,12 @@ func (c *cli) serverCommand() *cobra.Command {
 		}
 		conf.CACert, conf.Gate = c.ca, gate()
 		conf.Ready = func(r node.Ready) { c.note("server ready at %s", r.URL) }
+		if err := node.HideMemory(); err != nil {
+			return err
+		}
 		return node.Server(cmd.Context(), conf)
 	}
-	addProfile(cmd)
+	addProfile(cmd, func() node.ProfileConfig { return node.ProfileConfig{TokenFile: filepath.Join(conf.Data, "token")} })
 	return cmd
 }
 
@@ -169,13 +191,15 @@ func addMaxHosts(cmd *cobra.Command) func(*cobra.Command) (int, error) {
 func (c *cli) nameserverCommand() *cobra.Command {
 	var conf node.NameserverConfig
 	cmd := &cobra.Command{
-		Use:     "nameserver",
-		Short:   "Run a nameserver: it knows the servers and sends hosts to them",
-		Example: `  wheelwork nameserver --listen 10.0.0.4:7600 --tls-cert cert.pem --tls-key key.pem --token-file /etc/wheelwork/token`,
-		Args:    arguments(),
+		Use:   "nameserver",
+		Short: "Run a nameserver: it knows the servers and sends hosts to them",
+		Example: `  wheelwork nameserver --listen 10.0.0.4:7600 --tls-cert cert.pem --tls-key key.pem --token-file /etc/wheelwork/token \
+      --server-token-file /etc/wheelwork/server-token`,
+		Args: arguments(),
 	}
 	cmd.Flags().StringVar(&conf.Listen, "listen", "127.0.0.1:7600", "`address`; beyond this machine it needs TLS")
 	addTokenFile(cmd, &conf.TokenFile)
+	addServerTokenFile(cmd, &conf.ServerTokenFile)
 	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
 	cmd.Flags().StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	limits := addLimits(cmd, &conf.Limits)
@@ -192,9 +216,14 @@ func (c *cli) nameserverCommand() *cobra.Command {
 			return err
 		}
 		conf.Ready = func(r node.Ready) { c.note("nameserver ready at %s", r.GRPC) }
+		if err := node.HideMemory(); err != nil {
+			return err
+		}
 		return node.Nameserver(cmd.Context(), conf)
 	}
-	addProfile(cmd)
+	addProfile(cmd, func() node.ProfileConfig {
+		return node.ProfileConfig{TokenFile: cmp.Or(conf.ServerTokenFile, conf.TokenFile)}
+	})
 	return cmd
 }
 
@@ -247,7 +276,12 @@ func (c *cli) hostCommand() *cobra.Command {
 		conf.Ready = func(node.Ready) { c.note("host ready") }
 		return node.Host(cmd.Context(), conf)
 	}
-	addProfile(cmd)
+	addProfile(cmd, func() node.ProfileConfig {
+		if conf.TokenFile != "" {
+			return node.ProfileConfig{TokenFile: conf.TokenFile}
+		}
+		return node.ProfileConfig{Token: c.token}
+	})
 	return cmd
 }
 
@@ -279,7 +313,11 @@ func addNewKey(cmd *cobra.Command, accepted *bool) {
 }
 
 func addTokenFile(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "token-file", "", "`file` with the token that nameserver, servers and hosts share")
+	cmd.Flags().StringVar(file, "token-file", "", "`file` with the token of the installation's hosts, as \"wheelwork token generate\" makes one")
+}
+
+func addServerTokenFile(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "server-token-file", "", "`file` with the token of nameserver and servers, which hosts do not get (default they use --token-file, on this machine only)")
 }
 
 func addTLS(cmd *cobra.Command, cert, key *string) {
@@ -311,13 +349,16 @@ func (c *cli) addLogFlags(cmd *cobra.Command, level string) func(*cobra.Command)
 	}
 }
 
-// addProfile gives a command that serves the flag --pprof.
-func addProfile(cmd *cobra.Command) {
-	address := cmd.Flags().String("pprof", "", "loopback `address` that shows profiles of the process, for example 127.0.0.1:6060")
+// addProfile gives a command that serves the flag --pprof. who says which token lets
+// readers in, once the flags are parsed.
+func addProfile(cmd *cobra.Command, who func() node.ProfileConfig) {
+	address := cmd.Flags().String("pprof", "", "loopback `address` that shows profiles of the process to those who have its token, for example 127.0.0.1:6060")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if *address != "" {
-			stop, err := node.Profile(*address)
+			cfg := who()
+			cfg.Address = *address
+			stop, err := node.Profile(cfg)
 			if err != nil {
 				return err
 			}

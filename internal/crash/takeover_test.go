@@ -128,15 +128,17 @@ func TestTakeOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(shared, "a-secret-that-the-members-share\n")
+	write(shared, "a-secret-that-hosts-share\n")
+	own := filepath.Join(dir, "server-token")
+	write(own, "a-secret-that-only-servers-share\n")
 	names, namesReady := freeAddress(t, rnd), filepath.Join(dir, "names.ready")
-	p.role(t, namesReady, "nameserver", "--listen", names, "--token-file", shared).serves(t, namesReady)
+	p.role(t, namesReady, "nameserver", "--listen", names, "--token-file", shared, "--server-token-file", own).serves(t, namesReady)
 	address := map[string]string{"a": freeAddress(t, rnd), "b": freeAddress(t, rnd)}
 	readyOf := func(name string) string { return filepath.Join(dir, name+".ready") }
 	server := func(name string) *process {
 		write(filepath.Join(dir, name, "token"), token+"\n")
 		return p.role(t, readyOf(name), "server", "--data", filepath.Join(dir, name), "--listen", address[name],
-			"--nameserver", names, "--token-file", shared, "--etcd-endpoints", member.Client())
+			"--nameserver", names, "--token-file", shared, "--server-token-file", own, "--etcd-endpoints", member.Client())
 	}
 	hasCode := func(name string) bool {
 		s, err := modules.Open(filepath.Join(dir, name, "modules"))

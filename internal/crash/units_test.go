@@ -43,14 +43,16 @@ func TestUnitsOutliveTheirOwner(t *testing.T) {
 		}
 	}
 	shared := filepath.Join(dir, "shared")
-	write(shared, "a-secret-that-the-members-share\n")
+	write(shared, "a-secret-that-hosts-share\n")
+	own := filepath.Join(dir, "server-token")
+	write(own, "a-secret-that-only-servers-share\n")
 	const units = 6
 	servers := map[string]*process{} // by address
 	var all []string
 	for _, name := range []string{"a", "b", "c"} {
 		data, ready, at := filepath.Join(dir, name), filepath.Join(dir, name+".ready"), freeAddress(t, rnd)
 		write(filepath.Join(data, "token"), token+"\n")
-		servers[at] = p.role(t, ready, "server", "--data", data, "--listen", at, "--token-file", shared,
+		servers[at] = p.role(t, ready, "server", "--data", data, "--listen", at, "--token-file", shared, "--server-token-file", own,
 			"--etcd-endpoints", member.Client(), "--units", fmt.Sprint(units))
 		all = append(all, at)
 	}

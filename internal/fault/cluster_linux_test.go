@@ -104,6 +104,7 @@ type cluster struct {
 	orders     *orders
 	units      *units         // whose epochs are whose; nil: each app is in one unit
 	binary     string         // of its processes, while nothing else is said
+	tokens     []string       // flags of nameserver and servers
 	beside     sync.WaitGroup // faults that go on beside others
 	service    *service
 	watch      *etcd.Cluster // for who owns what
@@ -118,7 +119,8 @@ type shape struct {
 	members, servers, hosts int
 	slots                   int // of each host
 	binary                  string
-	units                   int // 0: as many as there are by default
+	older                   bool // the program does not know all flags of this one
+	units                   int  // 0: as many as there are by default
 	// smallDisk asks that the first server's disk can be filled.
 	smallDisk bool
 }
@@ -131,7 +133,13 @@ func newCluster(t *testing.T, s shape) *cluster {
 	c.startEtcd(s)
 	at := freeAddress(t)
 	c.namesAt = at
-	c.names = c.part("names", s.binary, "nameserver", "--listen", at, "--token-file", shared)
+	c.tokens = []string{"--token-file", shared}
+	if !s.older {
+		own := filepath.Join(c.dir, "server-token")
+		c.write(own, "a-secret-that-only-servers-share\n")
+		c.tokens = append(c.tokens, "--server-token-file", own)
+	}
+	c.names = c.part("names", s.binary, append([]string{"nameserver", "--listen", at}, c.tokens...)...)
 	c.names.start()
 	for range s.servers {
 		c.addServer(s, at)
@@ -177,8 +185,8 @@ func (c *cluster) addServer(s shape, names string) *part {
 		links, urls = append(links, l), append(urls, "http://"+l.address())
 	}
 	c.etcdOf = append(c.etcdOf, links)
-	p := c.part(name, s.binary, "server", "--data", dir, "--listen", listen, "--advertise", front.address(), "--nameserver", toNames.address(),
-		"--token-file", filepath.Join(c.dir, "shared"), "--etcd-endpoints", strings.Join(urls, ","), "--group", group, "--units", fmt.Sprint(s.units))
+	args := append([]string{"server", "--data", dir, "--listen", listen, "--advertise", front.address(), "--nameserver", toNames.address()}, c.tokens...)
+	p := c.part(name, s.binary, append(args, "--etcd-endpoints", strings.Join(urls, ","), "--group", group, "--units", fmt.Sprint(s.units))...)
 	p.dir, p.keep, c.namesOf[p] = dir, []string{"token"}, toNames
 	c.servers = append(c.servers, p)
 	p.start()

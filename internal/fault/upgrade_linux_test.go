@@ -107,7 +107,7 @@ func TestUpgrade(t *testing.T) {
 	seed := seedOf(t)
 	rnd := rand.New(rand.NewPCG(seed, 3))
 	old, current := olderProgram(t, before), program(t)
-	c := newCluster(t, shape{etcd: embedded, members: 3, servers: 3, hosts: 3, slots: 32, binary: old, units: 3})
+	c := newCluster(t, shape{etcd: embedded, members: 3, servers: 3, hosts: 3, slots: 32, binary: old, older: true, units: 3})
 	client := c.dial(time.Minute)
 	defineJobs(t, client, c.service)
 	o := newOrders(seed)

@@ -19,6 +19,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/client/pkg/v3/tlsutil"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -165,7 +166,7 @@ func (c *MemberConfig) tlsConfig() (*tls.Config, error) {
 // ClientTLS reads the files with which a server shows who it is to etcd, and
 // checks etcd.
 func ClientTLS(cert, key, ca string) (*tls.Config, error) {
-	info := transport.TLSInfo{CertFile: cert, KeyFile: key, TrustedCAFile: ca}
+	info := transport.TLSInfo{CertFile: cert, KeyFile: key, TrustedCAFile: ca, MinVersion: tls.VersionTLS13}
 	conf, err := info.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("read the certificates towards etcd: %w", err)
@@ -196,7 +197,7 @@ func Start(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	e.InitialClusterToken = cmp.Or(cfg.Token, "wheelwork")
 	if cfg.Cert != "" {
 		info := transport.TLSInfo{CertFile: cfg.Cert, KeyFile: cfg.Key, TrustedCAFile: cfg.CA, ClientCertAuth: true}
-		e.ClientTLSInfo, e.PeerTLSInfo = info, info
+		e.ClientTLSInfo, e.PeerTLSInfo, e.TlsMinVersion = info, info, string(tlsutil.TLSVersion13)
 	}
 	e.QuotaBackendBytes = cmp.Or(cfg.Quota, 8<<30)
 	beat := cmp.Or(cfg.Heartbeat, 100*time.Millisecond)

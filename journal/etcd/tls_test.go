@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -110,6 +111,15 @@ func TestTLS(t *testing.T) {
 	list, err := Members(within(t, 10*time.Second), Access{Endpoints: two.Endpoints(), TLS: secure})
 	if err != nil || len(list) != 2 || list[0].State == "learner" || list[1].State == "learner" {
 		t.Errorf("%+v, %v", list, err)
+	}
+	older := secure.Clone()
+	older.MinVersion, older.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
+	for _, address := range []string{one.Client(), joins.Peer} {
+		conn, err := tls.Dial("tcp", address[len("https://"):], older)
+		if err == nil {
+			conn.Close() //nolint:errcheck // a test's
+			t.Errorf("%s speaks TLS 1.2", address)
+		}
 	}
 	foreign, err := ClientTLS(bad.path("server.pem"), bad.path("server.key"), good.path("ca.pem"))
 	if err != nil {

@@ -1,0 +1,72 @@
+package nameserver
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// TestJoinTakesNothingFromALiveServer has a rogue server join with the apps, the id
+// and the units of a server that lives. Routes must go on to lead to that one.
+func TestJoinTakesNothingFromALiveServer(t *testing.T) {
+	const honest, rogue = "honest:1", "rogue:1"
+	mine := &apiv1.ServerReport{Server: "srv-a", Address: honest, Apps: []string{"shop"}}
+	for name, c := range map[string]struct {
+		reports []*apiv1.ServerReport // of the rogue
+		code    codes.Code            // of its session; OK: it may stay
+	}{
+		"its app":          {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue, Apps: []string{"shop", "new"}}}, codes.OK},
+		"its app, later":   {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue}, {Address: rogue, Apps: []string{"shop", "new"}}}, codes.OK},
+		"its id":           {[]*apiv1.ServerReport{{Server: "srv-a", Address: rogue, Apps: []string{"shop"}}}, codes.AlreadyExists},
+		"all units":        {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue, AllUnits: []string{"main"}, Units: []*apiv1.UnitReport{{Unit: "main", Epoch: 1 << 40}}}}, codes.FailedPrecondition},
+		"all units, later": {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue}, {Address: rogue, AllUnits: []string{"main"}, Units: []*apiv1.UnitReport{{Unit: "main", Epoch: 1 << 40}}}}, codes.InvalidArgument},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c2 apiv1.NameserverClient) {
+				leave := join(t, c2, mine)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				s, err := c2.Join(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range c.reports {
+					if err := s.Send(r); err != nil {
+						t.Fatal(err)
+					}
+				}
+				_, err = s.Recv()
+				if err == nil && c.code != codes.OK {
+					_, err = s.Recv()
+				}
+				if status.Code(err) != c.code {
+					t.Errorf("the rogue's session: %v, want %v", err, c.code)
+				}
+				time.Sleep(time.Second)
+				a, err := c2.Route(ctx, &apiv1.RouteRequest{App: "shop"})
+				if err != nil || a.Address != honest {
+					t.Errorf("the route of the app leads to %v, %v", a, err)
+				}
+				leave()
+			})
+		})
+	}
+}
+
+// TestAppsOfALostServer may be on another disk: a restored backup takes them over.
+func TestAppsOfALostServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, c apiv1.NameserverClient) {
+		join(t, c, &apiv1.ServerReport{Server: "srv-a", Address: "a:1", Apps: []string{"shop"}})()
+		time.Sleep(4 * time.Second)
+		defer join(t, c, &apiv1.ServerReport{Server: "srv-b", Address: "b:1", Apps: []string{"shop"}})()
+		a, err := c.Route(t.Context(), &apiv1.RouteRequest{App: "shop"})
+		if err != nil || a.Address != "b:1" {
+			t.Errorf("the route leads to %v, %v", a, err)
+		}
+	})
+}

@@ -1,0 +1,273 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// actingHeader names the role of the caller whose call a server passes on. Only
+// a server may send it: see [guard.acting].
+const actingHeader = "wheelwork-acting"
+
+// forwarder passes a call that another server has to answer on to that server,
+// and its answer back to the caller. It sends this server's own token and the
+// role that the caller proved here. The caller's token stays here: an address
+// that a nameserver or etcd names must not learn it.
+type forwarder struct {
+	guard *guard
+	peers *peers
+	// accepts reports whether the server of an assignment knows [actingHeader].
+	// The caller of one that does not is told its address.
+	accepts func(*apiv1.Assignment) bool
+}
+
+// forwardHops bounds how often a call follows a unit that moves meanwhile.
+const forwardHops = 3
+
+// ownerIn returns the other server that a refusal names; nil when it names none.
+func ownerIn(err error) *apiv1.Assignment {
+	if status.Code(err) != codes.FailedPrecondition {
+		return nil
+	}
+	for _, d := range status.Convert(err).Details() {
+		if a, ok := d.(*apiv1.Assignment); ok && a.GetAddress() != "" {
+			return a
+		}
+	}
+	return nil
+}
+
+// named returns the address that a refusal names; "" when it names none.
+func named(err error) string { return ownerIn(err).GetAddress() }
+
+// applies reports whether calls of a method are passed on. Hosts and workers hold
+// sessions with the owner itself: a nameserver tells them its address.
+func (f *forwarder) applies(ctx context.Context, method string) bool {
+	need := f.guard.methods[method]
+	passed := len(metadata.ValueFromIncomingContext(ctx, actingHeader)) > 0
+	return need != "work" && need != execute && !passed
+}
+
+// to returns the server that a call is passed on to; nil: err is the answer.
+func (f *forwarder) to(err error) *apiv1.Assignment {
+	if a := ownerIn(err); a != nil && f.accepts(a) {
+		return a
+	}
+	return nil
+}
+
+// outgoing returns the context of the call to the other server.
+func (f *forwarder) outgoing(ctx context.Context, method string) (context.Context, error) {
+	r, err := f.guard.caller(ctx, method)
+	if err != nil {
+		return nil, err
+	}
+	md := metadata.Pairs(actingHeader, r.name)
+	for _, trace := range []string{"traceparent", "tracestate"} {
+		md.Append(trace, metadata.ValueFromIncomingContext(ctx, trace)...)
+	}
+	return metadata.NewOutgoingContext(ctx, md), nil
+}
+
+func (f *forwarder) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	resp, err := next(ctx, req)
+	if err == nil || !f.applies(ctx, info.FullMethod) {
+		return resp, err
+	}
+	for range forwardHops {
+		to := f.to(err)
+		if to == nil {
+			return resp, err
+		}
+		resp, err = f.call(ctx, to, info.FullMethod, req)
+	}
+	return resp, settled(err)
+}
+
+// call makes one call at another server. Its error names a third one if the
+// second has passed the unit on meanwhile.
+func (f *forwarder) call(ctx context.Context, to *apiv1.Assignment, method string, req any) (any, error) {
+	reply, err := replyOf(method)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := f.peers.conn(to.Address)
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	out, err := f.outgoing(ctx, method)
+	if err != nil {
+		return nil, err
+	}
+	answer := reply.New().Interface()
+	if err := conn.Invoke(out, method, req, answer); err != nil {
+		return nil, passedOn(to, err)
+	}
+	return answer, nil
+}
+
+// passedOn is what the caller is told of an error of the server that its call was
+// passed on to. The unit in it lets clients wait until another server owns that.
+func passedOn(to *apiv1.Assignment, err error) error {
+	s := status.Convert(err)
+	switch s.Code() {
+	case codes.Unavailable:
+		return later(to.Unit, "the server at %s, which this server passed the call on to: %s", to.Address, s.Message())
+	case codes.Unauthenticated: // the caller's own token was accepted here
+		return later(to.Unit, "the server at %s refused the token of this server: give all servers of the installation the same --server-token-file", to.Address)
+	}
+	return err
+}
+
+// settled is the answer to a call that must not be passed on further.
+func settled(err error) error {
+	if a := ownerIn(err); a != nil {
+		return later(a.Unit, "what the call is about moves between servers now: try again in a moment")
+	}
+	return err
+}
+
+// later is an error that goes away by itself. It names the unit that will have
+// another owner then, and no address.
+func later(unit, format string, args ...any) error {
+	s := status.New(codes.Unavailable, fmt.Sprintf(format, args...))
+	if unit == "" {
+		return s.Err()
+	}
+	if with, err := s.WithDetails(&apiv1.Assignment{Unit: unit}); err == nil {
+		s = with
+	}
+	return s.Err()
+}
+
+func (f *forwarder) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if !f.applies(s.Context(), info.FullMethod) {
+		return next(srv, s)
+	}
+	b := &beginning{ServerStream: s}
+	err := next(srv, b)
+	to := f.to(err)
+	if to == nil {
+		return err
+	}
+	if b.received.Load() != 1 || b.answered.Load() {
+		return later(to.Unit, "what the stream is about went to another server: connect again")
+	}
+	return settled(f.pass(s, to, info, b.first))
+}
+
+// beginning is a stream of which the first message is kept: a stream that was
+// refused because of it begins again at another server.
+type beginning struct {
+	grpc.ServerStream
+	first    proto.Message // set before received is 1
+	received atomic.Int64
+	answered atomic.Bool
+}
+
+// RecvMsg implements [grpc.ServerStream].
+func (b *beginning) RecvMsg(m any) error {
+	if err := b.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if p, ok := m.(proto.Message); ok && b.received.Load() == 0 {
+		b.first = proto.Clone(p)
+	}
+	b.received.Add(1)
+	return nil
+}
+
+// SendMsg implements [grpc.ServerStream].
+func (b *beginning) SendMsg(m any) error {
+	if !b.answered.Load() {
+		b.answered.Store(true)
+	}
+	return b.ServerStream.SendMsg(m)
+}
+
+// pass hands a stream to another server until either end of it has ended.
+func (f *forwarder) pass(s grpc.ServerStream, to *apiv1.Assignment, info *grpc.StreamServerInfo, first proto.Message) error {
+	reply, err := replyOf(info.FullMethod)
+	if err != nil {
+		return err
+	}
+	conn, err := f.peers.conn(to.Address)
+	if err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	out, err := f.outgoing(s.Context(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	out, cancel := context.WithCancel(out)
+	defer cancel()
+	desc := &grpc.StreamDesc{ServerStreams: info.IsServerStream, ClientStreams: info.IsClientStream}
+	up, err := conn.NewStream(out, desc, info.FullMethod)
+	if err != nil {
+		return passedOn(to, err)
+	}
+	// An error of SendMsg says only that the stream has ended; RecvMsg says why.
+	if err := up.SendMsg(first); err == nil && info.IsClientStream {
+		go sendUp(s, up, first.ProtoReflect().Type(), cancel) // ends with the caller's stream at the latest
+	} else if err == nil {
+		_ = up.CloseSend()
+	}
+	for {
+		answer := reply.New().Interface()
+		switch err := up.RecvMsg(answer); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return passedOn(to, err)
+		}
+		if err := s.SendMsg(answer); err != nil {
+			return err
+		}
+	}
+}
+
+// sendUp brings the caller's messages to the other server, and how they end.
+func sendUp(from grpc.ServerStream, up grpc.ClientStream, request protoreflect.MessageType, cancel func()) {
+	for {
+		m := request.New().Interface()
+		switch err := from.RecvMsg(m); {
+		case errors.Is(err, io.EOF):
+			_ = up.CloseSend() // the answer says why it failed
+			return
+		case err != nil:
+			cancel()
+			return
+		}
+		if up.SendMsg(m) != nil {
+			return
+		}
+	}
+}
+
+// replyOf returns the type of the answers of "/package.Service/Method".
+func replyOf(method string) (protoreflect.MessageType, error) {
+	name := strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", ".")
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
+	if err != nil {
+		return nil, fmt.Errorf("pass on a call of %s: %w", method, err)
+	}
+	m, ok := d.(protoreflect.MethodDescriptor)
+	if !ok {
+		return nil, fmt.Errorf("pass on a call of %s: it is not a method", method)
+	}
+	return protoregistry.GlobalTypes.FindMessageByName(m.Output().FullName())
+}
