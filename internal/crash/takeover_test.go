@@ -221,13 +221,13 @@ func TestTakeOver(t *testing.T) {
 		}
 		return victim
 	}
-	lost := round(100)
+	lost := round(90) // of 128 slots a quarter is for the other job, which is quick
 	if t.Failed() {
 		return
 	}
 	servers[lost] = server(lost)
 	until(t, "the first server to stand by", func() bool { return bytes.Contains(servers[lost].says.Bytes(), []byte("stands by")) })
-	round(30) // fewer: a job that is known to be slow gets a part of the host
+	round(30)
 
 	if _, err := c.Pause(t.Context(), "", "every"); err != nil {
 		t.Fatal(err)
