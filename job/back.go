@@ -69,3 +69,44 @@ func (p Plan) Ahead(next, now time.Time, early time.Duration) time.Duration {
 	}
 	return 0
 }
+
+// The fields of apiv1.Schedule by which [Job.GoesOn] decides. Each has one byte for its
+// number and its type.
+const (
+	scheduleEvery = 3
+	scheduleAfter = 6
+	scheduleFrom  = 8
+)
+
+// GoesOn reports whether the next planned time of the job may go on at its pace when the
+// clock is set back: false means that [Plan.Back] would say so too. It reads the bytes of
+// the schedule, as a server that starts asks this of a million jobs.
+func (j *Job) GoesOn() bool {
+	every, from := false, false
+	for s := j.Schedule(); len(s) > 0; {
+		switch s[0] >> 3 {
+		case scheduleDelay, scheduleAfter:
+			return true
+		case scheduleEvery:
+			every = true
+		case scheduleFrom:
+			from = true
+		}
+		numbered, n := s[0]&7 == 0, 0
+		s = s[1:]
+		for shift := 0; len(s) > 0; shift += 7 {
+			c := s[0]
+			s, n = s[1:], n|int(c&0x7f)<<min(shift, 56)
+			if c < 0x80 {
+				break
+			}
+		}
+		if !numbered {
+			if n < 0 || n > len(s) {
+				return true // no schedule of ours: the plan decides
+			}
+			s = s[n:]
+		}
+	}
+	return every && !from
+}

@@ -151,7 +151,7 @@ func (l *loop) waitsForClock(r *job.Run) bool {
 // turnJob plans a job again whose next planned time is ahead of the clock.
 func (l *loop) turnJob(j *job.Job, by int64) {
 	next := l.ahead.next(j)
-	if next <= l.nowMs+knownEarly {
+	if next <= l.nowMs+knownEarly || !j.GoesOn() {
 		return
 	}
 	plan, err := l.planOf(j)
