@@ -315,14 +315,6 @@ func TestCrashBetweenApplyAndAcknowledgement(t *testing.T) {
 	})
 }
 
-func fromHex(t *testing.T, s string) (b []byte) {
-	t.Helper()
-	if _, err := fmt.Sscanf(s, "%x", &b); err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 func TestInterruptedApplyIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := openQueue(t, small(t.TempDir()))

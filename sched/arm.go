@@ -51,7 +51,7 @@ func (l *loop) fire(_ int64, v any) {
 	case *onward:
 		l.moved = append(l.moved, v.r)
 	case retryStuck:
-		l.unstick()
+		l.unstick(v)
 	case *hostLease:
 		v.expire(l)
 	case settling:
@@ -139,7 +139,9 @@ func (l *loop) holds(e wheel.Entry[any]) bool {
 		return v.holds(l)
 	case *onward:
 		return v.holds(l)
-	case retryStuck, settling:
+	case retryStuck:
+		return v.at == l.stuckAt
+	case settling:
 		return true
 	case *hostLease:
 		return v.holds()
@@ -296,8 +298,8 @@ func (l *loop) rewind() {
 	for _, x := range agains {
 		l.wheel.Add(x.due, x.v)
 	}
-	if l.stuckTimer {
-		l.wheel.Add(l.nowMs+stuckFor, retryStuck{})
+	if l.stuckAt != 0 {
+		l.retryAt(l.nowMs + stuckFor)
 	}
 	if l.unsettled {
 		l.endSettling()

@@ -673,6 +673,7 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 		}
 	}
 	ends.record()
+	l.freed()
 	batch := up.Batch
 	l.onDurable(func(err error) {
 		if err == nil {

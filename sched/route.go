@@ -167,21 +167,40 @@ func (l *loop) memory(r *job.Run) *job.RouteState {
 // stick puts a run aside that no host may take now.
 func (l *loop) stick(r *job.Run) {
 	l.stuck = append(l.stuck, r)
-	if !l.stuckTimer {
-		l.stuckTimer = true
-		l.wheel.Add(l.nowMs+stuckFor, retryStuck{})
+	if l.stuckAt == 0 {
+		l.retryAt(l.nowMs + stuckFor)
 	}
 }
 
-// stuckFor is how long a run stays aside before the hosts are looked at again. Whatever makes a host able (it
-// joins, it has a free slot, its load falls) is seen by then.
-const stuckFor = 100 // ms
+const (
+	// stuckFor is how long a run stays aside, in ms, before the hosts are looked at again. Whatever makes
+	// a host able (it joins, its load falls) is seen by then.
+	stuckFor = 100
+	// leastRetry is how long at least, in ms: to look at all that is stuck for each result would take long.
+	leastRetry = 10
+)
 
-// retryStuck is the wheel's entry for what was put aside.
-type retryStuck struct{}
+// retryStuck is the wheel's entry for what was put aside. It holds while it is for that time.
+type retryStuck struct{ at int64 }
 
-func (l *loop) unstick() {
-	l.stuckTimer = false
+func (l *loop) retryAt(at int64) {
+	l.stuckAt = at
+	l.wheel.Add(at, retryStuck{at})
+}
+
+// freed has what is stuck looked at as soon as a host has a free slot: a run of high
+// priority must not wait longer for it than for the run before.
+func (l *loop) freed() {
+	if at := max(l.nowMs, l.retriedMs+leastRetry); l.stuckAt > at {
+		l.retryAt(at)
+	}
+}
+
+func (l *loop) unstick(x retryStuck) {
+	if x.at != l.stuckAt {
+		return
+	}
+	l.stuckAt, l.retriedMs = 0, l.nowMs
 	stuck := l.stuck
 	l.stuck = nil
 	for _, r := range stuck {

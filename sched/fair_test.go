@@ -1,0 +1,217 @@
+package sched_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/runtime"
+)
+
+// late returns how much later than planned each execution of a job began, the worst last.
+func (w *world) late(job string) (all []time.Duration) {
+	for _, c := range w.handlers.of(job) {
+		all = append(all, c.at.Sub(c.planned))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// triggerIn triggers a job of an app.
+func (c *client) triggerIn(app, name string) {
+	c.t.Helper()
+	if _, err := c.jobs.TriggerJob(context.Background(), &apiv1.TriggerJobRequest{App: app, Name: name}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// applyNative applies a job that needs no module.
+func (c *client) applyNative(j *apiv1.Job) {
+	c.t.Helper()
+	j.Handler = &apiv1.Handler{Name: "native:any"}
+	if _, err := c.jobs.ApplyJob(context.Background(), &apiv1.ApplyJobRequest{Job: j}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// fair runs f with one host of four slots.
+func fair(t *testing.T, f func(t *testing.T, w *world, c *client)) {
+	t.Helper()
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		w.removeHost("h1")
+		w.addAble("h", 4, nil, "native:any")
+		f(t, w, c)
+	})
+}
+
+// TestFloodOfSlowRuns: sixty runs of eight seconds do not delay a job of another app, or
+// a quick one of the same app, whether or not the time that they take is known.
+func TestFloodOfSlowRuns(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		for _, app := range []string{"other", "default"} {
+			t.Run(fmt.Sprintf("known=%v/%s", known, app), func(t *testing.T) {
+				fair(t, func(t *testing.T, w *world, c *client) {
+					w.handlers.byJob["slow"] = slowly(8 * time.Second)
+					w.handlers.byJob["tick"] = slowly(time.Millisecond)
+					c.applyNative(&apiv1.Job{App: app, Name: "tick", Schedule: &apiv1.Schedule{Every: "200ms"}})
+					c.applyNative(&apiv1.Job{Name: "slow"})
+					if known {
+						c.triggerIn("default", "slow")
+						time.Sleep(10 * time.Second)
+					}
+					time.Sleep(5 * time.Second)
+					for range 60 {
+						c.triggerIn("default", "slow")
+					}
+					time.Sleep(30 * time.Second)
+					late := w.late("tick")
+					if n, worst := len(late), late[len(late)-1]; n < 170 || worst > 50*time.Millisecond {
+						t.Errorf("%d runs of tick began, the last of them by %v late: want one each 200 ms, and 50 ms", n, worst)
+					}
+					// The flood has the three slots that are not reserved.
+					if n := len(w.handlers.of("slow")); n < 9 {
+						t.Errorf("%d slow runs began in 30 s on 3 slots", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestFirstRunBesideAFlood: a job that was never run is measured in a reserved slot when
+// its app has nothing on the host.
+func TestFirstRunBesideAFlood(t *testing.T) {
+	fair(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["slow"] = slowly(time.Minute)
+		c.applyNative(&apiv1.Job{Name: "slow"})
+		c.applyNative(&apiv1.Job{App: "other", Name: "new"})
+		c.applyNative(&apiv1.Job{App: "third", Name: "tick", Schedule: &apiv1.Schedule{Every: "200ms"}})
+		time.Sleep(2 * time.Second)
+		for range 20 {
+			c.triggerIn("default", "slow")
+		}
+		time.Sleep(time.Second)
+		c.triggerIn("other", "new")
+		time.Sleep(time.Second)
+		if n := len(w.handlers.of("new")); n != 1 {
+			t.Errorf("%d runs of the new job began within a second", n)
+		}
+	})
+}
+
+// TestSlowRunsAloneHaveAllSlots: slots are reserved only while others are about.
+func TestSlowRunsAloneHaveAllSlots(t *testing.T) {
+	fair(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["slow"] = slowly(time.Minute)
+		c.applyNative(&apiv1.Job{Name: "slow"})
+		time.Sleep(2 * time.Minute) // whatever ran before is forgotten
+		for range 8 {
+			c.triggerIn("default", "slow")
+		}
+		time.Sleep(10 * time.Second)
+		if n := len(w.handlers.of("slow")); n != 4 {
+			t.Errorf("%d of 4 slots are used", n)
+		}
+	})
+}
+
+// TestSlotsAreKeptForWhatIsDue: a job that fires in less than a minute is a sign of its app,
+// though nothing of it ran yet.
+func TestSlotsAreKeptForWhatIsDue(t *testing.T) {
+	fair(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["slow"] = slowly(5 * time.Minute)
+		c.applyNative(&apiv1.Job{Name: "slow"})
+		c.applyNative(&apiv1.Job{App: "other", Name: "soon", Schedule: &apiv1.Schedule{After: "50s"}})
+		for range 8 {
+			c.triggerIn("default", "slow")
+		}
+		time.Sleep(time.Minute)
+		if late := w.late("soon"); len(late) != 1 || late[0] > 50*time.Millisecond {
+			t.Errorf("the run that was due began %v late", late)
+		}
+	})
+}
+
+// TestPriorityBehindAFlood: a run of high priority gets the next slot, also where all are
+// bound to one host by their routing.
+func TestPriorityBehindAFlood(t *testing.T) {
+	for _, routing := range []*apiv1.Routing{nil, {Hosts: []string{"h"}}} {
+		t.Run(fmt.Sprint(routing), func(t *testing.T) {
+			fair(t, func(t *testing.T, w *world, c *client) {
+				w.handlers.byJob["lo"] = slowly(700 * time.Millisecond)
+				w.handlers.byJob["hi"] = slowly(time.Millisecond)
+				c.applyNative(&apiv1.Job{Name: "lo", Priority: -5, Routing: routing})
+				c.applyNative(&apiv1.Job{Name: "hi", Priority: 10, Routing: routing})
+				c.triggerIn("default", "lo")
+				time.Sleep(2 * time.Second) // so lo is known
+				for range 40 {
+					c.triggerIn("default", "lo")
+				}
+				c.triggerIn("default", "hi")
+				time.Sleep(10 * time.Second)
+				if late := w.late("hi"); len(late) != 1 || late[0] > 750*time.Millisecond {
+					t.Errorf("hi began after %v, want less than the 0.7 s of a run before it and 50 ms", late)
+				}
+				if n := len(w.handlers.of("lo")); n != 41 {
+					t.Errorf("%d of 41 runs of lo began", n)
+				}
+			})
+		})
+	}
+}
+
+// TestJobsTakeTurns: of one app and priority, the runs of one job do not wait behind all
+// that another job had before.
+func TestJobsTakeTurns(t *testing.T) {
+	fair(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["many"] = slowly(500 * time.Millisecond)
+		w.handlers.byJob["few"] = slowly(500 * time.Millisecond)
+		for _, name := range []string{"many", "few"} {
+			c.applyNative(&apiv1.Job{Name: name})
+			c.triggerIn("default", name)
+		}
+		time.Sleep(2 * time.Second)
+		for range 400 {
+			c.triggerIn("default", "many")
+		}
+		for range 4 {
+			c.triggerIn("default", "few")
+		}
+		time.Sleep(10 * time.Second)
+		// A turn of quick jobs is 16 runs: 4 slots take 2 s for it.
+		if late := w.late("few"); len(late) != 5 || late[4] > 5*time.Second {
+			t.Errorf("runs of few began %v late", late)
+		}
+	})
+}
+
+// TestAppsShareByTime: of two apps that want all slots, each has half of their time, however
+// long its runs take.
+func TestAppsShareByTime(t *testing.T) {
+	fair(t, func(t *testing.T, w *world, c *client) {
+		busy := map[string]time.Duration{}
+		for name, d := range map[string]time.Duration{"long": 4 * time.Second, "short": 500 * time.Millisecond} {
+			w.handlers.byJob[name] = func(ctx context.Context, task runtime.Task, s runtime.Sink) runtime.Result {
+				return slowly(d)(ctx, task, s)
+			}
+			c.applyNative(&apiv1.Job{App: name, Name: name})
+			c.triggerIn(name, name)
+		}
+		time.Sleep(10 * time.Second)
+		for range 100 {
+			c.triggerIn("long", "long")
+		}
+		for range 800 {
+			c.triggerIn("short", "short")
+		}
+		time.Sleep(time.Minute)
+		busy["long"] = time.Duration(len(w.handlers.of("long"))) * 4 * time.Second
+		busy["short"] = time.Duration(len(w.handlers.of("short"))) * 500 * time.Millisecond
+		if share := busy["long"].Seconds() / (busy["long"] + busy["short"]).Seconds(); share < 0.4 || share > 0.6 {
+			t.Errorf("the app of long runs had %.2f of the time: %v", share, busy)
+		}
+	})
+}
