@@ -625,6 +625,7 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 	h.draining = h.draining || up.Draining
 	if up.Load != nil {
 		h.load = up.Load
+		h.held.tidy(l.nowMs)
 	}
 	l.noteModules(h, up.Modules)
 	if up.Abilities != nil {

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"maps"
 	"time"
 
 	"github.com/wheelworkhq/wheelwork/job"
@@ -52,6 +53,15 @@ func (h *held) presence(a *app) *presence {
 	}
 	h.last, h.lastP = a, p
 	return p
+}
+
+// tidy forgets the apps of which nothing was at the host for so long that it does not
+// count.
+func (h *held) tidy(nowMs int64) {
+	h.last, h.lastP = nil, nil
+	maps.DeleteFunc(h.of, func(_ *app, p *presence) bool {
+		return p.slow == 0 && nowMs-p.seenMs > sharedFor.Milliseconds()
+	})
 }
 
 // take adds a run that no host has. Its pace is what the host has been charged for it
@@ -133,11 +143,8 @@ func (l *loop) admits(h *host, a *app, pace uint8) bool {
 func (l *loop) shared(h *host, a *app) bool {
 	since := l.nowMs - sharedFor.Milliseconds()
 	for other, p := range h.held.of {
-		switch {
-		case other == a && p.quickMs >= since, other != a && (p.slow > 0 || p.seenMs >= since):
+		if other == a && p.quickMs >= since || other != a && (p.slow > 0 || p.seenMs >= since) {
 			return true
-		case p.slow == 0 && p.seenMs < since && other != h.held.last:
-			delete(h.held.of, other)
 		}
 	}
 	for _, other := range l.apps {
@@ -180,11 +187,14 @@ func (c *coming) add(ms int64) {
 	(*c)[minuteOf(ms)] = struct{}{}
 }
 
+// forget drops the minutes before one.
+func (c coming) forget(before int64) {
+	maps.DeleteFunc(c, func(m int64, _ struct{}) bool { return m < before })
+}
+
 // within reports whether a time of this minute or the next one was planned.
 func (c coming) within(nowMs int64) bool {
 	at := minuteOf(nowMs)
-	delete(c, at-1)
-	delete(c, at-2)
 	_, now := c[at]
 	_, next := c[at+1]
 	return now || next

@@ -587,6 +587,7 @@ func (a *app) minute(atMs int64) *apiv1.MinuteRow {
 	if m == nil {
 		m = &apiv1.MinuteRow{}
 		a.minutes[at] = m
+		a.coming.forget(at)
 	}
 	a.minuteAt, a.minuteRow = at, m
 	return m

@@ -178,7 +178,11 @@ func (ln *lane) pop(turn int) waiting {
 	}
 	w := line.runs[line.head]
 	line.runs[line.head] = waiting{}
-	line.head++
+	if line.head++; line.head > 1024 && line.head > len(line.runs)/2 {
+		n := copy(line.runs, line.runs[line.head:])
+		clear(line.runs[n:])
+		line.runs, line.head = line.runs[:n], 0
+	}
 	switch ln.taken++; {
 	case line.head == len(line.runs):
 		ln.pass()
@@ -186,10 +190,6 @@ func (ln *lane) pop(turn int) waiting {
 		line.job.Mark &^= isInLine
 	case ln.taken >= turn:
 		ln.add(ln.pass())
-	case line.head > 4096 && line.head > len(line.runs)/2:
-		n := copy(line.runs, line.runs[line.head:])
-		clear(line.runs[n:])
-		line.runs, line.head = line.runs[:n], 0
 	}
 	return w
 }

@@ -176,8 +176,10 @@ const (
 	// stuckFor is how long a run stays aside, in ms, before the hosts are looked at again. Whatever makes
 	// a host able (it joins, its load falls) is seen by then.
 	stuckFor = 100
-	// leastRetry is how long at least, in ms: to look at all that is stuck for each result would take long.
+	// leastRetry is how long at least, in ms: to look at all that is stuck for each result would take long. With
+	// more than maxEager runs it would even so.
 	leastRetry = 10
+	maxEager   = 1000
 )
 
 // retryStuck is the wheel's entry for what was put aside. It holds while it is for that time.
@@ -191,7 +193,7 @@ func (l *loop) retryAt(at int64) {
 // freed has what is stuck looked at as soon as a host has a free slot: a run of high
 // priority must not wait longer for it than for the run before.
 func (l *loop) freed() {
-	if at := max(l.nowMs, l.retriedMs+leastRetry); l.stuckAt > at {
+	if at := max(l.nowMs, l.retriedMs+leastRetry); l.stuckAt > at && len(l.stuck) <= maxEager {
 		l.retryAt(at)
 	}
 }

@@ -1,0 +1,151 @@
+package sched
+
+import (
+	"testing"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// TestPaces: a pace is within 5 % of its time, and never 0.
+func TestPaces(t *testing.T) {
+	for d := time.Microsecond; d < time.Hour; d += d/7 + 1 {
+		p := paceOf(d)
+		if got := paceTimes[p]; p == 0 || float64(got) < 0.95*float64(d) || float64(got) > 1.05*float64(d) {
+			t.Fatalf("%v has the pace %d, which is %v", d, p, got)
+		}
+	}
+	if paceOf(0) == 0 || paceOf(100*time.Hour) != 255 || isQuick(0) || !isQuick(paceOf(900*time.Millisecond)) || isQuick(paceOf(time.Second)) {
+		t.Error("a pace at the edge is wrong")
+	}
+}
+
+// TestHeldCounts: what a host is charged for its runs is taken back with them, whatever was
+// learned of their jobs meanwhile, and what an app had there is forgotten after a while.
+func TestHeldCounts(t *testing.T) {
+	a := &app{name: "a"}
+	slot := job.NewSlot("a", job.SlotOf("j"))
+	slot.Owner = a
+	var runs []*job.Run
+	slot.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{Name: "j"}}}}, nil)
+	for i := range 3 {
+		id := job.OccurrenceID("a", "j", time.UnixMilli(int64(i)), "")
+		slot.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: "j"}}}, nil)
+		runs = append(runs, slot.Runs.Get(id))
+	}
+	var h held
+	for i, pace := range []uint8{0, paceOf(time.Millisecond), paceOf(time.Minute)} {
+		h.take(runs[i], pace, 1000)
+	}
+	if h.slow != 2 || h.quick != paceTimes[paceOf(time.Millisecond)] || len(h.runs) != 3 || h.presence(a).slow != 2 {
+		t.Errorf("held: %+v", h)
+	}
+	slot.Jobs.Get("j").Pace = paceOf(time.Second)
+	for _, r := range runs {
+		if !h.drop(r, 2000) || h.drop(r, 2000) {
+			t.Error("a run is dropped once")
+		}
+	}
+	if h.slow != 0 || h.quick != 0 || len(h.runs) != 0 || h.presence(a).slow != 0 {
+		t.Errorf("held afterwards: %+v", h)
+	}
+	h.tidy(2000 + sharedFor.Milliseconds())
+	if len(h.of) != 1 {
+		t.Error("the app is forgotten too early")
+	}
+	if h.tidy(2001 + sharedFor.Milliseconds()); len(h.of) != 0 {
+		t.Error("the app is not forgotten")
+	}
+}
+
+// TestComing: planned times of this minute and the next are known, and earlier ones forgotten.
+func TestComing(t *testing.T) {
+	var c coming
+	const minute = 60_000
+	for _, at := range []int64{10*minute + 5, 12 * minute} {
+		c.add(at)
+	}
+	for at, want := range map[int64]bool{8: false, 9: true, 10: true, 11: true, 12: true, 13: false} {
+		if got := c.within(at * minute); got != want {
+			t.Errorf("in minute %d: %v", at, got)
+		}
+	}
+	if c.forget(12); len(c) != 1 || !c.within(12*minute) {
+		t.Errorf("left: %v", c)
+	}
+}
+
+// TestLaneTurns: jobs take turns in a lane, each with its runs in their order, and an empty
+// lane remembers no job.
+func TestLaneTurns(t *testing.T) {
+	slots := map[string]*job.Slot{}
+	var ln lane
+	runOf := func(name string, n int64) *job.Run {
+		s := slots[name]
+		if s == nil {
+			s = job.NewSlot("a", job.SlotOf(name))
+			s.Owner = &app{name: "a"}
+			s.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{Name: name}}}}, nil)
+			slots[name] = s
+		}
+		id := job.OccurrenceID("a", name, time.UnixMilli(n), "")
+		s.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: name}}}, nil)
+		return s.Runs.Get(id)
+	}
+	for range 3 { // the ring is used again
+		for n := range int64(40) {
+			ln.push(runOf("many", n))
+		}
+		ln.push(runOf("one", 1))
+		for n := range int64(3) {
+			ln.push(runOf("few", n))
+		}
+		var order []string
+		last := map[string]int64{"many": -1, "one": -1, "few": -1}
+		for ln.len() > 0 {
+			if ln.peek() == nil {
+				t.Fatal("a lane with turns shows no run")
+			}
+			r := ln.pop(4).run
+			if r.PlannedMs <= last[r.Job] {
+				t.Fatalf("run %d of %s comes after run %d", r.PlannedMs, r.Job, last[r.Job])
+			}
+			last[r.Job] = r.PlannedMs
+			order = append(order, r.Job)
+		}
+		few := 0
+		for i, name := range order[:12] {
+			if name == "few" {
+				few = i
+			}
+		}
+		if len(order) != 44 || few == 0 {
+			t.Errorf("the order is %v", order)
+		}
+		if len(ln.lines) != 0 || slots["many"].Jobs.Get("many").Mark != 0 || slots["few"].Jobs.Get("few").Mark != 0 {
+			t.Error("an empty lane remembers jobs")
+		}
+		clear(slots)
+	}
+}
+
+// TestLaneOfAJobThatNeverEnds: a job that always has runs in line takes no more memory
+// than these need.
+func TestLaneOfAJobThatNeverEnds(t *testing.T) {
+	slot := job.NewSlot("a", job.SlotOf("j"))
+	slot.Owner = &app{name: "a"}
+	slot.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_JobPut{JobPut: &apiv1.JobPut{Job: &apiv1.Job{Name: "j"}}}}, nil)
+	id := job.OccurrenceID("a", "j", time.UnixMilli(1), "")
+	slot.Apply(&apiv1.Record{AtMs: 1, Kind: &apiv1.Record_Accepted{Accepted: &apiv1.Accepted{Run: id[:], Job: "j"}}}, nil)
+	var ln lane
+	for n := range 100_000 {
+		if ln.push(slot.Runs.Get(id)); n >= 100 {
+			ln.pop(1)
+		}
+	}
+	line := ln.lines[slot.Jobs.Get("j")]
+	if line == nil || cap(line.runs) > 8192 {
+		t.Errorf("100 runs in line take room for %d", cap(line.runs))
+	}
+}
