@@ -54,7 +54,7 @@ func (c *Codes) take(text string) (token string, ok bool) {
 }
 
 // chosen reports whether a person has opened an address, by typing it or from outside
-// the browser. Another site could open it to sign the person in as somebody else, and
+// the browser. Another site could open it to sign the person in as another user, and
 // a browser that looks ahead would spend the code.
 func chosen(r *http.Request) bool {
 	from := r.Header.Get("Sec-Fetch-Site") // absent outside browsers

@@ -159,7 +159,7 @@ func (n *Nameserver) join(r *apiv1.ServerReport) (*server, error) {
 	return s, nil
 }
 
-// joinableLocked refuses a server that another one stands in the way of; n.mu must
+// joinableLocked refuses a server whose id, apps or units a live server holds; n.mu must
 // be held.
 func (n *Nameserver) joinableLocked(r *apiv1.ServerReport) error {
 	if was := n.servers[r.Server]; was != nil && was.up && was.report.Address != r.Address {

@@ -237,7 +237,7 @@ func testCredentialsAreNeverThrottled(t *testing.T) {
 	}
 }
 
-// TestClientBehindProxies believes proxies, and nobody else.
+// TestClientBehindProxies believes proxies, and no other senders.
 func TestClientBehindProxies(t *testing.T) {
 	l := Limits{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("127.0.0.1/32")}}
 	for _, tt := range []struct{ from, forwarded, want string }{

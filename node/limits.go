@@ -69,7 +69,7 @@ func (l Limits) proxied(a netip.Addr) bool {
 	return false
 }
 
-// client is the address of who sends a request over a connection from an address.
+// client is the address of the client that sends a request over a connection from an address.
 // Behind a trusted proxy it is the last one in X-Forwarded-For that is not a
 // trusted proxy itself: what stands before it is the client's own word.
 func (l Limits) client(from netip.Addr, forwarded []string) netip.Addr {

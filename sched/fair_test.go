@@ -8,7 +8,6 @@ import (
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
-	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
 // late returns how much later than planned each execution of a job began, the worst last.
@@ -188,30 +187,37 @@ func TestJobsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestAppsShareByTime: of two apps that want all slots, each has half of their time, however
-// long its runs take.
+// TestAppsShareByTime: of two apps that want all slots, each has its share of their time by
+// its weight, however long its runs take.
 func TestAppsShareByTime(t *testing.T) {
-	fair(t, func(t *testing.T, w *world, c *client) {
-		busy := map[string]time.Duration{}
-		for name, d := range map[string]time.Duration{"long": 4 * time.Second, "short": 500 * time.Millisecond} {
-			w.handlers.byJob[name] = func(ctx context.Context, task runtime.Task, s runtime.Sink) runtime.Result {
-				return slowly(d)(ctx, task, s)
-			}
-			c.applyNative(&apiv1.Job{App: name, Name: name})
-			c.triggerIn(name, name)
-		}
-		time.Sleep(10 * time.Second)
-		for range 100 {
-			c.triggerIn("long", "long")
-		}
-		for range 800 {
-			c.triggerIn("short", "short")
-		}
-		time.Sleep(time.Minute)
-		busy["long"] = time.Duration(len(w.handlers.of("long"))) * 4 * time.Second
-		busy["short"] = time.Duration(len(w.handlers.of("short"))) * 500 * time.Millisecond
-		if share := busy["long"].Seconds() / (busy["long"] + busy["short"]).Seconds(); share < 0.4 || share > 0.6 {
-			t.Errorf("the app of long runs had %.2f of the time: %v", share, busy)
-		}
-	})
+	for weight, want := range map[int32]float64{0: 0.5, 1: 0.5, 3: 0.75} {
+		t.Run(fmt.Sprint(weight), func(t *testing.T) {
+			fair(t, func(t *testing.T, w *world, c *client) {
+				times := map[string]time.Duration{"long": 4 * time.Second, "short": 500 * time.Millisecond}
+				for name, d := range times {
+					w.handlers.byJob[name] = slowly(d)
+					c.applyNative(&apiv1.Job{App: name, Name: name})
+					c.triggerIn(name, name)
+				}
+				if _, err := apiv1.NewAppsClient(c.conn).PutApp(t.Context(), &apiv1.PutAppRequest{App: &apiv1.App{Name: "long", Weight: weight}}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Second)
+				for range 200 {
+					c.triggerIn("long", "long")
+				}
+				for range 1200 {
+					c.triggerIn("short", "short")
+				}
+				time.Sleep(2 * time.Minute)
+				busy := map[string]float64{}
+				for name, d := range times {
+					busy[name] = float64(len(w.handlers.of(name))) * d.Seconds()
+				}
+				if share := busy["long"] / (busy["long"] + busy["short"]); share < want-0.08 || share > want+0.08 {
+					t.Errorf("the app of long runs had %.2f of the time, want %.2f: %v", share, want, busy)
+				}
+			})
+		})
+	}
 }

@@ -300,6 +300,9 @@ func checkAppLimits(m *apiv1.App) error {
 	if m.KvBytes < 0 || m.KvBytes > 16<<30 {
 		return errors.New("kv_bytes must be 0 to 16 GiB")
 	}
+	if m.Weight < 0 || m.Weight > 1000 {
+		return errors.New("weight must be 1 to 1000, or 0 for 1")
+	}
 	if len(m.EnqueueFrom) > 100 {
 		return errors.New("enqueue_from has more than 100 apps")
 	}

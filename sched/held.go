@@ -98,7 +98,8 @@ func (h *held) drop(r *job.Run, nowMs int64) bool {
 func (l *loop) take(h *host, r *job.Run) {
 	pace := l.paces.of(r)
 	h.held.take(r, pace, l.nowMs)
-	ownerOf(r.Slot()).usage.charge(pace)
+	a := ownerOf(r.Slot())
+	a.usage.charge(pace, a.weight())
 }
 
 // drop takes back that a run is with a host, where it took that long.
@@ -107,7 +108,7 @@ func (l *loop) drop(h *host, r *job.Run, took time.Duration) {
 		return
 	}
 	a := ownerOf(r.Slot())
-	a.usage.settle(r.Pace, took)
+	a.usage.settle(r.Pace, took, a.weight())
 	if isQuick(l.paces.of(r)) { // as was learned when it ended
 		h.held.presence(a).quickMs = l.nowMs
 	}

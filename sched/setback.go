@@ -15,7 +15,7 @@ import (
 // the clock, as cron does, waits until the clock shows its time.
 //
 // The state keeps the times as they are. What the next record says of a job or a run is by
-// the clock again, and a server that starts finds out anew what is ahead.
+// the clock again, and a server that starts finds again what is ahead.
 type setBack struct {
 	until int64              // the clock was here already, in Unix ms
 	runs  map[*job.Run]int64 // ms by which the times of a run are ahead
@@ -102,7 +102,7 @@ func (l *loop) turnRun(r *job.Run, by int64) int64 {
 	switch r.State {
 	case job.Armed:
 		at := r.PlannedMs - l.ahead.lag(r)
-		if by > 0 && at <= l.nowMs+by { // its time had come: it stands in line
+		if by > 0 && at <= l.nowMs+by { // its time had come: it is in line
 			return by
 		}
 		switch {

@@ -91,7 +91,7 @@ func partOf(name string, r segment.Report) Part {
 }
 
 // lengthOf returns up to which position the view needs a log: as far as it can be
-// read, when nobody knows.
+// read, when no length is known.
 func lengthOf(dir, name string) int64 {
 	m, err := readView(filepath.Join(dir, viewName))
 	switch {

@@ -93,7 +93,7 @@ func damages(parts []Part) (n int) {
 	return n
 }
 
-// TestMissingHistory: a segment that somebody removed is told at every start, until a
+// TestMissingHistory: a removed segment is told at every start, until a
 // repair accepts it.
 func TestMissingHistory(t *testing.T) {
 	var said bytes.Buffer

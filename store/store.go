@@ -161,7 +161,7 @@ func open(cfg Config) (_ *Store, err error) {
 	return s, s.retain()
 }
 
-// tellMissing warns of files that somebody has taken away.
+// tellMissing warns of files that were removed.
 func (s *Store) tellMissing() {
 	for name, l := range map[string]*segment.Log{historyName: s.history, keysName: s.remembered, logsName: s.logs} {
 		for _, g := range l.Missing() {

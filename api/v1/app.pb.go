@@ -31,6 +31,7 @@ type App struct {
 	KvBytes       int64                  `protobuf:"varint,50,opt,name=kv_bytes,json=kvBytes,proto3" json:"kv_bytes,omitempty"`                   // what the keys and values of the app may take; 0: 64 MiB
 	EnqueueFrom   []string               `protobuf:"bytes,51,rep,name=enqueue_from,json=enqueueFrom,proto3" json:"enqueue_from,omitempty"`        // apps whose handlers may enqueue jobs here, if they were granted that
 	RequireSigned bool                   `protobuf:"varint,40,opt,name=require_signed,json=requireSigned,proto3" json:"require_signed,omitempty"` // only modules with a signature of a trusted key are taken, and run
+	Weight        int32                  `protobuf:"varint,52,opt,name=weight,proto3" json:"weight,omitempty"`                                    // its share of the hosts' time beside other apps that want it; 0: 1, at most 1000
 	TrustedKeys   []string               `protobuf:"bytes,41,rep,name=trusted_keys,json=trustedKeys,proto3" json:"trusted_keys,omitempty"`        // "ed25519:" and base64; at most 64
 	// Set by the server; ignored when put.
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"` // unset: it was never put
@@ -110,6 +111,13 @@ func (x *App) GetRequireSigned() bool {
 		return x.RequireSigned
 	}
 	return false
+}
+
+func (x *App) GetWeight() int32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
 }
 
 func (x *App) GetTrustedKeys() []string {
@@ -312,14 +320,15 @@ var File_v1_app_proto protoreflect.FileDescriptor
 
 const file_v1_app_proto_rawDesc = "" +
 	"\n" +
-	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xce\x02\n" +
+	"\fv1/app.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/job.proto\x1a\x10v1/options.proto\"\xe6\x02\n" +
 	"\x03App\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12&\n" +
 	"\x04rate\x18\x03 \x01(\v2\x12.wheelwork.v1.RateR\x04rate\x12\x19\n" +
 	"\bkv_bytes\x182 \x01(\x03R\akvBytes\x12!\n" +
 	"\fenqueue_from\x183 \x03(\tR\venqueueFrom\x12%\n" +
-	"\x0erequire_signed\x18( \x01(\bR\rrequireSigned\x12!\n" +
+	"\x0erequire_signed\x18( \x01(\bR\rrequireSigned\x12\x16\n" +
+	"\x06weight\x184 \x01(\x05R\x06weight\x12!\n" +
 	"\ftrusted_keys\x18) \x03(\tR\vtrustedKeys\x129\n" +
 	"\n" +
 	"updated_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x12\n" +

@@ -82,18 +82,22 @@ func (c *cli) appSet() *cobra.Command {
 	var rate, description, quota string
 	var from, trust, untrust []string
 	var signed bool
+	var weight int32
 	cmd := &cobra.Command{
 		Use:   "set APP",
 		Short: "Bound an app, or describe it",
 		Long: `Bound how often the jobs of an app start, all of them together, and what its
-handlers may keep; say which other apps may enqueue its jobs; have it take only
-modules that are signed; or describe it. What is not named stays as it is.`,
+handlers may keep; give it a larger share of the hosts; say which other apps may
+enqueue its jobs; have it take only modules that are signed; or describe it. What
+is not named stays as it is.`,
 		Example: `  wheelwork app set shop --rate 100/1s
+  wheelwork app set shop --weight 3
   wheelwork app set shop --require-signed --trust ed25519:k3y...
   wheelwork app set shop --rate none --description "orders and bills"`,
 		Args: arguments("APP"),
 	}
 	cmd.Flags().StringVar(&rate, "rate", "", "starts in a time, as `N/TIME`: 100/1s, 5/1m; none: no limit")
+	cmd.Flags().Int32Var(&weight, "weight", 0, "share of the hosts' time beside other apps that want it, 1 to 1000 (default 1)")
 	cmd.Flags().StringVar(&quota, "kv-quota", "", "what the keys and values of the app may take, as `SIZE`: 512KiB, 64MiB, 1GiB")
 	cmd.Flags().StringSliceVar(&from, "enqueue-from", nil, "`APP`s whose handlers may enqueue jobs of this one, if they were granted that; none: no other")
 	cmd.Flags().StringVar(&description, "description", "", "what the app is for")
@@ -101,8 +105,8 @@ modules that are signed; or describe it. What is not named stays as it is.`,
 	cmd.Flags().StringArrayVar(&trust, "trust", nil, "public `key` to trust: ed25519:…; may be repeated")
 	cmd.Flags().StringArrayVar(&untrust, "untrust", nil, "public `key` to trust no more; may be repeated")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !slices.ContainsFunc([]string{"rate", "description", "kv-quota", "enqueue-from", "require-signed", "trust", "untrust"}, cmd.Flags().Changed) {
-			return usage(cmd, "say what to set: --rate, --kv-quota, --enqueue-from, --description, --require-signed, --trust or --untrust")
+		if !slices.ContainsFunc([]string{"rate", "weight", "description", "kv-quota", "enqueue-from", "require-signed", "trust", "untrust"}, cmd.Flags().Changed) {
+			return usage(cmd, "say what to set: --rate, --weight, --kv-quota, --enqueue-from, --description, --require-signed, --trust or --untrust")
 		}
 		var bound *sdk.Rate
 		if rate != "" && rate != "none" {
@@ -112,6 +116,9 @@ modules that are signed; or describe it. What is not named stays as it is.`,
 				return usage(cmd, "--rate %q: want a number and a time, as 100/1s, or none", rate)
 			}
 			bound = &sdk.Rate{Max: int32(n), Per: per}
+		}
+		if cmd.Flags().Changed("weight") && (weight < 1 || weight > 1000) {
+			return usage(cmd, "--weight %d: want 1 to 1000", weight)
 		}
 		var bytes int64
 		if quota != "" {
@@ -133,6 +140,9 @@ modules that are signed; or describe it. What is not named stays as it is.`,
 			}
 			if cmd.Flags().Changed("rate") {
 				app.Rate = bound
+			}
+			if cmd.Flags().Changed("weight") {
+				app.Weight = weight
 			}
 			if cmd.Flags().Changed("kv-quota") {
 				app.KvBytes = bytes

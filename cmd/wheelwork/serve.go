@@ -34,6 +34,7 @@ where the token is, and has a sample job running. Jobs and runs are kept in the 
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready: {\"url\",\"grpc\",\"token\",\"pid\"}")
 	addDirs(cmd, &conf.Dirs)
 	addNewKey(cmd, &conf.NewSecretKey)
+	flags.IntVar(&conf.Slots, "slots", 0, "tasks that the host runs at once (default the processors, at least 4)")
 	flags.BoolVar(&conf.Sample, "sample", true, "begin with a sample job where there is none")
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	executors := addExecutors(cmd, &conf.Executors)
@@ -41,6 +42,9 @@ where the token is, and has a sample job running. Jobs and runs are kept in the 
 	limits := addLimits(cmd, &conf.Limits)
 	log := c.addLogFlags(cmd, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if conf.Slots < 0 {
+			return usage(cmd, "--slots %d: want a positive number", conf.Slots)
+		}
 		var err error
 		if conf.Logger, err = log(cmd); err != nil {
 			return err
