@@ -31,7 +31,7 @@ type Candidate struct {
 	Credits   int64   // tasks that it can take now, its queue included
 	Slots     int32   // tasks that it executes at once
 	Running   int32   // tasks that it was sent and that have not ended, those in its queue included
-	CPU       float64 // the share of its processors that it uses, 0 to 1; 0 before its first report
+	CPU       float64 // the share of its processors that is used, 0 to 1; 0 before its first report
 	Memory    uint64  // bytes; 0 before its first report
 	Lacks     string  // what the run needs and the host did not say that it runs, for people; "": nothing
 	OfJob     int32   // runs of the job among Running; looked at only if [Route.MaxHosts] is not 0

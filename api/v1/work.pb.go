@@ -435,7 +435,7 @@ type HostLoad struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Running       uint32                 `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
 	Queued        uint32                 `protobuf:"varint,2,opt,name=queued,proto3" json:"queued,omitempty"`
-	Cpu           float64                `protobuf:"fixed64,3,opt,name=cpu,proto3" json:"cpu,omitempty"`                                   // the share of the machine's processors that the host's process used since its last report, 0 to 1
+	Cpu           float64                `protobuf:"fixed64,3,opt,name=cpu,proto3" json:"cpu,omitempty"`                                   // the share of the processors that was used since the last report, 0 to 1: by all programs of the machine, or by the control group of the host of its limit
 	MemoryBytes   uint64                 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // resident
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

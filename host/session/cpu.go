@@ -1,27 +1,37 @@
 package session
 
-import (
-	goruntime "runtime"
-	"time"
-)
+import "time"
 
-// cpuMeter tells how much of the machine's processors this process uses.
+// cpuMeter tells how busy the processors are that this process may use: those of the
+// machine, whichever programs use them, and those of its control group if that has a
+// limit. Commands, plugins and neighbours count: a run that is sent here shares with them.
 type cpuMeter struct {
-	at   time.Time
-	used time.Duration
+	read func(now time.Time) cpuTimes
+	last cpuTimes
 }
 
-func newCPUMeter(now time.Time) *cpuMeter { return &cpuMeter{now, cpuTime()} }
+// cpuTimes are counters, read at one moment. What the system does not tell is zero.
+type cpuTimes struct {
+	at        time.Time
+	busy, all uint64        // of all processors of the machine together, in a unit of the system's
+	used      time.Duration // by the control group
+	limit     float64       // processors that the control group may use; 0: no limit
+}
 
-// share returns the share of all processors, 0 to 1, that the process used since
-// the last call.
+func newCPUMeter(now time.Time) *cpuMeter {
+	return &cpuMeter{read: readCPU, last: readCPU(now)}
+}
+
+// share returns the share of the processors that was used since the last call, 0 to 1.
 func (m *cpuMeter) share(now time.Time) float64 {
-	used := cpuTime()
-	wall := now.Sub(m.at)
-	spent := used - m.used
-	m.at, m.used = now, used
-	if wall <= 0 || spent <= 0 {
-		return 0
+	was, is := m.last, m.read(now)
+	m.last = is
+	share := 0.0
+	if is.all > was.all && is.busy > was.busy {
+		share = float64(is.busy-was.busy) / float64(is.all-was.all)
 	}
-	return min(spent.Seconds()/wall.Seconds()/float64(goruntime.NumCPU()), 1)
+	if wall := is.at.Sub(was.at); is.limit > 0 && wall > 0 && is.used > was.used {
+		share = max(share, (is.used-was.used).Seconds()/wall.Seconds()/is.limit)
+	}
+	return min(share, 1)
 }
