@@ -33,6 +33,9 @@ const (
 	// knownEarly is how long before its time a run may be armed, in ms: see armAt. No armed run
 	// of a clock that goes on is further from its time.
 	knownEarly = armAhead + armWindow
+	// clockSkew is by how much the clocks of two servers may differ, in ms, with some room. A server
+	// that takes over with a clock behind must not take that for a clock that was set back.
+	clockSkew = 2500
 )
 
 // lag returns by how much the times of a live run are ahead of the clock, in ms.
@@ -112,7 +115,7 @@ func (l *loop) turnRun(r *job.Run, by int64) int64 {
 			return by
 		case r.Trigger != job.BySchedule: // enqueued with a delay
 			return max(r.AcceptedMs-l.nowMs, 0)
-		case at > l.nowMs+knownEarly:
+		case at > l.nowMs+knownEarly+clockSkew:
 			return at - l.nowMs
 		}
 	case job.Waiting:
@@ -161,7 +164,7 @@ func (l *loop) turnJob(j *job.Job, by int64) {
 	at := time.UnixMilli(next)
 	back := time.Duration(by) * time.Millisecond
 	if by == 0 {
-		back = plan.Ahead(at, time.UnixMilli(l.nowMs), knownEarly*time.Millisecond)
+		back = plan.Ahead(at, time.UnixMilli(l.nowMs), (knownEarly+clockSkew)*time.Millisecond)
 	}
 	if back == 0 {
 		return
