@@ -194,8 +194,10 @@ func TestAppsShareByTime(t *testing.T) {
 		t.Run(fmt.Sprint(weight), func(t *testing.T) {
 			fair(t, func(t *testing.T, w *world, c *client) {
 				times := map[string]time.Duration{"long": 4 * time.Second, "short": 500 * time.Millisecond}
-				for name, d := range times {
+				for name, d := range times { // before the first of them runs
 					w.handlers.byJob[name] = slowly(d)
+				}
+				for name := range times {
 					c.applyNative(&apiv1.Job{App: name, Name: name})
 					c.triggerIn(name, name)
 				}
