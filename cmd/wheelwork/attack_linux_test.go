@@ -47,6 +47,9 @@ type target struct {
 // attacked starts `wheelwork dev` with a limit of its file descriptors.
 func attacked(t *testing.T, files int, more ...string) target {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("bounds the memory of the program, which the race detector multiplies: the tests without -short run it")
+	}
 	dir := t.TempDir()
 	args := append([]string{"-c", fmt.Sprintf(`ulimit -n %d; exec wheelwork "$@"`, files), "sh", "dev", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--sample=false", "-o", "json"}, more...)
 	cmd := exec.Command("sh", args...)
