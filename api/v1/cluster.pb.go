@@ -112,14 +112,16 @@ type Host struct {
 	Apps          []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"`
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	Slots         int32                  `protobuf:"varint,7,opt,name=slots,proto3" json:"slots,omitempty"`
-	Running       int32                  `protobuf:"varint,8,opt,name=running,proto3" json:"running,omitempty"`
+	Running       int32                  `protobuf:"varint,8,opt,name=running,proto3" json:"running,omitempty"` // runs that hold a slot; of a host that does not tell starts: all that it was sent
 	Credits       int32                  `protobuf:"varint,9,opt,name=credits,proto3" json:"credits,omitempty"`
 	ConnectedAt   *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
 	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
 	Cpu           float64                `protobuf:"fixed64,12,opt,name=cpu,proto3" json:"cpu,omitempty"`
 	MemoryBytes   int64                  `protobuf:"varint,13,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	Server        string                 `protobuf:"bytes,14,opt,name=server,proto3" json:"server,omitempty"`
-	Abi           []string               `protobuf:"bytes,15,rep,name=abi,proto3" json:"abi,omitempty"` // what it runs, as it said in its hello
+	Abi           []string               `protobuf:"bytes,15,rep,name=abi,proto3" json:"abi,omitempty"`            // what it runs, as it said in its hello
+	Sleeping      int32                  `protobuf:"varint,16,opt,name=sleeping,proto3" json:"sleeping,omitempty"` // runs whose handlers sleep and hold no slot
+	Waiting       int32                  `protobuf:"varint,17,opt,name=waiting,proto3" json:"waiting,omitempty"`   // runs that were sent and wait for a slot
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -259,6 +261,20 @@ func (x *Host) GetAbi() []string {
 	return nil
 }
 
+func (x *Host) GetSleeping() int32 {
+	if x != nil {
+		return x.Sleeping
+	}
+	return 0
+}
+
+func (x *Host) GetWaiting() int32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
 type GetOverviewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
@@ -308,7 +324,7 @@ type Overview struct {
 	Jobs              int64                  `protobuf:"varint,1,opt,name=jobs,proto3" json:"jobs,omitempty"`
 	Armed             int64                  `protobuf:"varint,2,opt,name=armed,proto3" json:"armed,omitempty"`
 	Queued            int64                  `protobuf:"varint,3,opt,name=queued,proto3" json:"queued,omitempty"`
-	Running           int64                  `protobuf:"varint,4,opt,name=running,proto3" json:"running,omitempty"`
+	Running           int64                  `protobuf:"varint,4,opt,name=running,proto3" json:"running,omitempty"` // started, as far as their hosts have told
 	Waiting           int64                  `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	SucceededTotal    int64                  `protobuf:"varint,6,opt,name=succeeded_total,json=succeededTotal,proto3" json:"succeeded_total,omitempty"`
 	FailedTotal       int64                  `protobuf:"varint,7,opt,name=failed_total,json=failedTotal,proto3" json:"failed_total,omitempty"` // every other end
@@ -316,11 +332,13 @@ type Overview struct {
 	HostsLost         int32                  `protobuf:"varint,9,opt,name=hosts_lost,json=hostsLost,proto3" json:"hosts_lost,omitempty"`
 	Minutes           []*Minute              `protobuf:"bytes,10,rep,name=minutes,proto3" json:"minutes,omitempty"` // the last 60, oldest first
 	Disk              *Disk                  `protobuf:"bytes,11,opt,name=disk,proto3" json:"disk,omitempty"`
-	LatenessP50Ms     float64                `protobuf:"fixed64,12,opt,name=lateness_p50_ms,json=latenessP50Ms,proto3" json:"lateness_p50_ms,omitempty"` // from the planned time to the dispatch, of the last runs that a schedule fired
+	LatenessP50Ms     float64                `protobuf:"fixed64,12,opt,name=lateness_p50_ms,json=latenessP50Ms,proto3" json:"lateness_p50_ms,omitempty"` // from the planned time to the start of the handler, of the last runs that a schedule fired
 	LatenessP99Ms     float64                `protobuf:"fixed64,13,opt,name=lateness_p99_ms,json=latenessP99Ms,proto3" json:"lateness_p99_ms,omitempty"`
 	Writable          bool                   `protobuf:"varint,14,opt,name=writable,proto3" json:"writable,omitempty"`
 	NotWritableReason string                 `protobuf:"bytes,15,opt,name=not_writable_reason,json=notWritableReason,proto3" json:"not_writable_reason,omitempty"`
 	ServerTime        *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
+	Dispatched        int64                  `protobuf:"varint,17,opt,name=dispatched,proto3" json:"dispatched,omitempty"` // sent to hosts, and not started as far as these have told
+	Sleeping          int64                  `protobuf:"varint,18,opt,name=sleeping,proto3" json:"sleeping,omitempty"`     // their handlers sleep and hold no slot
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -465,6 +483,20 @@ func (x *Overview) GetServerTime() *timestamppb.Timestamp {
 		return x.ServerTime
 	}
 	return nil
+}
+
+func (x *Overview) GetDispatched() int64 {
+	if x != nil {
+		return x.Dispatched
+	}
+	return 0
+}
+
+func (x *Overview) GetSleeping() int64 {
+	if x != nil {
+		return x.Sleeping
+	}
+	return 0
 }
 
 type Minute struct {
@@ -3183,7 +3215,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x10v1/cluster.proto\x12\fwheelwork.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\fv1/app.proto\x1a\x0ev1/guest.proto\x1a\fv1/job.proto\x1a\x10v1/journal.proto\x1a\x0fv1/module.proto\x1a\x10v1/options.proto\x1a\x10v1/produce.proto\x1a\x11v1/resource.proto\"\x12\n" +
 	"\x10ListHostsRequest\"=\n" +
 	"\x11ListHostsResponse\x12(\n" +
-	"\x05hosts\x18\x01 \x03(\v2\x12.wheelwork.v1.HostR\x05hosts\"\x87\x04\n" +
+	"\x05hosts\x18\x01 \x03(\v2\x12.wheelwork.v1.HostR\x05hosts\"\xbd\x04\n" +
 	"\x04Host\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -3201,12 +3233,14 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x03cpu\x18\f \x01(\x01R\x03cpu\x12!\n" +
 	"\fmemory_bytes\x18\r \x01(\x03R\vmemoryBytes\x12\x16\n" +
 	"\x06server\x18\x0e \x01(\tR\x06server\x12\x10\n" +
-	"\x03abi\x18\x0f \x03(\tR\x03abi\x1a9\n" +
+	"\x03abi\x18\x0f \x03(\tR\x03abi\x12\x1a\n" +
+	"\bsleeping\x18\x10 \x01(\x05R\bsleeping\x12\x18\n" +
+	"\awaiting\x18\x11 \x01(\x05R\awaiting\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"&\n" +
 	"\x12GetOverviewRequest\x12\x10\n" +
-	"\x03app\x18\x01 \x01(\tR\x03app\"\xb7\x04\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\"\xf3\x04\n" +
 	"\bOverview\x12\x12\n" +
 	"\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12\x14\n" +
 	"\x05armed\x18\x02 \x01(\x03R\x05armed\x12\x16\n" +
@@ -3226,7 +3260,11 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\bwritable\x18\x0e \x01(\bR\bwritable\x12.\n" +
 	"\x13not_writable_reason\x18\x0f \x01(\tR\x11notWritableReason\x12;\n" +
 	"\vserver_time\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"serverTime\"\x8c\x01\n" +
+	"serverTime\x12\x1e\n" +
+	"\n" +
+	"dispatched\x18\x11 \x01(\x03R\n" +
+	"dispatched\x12\x1a\n" +
+	"\bsleeping\x18\x12 \x01(\x03R\bsleeping\"\x8c\x01\n" +
 	"\x06Minute\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12\x1a\n" +
 	"\baccepted\x18\x02 \x01(\x03R\baccepted\x12\x1c\n" +

@@ -1235,7 +1235,7 @@ type NodeState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // pending, or a state of its run: queued running waiting | succeeded failed timed_out stopped cancelled skipped missed
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // pending, or a state of its run: queued dispatched running sleeping waiting | succeeded failed timed_out stopped cancelled skipped missed
 	Run           string                 `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`     // "": it has none
 	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
@@ -1499,11 +1499,11 @@ type Run struct {
 	Id              string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	App             string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
 	Job             string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
-	State           string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`     // armed queued running waiting | succeeded failed timed_out stopped cancelled skipped missed
+	State           string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`     // armed queued dispatched running sleeping waiting | succeeded failed timed_out stopped cancelled skipped missed
 	Trigger         string                 `protobuf:"bytes,5,opt,name=trigger,proto3" json:"trigger,omitempty"` // schedule manual backfill dependency retry fanout workflow handler
 	PlannedAt       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=planned_at,json=plannedAt,proto3" json:"planned_at,omitempty"`
 	AcceptedAt      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=accepted_at,json=acceptedAt,proto3" json:"accepted_at,omitempty"`
-	StartedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"` // of the first attempt
+	StartedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"` // the first start of its handler, by the server's clock; none while the host has not told it, which it does after 100 ms or with the result
 	FinishedAt      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
 	Attempt         int32                  `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"` // the current or last attempt; 0 before the first
 	MaxAttempts     int32                  `protobuf:"varint,11,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
@@ -1864,7 +1864,7 @@ type Attempt struct {
 	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
 	DispatchedAt  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=dispatched_at,json=dispatchedAt,proto3" json:"dispatched_at,omitempty"`
-	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"` // of the handler, by the server's clock; none: it has not started, or its host was lost before it told
 	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
 	Outcome       string                 `protobuf:"bytes,6,opt,name=outcome,proto3" json:"outcome,omitempty"` // succeeded retryable permanent timed_out stopped host_error lost
 	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`

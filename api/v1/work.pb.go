@@ -85,6 +85,56 @@ func (Outcome) EnumDescriptor() ([]byte, []int) {
 	return file_v1_work_proto_rawDescGZIP(), []int{0}
 }
 
+// Pace is how long the handler of a task takes, as far as the server has measured its job.
+type Pace int32
+
+const (
+	Pace_PACE_UNSPECIFIED Pace = 0 // under a second, or a server that does not tell
+	Pace_PACE_UNMEASURED  Pace = 1
+	Pace_PACE_SLOW        Pace = 2 // a second or more
+)
+
+// Enum value maps for Pace.
+var (
+	Pace_name = map[int32]string{
+		0: "PACE_UNSPECIFIED",
+		1: "PACE_UNMEASURED",
+		2: "PACE_SLOW",
+	}
+	Pace_value = map[string]int32{
+		"PACE_UNSPECIFIED": 0,
+		"PACE_UNMEASURED":  1,
+		"PACE_SLOW":        2,
+	}
+)
+
+func (x Pace) Enum() *Pace {
+	p := new(Pace)
+	*p = x
+	return p
+}
+
+func (x Pace) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Pace) Descriptor() protoreflect.EnumDescriptor {
+	return file_v1_work_proto_enumTypes[1].Descriptor()
+}
+
+func (Pace) Type() protoreflect.EnumType {
+	return &file_v1_work_proto_enumTypes[1]
+}
+
+func (x Pace) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Pace.Descriptor instead.
+func (Pace) EnumDescriptor() ([]byte, []int) {
+	return file_v1_work_proto_rawDescGZIP(), []int{1}
+}
+
 // WorkUp goes from the host to the server. The first one holds hello.
 type WorkUp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -99,6 +149,7 @@ type WorkUp struct {
 	Modules       []*ModuleState         `protobuf:"bytes,40,rep,name=modules,proto3" json:"modules,omitempty"`     // what became of modules since the last message; on a new stream, of all that it holds
 	Abilities     *Abilities             `protobuf:"bytes,41,opt,name=abilities,proto3" json:"abilities,omitempty"` // what it runs has changed since the hello
 	Leaving       bool                   `protobuf:"varint,42,opt,name=leaving,proto3" json:"leaving,omitempty"`    // the host works for other units now: send nothing more, and end the stream when it has brought what it was sent
+	States        []*TaskState           `protobuf:"bytes,43,rep,name=states,proto3" json:"states,omitempty"`       // of tasks that have run for over 100 ms, when the state changes; on a new stream, of all such tasks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -210,6 +261,91 @@ func (x *WorkUp) GetLeaving() bool {
 	return false
 }
 
+func (x *WorkUp) GetStates() []*TaskState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+// TaskState tells that the handler of a task has started, sleeps, or goes on. A shorter
+// task has none: its start comes with its result.
+type TaskState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	App           string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
+	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	WaitedUs      int64                  `protobuf:"varint,4,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"` // as in TaskResult
+	Sleeping      bool                   `protobuf:"varint,5,opt,name=sleeping,proto3" json:"sleeping,omitempty"`                 // the handler sleeps, and its slot is free for another task
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskState) Reset() {
+	*x = TaskState{}
+	mi := &file_v1_work_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskState) ProtoMessage() {}
+
+func (x *TaskState) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_work_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskState.ProtoReflect.Descriptor instead.
+func (*TaskState) Descriptor() ([]byte, []int) {
+	return file_v1_work_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *TaskState) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *TaskState) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *TaskState) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *TaskState) GetWaitedUs() int64 {
+	if x != nil {
+		return x.WaitedUs
+	}
+	return 0
+}
+
+func (x *TaskState) GetSleeping() bool {
+	if x != nil {
+		return x.Sleeping
+	}
+	return false
+}
+
 // Abilities are what a host runs from now on, instead of Hello.abi.
 type Abilities struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -220,7 +356,7 @@ type Abilities struct {
 
 func (x *Abilities) Reset() {
 	*x = Abilities{}
-	mi := &file_v1_work_proto_msgTypes[1]
+	mi := &file_v1_work_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -232,7 +368,7 @@ func (x *Abilities) String() string {
 func (*Abilities) ProtoMessage() {}
 
 func (x *Abilities) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[1]
+	mi := &file_v1_work_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -245,7 +381,7 @@ func (x *Abilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Abilities.ProtoReflect.Descriptor instead.
 func (*Abilities) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{1}
+	return file_v1_work_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Abilities) GetAbi() []string {
@@ -264,15 +400,16 @@ type Hello struct {
 	Apps          []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"` // which it serves; empty: all
 	Abi           []string               `protobuf:"bytes,6,rep,name=abi,proto3" json:"abi,omitempty"`   // what it runs: modules as "wasi-p1" or "wheelwork_v1.0", others as "native:NAME", "plugin:NAME", "builtin:NAME"; empty: modules
 	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
-	Slots         uint32                 `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"`    // tasks it runs at once
-	Running       []*Running             `protobuf:"bytes,9,rep,name=running,proto3" json:"running,omitempty"` // what it is executing or holds an unacknowledged result for
+	Slots         uint32                 `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"`      // tasks it runs at once
+	Running       []*Running             `protobuf:"bytes,9,rep,name=running,proto3" json:"running,omitempty"`   // what it is executing or holds an unacknowledged result for
+	Recalls       bool                   `protobuf:"varint,42,opt,name=recalls,proto3" json:"recalls,omitempty"` // the host answers WorkDown.recalls and sends WorkUp.states
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_v1_work_proto_msgTypes[2]
+	mi := &file_v1_work_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -284,7 +421,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[2]
+	mi := &file_v1_work_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -297,7 +434,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{2}
+	return file_v1_work_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Hello) GetHost() string {
@@ -363,6 +500,13 @@ func (x *Hello) GetRunning() []*Running {
 	return nil
 }
 
+func (x *Hello) GetRecalls() bool {
+	if x != nil {
+		return x.Recalls
+	}
+	return false
+}
+
 type Running struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -375,7 +519,7 @@ type Running struct {
 
 func (x *Running) Reset() {
 	*x = Running{}
-	mi := &file_v1_work_proto_msgTypes[3]
+	mi := &file_v1_work_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -387,7 +531,7 @@ func (x *Running) String() string {
 func (*Running) ProtoMessage() {}
 
 func (x *Running) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[3]
+	mi := &file_v1_work_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -400,7 +544,7 @@ func (x *Running) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Running.ProtoReflect.Descriptor instead.
 func (*Running) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{3}
+	return file_v1_work_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Running) GetRun() []byte {
@@ -433,17 +577,18 @@ func (x *Running) GetEpoch() uint64 {
 
 type HostLoad struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Running       uint32                 `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
-	Queued        uint32                 `protobuf:"varint,2,opt,name=queued,proto3" json:"queued,omitempty"`
+	Running       uint32                 `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`                            // tasks that hold a slot, of all servers together
+	Queued        uint32                 `protobuf:"varint,2,opt,name=queued,proto3" json:"queued,omitempty"`                              // tasks that wait for a slot
 	Cpu           float64                `protobuf:"fixed64,3,opt,name=cpu,proto3" json:"cpu,omitempty"`                                   // the share of the processors that was used since the last report, 0 to 1: by all programs of the machine, or by the control group of the host of its limit
 	MemoryBytes   uint64                 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // resident
+	Sleeping      uint32                 `protobuf:"varint,5,opt,name=sleeping,proto3" json:"sleeping,omitempty"`                          // tasks whose handlers sleep and hold no slot; running counts none of them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HostLoad) Reset() {
 	*x = HostLoad{}
-	mi := &file_v1_work_proto_msgTypes[4]
+	mi := &file_v1_work_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -455,7 +600,7 @@ func (x *HostLoad) String() string {
 func (*HostLoad) ProtoMessage() {}
 
 func (x *HostLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[4]
+	mi := &file_v1_work_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -468,7 +613,7 @@ func (x *HostLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostLoad.ProtoReflect.Descriptor instead.
 func (*HostLoad) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{4}
+	return file_v1_work_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *HostLoad) GetRunning() uint32 {
@@ -499,6 +644,13 @@ func (x *HostLoad) GetMemoryBytes() uint64 {
 	return 0
 }
 
+func (x *HostLoad) GetSleeping() uint32 {
+	if x != nil {
+		return x.Sleeping
+	}
+	return 0
+}
+
 type TaskResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -514,13 +666,15 @@ type TaskResult struct {
 	DurationUs    int64                  `protobuf:"varint,11,opt,name=duration_us,json=durationUs,proto3" json:"duration_us,omitempty"`
 	RetryAfterMs  int64                  `protobuf:"varint,12,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // the handler's wish; 0: none
 	Unit          string                 `protobuf:"bytes,40,opt,name=unit,proto3" json:"unit,omitempty"`                                        // of the cluster whose owner sent the task; the host keeps it with a result that it spools
+	WaitedUs      int64                  `protobuf:"varint,41,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"`               // from the arrival of the task at the host to the start of its handler
+	SleptUs       int64                  `protobuf:"varint,42,opt,name=slept_us,json=sleptUs,proto3" json:"slept_us,omitempty"`                  // of duration_us: while the handler slept and held no slot
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_v1_work_proto_msgTypes[5]
+	mi := &file_v1_work_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +686,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[5]
+	mi := &file_v1_work_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +699,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{5}
+	return file_v1_work_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TaskResult) GetRun() []byte {
@@ -639,6 +793,20 @@ func (x *TaskResult) GetUnit() string {
 	return ""
 }
 
+func (x *TaskResult) GetWaitedUs() int64 {
+	if x != nil {
+		return x.WaitedUs
+	}
+	return 0
+}
+
+func (x *TaskResult) GetSleptUs() int64 {
+	if x != nil {
+		return x.SleptUs
+	}
+	return 0
+}
+
 type TaskProgress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -653,7 +821,7 @@ type TaskProgress struct {
 
 func (x *TaskProgress) Reset() {
 	*x = TaskProgress{}
-	mi := &file_v1_work_proto_msgTypes[6]
+	mi := &file_v1_work_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +833,7 @@ func (x *TaskProgress) String() string {
 func (*TaskProgress) ProtoMessage() {}
 
 func (x *TaskProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[6]
+	mi := &file_v1_work_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +846,7 @@ func (x *TaskProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskProgress.ProtoReflect.Descriptor instead.
 func (*TaskProgress) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{6}
+	return file_v1_work_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TaskProgress) GetRun() []byte {
@@ -735,7 +903,7 @@ type TaskLog struct {
 
 func (x *TaskLog) Reset() {
 	*x = TaskLog{}
-	mi := &file_v1_work_proto_msgTypes[7]
+	mi := &file_v1_work_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +915,7 @@ func (x *TaskLog) String() string {
 func (*TaskLog) ProtoMessage() {}
 
 func (x *TaskLog) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[7]
+	mi := &file_v1_work_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +928,7 @@ func (x *TaskLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskLog.ProtoReflect.Descriptor instead.
 func (*TaskLog) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{7}
+	return file_v1_work_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TaskLog) GetRun() []byte {
@@ -802,7 +970,7 @@ type TaskLogLine struct {
 
 func (x *TaskLogLine) Reset() {
 	*x = TaskLogLine{}
-	mi := &file_v1_work_proto_msgTypes[8]
+	mi := &file_v1_work_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +982,7 @@ func (x *TaskLogLine) String() string {
 func (*TaskLogLine) ProtoMessage() {}
 
 func (x *TaskLogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[8]
+	mi := &file_v1_work_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +995,7 @@ func (x *TaskLogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskLogLine.ProtoReflect.Descriptor instead.
 func (*TaskLogLine) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{8}
+	return file_v1_work_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TaskLogLine) GetTimeMs() int64 {
@@ -860,13 +1028,14 @@ type WorkDown struct {
 	Cancels       []*TaskCancel          `protobuf:"bytes,4,rep,name=cancels,proto3" json:"cancels,omitempty"`
 	Prefetch      []*Prefetch            `protobuf:"bytes,40,rep,name=prefetch,proto3" json:"prefetch,omitempty"` // modules to load ahead of the first task
 	Unload        []string               `protobuf:"bytes,41,rep,name=unload,proto3" json:"unload,omitempty"`     // digests of modules that nothing refers to any more: a host forgets them, tasks that run go on
+	Recalls       []*TaskCancel          `protobuf:"bytes,42,rep,name=recalls,proto3" json:"recalls,omitempty"`   // tasks to give back unless their handlers have started: each that has not is answered by a result STOPPED with code "recalled"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkDown) Reset() {
 	*x = WorkDown{}
-	mi := &file_v1_work_proto_msgTypes[9]
+	mi := &file_v1_work_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +1047,7 @@ func (x *WorkDown) String() string {
 func (*WorkDown) ProtoMessage() {}
 
 func (x *WorkDown) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[9]
+	mi := &file_v1_work_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +1060,7 @@ func (x *WorkDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkDown.ProtoReflect.Descriptor instead.
 func (*WorkDown) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{9}
+	return file_v1_work_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WorkDown) GetWelcome() *Welcome {
@@ -936,6 +1105,13 @@ func (x *WorkDown) GetUnload() []string {
 	return nil
 }
 
+func (x *WorkDown) GetRecalls() []*TaskCancel {
+	if x != nil {
+		return x.Recalls
+	}
+	return nil
+}
+
 // ModuleState is how far a host is with a module.
 type ModuleState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -949,7 +1125,7 @@ type ModuleState struct {
 
 func (x *ModuleState) Reset() {
 	*x = ModuleState{}
-	mi := &file_v1_work_proto_msgTypes[10]
+	mi := &file_v1_work_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -961,7 +1137,7 @@ func (x *ModuleState) String() string {
 func (*ModuleState) ProtoMessage() {}
 
 func (x *ModuleState) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[10]
+	mi := &file_v1_work_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -974,7 +1150,7 @@ func (x *ModuleState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModuleState.ProtoReflect.Descriptor instead.
 func (*ModuleState) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{10}
+	return file_v1_work_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ModuleState) GetDigest() string {
@@ -1017,7 +1193,7 @@ type Prefetch struct {
 
 func (x *Prefetch) Reset() {
 	*x = Prefetch{}
-	mi := &file_v1_work_proto_msgTypes[11]
+	mi := &file_v1_work_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1205,7 @@ func (x *Prefetch) String() string {
 func (*Prefetch) ProtoMessage() {}
 
 func (x *Prefetch) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[11]
+	mi := &file_v1_work_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1218,7 @@ func (x *Prefetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefetch.ProtoReflect.Descriptor instead.
 func (*Prefetch) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{11}
+	return file_v1_work_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Prefetch) GetApp() string {
@@ -1076,7 +1252,7 @@ type GetModuleProofRequest struct {
 
 func (x *GetModuleProofRequest) Reset() {
 	*x = GetModuleProofRequest{}
-	mi := &file_v1_work_proto_msgTypes[12]
+	mi := &file_v1_work_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1264,7 @@ func (x *GetModuleProofRequest) String() string {
 func (*GetModuleProofRequest) ProtoMessage() {}
 
 func (x *GetModuleProofRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[12]
+	mi := &file_v1_work_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1277,7 @@ func (x *GetModuleProofRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModuleProofRequest.ProtoReflect.Descriptor instead.
 func (*GetModuleProofRequest) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{12}
+	return file_v1_work_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetModuleProofRequest) GetApp() string {
@@ -1129,7 +1305,7 @@ type ModuleProof struct {
 
 func (x *ModuleProof) Reset() {
 	*x = ModuleProof{}
-	mi := &file_v1_work_proto_msgTypes[13]
+	mi := &file_v1_work_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1141,7 +1317,7 @@ func (x *ModuleProof) String() string {
 func (*ModuleProof) ProtoMessage() {}
 
 func (x *ModuleProof) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[13]
+	mi := &file_v1_work_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1154,7 +1330,7 @@ func (x *ModuleProof) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModuleProof.ProtoReflect.Descriptor instead.
 func (*ModuleProof) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{13}
+	return file_v1_work_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ModuleProof) GetRequired() bool {
@@ -1188,7 +1364,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_v1_work_proto_msgTypes[14]
+	mi := &file_v1_work_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1376,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[14]
+	mi := &file_v1_work_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1389,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{14}
+	return file_v1_work_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Welcome) GetServer() string {
@@ -1256,14 +1432,17 @@ type Task struct {
 	Role          string                 `protobuf:"bytes,51,opt,name=role,proto3" json:"role,omitempty"`                                   // of a part of a run that maps: "root", "part" or "reduce"
 	MemoryBytes   int64                  `protobuf:"varint,70,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // the job's own limits of a module's handler, 0: none. A host takes the smaller one of these and of the module's manifest
 	Fuel          int64                  `protobuf:"varint,71,opt,name=fuel,proto3" json:"fuel,omitempty"`
-	Trust         string                 `protobuf:"bytes,60,opt,name=trust,proto3" json:"trust,omitempty"` // "": the app does not ask for signatures. Else it changes with the keys that the app trusts: a host that has not checked the module under this one asks for its proof
+	Trust         string                 `protobuf:"bytes,60,opt,name=trust,proto3" json:"trust,omitempty"`        // "": the app does not ask for signatures. Else it changes with the keys that the app trusts: a host that has not checked the module under this one asks for its proof
+	Priority      int32                  `protobuf:"varint,72,opt,name=priority,proto3" json:"priority,omitempty"` // of the run: among waiting tasks, a higher one starts first
+	Pace          Pace                   `protobuf:"varint,73,opt,name=pace,proto3,enum=wheelwork.v1.Pace" json:"pace,omitempty"`
+	StartWithinMs int64                  `protobuf:"varint,74,opt,name=start_within_ms,json=startWithinMs,proto3" json:"start_within_ms,omitempty"` // counted from the arrival at the host: a handler that has not started by then does not start; 0: no limit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_v1_work_proto_msgTypes[15]
+	mi := &file_v1_work_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1454,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[15]
+	mi := &file_v1_work_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1467,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{15}
+	return file_v1_work_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Task) GetRun() []byte {
@@ -1466,6 +1645,27 @@ func (x *Task) GetTrust() string {
 	return ""
 }
 
+func (x *Task) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Task) GetPace() Pace {
+	if x != nil {
+		return x.Pace
+	}
+	return Pace_PACE_UNSPECIFIED
+}
+
+func (x *Task) GetStartWithinMs() int64 {
+	if x != nil {
+		return x.StartWithinMs
+	}
+	return 0
+}
+
 type TaskCancel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -1476,7 +1676,7 @@ type TaskCancel struct {
 
 func (x *TaskCancel) Reset() {
 	*x = TaskCancel{}
-	mi := &file_v1_work_proto_msgTypes[16]
+	mi := &file_v1_work_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1688,7 @@ func (x *TaskCancel) String() string {
 func (*TaskCancel) ProtoMessage() {}
 
 func (x *TaskCancel) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[16]
+	mi := &file_v1_work_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1701,7 @@ func (x *TaskCancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCancel.ProtoReflect.Descriptor instead.
 func (*TaskCancel) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{16}
+	return file_v1_work_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TaskCancel) GetRun() []byte {
@@ -1527,7 +1727,7 @@ type FetchModuleRequest struct {
 
 func (x *FetchModuleRequest) Reset() {
 	*x = FetchModuleRequest{}
-	mi := &file_v1_work_proto_msgTypes[17]
+	mi := &file_v1_work_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1539,7 +1739,7 @@ func (x *FetchModuleRequest) String() string {
 func (*FetchModuleRequest) ProtoMessage() {}
 
 func (x *FetchModuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[17]
+	mi := &file_v1_work_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1552,7 +1752,7 @@ func (x *FetchModuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchModuleRequest.ProtoReflect.Descriptor instead.
 func (*FetchModuleRequest) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{17}
+	return file_v1_work_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FetchModuleRequest) GetDigest() string {
@@ -1571,7 +1771,7 @@ type ModuleChunk struct {
 
 func (x *ModuleChunk) Reset() {
 	*x = ModuleChunk{}
-	mi := &file_v1_work_proto_msgTypes[18]
+	mi := &file_v1_work_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1783,7 @@ func (x *ModuleChunk) String() string {
 func (*ModuleChunk) ProtoMessage() {}
 
 func (x *ModuleChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_work_proto_msgTypes[18]
+	mi := &file_v1_work_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1796,7 @@ func (x *ModuleChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModuleChunk.ProtoReflect.Descriptor instead.
 func (*ModuleChunk) Descriptor() ([]byte, []int) {
-	return file_v1_work_proto_rawDescGZIP(), []int{18}
+	return file_v1_work_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ModuleChunk) GetData() []byte {
@@ -1610,7 +1810,7 @@ var File_v1_work_proto protoreflect.FileDescriptor
 
 const file_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/work.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xc8\x03\n" +
+	"\rv1/work.proto\x12\fwheelwork.v1\x1a\x10v1/options.proto\x1a\rv1/task.proto\"\xf9\x03\n" +
 	"\x06WorkUp\x12)\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.wheelwork.v1.HelloR\x05hello\x12\x18\n" +
 	"\acredits\x18\x02 \x01(\rR\acredits\x12\x14\n" +
@@ -1622,9 +1822,16 @@ const file_v1_work_proto_rawDesc = "" +
 	"\bdraining\x18\b \x01(\bR\bdraining\x123\n" +
 	"\amodules\x18( \x03(\v2\x19.wheelwork.v1.ModuleStateR\amodules\x125\n" +
 	"\tabilities\x18) \x01(\v2\x17.wheelwork.v1.AbilitiesR\tabilities\x12\x18\n" +
-	"\aleaving\x18* \x01(\bR\aleaving\"\x1d\n" +
+	"\aleaving\x18* \x01(\bR\aleaving\x12/\n" +
+	"\x06states\x18+ \x03(\v2\x17.wheelwork.v1.TaskStateR\x06states\"\x82\x01\n" +
+	"\tTaskState\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
+	"\x03app\x18\x02 \x01(\tR\x03app\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x1b\n" +
+	"\twaited_us\x18\x04 \x01(\x03R\bwaitedUs\x12\x1a\n" +
+	"\bsleeping\x18\x05 \x01(\bR\bsleeping\"\x1d\n" +
 	"\tAbilities\x12\x10\n" +
-	"\x03abi\x18\x01 \x03(\tR\x03abi\"\xc4\x02\n" +
+	"\x03abi\x18\x01 \x03(\tR\x03abi\"\xde\x02\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1634,7 +1841,8 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x03abi\x18\x06 \x03(\tR\x03abi\x12\x18\n" +
 	"\aversion\x18\a \x01(\tR\aversion\x12\x14\n" +
 	"\x05slots\x18\b \x01(\rR\x05slots\x12/\n" +
-	"\arunning\x18\t \x03(\v2\x15.wheelwork.v1.RunningR\arunning\x1a9\n" +
+	"\arunning\x18\t \x03(\v2\x15.wheelwork.v1.RunningR\arunning\x12\x18\n" +
+	"\arecalls\x18* \x01(\bR\arecalls\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"]\n" +
@@ -1642,12 +1850,13 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"q\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\x8d\x01\n" +
 	"\bHostLoad\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x16\n" +
 	"\x06queued\x18\x02 \x01(\rR\x06queued\x12\x10\n" +
 	"\x03cpu\x18\x03 \x01(\x01R\x03cpu\x12!\n" +
-	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"\xe3\x02\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\x12\x1a\n" +
+	"\bsleeping\x18\x05 \x01(\rR\bsleeping\"\x9b\x03\n" +
 	"\n" +
 	"TaskResult\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
@@ -1665,7 +1874,9 @@ const file_v1_work_proto_rawDesc = "" +
 	"\vduration_us\x18\v \x01(\x03R\n" +
 	"durationUs\x12$\n" +
 	"\x0eretry_after_ms\x18\f \x01(\x03R\fretryAfterMs\x12\x12\n" +
-	"\x04unit\x18( \x01(\tR\x04unit\"\x90\x01\n" +
+	"\x04unit\x18( \x01(\tR\x04unit\x12\x1b\n" +
+	"\twaited_us\x18) \x01(\x03R\bwaitedUs\x12\x19\n" +
+	"\bslept_us\x18* \x01(\x03R\asleptUs\"\x90\x01\n" +
 	"\fTaskProgress\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x18\n" +
@@ -1681,14 +1892,15 @@ const file_v1_work_proto_rawDesc = "" +
 	"\vTaskLogLine\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\x05R\x05level\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\fR\x04text\"\xfb\x01\n" +
+	"\x04text\x18\x03 \x01(\fR\x04text\"\xaf\x02\n" +
 	"\bWorkDown\x12/\n" +
 	"\awelcome\x18\x01 \x01(\v2\x15.wheelwork.v1.WelcomeR\awelcome\x12(\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x12.wheelwork.v1.TaskR\x05tasks\x12\x14\n" +
 	"\x05acked\x18\x03 \x01(\x04R\x05acked\x122\n" +
 	"\acancels\x18\x04 \x03(\v2\x18.wheelwork.v1.TaskCancelR\acancels\x122\n" +
 	"\bprefetch\x18( \x03(\v2\x16.wheelwork.v1.PrefetchR\bprefetch\x12\x16\n" +
-	"\x06unload\x18) \x03(\tR\x06unload\"j\n" +
+	"\x06unload\x18) \x03(\tR\x06unload\x122\n" +
+	"\arecalls\x18* \x03(\v2\x18.wheelwork.v1.TaskCancelR\arecalls\"j\n" +
 	"\vModuleState\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
@@ -1709,7 +1921,7 @@ const file_v1_work_proto_rawDesc = "" +
 	"signatures\"7\n" +
 	"\aWelcome\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xcc\x05\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xb8\x06\n" +
 	"\x04Task\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x10\n" +
@@ -1738,7 +1950,10 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x04role\x183 \x01(\tR\x04role\x12!\n" +
 	"\fmemory_bytes\x18F \x01(\x03R\vmemoryBytes\x12\x12\n" +
 	"\x04fuel\x18G \x01(\x03R\x04fuel\x12\x14\n" +
-	"\x05trust\x18< \x01(\tR\x05trust\x1a6\n" +
+	"\x05trust\x18< \x01(\tR\x05trust\x12\x1a\n" +
+	"\bpriority\x18H \x01(\x05R\bpriority\x12&\n" +
+	"\x04pace\x18I \x01(\x0e2\x12.wheelwork.v1.PaceR\x04pace\x12&\n" +
+	"\x0fstart_within_ms\x18J \x01(\x03R\rstartWithinMs\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
@@ -1758,7 +1973,11 @@ const file_v1_work_proto_rawDesc = "" +
 	"\x11OUTCOME_TIMED_OUT\x10\x04\x12\x13\n" +
 	"\x0fOUTCOME_STOPPED\x10\x05\x12\x16\n" +
 	"\x12OUTCOME_HOST_ERROR\x10\x06\x12\x10\n" +
-	"\fOUTCOME_LOST\x10\a2\x86\x02\n" +
+	"\fOUTCOME_LOST\x10\a*@\n" +
+	"\x04Pace\x12\x14\n" +
+	"\x10PACE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fPACE_UNMEASURED\x10\x01\x12\r\n" +
+	"\tPACE_SLOW\x10\x022\x86\x02\n" +
 	"\x06Worker\x12B\n" +
 	"\x04Work\x12\x14.wheelwork.v1.WorkUp\x1a\x16.wheelwork.v1.WorkDown\"\b\xaa\xbb\x18\x04work(\x010\x01\x12Y\n" +
 	"\vFetchModule\x12 .wheelwork.v1.FetchModuleRequest\x1a\x19.wheelwork.v1.ModuleChunk\"\v\xaa\xbb\x18\aexecute0\x01\x12]\n" +
@@ -1776,64 +1995,69 @@ func file_v1_work_proto_rawDescGZIP() []byte {
 	return file_v1_work_proto_rawDescData
 }
 
-var file_v1_work_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_v1_work_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_v1_work_proto_goTypes = []any{
 	(Outcome)(0),                  // 0: wheelwork.v1.Outcome
-	(*WorkUp)(nil),                // 1: wheelwork.v1.WorkUp
-	(*Abilities)(nil),             // 2: wheelwork.v1.Abilities
-	(*Hello)(nil),                 // 3: wheelwork.v1.Hello
-	(*Running)(nil),               // 4: wheelwork.v1.Running
-	(*HostLoad)(nil),              // 5: wheelwork.v1.HostLoad
-	(*TaskResult)(nil),            // 6: wheelwork.v1.TaskResult
-	(*TaskProgress)(nil),          // 7: wheelwork.v1.TaskProgress
-	(*TaskLog)(nil),               // 8: wheelwork.v1.TaskLog
-	(*TaskLogLine)(nil),           // 9: wheelwork.v1.TaskLogLine
-	(*WorkDown)(nil),              // 10: wheelwork.v1.WorkDown
-	(*ModuleState)(nil),           // 11: wheelwork.v1.ModuleState
-	(*Prefetch)(nil),              // 12: wheelwork.v1.Prefetch
-	(*GetModuleProofRequest)(nil), // 13: wheelwork.v1.GetModuleProofRequest
-	(*ModuleProof)(nil),           // 14: wheelwork.v1.ModuleProof
-	(*Welcome)(nil),               // 15: wheelwork.v1.Welcome
-	(*Task)(nil),                  // 16: wheelwork.v1.Task
-	(*TaskCancel)(nil),            // 17: wheelwork.v1.TaskCancel
-	(*FetchModuleRequest)(nil),    // 18: wheelwork.v1.FetchModuleRequest
-	(*ModuleChunk)(nil),           // 19: wheelwork.v1.ModuleChunk
-	nil,                           // 20: wheelwork.v1.Hello.LabelsEntry
-	nil,                           // 21: wheelwork.v1.Task.EnvEntry
-	(*Signature)(nil),             // 22: wheelwork.v1.Signature
-	(*HTTPCall)(nil),              // 23: wheelwork.v1.HTTPCall
+	(Pace)(0),                     // 1: wheelwork.v1.Pace
+	(*WorkUp)(nil),                // 2: wheelwork.v1.WorkUp
+	(*TaskState)(nil),             // 3: wheelwork.v1.TaskState
+	(*Abilities)(nil),             // 4: wheelwork.v1.Abilities
+	(*Hello)(nil),                 // 5: wheelwork.v1.Hello
+	(*Running)(nil),               // 6: wheelwork.v1.Running
+	(*HostLoad)(nil),              // 7: wheelwork.v1.HostLoad
+	(*TaskResult)(nil),            // 8: wheelwork.v1.TaskResult
+	(*TaskProgress)(nil),          // 9: wheelwork.v1.TaskProgress
+	(*TaskLog)(nil),               // 10: wheelwork.v1.TaskLog
+	(*TaskLogLine)(nil),           // 11: wheelwork.v1.TaskLogLine
+	(*WorkDown)(nil),              // 12: wheelwork.v1.WorkDown
+	(*ModuleState)(nil),           // 13: wheelwork.v1.ModuleState
+	(*Prefetch)(nil),              // 14: wheelwork.v1.Prefetch
+	(*GetModuleProofRequest)(nil), // 15: wheelwork.v1.GetModuleProofRequest
+	(*ModuleProof)(nil),           // 16: wheelwork.v1.ModuleProof
+	(*Welcome)(nil),               // 17: wheelwork.v1.Welcome
+	(*Task)(nil),                  // 18: wheelwork.v1.Task
+	(*TaskCancel)(nil),            // 19: wheelwork.v1.TaskCancel
+	(*FetchModuleRequest)(nil),    // 20: wheelwork.v1.FetchModuleRequest
+	(*ModuleChunk)(nil),           // 21: wheelwork.v1.ModuleChunk
+	nil,                           // 22: wheelwork.v1.Hello.LabelsEntry
+	nil,                           // 23: wheelwork.v1.Task.EnvEntry
+	(*Signature)(nil),             // 24: wheelwork.v1.Signature
+	(*HTTPCall)(nil),              // 25: wheelwork.v1.HTTPCall
 }
 var file_v1_work_proto_depIdxs = []int32{
-	3,  // 0: wheelwork.v1.WorkUp.hello:type_name -> wheelwork.v1.Hello
-	6,  // 1: wheelwork.v1.WorkUp.results:type_name -> wheelwork.v1.TaskResult
-	7,  // 2: wheelwork.v1.WorkUp.progress:type_name -> wheelwork.v1.TaskProgress
-	8,  // 3: wheelwork.v1.WorkUp.logs:type_name -> wheelwork.v1.TaskLog
-	5,  // 4: wheelwork.v1.WorkUp.load:type_name -> wheelwork.v1.HostLoad
-	11, // 5: wheelwork.v1.WorkUp.modules:type_name -> wheelwork.v1.ModuleState
-	2,  // 6: wheelwork.v1.WorkUp.abilities:type_name -> wheelwork.v1.Abilities
-	20, // 7: wheelwork.v1.Hello.labels:type_name -> wheelwork.v1.Hello.LabelsEntry
-	4,  // 8: wheelwork.v1.Hello.running:type_name -> wheelwork.v1.Running
-	0,  // 9: wheelwork.v1.TaskResult.outcome:type_name -> wheelwork.v1.Outcome
-	9,  // 10: wheelwork.v1.TaskLog.lines:type_name -> wheelwork.v1.TaskLogLine
-	15, // 11: wheelwork.v1.WorkDown.welcome:type_name -> wheelwork.v1.Welcome
-	16, // 12: wheelwork.v1.WorkDown.tasks:type_name -> wheelwork.v1.Task
-	17, // 13: wheelwork.v1.WorkDown.cancels:type_name -> wheelwork.v1.TaskCancel
-	12, // 14: wheelwork.v1.WorkDown.prefetch:type_name -> wheelwork.v1.Prefetch
-	22, // 15: wheelwork.v1.ModuleProof.signatures:type_name -> wheelwork.v1.Signature
-	21, // 16: wheelwork.v1.Task.env:type_name -> wheelwork.v1.Task.EnvEntry
-	23, // 17: wheelwork.v1.Task.http:type_name -> wheelwork.v1.HTTPCall
-	1,  // 18: wheelwork.v1.Worker.Work:input_type -> wheelwork.v1.WorkUp
-	18, // 19: wheelwork.v1.Worker.FetchModule:input_type -> wheelwork.v1.FetchModuleRequest
-	13, // 20: wheelwork.v1.Worker.GetModuleProof:input_type -> wheelwork.v1.GetModuleProofRequest
-	10, // 21: wheelwork.v1.Worker.Work:output_type -> wheelwork.v1.WorkDown
-	19, // 22: wheelwork.v1.Worker.FetchModule:output_type -> wheelwork.v1.ModuleChunk
-	14, // 23: wheelwork.v1.Worker.GetModuleProof:output_type -> wheelwork.v1.ModuleProof
-	21, // [21:24] is the sub-list for method output_type
-	18, // [18:21] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	5,  // 0: wheelwork.v1.WorkUp.hello:type_name -> wheelwork.v1.Hello
+	8,  // 1: wheelwork.v1.WorkUp.results:type_name -> wheelwork.v1.TaskResult
+	9,  // 2: wheelwork.v1.WorkUp.progress:type_name -> wheelwork.v1.TaskProgress
+	10, // 3: wheelwork.v1.WorkUp.logs:type_name -> wheelwork.v1.TaskLog
+	7,  // 4: wheelwork.v1.WorkUp.load:type_name -> wheelwork.v1.HostLoad
+	13, // 5: wheelwork.v1.WorkUp.modules:type_name -> wheelwork.v1.ModuleState
+	4,  // 6: wheelwork.v1.WorkUp.abilities:type_name -> wheelwork.v1.Abilities
+	3,  // 7: wheelwork.v1.WorkUp.states:type_name -> wheelwork.v1.TaskState
+	22, // 8: wheelwork.v1.Hello.labels:type_name -> wheelwork.v1.Hello.LabelsEntry
+	6,  // 9: wheelwork.v1.Hello.running:type_name -> wheelwork.v1.Running
+	0,  // 10: wheelwork.v1.TaskResult.outcome:type_name -> wheelwork.v1.Outcome
+	11, // 11: wheelwork.v1.TaskLog.lines:type_name -> wheelwork.v1.TaskLogLine
+	17, // 12: wheelwork.v1.WorkDown.welcome:type_name -> wheelwork.v1.Welcome
+	18, // 13: wheelwork.v1.WorkDown.tasks:type_name -> wheelwork.v1.Task
+	19, // 14: wheelwork.v1.WorkDown.cancels:type_name -> wheelwork.v1.TaskCancel
+	14, // 15: wheelwork.v1.WorkDown.prefetch:type_name -> wheelwork.v1.Prefetch
+	19, // 16: wheelwork.v1.WorkDown.recalls:type_name -> wheelwork.v1.TaskCancel
+	24, // 17: wheelwork.v1.ModuleProof.signatures:type_name -> wheelwork.v1.Signature
+	23, // 18: wheelwork.v1.Task.env:type_name -> wheelwork.v1.Task.EnvEntry
+	25, // 19: wheelwork.v1.Task.http:type_name -> wheelwork.v1.HTTPCall
+	1,  // 20: wheelwork.v1.Task.pace:type_name -> wheelwork.v1.Pace
+	2,  // 21: wheelwork.v1.Worker.Work:input_type -> wheelwork.v1.WorkUp
+	20, // 22: wheelwork.v1.Worker.FetchModule:input_type -> wheelwork.v1.FetchModuleRequest
+	15, // 23: wheelwork.v1.Worker.GetModuleProof:input_type -> wheelwork.v1.GetModuleProofRequest
+	12, // 24: wheelwork.v1.Worker.Work:output_type -> wheelwork.v1.WorkDown
+	21, // 25: wheelwork.v1.Worker.FetchModule:output_type -> wheelwork.v1.ModuleChunk
+	16, // 26: wheelwork.v1.Worker.GetModuleProof:output_type -> wheelwork.v1.ModuleProof
+	24, // [24:27] is the sub-list for method output_type
+	21, // [21:24] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_v1_work_proto_init() }
@@ -1848,8 +2072,8 @@ func file_v1_work_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_work_proto_rawDesc), len(file_v1_work_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   21,
+			NumEnums:      2,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -8,7 +8,7 @@ import (
 // The messages of hosts.
 
 func appendUp(b []byte, m *apiv1.WorkUp) ([]byte, bool) {
-	if m.Hello != nil || len(m.Progress)+len(m.Logs)+len(m.Modules) > 0 || m.Load != nil || m.Abilities != nil || m.Leaving {
+	if m.Hello != nil || len(m.Progress)+len(m.Logs)+len(m.Modules)+len(m.States) > 0 || m.Load != nil || m.Abilities != nil || m.Leaving {
 		return b, false
 	}
 	b = wire.Int(b, 2, int64(m.Credits))
@@ -31,6 +31,8 @@ func appendUp(b []byte, m *apiv1.WorkUp) ([]byte, bool) {
 		b = wire.Int(b, 10, t.StartedMs)
 		b = wire.Int(b, 11, t.DurationUs)
 		b = wire.Int(b, 12, t.RetryAfterMs)
+		b = wire.Int(b, 41, t.WaitedUs)
+		b = wire.Int(b, 42, t.SleptUs)
 		b = wire.End(b, from)
 	}
 	return wire.Bool(b, 8, m.Draining), plain(m)
@@ -86,6 +88,10 @@ func readResult(r *wire.Reader, t *apiv1.TaskResult) bool {
 			t.DurationUs = r.Int()
 		case 12:
 			t.RetryAfterMs = r.Int()
+		case 41:
+			t.WaitedUs = r.Int()
+		case 42:
+			t.SleptUs = r.Int()
 		default:
 			r.Fail()
 		}
@@ -94,7 +100,7 @@ func readResult(r *wire.Reader, t *apiv1.TaskResult) bool {
 }
 
 func appendDown(b []byte, m *apiv1.WorkDown) ([]byte, bool) {
-	if m.Welcome != nil || len(m.Cancels)+len(m.Prefetch)+len(m.Unload) > 0 {
+	if m.Welcome != nil || len(m.Cancels)+len(m.Prefetch)+len(m.Unload)+len(m.Recalls) > 0 {
 		return b, false
 	}
 	for i, t := range m.Tasks {
@@ -168,7 +174,10 @@ func appendTask(b []byte, t *apiv1.Task) []byte {
 	b = wire.Text(b, 51, t.Role)
 	b = wire.Text(b, 60, t.Trust)
 	b = wire.Int(b, 70, t.MemoryBytes)
-	return wire.Int(b, 71, t.Fuel)
+	b = wire.Int(b, 71, t.Fuel)
+	b = wire.Int(b, 72, int64(t.Priority))
+	b = wire.Int(b, 73, int64(t.Pace))
+	return wire.Int(b, 74, t.StartWithinMs)
 }
 
 func readDown(r *wire.Reader, m *apiv1.WorkDown) bool {
@@ -241,6 +250,12 @@ func readTask(r *wire.Reader, t, last *apiv1.Task) bool {
 			t.MemoryBytes = r.Int()
 		case 71:
 			t.Fuel = r.Int()
+		case 72:
+			t.Priority = int32(r.Int())
+		case 73:
+			t.Pace = apiv1.Pace(r.Int())
+		case 74:
+			t.StartWithinMs = r.Int()
 		default:
 			r.Fail()
 		}
