@@ -43,6 +43,10 @@ type Config struct {
 	Slots   int // tasks that run at once; default: GOMAXPROCS, at least 4
 	Credits int // tasks that it holds at most, queued ones included; default 8192, at least Slots
 
+	// MaxSleeping bounds the tasks whose handlers sleep and hold no slot. Default: 16 for
+	// each slot; negative: none.
+	MaxSleeping int
+
 	// Connect returns a connection to the server that serves this host now. It is
 	// called before every session and may block until there is one.
 	Connect func(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error)
@@ -115,7 +119,7 @@ func New(cfg Config) (*Host, error) {
 	var err error
 	h.worker, err = session.New(session.Config{
 		ID: cfg.ID, Name: cfg.Name, Version: cfg.Version, Labels: cfg.Labels, Apps: cfg.Apps, ABI: cfg.ABI,
-		Slots: cfg.Slots, Credits: cfg.Credits, Connect: cfg.Connect, Units: cfg.Units, ConnectUnit: cfg.ConnectUnit, Run: h.execute, Together: h.together, RunBatch: runBatch,
+		Slots: cfg.Slots, Credits: cfg.Credits, MaxSleeping: cfg.MaxSleeping, Connect: cfg.Connect, Units: cfg.Units, ConnectUnit: cfg.ConnectUnit, Run: h.execute, Together: h.together, RunBatch: runBatch,
 		Free: codec.FreeTask, FreeResults: codec.FreeResults, Prefetch: h.prefetch, Unload: h.unload, Modules: h.shelf.all,
 		Spool: newSpool(cfg.Spool, cfg.Logger), DrainTimeout: cfg.DrainTimeout, Logger: cfg.Logger,
 	})

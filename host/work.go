@@ -209,6 +209,12 @@ func (s sink) Progress(done, total int64, message string) {
 	s.a.Progress(done, total, message)
 }
 
+// Sleep implements [runtime.Sleeper].
+func (s sink) Sleep() bool { return s.a.Sleep() }
+
+// Wake implements [runtime.Sleeper].
+func (s sink) Wake(ctx context.Context) { s.a.Wake(ctx) }
+
 // singleflight lets one caller do what several want. A caller whose context
 // ends stops waiting; the work goes on for the others.
 type singleflight struct {

@@ -87,6 +87,16 @@ type Sink interface {
 	Progress(done, total int64, message string)
 }
 
+// Sleeper is what a Sink may be as well: it lends the slot of a handler that sleeps to
+// another one. It is called like the Sink.
+type Sleeper interface {
+	// Sleep is called before a handler sleeps. It reports false when the handler keeps
+	// its slot; otherwise Wake must be called when it has slept.
+	Sleep() bool
+	// Wake waits until the handler has a slot again, or ctx ends.
+	Wake(ctx context.Context)
+}
+
 // Outcome classes what became of an attempt.
 type Outcome uint8
 

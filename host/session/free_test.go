@@ -43,8 +43,9 @@ func TestTasksAreFreed(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.links[0].accept([]*apiv1.Task{m})
-		held := w.next(nil)[0]
-		w.execute(t.Context(), held)
+		r := &runner{}
+		held := w.next(r, nil)[0]
+		w.execute(t.Context(), r, held)
 		if freed != 1 {
 			t.Errorf("settled %v: freed %d times", settled, freed)
 		}
@@ -77,7 +78,8 @@ func TestResultsAreFreed(t *testing.T) {
 		}
 		l := w.links[0]
 		l.accept([]*apiv1.Task{m})
-		w.execute(t.Context(), w.next(nil)[0])
+		r := &runner{}
+		w.execute(t.Context(), r, w.next(r, nil)[0])
 		up, _ := l.out.next(0, false)
 		if kept {
 			w.spool(time.Now())

@@ -33,6 +33,7 @@ type outgoing struct {
 	batch     uint64
 	drainSaid bool // the server knows that the host is ending
 	latest    map[key]*apiv1.TaskProgress
+	states    map[key]*apiv1.TaskState
 	modules   map[string]*apiv1.ModuleState // by digest
 	abi       *apiv1.Abilities              // nil: they did not change
 	logs      []*apiv1.TaskLog
@@ -48,7 +49,7 @@ type batch struct {
 func newOutgoing() *outgoing {
 	return &outgoing{
 		kick:   make(chan struct{}, 1),
-		latest: map[key]*apiv1.TaskProgress{}, modules: map[string]*apiv1.ModuleState{}, dropped: map[key]int{},
+		latest: map[key]*apiv1.TaskProgress{}, states: map[key]*apiv1.TaskState{}, modules: map[string]*apiv1.ModuleState{}, dropped: map[key]int{},
 	}
 }
 
@@ -64,11 +65,15 @@ func (o *outgoing) restart() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.results, o.unacked, o.batch, o.drainSaid, o.abi = nil, nil, 0, false, nil
+	clear(o.states)
 }
 
 func (o *outgoing) result(t *task) {
 	o.mu.Lock()
 	o.results = append(o.results, t)
+	if len(o.states) > 0 {
+		delete(o.states, t.key)
+	}
 	o.mu.Unlock()
 	o.signal(o.kick)
 }
@@ -78,6 +83,14 @@ func (o *outgoing) progress(k key, done, total int64, message string) {
 	o.latest[k] = &apiv1.TaskProgress{
 		Run: k.run[:], App: k.app, Attempt: k.attempt, Done: done, Total: total, Message: message,
 	}
+	o.mu.Unlock()
+	o.signal(o.kick)
+}
+
+// state tells the state of a task that has no result.
+func (o *outgoing) state(k key, state *apiv1.TaskState) {
+	o.mu.Lock()
+	o.states[k] = state
 	o.mu.Unlock()
 	o.signal(o.kick)
 }
@@ -109,7 +122,7 @@ func (o *outgoing) lineLocked(k key, line *apiv1.TaskLogLine) {
 func (o *outgoing) pending() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.results) > 0 || len(o.logs) > 0 || len(o.latest)+len(o.modules) > 0 || o.abi != nil
+	return len(o.results) > 0 || len(o.logs) > 0 || len(o.latest)+len(o.modules)+len(o.states) > 0 || o.abi != nil
 }
 
 // next builds a message; nil when there is nothing to say. more says that not
@@ -117,7 +130,7 @@ func (o *outgoing) pending() bool {
 func (o *outgoing) next(credits uint32, draining bool) (m *apiv1.WorkUp, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if credits == 0 && draining == o.drainSaid && len(o.results) == 0 && len(o.logs) == 0 && len(o.latest)+len(o.modules) == 0 && o.abi == nil {
+	if credits == 0 && draining == o.drainSaid && len(o.results) == 0 && len(o.logs) == 0 && len(o.latest)+len(o.modules)+len(o.states) == 0 && o.abi == nil {
 		return nil, false
 	}
 	m = &apiv1.WorkUp{Credits: credits, Draining: draining, Abilities: o.abi}
@@ -127,6 +140,10 @@ func (o *outgoing) next(credits uint32, draining bool) (m *apiv1.WorkUp, more bo
 		m.Progress = append(m.Progress, p)
 	}
 	clear(o.latest)
+	for _, state := range o.states {
+		m.States = append(m.States, state)
+	}
+	clear(o.states)
 	for _, state := range o.modules {
 		m.Modules = append(m.Modules, state)
 	}

@@ -5,12 +5,16 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 )
 
 // TestQueue: tasks of one app keep their order, apps are served in turn, and whatever
 // is put in comes out once, unless it was removed.
 func TestQueue(t *testing.T) {
-	waits := func(app string, n int) *task { return &task{key: key{app: app, attempt: int32(n)}} }
+	var s slots
+	waits := func(app string, n int) *task {
+		return &task{key: key{app: app, attempt: int32(n)}, tenant: s.tenant(app)}
+	}
 	names := func(all []*task) (s []string) {
 		for _, x := range all {
 			s = append(s, fmt.Sprint(x.key.app, x.key.attempt))
@@ -28,12 +32,12 @@ func TestQueue(t *testing.T) {
 	q.remove(removed)
 	q.push(waits("d", 0))
 	for i, want := range [][]string{{"a0", "a1"}, {"b0", "d0"}, {"a2", "a3"}, {"a4"}, nil} {
-		if got := names(q.take(nil, 2)); !slices.Equal(got, want) {
+		if got := names(q.take(nil, 2, time.Time{}, &s)); !slices.Equal(got, want) {
 			t.Fatalf("take %d gave %v, want %v", i, got, want)
 		}
 	}
-	if q.len() != 0 || len(q.lines) != 0 || len(q.of) != 0 {
-		t.Fatalf("%d tasks are left, of %d apps", q.len(), len(q.of))
+	if lane := &q.levels[0].lanes[quickLane]; q.len() != 0 || len(lane.lines) != 0 || len(lane.of) != 0 {
+		t.Fatalf("%d tasks are left, of %d apps", q.len(), len(lane.of))
 	}
 
 	r := rand.New(rand.NewPCG(1, 2))
@@ -46,7 +50,7 @@ func TestQueue(t *testing.T) {
 			waiting[app] = append(waiting[app], next[app])
 			next[app]++
 		default:
-			for _, x := range q.take(nil, 1+r.IntN(4)) {
+			for _, x := range q.take(nil, 1+r.IntN(4), time.Time{}, &s) {
 				if w := waiting[x.key.app]; len(w) == 0 || w[0] != int(x.key.attempt) {
 					t.Fatalf("%s%d came, of %v", x.key.app, x.key.attempt, w)
 				}
@@ -55,7 +59,7 @@ func TestQueue(t *testing.T) {
 			}
 		}
 	}
-	given += len(q.empty())
+	given += len(q.fresh())
 	if all := next["a"] + next["b"] + next["c"] + next["d"]; given != all || q.len() != 0 {
 		t.Fatalf("%d of %d tasks came out, %d are left", given, all, q.len())
 	}

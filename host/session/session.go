@@ -33,6 +33,9 @@ type Config struct {
 
 	Slots   int // tasks that run at once; default: GOMAXPROCS, at least 4
 	Credits int // tasks that it holds at most, queued ones included; default 8192, at least Slots
+	// MaxSleeping bounds the tasks that sleep without a slot, see [Attempt.Sleep].
+	// Default: 16 for each slot; negative: none.
+	MaxSleeping int
 
 	// Connect returns a connection to the server that serves this worker now. It is
 	// called before every session and may block until there is one.
@@ -107,19 +110,26 @@ type Worker struct {
 
 	keeping sync.Mutex // held while the spool is called; locked before mu
 
-	mu     sync.Mutex
-	held   held
-	queue  queue      // Invariant: each task in it is in state queued
-	ready  *sync.Cond // of those who take tasks: there are some, or closed changed
-	rest   *sync.Cond // busy is 0
-	closed bool
-	busy   int              // held tasks that are not finished
-	stuck  int              // slots whose task has a result and whose handler goes on
-	homes  map[string]*link // by app: over which its last task came
-	links  []*link          // the first is there from the beginning; it only grows
-	joined bool             // there was a session
-	abi    []string         // what it runs now: see Abilities
-	mean   time.Duration    // decaying, of the handlers' run time
+	mu    sync.Mutex
+	held  held
+	queue queue // Invariant: each task in it is in state queued, or waking
+	slots slots
+	// runners execute tasks, each by a goroutine of its own. Invariant until closed: there
+	// are at least as many as slots and sleeping tasks, so that one is idle if a slot is.
+	runners   int
+	executing sync.WaitGroup  // of runners
+	handlers  context.Context // of runners, set by Run
+	ready     *sync.Cond      // for idle runners: there is a task, or closed changed
+	watch     watch
+	rest      *sync.Cond // busy is 0
+	closed    bool
+	busy      int              // held tasks that are not finished
+	stuck     int              // slots whose task has a result and whose handler goes on
+	homes     map[string]*link // by app: over which its last task came
+	links     []*link          // the first is there from the beginning; it only grows
+	joined    bool             // there was a session
+	abi       []string         // what it runs now: see Abilities
+	mean      time.Duration    // decaying, of the handlers' run time
 }
 
 // link is what goes to and fro between the worker and one server at a time: the
@@ -164,11 +174,20 @@ type task struct {
 	link   *link       // over which it came, and over which its result goes
 	msg    *apiv1.Task // nil when finished
 	state  state
+	tenant *tenant // of its app
+	// As the server said, and also when msg is nil.
+	pace     apiv1.Pace
+	priority int32
+
+	sleep  sleep                   // while its state is running
 	joins  bool                    // it goes in one call with the task before it
+	told   bool                    // the server knows that its handler has started
 	kept   bool                    // the result is in the spool
 	cancel context.CancelCauseFunc // nil until its handler begins
 	result *apiv1.TaskResult       // when finished
-	doneAt time.Time
+	// arrived is when it came, or woke up last.
+	arrived time.Time
+	doneAt  time.Time
 
 	attempt Attempt // once its handler begins
 }
@@ -186,6 +205,7 @@ func New(cfg Config) (*Worker, error) {
 	cfg.Name = cmp.Or(cfg.Name, cfg.ID)
 	cfg.Slots = cmp.Or(cfg.Slots, max(goruntime.GOMAXPROCS(0), 4))
 	cfg.Credits = max(cmp.Or(cfg.Credits, 8192), cfg.Slots)
+	cfg.MaxSleeping = max(cmp.Or(cfg.MaxSleeping, maxSleepingPerSlot*cfg.Slots), 0)
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 10*time.Second)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -195,8 +215,9 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		cfg: cfg, session: rand.Text(), acked: make(chan struct{}, 1), left: make(chan struct{}),
-		homes: map[string]*link{}, abi: cfg.ABI,
+		homes: map[string]*link{}, abi: cfg.ABI, slots: slots{all: cfg.Slots, limit: cfg.MaxSleeping},
 	}
+	w.watch.init(w)
 	w.links = []*link{newLink(w, "")}
 	w.ready, w.rest = sync.NewCond(&w.mu), sync.NewCond(&w.mu)
 	if cfg.Spool != nil {
@@ -224,13 +245,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer end()
 	sessions, endSessions := context.WithCancel(context.WithoutCancel(ctx))
 	defer endSessions()
-	var workers, keepers sync.WaitGroup
+	var keepers sync.WaitGroup
 	// A handler ends through its own context: sessions end after all of them, and
 	// an entry there for each task would be made and removed for nothing.
-	handlers := context.WithoutCancel(sessions)
+	w.mu.Lock()
+	w.handlers = context.WithoutCancel(sessions)
 	for range w.cfg.Slots {
-		workers.Go(func() { w.work(handlers) })
+		w.addRunnerLocked()
 	}
+	w.mu.Unlock()
 	var err error
 	keepers.Go(func() { w.keepSpool(sessions) })
 	keepers.Go(func() {
@@ -243,7 +266,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.settled()
 	stop()
 	close(w.left)
-	workers.Wait()
+	w.executing.Wait()
+	w.watch.timer.Stop()
 	w.flush()
 	endSessions()
 	keepers.Wait()
@@ -400,9 +424,9 @@ func (w *Worker) drain() (stop func() bool) {
 	}).Stop
 }
 
-// giveBackLocked lets the server send what has not begun elsewhere; w.mu must be held.
+// giveBackLocked lets the server send what has not started elsewhere; w.mu must be held.
 func (w *Worker) giveBackLocked(why, code string) {
-	for _, t := range w.queue.empty() {
+	for _, t := range w.queue.fresh() {
 		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: why, Code: code}, time.Now())
 	}
 }
@@ -449,6 +473,7 @@ func (l *link) accept(tasks []*apiv1.Task) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var spare []task
+	now := time.Now()
 	for i, m := range tasks {
 		l.granted--
 		last := l.epochs[m.App]
@@ -471,7 +496,9 @@ func (l *link) accept(tasks []*apiv1.Task) {
 			continue // sent twice: its result is on the way
 		}
 		spare = spare[1:]
-		t.link, t.msg = l, m
+		t.link, t.msg, t.arrived, t.tenant, t.pace, t.priority = l, m, now, w.slots.tenant(m.App), m.Pace, m.Priority
+		t.tenant.held++
+		w.slots.see(t, now)
 		w.busy++
 		w.queue.push(t)
 	}
@@ -519,6 +546,8 @@ func (w *Worker) settleLocked(t *task, r *apiv1.TaskResult, doneAt time.Time) {
 	for _, s := range []*string{&r.Error, &r.Code, &r.Trace} {
 		*s = strings.ToValidUTF8(*s, "\uFFFD")
 	}
+	t.tenant.held--
+	w.slots.see(t, doneAt)
 	t.state, t.result, t.doneAt, t.cancel, t.msg = finished, r, doneAt, nil, nil
 	if w.busy--; w.busy == 0 && w.closed {
 		w.rest.Broadcast()
@@ -563,7 +592,7 @@ func (l *link) spareLocked() int {
 	if l.w.closed || l.leaving {
 		return 0
 	}
-	return max(l.w.wantedLocked()-l.w.busy-l.granted, 0)
+	return max(l.w.wantedLocked()-(l.w.busy-l.w.slots.asleep)-l.granted, 0)
 }
 
 const (

@@ -84,7 +84,8 @@ func (t *task) withUnit() *apiv1.TaskResult {
 	r := t.result
 	return &apiv1.TaskResult{
 		Run: r.Run, App: r.App, Attempt: r.Attempt, Epoch: r.Epoch, Outcome: r.Outcome, Output: r.Output, Error: r.Error, Code: r.Code,
-		Trace: r.Trace, StartedMs: r.StartedMs, DurationUs: r.DurationUs, RetryAfterMs: r.RetryAfterMs, Unit: t.link.unit,
+		Trace: r.Trace, StartedMs: r.StartedMs, DurationUs: r.DurationUs, RetryAfterMs: r.RetryAfterMs,
+		WaitedUs: r.WaitedUs, SleptUs: r.SleptUs, Unit: t.link.unit,
 	}
 }
 

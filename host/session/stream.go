@@ -86,7 +86,7 @@ func (l *link) hello() *apiv1.WorkUp {
 	l.granted = 0
 	m := &apiv1.Hello{
 		Host: w.cfg.ID, Name: w.cfg.Name, Session: w.session, Labels: w.cfg.Labels, Apps: w.cfg.Apps,
-		Abi: w.abi, Version: w.cfg.Version, Slots: uint32(w.cfg.Slots),
+		Abi: w.abi, Version: w.cfg.Version, Slots: uint32(w.cfg.Slots), Recalls: true,
 	}
 	for t := range w.held.all() {
 		if t.link != l {
@@ -129,8 +129,11 @@ func (l *link) begin(conn grpc.ClientConnInterface, server string) {
 			continue
 		}
 		holding++
-		if t.state == finished {
+		switch {
+		case t.state == finished:
 			l.out.result(t)
+		case t.told:
+			w.tellLocked(t)
 		}
 	}
 	if w.cfg.Modules != nil {
@@ -159,6 +162,9 @@ func (l *link) receive(stream grpc.BidiStreamingClient[apiv1.WorkUp, apiv1.WorkD
 		}
 		for _, c := range m.Cancels {
 			w.stop(c)
+		}
+		if len(m.Recalls) > 0 {
+			w.recall(m.Recalls)
 		}
 		if len(m.Unload) > 0 && w.cfg.Unload != nil {
 			w.cfg.Unload(m.Unload)
@@ -220,11 +226,12 @@ func (w *Worker) loadNow() *apiv1.HostLoad {
 	metrics.Read(memory)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := &apiv1.HostLoad{Queued: uint32(w.queue.len()), MemoryBytes: memory[0].Value.Uint64() - memory[1].Value.Uint64()}
-	for t := range w.held.all() {
-		if t.state == running {
-			l.Running++
-		}
+	w.slots.tidy(time.Now())
+	if w.queue.len() > 0 {
+		w.ready.Signal() // a slot that was reserved may not be now
 	}
-	return l
+	return &apiv1.HostLoad{
+		Running: uint32(min(w.slots.used, w.slots.all)), Sleeping: uint32(w.slots.asleep - w.queue.wakers), Queued: uint32(w.queue.len()),
+		MemoryBytes: memory[0].Value.Uint64() - memory[1].Value.Uint64(),
+	}
 }

@@ -21,7 +21,17 @@ type Attempt struct {
 
 	w     *Worker
 	t     *task
+	r     *runner
 	start time.Time
+	waits waits
+}
+
+// waits is when an attempt did not use a slot.
+type waits struct {
+	before time.Duration // from the arrival of the task to the start of its handler
+	slept  time.Duration // since then
+	since  time.Time     // while it sleeps
+	woken  chan struct{} // while it waits for a slot; closed when it has one
 }
 
 // Log sends a line of the run's log: level 0 is debug, 1 info, 2 warn, 3 error.
@@ -55,20 +65,28 @@ func (a *Attempt) Left() <-chan struct{} { return a.w.left }
 
 func (a *Attempt) settleLocked(r *apiv1.TaskResult) {
 	whole := time.Duration(r.DurationUs) * time.Microsecond
-	took := min(whole, time.Second) // one long task says little of the others
+	took := min(whole-a.waits.slept, time.Second) // one long task says little of the others
 	if a.w.mean == 0 {
 		a.w.mean = took
 	}
 	a.w.mean += (took - a.w.mean) / 16
 	r.StartedMs = a.start.UnixMilli()
+	r.WaitedUs, r.SleptUs = a.waits.before.Microseconds(), a.waits.slept.Microseconds()
 	a.w.settleLocked(a.t, r, a.start.Add(whole)) // about now: to ask takes as long as the rest of this
 }
 
-// work runs tasks until the worker is drained.
+// addRunnerLocked begins one more goroutine that executes tasks; w.mu must be held.
+func (w *Worker) addRunnerLocked() {
+	w.runners++
+	w.executing.Go(func() { w.work(w.handlers) })
+}
+
+// work runs tasks until the worker is drained, or has more runners than it needs.
 func (w *Worker) work(ctx context.Context) {
 	var batch []*task
+	r := &runner{}
 	for {
-		if batch = w.next(batch[:0]); len(batch) == 0 {
+		if batch = w.next(r, batch[:0]); len(batch) == 0 {
 			return
 		}
 		for i := 0; i < len(batch); {
@@ -77,45 +95,81 @@ func (w *Worker) work(ctx context.Context) {
 				n++
 			}
 			if n == 1 {
-				w.execute(ctx, batch[i])
+				w.execute(ctx, r, batch[i])
 			} else {
-				w.executeBatch(ctx, batch[i:i+n])
+				w.executeBatch(ctx, r, batch[i:i+n])
 			}
 			i += n
 		}
 	}
 }
 
-// next waits for tasks, marks them running, and says which go in one call.
-func (w *Worker) next(batch []*task) []*task {
+// next waits for a slot and for tasks, marks these running, and says which go in one
+// call. It returns none when the runner is to end.
+func (w *Worker) next(r *runner, batch []*task) []*task {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.queue.len() == 0 && !w.closed {
+	w.slots.vacate(r)
+	for {
+		if w.slots.used < w.slots.all {
+			if batch = w.takeLocked(batch); len(batch) > 0 {
+				break
+			}
+		}
+		if w.closed && w.queue.len() == 0 || w.runners > w.slots.all+w.slots.asleep {
+			w.runners--
+			return nil
+		}
 		w.ready.Wait()
 	}
-	n := 1
-	if w.mean > 0 && w.mean < quick {
-		// Leave a share to the workers that are idle.
-		n = min(quickTake, max(w.queue.len()/w.cfg.Slots, 1))
-	}
-	batch = w.queue.take(batch, n)
+	w.slots.occupy(r, batch[0])
 	for i, t := range batch {
 		t.state = running
 		t.joins = i > 0 && w.cfg.RunBatch != nil && w.cfg.Together(batch[i-1].msg, t.msg)
+	}
+	w.watch.startLocked()
+	return batch
+}
+
+// takeLocked takes tasks for one slot that is free, and gives tasks that have slept the
+// slots before that; w.mu must be held.
+func (w *Worker) takeLocked(batch []*task) []*task {
+	n := 1
+	if w.mean > 0 && w.mean < quick {
+		// Leave a share to the runners that are idle.
+		n = min(quickTake, max(w.queue.len()/w.slots.all, 1))
+	}
+	var now time.Time
+	for w.slots.used < w.slots.all && w.queue.len() > 0 {
+		if now.IsZero() && w.queue.timed() {
+			now = time.Now()
+		}
+		batch = w.queue.take(batch, n, now, &w.slots)
+		if len(batch) != 1 || batch[0].sleep != waking {
+			break
+		}
+		w.resumeLocked(batch[0])
+		batch = batch[:0]
 	}
 	return batch
 }
 
 // take marks the start of a task's handler. It returns nil when the task was
-// stopped while it stood in a goroutine's batch.
-func (w *Worker) take(t *task, cancel context.CancelCauseFunc) *Attempt {
+// stopped or recalled while it stood in a runner's batch, or comes too late.
+func (w *Worker) take(r *runner, t *task, cancel context.CancelCauseFunc) *Attempt {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t.state != running {
 		return nil
 	}
+	now := time.Now()
+	waited := now.Sub(t.arrived)
+	if limit := t.msg.StartWithinMs; limit > 0 && waited > time.Duration(limit)*time.Millisecond {
+		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: "its deadline passed before a slot of the host was free", Code: "start_deadline"}, now)
+		return nil
+	}
 	t.cancel = cancel
-	t.attempt = Attempt{Task: t.msg, w: w, t: t, start: time.Now()}
+	t.attempt = Attempt{Task: t.msg, w: w, t: t, r: r, start: now, waits: waits{before: waited}}
 	return &t.attempt
 }
 
@@ -137,10 +191,10 @@ func (w *Worker) end(a *Attempt, r *apiv1.TaskResult) {
 }
 
 // execute runs one task to its result.
-func (w *Worker) execute(ctx context.Context, t *task) {
+func (w *Worker) execute(ctx context.Context, r *runner, t *task) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if a := w.take(t, cancel); a != nil {
+	if a := w.take(r, t, cancel); a != nil {
 		w.end(a, w.cfg.Run(ctx, a))
 	}
 }
@@ -153,12 +207,12 @@ type Batched struct {
 }
 
 // executeBatch runs tasks that go in one call.
-func (w *Worker) executeBatch(ctx context.Context, tasks []*task) {
+func (w *Worker) executeBatch(ctx context.Context, r *runner, tasks []*task) {
 	var batch []*Batched
 	for _, t := range tasks {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		if a := w.take(t, cancel); a != nil {
+		if a := w.take(r, t, cancel); a != nil {
 			batch = append(batch, &Batched{Ctx: ctx, Attempt: a})
 		}
 	}

@@ -1,0 +1,90 @@
+package session
+
+import (
+	"context"
+	"time"
+)
+
+// sleep is whether the handler of a task sleeps.
+type sleep uint8
+
+const (
+	awake  sleep = iota
+	asleep       // its slot is free for another task
+	waking       // it waits for a slot, in the queue
+)
+
+// Sleep frees the slot of an attempt whose handler is about to sleep; the handler must
+// call Wake before it goes on. It reports false, and the attempt keeps its slot, when the
+// worker has as many sleeping tasks as it may have.
+func (a *Attempt) Sleep() bool {
+	w, t := a.w, a.t
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t.state != running || t.sleep != awake || !a.r.holds || w.slots.asleep >= w.slots.limit {
+		return false
+	}
+	t.sleep, a.waits.since = asleep, time.Now()
+	w.slots.vacate(a.r)
+	w.slots.asleep++
+	if w.runners < w.slots.all+w.slots.asleep && !w.closed {
+		w.addRunnerLocked()
+	}
+	w.ready.Signal()
+	w.tellLocked(t)
+	if len(w.links) > 1 {
+		w.signalLocked() // there is room for tasks of other servers
+	}
+	return true
+}
+
+// Wake waits until an attempt that has slept has a slot again: it waits among the tasks
+// that came meanwhile. When ctx ends it has one at once, in addition to those of the
+// worker, to end.
+func (a *Attempt) Wake(ctx context.Context) {
+	w, t := a.w, a.t
+	w.mu.Lock()
+	if t.sleep != asleep {
+		w.mu.Unlock()
+		return
+	}
+	t.sleep, t.arrived = waking, time.Now()
+	a.waits.woken = make(chan struct{})
+	switch {
+	case t.state != running || ctx.Err() != nil:
+		w.resumeLocked(t)
+		w.mu.Unlock()
+		return
+	case w.slots.used < w.slots.all && (w.closed || w.queue.len() == 0 && w.slots.admits(t, t.arrived)):
+		w.resumeLocked(t)
+	default:
+		w.queue.push(t)
+		w.ready.Signal()
+	}
+	w.tellLocked(t)
+	woken := a.waits.woken
+	w.mu.Unlock()
+	select {
+	case <-woken:
+	case <-ctx.Done():
+		w.mu.Lock()
+		if t.sleep == waking {
+			w.queue.remove(t)
+			w.resumeLocked(t)
+		}
+		w.mu.Unlock()
+	}
+}
+
+// resumeLocked gives a task that has slept a slot; w.mu must be held.
+func (w *Worker) resumeLocked(t *task) {
+	a := &t.attempt
+	w.slots.asleep--
+	t.sleep = awake
+	a.waits.slept += time.Since(a.waits.since)
+	w.slots.occupy(a.r, t)
+	close(a.waits.woken)
+	if w.closed && w.queue.len() == 0 {
+		w.ready.Broadcast() // the runners that are idle end
+	}
+}

@@ -1,0 +1,80 @@
+package session
+
+import (
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+)
+
+// tellAfter is how long a handler runs before the server is told that it has started.
+// The start of one that ends sooner is told with its result.
+const tellAfter = 100 * time.Millisecond
+
+// watch finds the handlers that have run for tellAfter. One timer for all is armed while
+// any runs; a timer for each would cost as much as a short handler. It is guarded by
+// Worker.mu.
+type watch struct {
+	timer *time.Timer
+	armed bool
+}
+
+func (x *watch) init(w *Worker) {
+	x.timer = time.AfterFunc(time.Hour, w.tellStarts)
+	x.timer.Stop()
+}
+
+// startLocked has the handlers looked at that start now; Worker.mu must be held.
+func (x *watch) startLocked() {
+	if !x.armed {
+		x.armed = true
+		x.timer.Reset(tellAfter)
+	}
+}
+
+// tellStarts tells of the handlers that have run for long enough.
+func (w *Worker) tellStarts() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now, again := time.Now(), false
+	for t := range w.held.all() {
+		switch {
+		case t.state != running || t.told:
+		case t.cancel != nil && now.Sub(t.attempt.start) >= tellAfter:
+			w.tellLocked(t)
+		default:
+			again = true
+		}
+	}
+	if w.watch.armed = again; again {
+		w.watch.timer.Reset(tellAfter / 2)
+	}
+}
+
+// tellLocked tells the server the state of a task whose handler has started; w.mu must be
+// held.
+func (w *Worker) tellLocked(t *task) {
+	t.told = true
+	t.link.out.state(t.key, &apiv1.TaskState{
+		Run: t.key.run[:], App: t.key.app, Attempt: t.key.attempt,
+		WaitedUs: t.attempt.waits.before.Microseconds(), Sleeping: t.sleep == asleep,
+	})
+}
+
+// recall gives back the tasks whose handlers have not started.
+func (w *Worker) recall(recalls []*apiv1.TaskCancel) {
+	wanted := map[[16]byte]int32{}
+	for _, c := range recalls {
+		if len(c.Run) == 16 {
+			wanted[[16]byte(c.Run)] = c.Attempt
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for t := range w.held.all() {
+		if attempt, ok := wanted[t.key.run]; !ok || attempt != t.key.attempt || t.state == finished || t.cancel != nil {
+			continue
+		}
+		w.queue.remove(t)
+		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: "the server took it back before the handler started", Code: "recalled"}, time.Now())
+	}
+}
