@@ -24,6 +24,7 @@ type DevConfig struct {
 	Executors    Executors
 	Dirs         map[string]string // see HostConfig
 	Slots        int               // see HostConfig
+	MaxSleeping  int               // see HostConfig
 	// See HostConfig.
 	ModuleBytes, CompiledBytes, GuestBytes int64
 	Sample                                 bool // push the sample module and apply its job, when there is no job yet
@@ -52,7 +53,7 @@ func Dev(ctx context.Context, cfg DevConfig) (err error) {
 	toSelf := func(context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 		return s.self, closeFunc(func() error { return nil }), nil
 	}
-	h, err := openHost(ctx, dir, HostConfig{Name: "dev", Slots: cfg.Slots, Executors: cfg.Executors, Dirs: cfg.Dirs, ModuleBytes: cfg.ModuleBytes, CompiledBytes: cfg.CompiledBytes, GuestBytes: cfg.GuestBytes}, connect{server: toSelf}, s.tel, s.log)
+	h, err := openHost(ctx, dir, HostConfig{Name: "dev", Slots: cfg.Slots, MaxSleeping: cfg.MaxSleeping, Executors: cfg.Executors, Dirs: cfg.Dirs, ModuleBytes: cfg.ModuleBytes, CompiledBytes: cfg.CompiledBytes, GuestBytes: cfg.GuestBytes}, connect{server: toSelf}, s.tel, s.log)
 	if err != nil {
 		return err
 	}

@@ -283,7 +283,7 @@ func openHost(ctx context.Context, dir func(...string) string, cfg HostConfig, c
 	p.add(&open)
 	p.host, err = host.New(host.Config{
 		ID: id, Name: cfg.Name, Version: version.String(), Labels: cfg.Labels, Apps: cfg.Apps,
-		ABI: append(abi.Served(), script.Served()...), Slots: cfg.Slots,
+		ABI: append(abi.Served(), script.Served()...), Slots: cfg.Slots, MaxSleeping: cfg.MaxSleeping,
 		Connect: c.server, Units: c.units, ConnectUnit: c.unit, Engine: engine, Others: others, Guests: guests, Modules: mods, TrustedKeys: cfg.TrustedKeys, ModuleBytes: cfg.ModuleBytes, Spool: spool, Tracer: tel.tracer, Logger: log,
 	})
 	if err != nil {

@@ -29,6 +29,9 @@ type HostConfig struct {
 	Labels     map[string]string
 	Apps       []string // default: all
 	Slots      int      // default: GOMAXPROCS, at least 4
+	// MaxSleeping bounds the tasks whose handlers sleep and hold no slot. Default: 16 for
+	// each slot; negative: none.
+	MaxSleeping int
 	// Dirs are directories by the names under which grants speak of them. Every app
 	// that the host serves can be granted them.
 	Dirs map[string]string

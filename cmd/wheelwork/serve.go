@@ -35,6 +35,7 @@ where the token is, and has a sample job running. Jobs and runs are kept in the 
 	addDirs(cmd, &conf.Dirs)
 	addNewKey(cmd, &conf.NewSecretKey)
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks that the host runs at once (default the processors, at least 4)")
+	addMaxSleeping(cmd, &conf.MaxSleeping)
 	flags.BoolVar(&conf.Sample, "sample", true, "begin with a sample job where there is none")
 	disk := addDisk(cmd, &conf.Writer, &conf.Sync)
 	executors := addExecutors(cmd, &conf.Executors)
@@ -248,6 +249,7 @@ func (c *cli) hostCommand() *cobra.Command {
 	addDirs(cmd, &conf.Dirs)
 	flags.StringSliceVar(&conf.TrustedKeys, "trusted-key", nil, "public `key`: run only modules that it has signed; may be repeated (default what the apps ask for)")
 	flags.IntVar(&conf.Slots, "slots", 0, "tasks to run at once (default the processors, at least 4)")
+	addMaxSleeping(cmd, &conf.MaxSleeping)
 	flags.StringVar(&conf.ReadyFile, "ready-file", "", "`file` that appears when ready")
 	executors := addExecutors(cmd, &conf.Executors)
 	caches := addCaches(cmd, &conf.ModuleBytes, &conf.CompiledBytes, &conf.GuestBytes)
@@ -287,6 +289,11 @@ func (c *cli) hostCommand() *cobra.Command {
 		return node.ProfileConfig{Token: c.token}
 	})
 	return cmd
+}
+
+// addMaxSleeping adds the flag that bounds the sleeping tasks of a host.
+func addMaxSleeping(cmd *cobra.Command, n *int) {
+	cmd.Flags().IntVar(n, "max-sleeping", 0, "tasks that may sleep without a slot; further ones keep theirs (default 16 for each slot; -1: none)")
 }
 
 // addDisk adds the flags that say how a server writes its logs, and returns what

@@ -95,7 +95,7 @@ func (e *Engine) runBatch(items []*runtime.Item) int {
 		e.release(c)
 	}()
 	c.begin(first.Ctx, &first.Task, first.Sink, e.slots)
-	c.services = e.cfg.Services
+	c.services, c.ration = e.cfg.Services, &e.ration
 	if err := c.start(); err != nil {
 		first.Result = c.ended(err)
 		return 1

@@ -32,6 +32,9 @@ const (
 	deadlineNear = time.Second
 	// progressEvery is how often a progress goes on to the sink.
 	progressEvery = 100 * time.Millisecond
+	// longSleep is how long a sleep is for which a guest gives up the slot of its host: a
+	// shorter one costs less than another task in its place.
+	longSleep = 50 * time.Millisecond
 )
 
 // Why the host ended a guest.
@@ -54,7 +57,8 @@ type call struct {
 	context.Context // Background: the engine looks for values only
 
 	slots      chan struct{}
-	hasSlot    bool // whether this call holds a token of slots
+	ration     *ration // of guest memory; nil: there is no bound
+	hasSlot    bool    // whether this call holds a token of slots
 	services   runtime.Services
 	starting   bool            // in _initialize, whose effects later tasks see: the task is out of reach
 	describing bool            // in wheelwork_describe: there is no task, but there is output
@@ -341,7 +345,8 @@ func (c *call) left() time.Duration {
 	return time.Duration(c.deadline - now())
 }
 
-// sleep waits for d and gives the slot to another guest meanwhile. A guest that
+// sleep waits for d and gives the slot to another guest meanwhile; if it takes long, that of
+// the host as well. A guest that
 // sleeps when its deadline passes or it is cancelled is ended at once: it would
 // not ask before it wakes.
 func (c *call) sleep(d time.Duration) {
@@ -351,11 +356,18 @@ func (c *call) sleep(d time.Duration) {
 	c.progress.flush(c.look(), d >= progressEvery)
 	d = min(d, c.left())
 	c.releaseSlot()
+	sleeper, _ := c.log.sink.(runtime.Sleeper)
+	if d <= longSleep || c.ration.scarce() || sleeper != nil && !sleeper.Sleep() {
+		sleeper = nil
+	}
 	timer := time.NewTimer(d)
 	select {
 	case <-timer.C:
 	case <-c.ctx.Done():
 		timer.Stop()
+	}
+	if sleeper != nil {
+		c.wake(sleeper)
 	}
 	err := c.acquireSlot()
 	c.sliceStart = c.look()
@@ -365,6 +377,18 @@ func (c *call) sleep(d time.Duration) {
 	if err != nil {
 		c.end(err)
 	}
+}
+
+// wake waits until the host has a slot for a guest that has slept, or the guest's
+// deadline has passed.
+func (c *call) wake(s runtime.Sleeper) {
+	ctx := c.ctx
+	if c.deadline != never {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeout(ctx, c.left())
+		defer end()
+	}
+	s.Wake(ctx)
 }
 
 // pace makes a guest wait that logs faster than it may.

@@ -29,6 +29,10 @@ func (r *ration) take(n int64) bool {
 	return true
 }
 
+// scarce reports whether so much is used that guests which sleep should not make room for
+// more guests. A nil ration is not scarce.
+func (r *ration) scarce() bool { return r != nil && r.max > 0 && r.used.Load() > r.max/2 }
+
 func (r *ration) give(n int64) { r.used.Add(-n) }
 
 // rationed is a memory that counts.

@@ -56,7 +56,7 @@ func (e *Engine) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) run
 	defer e.release(c)
 	c.own = t
 	c.begin(ctx, &c.own, sink, e.slots)
-	c.services = e.cfg.Services
+	c.services, c.ration = e.cfg.Services, &e.ration
 	if err := c.start(); err != nil {
 		return c.ended(err)
 	}
