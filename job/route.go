@@ -54,7 +54,8 @@ func HostsOfJob(cands []Candidate) int32 {
 // strategy has an order of its own, and in it:
 //
 //   - least_loaded (default): the fewest running tasks for each slot; of equals
-//     the one with the most credits.
+//     the one with the most credits; of equals in that, one by a hash of the run,
+//     so that the hosts of an idle fleet get the same share.
 //   - first, last: the lowest or the highest id.
 //   - round_robin: the lowest id above that of the host that started the job's
 //     last run, and the lowest of all after the highest.
@@ -369,7 +370,7 @@ type question struct {
 	by    strategy
 	avoid string // host of the last attempt that failed
 	run   *Run
-	key   uint64    // random, hash: hashed with each host
+	key   uint64    // least_loaded, random, hash: hashed with each host
 	last  string    // RouteState.LastHost
 	past  bool      // the candidate, and so all that follow, are after it
 	uses  []HostUse // RouteState.Uses without those of hosts that were passed
@@ -378,15 +379,14 @@ type question struct {
 
 func (r *Route) question(run *Run, s *RouteState) question {
 	q := question{run: run, avoid: failedHost(run)}
-	if r == nil {
-		return q
+	if r != nil {
+		q.by = r.by
 	}
-	q.by = r.by
 	if s != nil {
 		q.last, q.uses = s.LastHost, s.Uses
 	}
 	switch q.by {
-	case byChance:
+	case byLoad, byChance:
 		q.key = hash64(uint64(run.Attempt)+1, run.ID[:])
 	case byHash:
 		q.key = hash64(hash64(0, run.App), run.Job)
@@ -410,7 +410,8 @@ func (q *question) rank(i int, c *Candidate) rank {
 	}
 	switch q.by {
 	case byLoad:
-		k.major, k.minor = uint64(max(c.Running, 0))<<32/uint64(max(c.Slots, 1)), math.MaxUint64-uint64(c.Credits)
+		k.major = uint64(max(c.Running, 0)) << 32 / uint64(max(c.Slots, 1))
+		k.minor = (math.MaxUint32-uint64(min(max(c.Credits, 0), math.MaxUint32)))<<32 | hash64(q.key, c.ID)>>32
 	case byLast:
 		k.major = math.MaxUint64 - uint64(i)
 	case byTurn:
