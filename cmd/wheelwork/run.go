@@ -246,10 +246,13 @@ func (c *cli) runWait() *cobra.Command {
 // await waits for the end of a run, prints it, and fails unless it succeeded.
 func (c *cli) await(ctx context.Context, client *sdk.Client, id string) error {
 	state := "accepted"
+	told := c.tellWaits(ctx, client, id)
+	defer told.stop()
 	for run, err := range client.Watch(ctx, c.app, id) {
 		switch {
 		case err == nil:
 			state = run.GetState()
+			told.state(state)
 			c.follow(run)
 			continue
 		case errors.Is(err, context.DeadlineExceeded):
@@ -263,6 +266,7 @@ func (c *cli) await(ctx context.Context, client *sdk.Client, id string) error {
 		return err
 	}
 	c.followed()
+	told.stop()
 	run, err := client.Run(ctx, c.app, id)
 	if err != nil {
 		return err
