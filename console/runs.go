@@ -98,7 +98,7 @@ func (c *console) runPage(v *visit) error {
 		Lanes:  timeline(run, time.Now()),
 		Live:   !job.State(run.State).Terminal(),
 	}
-	if view.Live && job.State(run.State) != job.Running {
+	if view.Live && job.State(run.State) != job.Running { // of one that is dispatched or sleeps it says more than the state does
 		if view.Why, err = c.runs.ExplainRun(v.ctx, &apiv1.ExplainRunRequest{App: v.app, Id: run.Id}); err != nil {
 			return err
 		}

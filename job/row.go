@@ -236,7 +236,7 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 	m := &apiv1.Run{
 		Id: runID(row.Id).String(), App: row.App, Job: row.Job, State: row.State, Trigger: row.Trigger,
 		PlannedAt: timestamp(row.PlannedMs), AcceptedAt: timestamp(row.AcceptedMs),
-		StartedAt: timestamp(row.StartedMs), FinishedAt: timestamp(row.FinishedMs), NextAttemptAt: timestamp(row.RetryMs),
+		StartedAt: timestamp(handlerMs(row)), FinishedAt: timestamp(row.FinishedMs), NextAttemptAt: timestamp(row.RetryMs),
 		Attempt: row.Attempt, MaxAttempts: row.MaxAttempts, Host: row.Host,
 		Module: row.Module, Handler: row.Handler, Digest: row.Digest,
 		Error: row.Error, Code: row.Code, Trace: row.Trace,
@@ -273,6 +273,19 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 		})
 	}
 	return m
+}
+
+// handlerMs is Run.HandlerMs of a row.
+func handlerMs(row *apiv1.RunRow) int64 {
+	if len(row.Attempts) == 0 {
+		return row.StartedMs
+	}
+	for _, a := range row.Attempts {
+		if a.StartedMs > 0 {
+			return a.StartedMs
+		}
+	}
+	return 0
 }
 
 func nodeMessage(n *apiv1.NodeRow) *apiv1.NodeState {

@@ -32,7 +32,7 @@ type Run struct {
 
 	PlannedMs  int64
 	AcceptedMs int64
-	StartedMs  int64 // first attempt sent; 0: none yet
+	StartedMs  int64 // first attempt sent; 0: none yet. See HandlerMs
 	FinishedMs int64
 	RetryMs    int64 // when Waiting
 
@@ -63,10 +63,11 @@ type Run struct {
 	// Nth counts the ended runs of its job; 0: it is live, or the job does not count it.
 	Nth int64
 
-	// Mark, Pace and Place are for the owner of the slot. The fold does not look at them.
-	Mark  uint8
-	Pace  uint8
-	Place uint32
+	// Mark, Pace, Micros and Place are for the owner of the slot. The fold does not look at them.
+	Mark   uint8
+	Pace   uint8
+	Micros uint16 // of the dispatch, beyond its ms
+	Place  uint32
 
 	first [1]Attempt // where Attempts begin: most runs have one
 	// owner counts the run. It is not the slot's job of that name when the job
@@ -81,7 +82,7 @@ type Attempt struct {
 	Number       int32
 	Host         string
 	DispatchedMs int64
-	StartedMs    int64 // the host's clock; 0: it has not ended
+	StartedMs    int64 // of the handler; 0: it has not ended, or not started
 	FinishedMs   int64
 	Outcome      apiv1.Outcome
 	Error        string
@@ -659,6 +660,28 @@ func (s *Slot) start(a *apiv1.Started_Run, host, session string, atMs int64, fx 
 	r.Attempts = append(r.Attempts, Attempt{Number: a.Attempt, Host: host, DispatchedMs: atMs})
 	s.note(r.owner, host)
 	return append(fx, Effect{Change: RunStarted, Run: r, Job: r.owner})
+}
+
+// HandlerMs returns when the handler of a run that has ended, or of one that is tried
+// again, started first; of a run without attempts of its own, when it was begun. 0: it has
+// not, or its hosts did not tell.
+func (r *Run) HandlerMs() int64 {
+	if len(r.Attempts) == 0 {
+		return r.StartedMs
+	}
+	for i := range r.Attempts {
+		if at := r.Attempts[i].StartedMs; at > 0 {
+			return at
+		}
+	}
+	return 0
+}
+
+// Untouched reports whether no attempt of a run that has ended started its handler.
+func (r *Run) Untouched() bool {
+	return !slices.ContainsFunc(r.Attempts, func(a Attempt) bool {
+		return a.FinishedMs > 0 && (a.Outcome != apiv1.Outcome_OUTCOME_STOPPED || a.StartedMs > 0)
+	})
 }
 
 // Current reports whether an end belongs to the attempt that the run is on. Any

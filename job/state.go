@@ -8,8 +8,13 @@ type State string
 const (
 	Armed   State = "armed"   // planned and durable, ahead of its time
 	Queued  State = "queued"  // due, waits for a host
-	Running State = "running" // sent to a host
+	Running State = "running" // sent to a host; what the API shows of it may be one of the next two
 	Waiting State = "waiting" // failed, will be tried again
+
+	// What the API shows of a running run whose host tells starts. They are in no record
+	// or row.
+	Dispatched State = "dispatched" // its handler has not started, as far as the host has told
+	Sleeping   State = "sleeping"   // its handler sleeps, and holds no slot of the host
 
 	Succeeded State = "succeeded"
 	Failed    State = "failed"
@@ -29,7 +34,7 @@ func (s State) Terminal() bool {
 	return false
 }
 
-var states = [...]State{Armed, Queued, Running, Waiting, Succeeded, Failed, TimedOut, Stopped, Cancelled, Skipped, Missed, ""}
+var states = [...]State{Armed, Queued, Dispatched, Running, Sleeping, Waiting, Succeeded, Failed, TimedOut, Stopped, Cancelled, Skipped, Missed, ""}
 
 // States lists every state in the order of a run's life.
 func States() []State { return states[:len(states)-1] }
@@ -42,24 +47,28 @@ func (s State) Ordinal() int {
 		return 0
 	case Queued:
 		return 1
-	case Running:
+	case Dispatched:
 		return 2
-	case Waiting:
+	case Running:
 		return 3
-	case Succeeded:
+	case Sleeping:
 		return 4
-	case Failed:
+	case Waiting:
 		return 5
-	case TimedOut:
+	case Succeeded:
 		return 6
-	case Stopped:
+	case Failed:
 		return 7
-	case Cancelled:
+	case TimedOut:
 		return 8
-	case Skipped:
+	case Stopped:
 		return 9
-	case Missed:
+	case Cancelled:
 		return 10
+	case Skipped:
+		return 11
+	case Missed:
+		return 12
 	}
 	return len(states) - 1
 }

@@ -507,8 +507,8 @@ func (g *Graph) Ended(rows []*apiv1.NodeRow, run *Run) (i int, row *apiv1.NodeRo
 	}
 	row = proto.CloneOf(rows[i])
 	row.State, row.Error, row.Code, row.FinishedMs = string(run.State), brief(run.Error), run.Code, run.FinishedMs
-	if run.StartedMs > 0 {
-		row.StartedMs = run.StartedMs
+	if at := run.HandlerMs(); at > 0 {
+		row.StartedMs = at
 	}
 	if run.State != Succeeded {
 		return i, row

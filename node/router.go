@@ -674,6 +674,11 @@ func joinHosts(a, b *apiv1.Host) *apiv1.Host {
 	}
 	a = proto.CloneOf(a)
 	a.Running += b.Running
+	a.Waiting += b.Waiting
+	a.Sleeping += b.Sleeping
+	if over := a.Running - a.Slots; over > 0 { // each unit counts the slots for itself
+		a.Running, a.Waiting = a.Slots, a.Waiting+over
+	}
 	a.Credits += b.Credits
 	if !slices.Contains(strings.Split(a.Server, ", "), b.Server) {
 		a.Server += ", " + b.Server

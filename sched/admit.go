@@ -168,12 +168,20 @@ func (x *again) holds(l *loop) bool { return l.due(x.r) }
 type deadline struct{ r *job.Run }
 
 func (x *deadline) holds(l *loop) bool {
-	return l.liveRun(x.r.App, x.r.ID) == x.r && x.r.Attempt == 0 && !x.r.Delegates()
+	return l.liveRun(x.r.App, x.r.ID) == x.r && deadlineMs(x.r) > 0
 }
 
-// deadlineMs is the time by which a run must have started; 0: none.
+// deadlineMs is the time by which a run that no host has must have started; 0: none.
 func deadlineMs(r *job.Run) int64 {
-	if r.Policy.Deadline == 0 || r.Attempt > 0 || r.IsPart() || r.Delegates() {
+	if r.State == job.Running {
+		return 0
+	}
+	return startBy(r)
+}
+
+// startBy is the time by which the handler of a run must start if it has not; 0: none.
+func startBy(r *job.Run) int64 {
+	if r.Policy.Deadline == 0 || !r.Untouched() || r.IsPart() || r.Delegates() {
 		return 0
 	}
 	from := r.PlannedMs
@@ -189,8 +197,12 @@ func (l *loop) expired(r *job.Run) bool {
 	if at == 0 || l.nowMs+l.ahead.lag(r) <= at {
 		return false
 	}
-	l.endUnrun(r, job.Missed, "deadline", fmt.Sprintf("it did not start within its deadline of %s", r.Policy.Deadline))
+	l.endUnrun(r, job.Missed, "deadline", whyMissed(r))
 	return true
+}
+
+func whyMissed(r *job.Run) string {
+	return fmt.Sprintf("it did not start within its deadline of %s", r.Policy.Deadline)
 }
 
 // bucket is the rate of starts of one job, or of an app.
@@ -204,7 +216,7 @@ type bucket struct {
 // limited reports whether the rate of a job, or of its app, allows no start now,
 // and has r looked at again when it does. A start takes a token of each.
 func (l *loop) limited(r *job.Run) bool {
-	if r.Attempt > 0 || r.IsPart() {
+	if !r.Untouched() || r.IsPart() {
 		return false
 	}
 	own := l.bucket(jobKey{r.App, r.Job}, r.Policy.Rate, r.Policy.RatePer)

@@ -312,9 +312,10 @@ func (c *checkpoints) counted(j *job.Job) {
 
 // The marks of runs.
 const (
-	isDirty  = 1 << iota // it is in checkpoints.runs
-	isStored             // the store has a row of it as a live run, which needs a delete
-	isUnsure             // it was due when the server began: see loop.unsettled
+	isDirty    = 1 << iota // it is in checkpoints.runs
+	isStored               // the store has a row of it as a live run, which needs a delete
+	isUnsure               // it was due when the server began: see loop.unsettled
+	isRecalled             // its host was asked to give it back
 )
 
 func (c *checkpoints) run(r *job.Run) {

@@ -53,7 +53,7 @@ func (l *loop) crowd() Crowd {
 	c := Crowd{}
 	for _, h := range l.hosts {
 		if h.connected && !h.leaving {
-			busy := max(len(h.held.runs), int(h.load.GetRunning()+h.load.GetQueued()))
+			busy := max(h.held.busy(), int(h.load.GetRunning()+h.load.GetQueued()))
 			c.Hosts = append(c.Hosts, HostSeat{h.hello.Host, h.hello.Apps, int(h.hello.Slots), max(int(h.hello.Slots)-busy, 0)})
 		}
 	}

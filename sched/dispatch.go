@@ -155,7 +155,7 @@ func (d *dispatching) send(a *app, ln *lane, lane int, h *host, room int) {
 		}
 		next := ln.peek()
 		pace := l.paces.of(next)
-		if n > 0 && !choosy(next) && (h == nil || h.credits <= 0 || !l.admits(h, a, pace)) {
+		if n > 0 && !choosy(next) && (h == nil || h.credits <= 0 || !l.admits(h, next, pace)) {
 			break
 		}
 		r := a.ready.pop(ln, turnOf[lane])
@@ -282,7 +282,7 @@ func (l *loop) pick(a *app, r *job.Run, pace uint8) (best *host, room int) {
 	var most offer
 	all := 0 // slots that are free
 	for _, h := range l.hosts {
-		if !h.connected || h.draining || h.credits <= 0 || !h.serves(a.name) || !h.abilities.Has(needs) || !l.admits(h, a, pace) {
+		if !h.connected || h.draining || h.credits <= 0 || !h.serves(a.name) || !h.abilities.Has(needs) || !l.admits(h, r, pace) {
 			continue
 		}
 		o := offer{free: h.free(), credits: h.credits, picked: h.picked}
@@ -325,7 +325,7 @@ func (o offer) before(p offer) bool {
 }
 
 // free returns the slots in which a task that is sent now would start at once.
-func (h *host) free() int { return max(int(h.hello.Slots)-len(h.held.runs), 0) }
+func (h *host) free() int { return max(int(h.hello.Slots)-h.held.busy(), 0) }
 
 // start records that runs were sent and sends them. The record is not waited
 // for: when a crash loses it, the host reports what it is executing.
@@ -339,10 +339,8 @@ func (l *loop) start(starts map[startKey]*apiv1.Started, order []startKey) {
 		tasks := make([]*apiv1.Task, 0, len(s.Runs))
 		for i := from; i < len(l.stage.fx); i++ {
 			r := l.stage.fx[i].Run
+			r.Micros = uint16(l.now.Nanosecond() / 1000 % 1000)
 			tasks = append(tasks, l.task(r))
-			if r.Trigger == job.BySchedule && r.Attempt == 1 {
-				l.countLateness(l.apps[r.App], l.now.Sub(time.UnixMilli(r.PlannedMs)))
-			}
 			l.hub.notify(r.ID)
 		}
 		l.stage.fx = l.stage.fx[:from]
@@ -361,6 +359,10 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 	t.Input, t.Args, t.Env, t.Http, t.Command = r.Given(), sh.Handler.Args, sh.Handler.Env, sh.Handler.Http, sh.Handler.Command
 	t.TimeoutMs, t.TraceParent, t.Covers = r.Policy.Timeout.Milliseconds(), r.TraceParent, r.Covers
 	t.Trust, t.MemoryBytes, t.Fuel = l.apps[r.App].trustID(), sh.Memory, sh.Fuel
+	t.Priority, t.Pace = r.Policy.Priority, paceText(r.Pace)
+	if at := startBy(r); at > 0 {
+		t.StartWithinMs = max(at-l.nowMs-l.ahead.lag(r), 1)
+	}
 	if r.IsPart() {
 		t.Part, t.Parts = r.Fan.Part, r.Fan.Parts
 		t.Role, t.Handler = r.Role(), r.HandlerName()
@@ -387,6 +389,9 @@ func (l *loop) attach(hello *apiv1.Hello, out *outbox) (*host, error) {
 		h.out.close() // the stream that this one replaces
 	}
 	h.hello, h.out, h.connected, h.draining, h.credits = hello, out, true, false, 0
+	for r := range h.held.told { // what has become of them it tells again
+		h.held.tell(r, told{startedMs: h.held.told[r].startedMs})
+	}
 	h.leaving = false
 	h.abilities = job.NewAbilities(hello.Abi)
 	h.modules = nil // it says anew what it has
@@ -560,11 +565,14 @@ func (e *ends) message() *apiv1.Finished_End {
 func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	l := e.l
 	v := job.Settle(r, t.Outcome, time.Duration(t.RetryAfterMs)*time.Millisecond)
+	if cameTooLate(r, t) {
+		v.State, t.Code, t.Error = job.Missed, "deadline", whyMissed(r)
+	}
 	end := e.message()
 	end.Run, end.Attempt, end.Host, end.Outcome = r.ID[:], r.Attempt, r.Host, t.Outcome
 	// The run keeps them, perhaps for long, and they share memory with the whole message.
 	end.Output, end.Error, end.Code, end.Trace = slices.Clone(t.Output), strings.Clone(t.Error), strings.Clone(t.Code), strings.Clone(t.Trace)
-	end.StartedMs, end.DurationUs, end.State = t.StartedMs, t.DurationUs, string(v.State)
+	end.StartedMs, end.DurationUs, end.State = l.startedBy(r, t), t.DurationUs, string(v.State)
 	if v.State == job.Waiting {
 		end.RetryMs = l.nowMs + v.RetryIn.Milliseconds()
 	}
@@ -586,7 +594,7 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	took := time.Duration(t.DurationUs) * time.Microsecond
 	l.paces.learn(r, took, t.Outcome)
 	if h := l.hosts[r.Host]; h != nil {
-		l.drop(h, r, took)
+		l.drop(h, r, took-time.Duration(t.SleptUs)*time.Microsecond)
 	}
 	if e.bytes += len(t.Output) + len(t.Error) + len(t.Trace); e.bytes >= maxEnds {
 		e.record()
@@ -631,6 +639,7 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 	if up.Abilities != nil {
 		h.change(up.Abilities.Abi)
 	}
+	l.hearStates(h, up.States)
 	for _, p := range up.Progress {
 		if r := l.wantedRun(p.App, p.Run).Get(); r != nil && r.Current(p.Attempt, h.hello.Host) {
 			l.progress[r.ID] = &apiv1.Progress{Done: p.Done, Total: p.Total, Message: p.Message}
@@ -701,6 +710,7 @@ type outbox struct {
 	mu      sync.Mutex
 	tasks   []*apiv1.Task
 	cancels []*apiv1.TaskCancel
+	recalls []*apiv1.TaskCancel
 	fetch   []*apiv1.Prefetch
 	unload  []string // digests. Invariant: none is in fetch
 	acked   uint64   // 0: nothing that was not said
@@ -768,6 +778,11 @@ func (o *outbox) cancel(id job.RunID, attempt int32) {
 	o.change(func() { o.cancels = append(o.cancels, &apiv1.TaskCancel{Run: id[:], Attempt: attempt}) })
 }
 
+// recall asks for a task unless its handler has started.
+func (o *outbox) recall(id job.RunID, attempt int32) {
+	o.change(func() { o.recalls = append(o.recalls, &apiv1.TaskCancel{Run: id[:], Attempt: attempt}) })
+}
+
 // sizeOf returns about how many bytes a task is on the wire.
 func sizeOf(t *apiv1.Task) int {
 	if len(t.Args) > 0 || len(t.Env) > 0 || t.Http != nil || t.Command != "" {
@@ -782,11 +797,11 @@ func (o *outbox) take() (m *apiv1.WorkDown, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	acks := o.acked > 0 && (o.ackDue || o.closed)
-	if len(o.tasks) == 0 && len(o.cancels) == 0 && len(o.fetch) == 0 && len(o.unload) == 0 && !acks {
+	if len(o.tasks) == 0 && len(o.cancels)+len(o.recalls) == 0 && len(o.fetch) == 0 && len(o.unload) == 0 && !acks {
 		return nil, o.closed
 	}
-	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Prefetch: o.fetch, Unload: o.unload}
-	o.acked, o.ackDue, o.cancels, o.fetch, o.unload = 0, false, nil, nil, nil
+	m = &apiv1.WorkDown{Acked: o.acked, Cancels: o.cancels, Recalls: o.recalls, Prefetch: o.fetch, Unload: o.unload}
+	o.acked, o.ackDue, o.cancels, o.recalls, o.fetch, o.unload = 0, false, nil, nil, nil, nil
 	size, n := 0, 0
 	for n < len(o.tasks) && n < maxTasks && size < maxTaskBytes {
 		size += sizeOf(o.tasks[n])

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
 // late returns how much later than planned each execution of a job began, the worst last.
@@ -222,4 +224,234 @@ func TestAppsShareByTime(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestQuickFloodLeavesTurnsToSlowRuns: very many runs of a quick job do not keep a slow one,
+// of another app or of the same, from a slot.
+func TestQuickFloodLeavesTurnsToSlowRuns(t *testing.T) {
+	for _, app := range []string{"other", "default"} {
+		t.Run(app, func(t *testing.T) {
+			fair(t, func(t *testing.T, w *world, c *client) {
+				w.handlers.byJob["slow"] = slowly(2 * time.Second)
+				w.handlers.byJob["quick"] = slowly(10 * time.Millisecond)
+				c.applyNative(&apiv1.Job{App: app, Name: "slow"})
+				c.applyNative(&apiv1.Job{Name: "quick"})
+				c.triggerIn(app, "slow")
+				c.triggerIn("default", "quick")
+				time.Sleep(10 * time.Second)
+				for range 4000 { // ten seconds of work
+					c.triggerIn("default", "quick")
+				}
+				begin := time.Now()
+				c.triggerIn(app, "slow")
+				time.Sleep(20 * time.Second)
+				all := w.handlers.of("slow")
+				if len(all) != 2 {
+					t.Fatalf("%d slow runs began", len(all))
+				}
+				if wait := all[1].at.Sub(begin); wait > time.Second {
+					t.Errorf("the slow run began after %v", wait)
+				}
+			})
+		})
+	}
+}
+
+// dozing returns a handler that sleeps for d and lends its slot meanwhile, as a module does.
+func dozing(d time.Duration) handler {
+	return func(ctx context.Context, _ runtime.Task, s runtime.Sink) runtime.Result {
+		sleeper, ok := s.(runtime.Sleeper)
+		if ok && sleeper.Sleep() {
+			defer sleeper.Wake(ctx)
+		}
+		select {
+		case <-time.After(d):
+			return runtime.Result{Outcome: runtime.Succeeded}
+		case <-ctx.Done():
+			return runtime.Result{Outcome: runtime.Stopped}
+		}
+	}
+}
+
+// TestFloodOfSleepingRuns: runs that sleep hold no slot: all of them are under way at once, and
+// delay nothing.
+func TestFloodOfSleepingRuns(t *testing.T) {
+	fair(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["doze"] = dozing(8 * time.Second)
+		w.handlers.byJob["tick"] = slowly(time.Millisecond)
+		c.applyNative(&apiv1.Job{App: "other", Name: "tick", Schedule: &apiv1.Schedule{Every: "200ms"}})
+		c.applyNative(&apiv1.Job{Name: "doze"})
+		time.Sleep(5 * time.Second)
+		for range 60 {
+			c.triggerIn("default", "doze")
+		}
+		time.Sleep(4 * time.Second)
+		if n := len(w.handlers.of("doze")); n != 60 {
+			t.Errorf("%d of 60 runs sleep on 4 slots", n)
+		}
+		hosts := c.hosts()
+		if h := hosts[0]; h.Sleeping != 60 || h.Running+h.Waiting > 1 {
+			t.Errorf("the host: %v", h)
+		}
+		if o := c.overview(); o.Sleeping != 60 || o.Running+o.Dispatched != 0 {
+			t.Errorf("the overview: %v", o)
+		}
+		if n := len(c.list(&apiv1.ListRunsRequest{State: "sleeping", PageSize: 100}).Runs); n != 60 {
+			t.Errorf("%d runs are listed as sleeping", n)
+		}
+		time.Sleep(20 * time.Second)
+		late := w.late("tick")
+		if n, worst := len(late), late[len(late)-1]; n < 140 || worst > 50*time.Millisecond {
+			t.Errorf("%d runs of tick began, the last of them by %v late", n, worst)
+		}
+		if n := c.overview().SucceededTotal; n != 60 {
+			t.Errorf("%d runs have succeeded", n)
+		}
+	})
+}
+
+// TestCaughtRunsAreRecalled: quick runs that wait at a host behind unusually long ones are
+// taken back, and run where there is room.
+func TestCaughtRunsAreRecalled(t *testing.T) {
+	fair(t, func(t *testing.T, w *world, c *client) {
+		n := 0
+		w.handlers.byJob["mixed"] = func(ctx context.Context, x runtime.Task, s runtime.Sink) runtime.Result {
+			w.handlers.mu.Lock()
+			n++
+			long := n > 1 && n <= 5
+			w.handlers.mu.Unlock()
+			if long {
+				return slowly(time.Minute)(ctx, x, s)
+			}
+			return slowly(5*time.Millisecond)(ctx, x, s)
+		}
+		c.applyNative(&apiv1.Job{Name: "mixed"})
+		c.triggerIn("default", "mixed")
+		time.Sleep(time.Second)
+		for range 40 { // the first four of them take a minute
+			c.triggerIn("default", "mixed")
+		}
+		time.Sleep(time.Second)
+		if h := c.hosts()[0]; h.Running != 4 || h.Waiting != 0 {
+			t.Errorf("the host is caught: %v", h)
+		}
+		w.addAble("h2", 4, nil, "native:any")
+		time.Sleep(time.Second)
+		if n := c.overview().SucceededTotal; n != 37 {
+			t.Errorf("%d of the 37 quick runs have ended on the other host", n)
+		}
+		time.Sleep(2 * time.Minute)
+		for _, r := range c.list(&apiv1.ListRunsRequest{PageSize: 100}).Runs {
+			if r.State != "succeeded" || r.Attempt > 2 {
+				t.Errorf("run %s is %s after %d attempts", r.Id, r.State, r.Attempt)
+			}
+		}
+		if n != 41 {
+			t.Errorf("%d executions of 41 runs", n)
+		}
+	})
+}
+
+// TestStatesOfARun: the API tells a run that waits at its host from one that runs and from
+// one that sleeps, and when its handler started.
+func TestStatesOfARun(t *testing.T) {
+	fair(t, func(t *testing.T, w *world, c *client) {
+		w.handlers.byJob["j"] = func(ctx context.Context, x runtime.Task, s runtime.Sink) runtime.Result {
+			slowly(time.Second)(ctx, x, s)
+			dozing(time.Second)(ctx, x, s)
+			return slowly(time.Second)(ctx, x, s)
+		}
+		c.applyNative(&apiv1.Job{Name: "j"})
+		r, err := c.jobs.TriggerJob(t.Context(), &apiv1.TriggerJobRequest{Name: "j"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		for _, want := range []struct {
+			after time.Duration
+			state string
+			why   string
+		}{
+			{50 * time.Millisecond, "dispatched", "has not run for 100 ms"},
+			{500 * time.Millisecond, "running", "attempt 1 is on host h"},
+			{1500 * time.Millisecond, "sleeping", "holds no slot"},
+			{2500 * time.Millisecond, "running", "attempt 1 is on host h"},
+			{3500 * time.Millisecond, "succeeded", ""},
+		} {
+			time.Sleep(time.Until(begin.Add(want.after)))
+			got := c.run(r.Id)
+			if got.State != want.state {
+				t.Errorf("after %v: %s, want %s", want.after, got.State, want.state)
+			}
+			if started := got.StartedAt != nil; started != (want.state != "dispatched") || started && got.StartedAt.AsTime().Sub(begin).Abs() > 10*time.Millisecond {
+				t.Errorf("%s: started %v after it was triggered", want.state, got.StartedAt.AsTime().Sub(begin))
+			}
+			if want.why == "" {
+				continue
+			}
+			why, err := c.runs.ExplainRun(t.Context(), &apiv1.ExplainRunRequest{Id: r.Id})
+			if err != nil || why.State != want.state || !strings.Contains(why.Why, want.why) {
+				t.Errorf("explained as %v, want %q: %v", why, want.why, err)
+			}
+		}
+		if a := c.run(r.Id).Attempts[0]; a.StartedAt == nil || a.FinishedAt.AsTime().Sub(a.StartedAt.AsTime()).Round(100*time.Millisecond) != 3*time.Second {
+			t.Errorf("the attempt: %v", a)
+		}
+	})
+}
+
+// TestDeadlineAtTheHost: a run that waits at its host beyond its deadline is missed.
+func TestDeadlineAtTheHost(t *testing.T) {
+	fair(t, func(t *testing.T, w *world, c *client) {
+		n := 0
+		w.handlers.byJob["j"] = func(ctx context.Context, x runtime.Task, s runtime.Sink) runtime.Result {
+			w.handlers.mu.Lock()
+			n++
+			long := n > 1
+			w.handlers.mu.Unlock()
+			if long {
+				return slowly(90*time.Millisecond)(ctx, x, s)
+			}
+			return slowly(time.Millisecond)(ctx, x, s)
+		}
+		c.applyNative(&apiv1.Job{Name: "j", Deadline: "60ms"})
+		c.triggerIn("default", "j") // it counts as very quick from now on
+		time.Sleep(time.Second)
+		for range 12 {
+			c.triggerIn("default", "j")
+		}
+		time.Sleep(10 * time.Second)
+		missed := 0
+		for _, r := range c.list(&apiv1.ListRunsRequest{PageSize: 100}).Runs {
+			switch {
+			case r.State == "missed" && r.Code == "deadline" && r.StartedAt == nil && strings.Contains(r.Error, "60ms"):
+				missed++
+			case r.State != "succeeded" || r.StartedAt.AsTime().Sub(r.PlannedAt.AsTime()) > 60*time.Millisecond:
+				t.Errorf("it started %v late: %v", r.StartedAt.AsTime().Sub(r.PlannedAt.AsTime()), r)
+			}
+		}
+		if missed != 8 || n != 5 {
+			t.Errorf("%d of 8 runs were missed, %d handlers ran", missed, n)
+		}
+	})
+}
+
+// hosts returns the hosts that there are.
+func (c *client) hosts() []*apiv1.Host {
+	c.t.Helper()
+	resp, err := c.cluster.ListHosts(context.Background(), &apiv1.ListHostsRequest{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return resp.Hosts
+}
+
+// overview returns that of the default app.
+func (c *client) overview() *apiv1.Overview {
+	c.t.Helper()
+	o, err := c.cluster.GetOverview(context.Background(), &apiv1.GetOverviewRequest{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return o
 }

@@ -42,7 +42,7 @@ func (a *clusterAPI) ListHosts(ctx context.Context, _ *apiv1.ListHostsRequest) (
 func (h *host) message(server string) *apiv1.Host {
 	m := &apiv1.Host{
 		Id: h.hello.Host, Name: h.hello.Name, State: "up", Labels: h.hello.Labels, Apps: h.hello.Apps, Version: h.hello.Version,
-		Slots: int32(h.hello.Slots), Running: int32(len(h.held.runs)), Credits: int32(h.credits),
+		Slots: int32(h.hello.Slots), Running: int32(h.running()), Sleeping: int32(h.held.asleep), Waiting: int32(len(h.held.runs) - h.held.asleep - h.running()), Credits: int32(h.credits),
 		LastSeenAt: timestamppb.New(h.seenAt), Cpu: h.load.GetCpu(), MemoryBytes: int64(h.load.GetMemoryBytes()), Server: server, Abi: h.hello.Abi,
 	}
 	switch {
@@ -98,9 +98,11 @@ func (l *loop) overview(name string) *apiv1.Overview {
 		o.Jobs += int64(s.Jobs.Len())
 		o.Armed += int64(s.Live(job.Armed))
 		o.Queued += int64(s.Live(job.Queued))
-		o.Running += int64(s.Live(job.Running))
+		o.Running += int64(s.Live(job.Running)) // and what is dispatched or sleeps
 		o.Waiting += int64(s.Live(job.Waiting))
 	}
+	o.Dispatched, o.Sleeping = l.atHosts(a)
+	o.Running -= o.Dispatched + o.Sleeping
 	o.Armed -= int64(a.ready.armed) // their time has come
 	o.Queued += int64(a.ready.armed)
 	o.SucceededTotal, o.FailedTotal = a.count.Succeeded, a.count.Failed

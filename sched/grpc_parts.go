@@ -140,7 +140,7 @@ func (s *Server) rowsOf(ctx context.Context, u *under, numbers []int32) ([]*apiv
 		known := make([]seen, len(ids))
 		for i, id := range ids {
 			if r := l.liveRun(u.app, id); r != nil {
-				known[i].live = r.Row()
+				known[i].live = l.row(r)
 			} else {
 				known[i].ended = l.view.recent(u.app, id)
 			}

@@ -295,7 +295,7 @@ func (a *runsAPI) liveRuns(ctx context.Context, app string, req *apiv1.ListRunsR
 			return p, nil
 		}
 		found, more := x.live.newest(before, limit, func(r *job.Run) bool {
-			state := r.State
+			state := l.state(r)
 			if state == job.Armed && r.PlannedMs <= l.nowMs {
 				state = job.Queued
 			}
@@ -304,7 +304,7 @@ func (a *runsAPI) liveRuns(ctx context.Context, app string, req *apiv1.ListRunsR
 		})
 		p.more = more
 		for _, r := range found {
-			m := job.RunMessage(r.Row(), l.now)
+			m := job.RunMessage(l.row(r), l.now)
 			m.Progress = l.progress[r.ID]
 			p.runs = append(p.runs, brief(m))
 		}

@@ -91,7 +91,7 @@ func newMetrics(m metric.Meter) (metrics, error) {
 	accepted, err1 := m.Int64Counter("wheelwork.runs.accepted", metric.WithDescription("Runs that were armed or triggered."), metric.WithUnit("{run}"))
 	ended, err2 := m.Int64Counter("wheelwork.runs.ended", metric.WithDescription("Runs that reached a terminal state."), metric.WithUnit("{run}"))
 	lateness, err3 := m.Float64Histogram("wheelwork.schedule.lateness", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(latenessBounds...),
-		metric.WithDescription("From the planned time of a scheduled run to its first dispatch."))
+		metric.WithDescription("From the planned time of a scheduled run to the start of its handler."))
 	turn, err4 := m.Float64Histogram("wheelwork.loop.turn", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(latenessBounds...),
 		metric.WithDescription("Time that one turn of the loop took."))
 	return metrics{accepted, ended, lateness, turn}, errors.Join(err1, err2, err3, err4)
@@ -102,22 +102,31 @@ func (s *Server) observe(m metric.Meter) error {
 	live, err1 := m.Int64ObservableGauge("wheelwork.runs.live", metric.WithDescription("Runs that have not ended."), metric.WithUnit("{run}"))
 	hosts, err2 := m.Int64ObservableGauge("wheelwork.hosts", metric.WithDescription("Hosts by state."), metric.WithUnit("{host}"))
 	journalBytes, err3 := m.Int64ObservableGauge("wheelwork.journal.size", metric.WithDescription("Size of the journal on disk."), metric.WithUnit("By"))
+	atHosts, err5 := m.Int64ObservableGauge("wheelwork.runs.at_hosts", metric.WithDescription("Runs that hosts have, by state: dispatched, running or sleeping."), metric.WithUnit("{run}"))
 	disk, err4 := m.Int64ObservableGauge("wheelwork.disk.free", metric.WithDescription("Free space of the data directory's disk."), metric.WithUnit("By"))
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return err
 	}
 	up := metric.WithAttributeSet(attribute.NewSet(attribute.String("state", "up")))
 	lost := metric.WithAttributeSet(attribute.NewSet(attribute.String("state", "lost")))
+	states := map[job.State]metric.MeasurementOption{}
+	for _, st := range []job.State{job.Dispatched, job.Running, job.Sleeping} {
+		states[st] = metric.WithAttributeSet(attribute.NewSet(attribute.String("state", string(st))))
+	}
 	_, err := m.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		type counts struct{ live, up, lost int }
+		type counts struct {
+			live, up, lost int
+			atHosts        map[job.State]int
+		}
 		c, err := ask(ctx, s.loop, func(l *loop) (c counts, err error) {
-			c.live = l.live
+			c.live, c.atHosts = l.live, map[job.State]int{}
 			for _, h := range l.hosts {
 				if h.connected {
 					c.up++
 				} else {
 					c.lost++
 				}
+				l.countStates(h, c.atHosts)
 			}
 			return c, nil
 		})
@@ -125,12 +134,15 @@ func (s *Server) observe(m metric.Meter) error {
 			return err
 		}
 		o.ObserveInt64(live, int64(c.live))
+		for st, option := range states {
+			o.ObserveInt64(atHosts, int64(c.atHosts[st]), option)
+		}
 		o.ObserveInt64(hosts, int64(c.up), up)
 		o.ObserveInt64(hosts, int64(c.lost), lost)
 		o.ObserveInt64(journalBytes, s.cfg.Journal.Bytes())
 		o.ObserveInt64(disk, s.cfg.Store.Stats().Free)
 		return nil
-	}, live, hosts, journalBytes, disk)
+	}, live, atHosts, hosts, journalBytes, disk)
 	return err
 }
 

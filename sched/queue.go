@@ -40,7 +40,34 @@ func (q *ready) push(r *job.Run, quick bool) {
 	if quick {
 		at = quickLane
 	}
-	q.level(r.Policy.Priority).lanes[at].push(r)
+	lanes := &q.level(r.Policy.Priority).lanes
+	if lanes[at].n == 0 {
+		lanes[at].usage.join(lanes[1-at].usage.used)
+	}
+	lanes[at].push(r)
+}
+
+// lane returns the lane of runs of that pace and of the priority of r.
+func (q *ready) lane(r *job.Run, pace uint8) *lane {
+	lv := q.level(r.Policy.Priority)
+	if isQuick(pace) {
+		return &lv.lanes[quickLane]
+	}
+	return &lv.lanes[slowLane]
+}
+
+// slowIsNext reports whether slow runs had less time than quick ones of their priority:
+// of the highest priority of which there are slow ones.
+func (q *ready) slowIsNext() bool {
+	for _, lv := range q.levels {
+		if lv.lanes[slowLane].n > 0 {
+			return lv.lanes[slowLane].usage.used <= lv.lanes[quickLane].usage.used
+		}
+		if lv.lanes[quickLane].n > 0 {
+			return false
+		}
+	}
+	return false
 }
 
 func (q *ready) level(priority int32) *level {
@@ -82,6 +109,7 @@ func (q *ready) peek() *job.Run {
 // lane is the turns of jobs. A job with one run in it is in turns with that run; only a
 // job with more has a line. The zero lane is empty.
 type lane struct {
+	usage usage  // of the runs of the lane, as far as they were sent
 	turns []turn // a ring: n from head on
 	head  int
 	n     int

@@ -35,7 +35,7 @@ func (l *loop) rosterOf(app string) *roster {
 		c := job.Candidate{
 			ID: h.hello.Host, Name: h.hello.Name, Labels: h.hello.Labels,
 			Connected: h.connected, Draining: h.draining, Serves: h.serves(app),
-			Credits: h.credits, Slots: int32(h.hello.Slots), Running: int32(len(h.held.runs)),
+			Credits: h.credits, Slots: int32(h.hello.Slots), Running: int32(h.held.busy()),
 		}
 		c.Lacks = h.lacks(ro.needs)
 		if h.load != nil {
@@ -98,9 +98,9 @@ func (ro *roster) pick(r *job.Run, before *job.RouteState) *host {
 		ro.states[r.Job] = s
 	}
 	ro.look(r)
-	a, pace := ownerOf(r.Slot()), ro.l.paces.of(r)
+	pace := ro.l.paces.of(r)
 	for i, h := range ro.hosts {
-		if ro.cands[i].Credits = h.credits; !ro.l.admits(h, a, pace) {
+		if ro.cands[i].Credits = h.credits; !ro.l.admits(h, r, pace) {
 			ro.cands[i].Credits = 0
 		}
 	}
@@ -286,7 +286,7 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 		resp.Why = explainNodes(r)
 		return resp
 	case r.State == job.Running:
-		resp.Why = fmt.Sprintf("attempt %d is on host %s", r.Attempt, r.Host)
+		resp.State, resp.Why = string(l.state(r)), l.whyRunning(r)
 		return resp
 	case r.State == job.Armed && !l.due(r):
 		resp.Why = l.whyArmed(r)

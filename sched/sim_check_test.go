@@ -114,7 +114,7 @@ func (f *facts) checkRun(r *apiv1.Run) {
 	case !state.Terminal():
 		f.t.Errorf("run %s of %s is %s", r.Id, r.Job, r.State)
 		return
-	case (state == job.Skipped || state == job.Missed) && (r.Attempt > 0 || r.Code == ""):
+	case state == job.Skipped && r.Attempt > 0, state == job.Missed && len(f.execs[r.Id]) > 0, (state == job.Skipped || state == job.Missed) && r.Code == "":
 		f.t.Errorf("run %s of %s is %s: attempt %d, code %q", r.Id, r.Job, r.State, r.Attempt, r.Code)
 	case r.Code == "overlap" && state != job.Skipped, r.Code == "deadline" && state != job.Missed:
 		f.t.Errorf("run %s of %s is %s, with the code %s", r.Id, r.Job, r.State, r.Code)

@@ -227,7 +227,7 @@ func (s *stepping) record() {
 
 // message is what the API shows of a live run.
 func (l *loop) message(r *job.Run) *apiv1.Run {
-	m := job.RunMessage(r.Row(), l.now)
+	m := job.RunMessage(l.row(r), l.now)
 	m.Progress = l.progress[r.ID]
 	if lag := l.ahead.lag(r); lag > 0 && m.NextAttemptAt != nil {
 		m.NextAttemptAt = timestamppb.New(time.UnixMilli(r.RetryMs - lag))
@@ -240,9 +240,9 @@ func (l *loop) message(r *job.Run) *apiv1.Run {
 			continue
 		}
 		if run := l.liveRun(r.App, job.RunID(n.Run)); run != nil {
-			m.Nodes[i].State, m.Nodes[i].StartedAt = string(run.State), nil
-			if run.StartedMs > 0 {
-				m.Nodes[i].StartedAt = timestamppb.New(time.UnixMilli(run.StartedMs))
+			m.Nodes[i].State, m.Nodes[i].StartedAt = string(l.state(run)), nil
+			if at := l.handlerMs(run); at > 0 {
+				m.Nodes[i].StartedAt = timestamppb.New(time.UnixMilli(at))
 			}
 		}
 	}

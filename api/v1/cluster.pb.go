@@ -112,7 +112,7 @@ type Host struct {
 	Apps          []string               `protobuf:"bytes,5,rep,name=apps,proto3" json:"apps,omitempty"`
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	Slots         int32                  `protobuf:"varint,7,opt,name=slots,proto3" json:"slots,omitempty"`
-	Running       int32                  `protobuf:"varint,8,opt,name=running,proto3" json:"running,omitempty"` // runs that hold a slot; of a host that does not tell starts: all that it was sent
+	Running       int32                  `protobuf:"varint,8,opt,name=running,proto3" json:"running,omitempty"` // runs that hold a slot, at most slots
 	Credits       int32                  `protobuf:"varint,9,opt,name=credits,proto3" json:"credits,omitempty"`
 	ConnectedAt   *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
 	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`

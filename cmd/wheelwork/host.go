@@ -22,7 +22,7 @@ func (c *cli) hostList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			columns := []string{"name", "state", "running", "slots", "apps", "labels", "version", "last seen at", "runs", "id"}
+			columns := []string{"name", "state", "running", "sleeping", "waiting", "slots", "apps", "labels", "version", "last seen at", "runs", "id"}
 			return c.printAll(columns, func(yield func(record, error) bool) {
 				for _, h := range hosts {
 					if !yield(message(h, func() []cell { return hostRow(h) }), nil) {
@@ -47,6 +47,8 @@ func hostRow(h *sdk.Host) []cell {
 		{h.GetName(), none},
 		{h.GetState(), stateTint(h.GetState())},
 		{fmt.Sprint(h.GetRunning()), none},
+		{fmt.Sprint(h.GetSleeping()), none},
+		{fmt.Sprint(h.GetWaiting()), none},
 		{fmt.Sprint(h.GetSlots()), none},
 		{apps, none},
 		{strings.Join(labels, ","), none},

@@ -290,7 +290,7 @@ func stateTint(state string) tint {
 		return green
 	case "failed", "timed_out", "missed", "lost":
 		return red
-	case "running":
+	case "dispatched", "running", "sleeping":
 		return cyan
 	case "waiting", "stopped", "cancelled", "draining":
 		return yellow

@@ -1,0 +1,213 @@
+package sched
+
+import (
+	"fmt"
+	"time"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
+)
+
+// A host tells that the handler of a run has started when it has run for 100 ms, and
+// with the result if it is shorter. What it tells of live runs is in no record: it tells
+// it again on each stream.
+
+// codeTooLate is the code of an attempt that its host did not start in time.
+const codeTooLate = "start_deadline"
+
+// paceText is a pace as hosts are told it.
+func paceText(pace uint8) apiv1.Pace {
+	switch {
+	case pace == 0:
+		return apiv1.Pace_PACE_UNMEASURED
+	case isQuick(pace):
+		return apiv1.Pace_PACE_UNSPECIFIED
+	}
+	return apiv1.Pace_PACE_SLOW
+}
+
+// hearStates takes what a host tells of runs that it has.
+func (l *loop) hearStates(h *host, states []*apiv1.TaskState) {
+	if len(states) == 0 {
+		return
+	}
+	for _, s := range states {
+		r := l.wantedRun(s.App, s.Run).Get()
+		if r == nil {
+			continue
+		}
+		if r.State != job.Running && s.Attempt == r.Attempt+1 {
+			l.adopt(h, &apiv1.Running{Run: s.Run, App: s.App, Attempt: s.Attempt})
+		}
+		if !r.Current(s.Attempt, h.hello.Host) || !executes(r) {
+			continue
+		}
+		t, again := h.held.told[r]
+		if !again {
+			t.startedMs = l.countStart(r, s.WaitedUs)
+		}
+		t.asleep = s.Sleeping
+		h.held.tell(r, t)
+		l.hub.notify(r.ID)
+	}
+	l.recallCaught(h)
+	l.freed()
+}
+
+// countStart returns when the handler of a run started that waited at its host for so
+// long, and measures how late a scheduled run was.
+func (l *loop) countStart(r *job.Run, waitedUs int64) (ms int64) {
+	us := r.Attempts[len(r.Attempts)-1].DispatchedMs*1000 + int64(r.Micros) + max(waitedUs, 0)
+	if r.Trigger == job.BySchedule && r.Attempt == 1 {
+		l.countLateness(l.apps[r.App], time.Duration(us-r.PlannedMs*1000)*time.Microsecond)
+	}
+	return min(us/1000, l.nowMs)
+}
+
+// startedBy returns when the handler of an attempt started that has ended so; 0: it did
+// not, or its host did not tell.
+func (l *loop) startedBy(r *job.Run, t *apiv1.TaskResult) int64 {
+	if h := l.hosts[r.Host]; h != nil && len(h.held.told) > 0 {
+		if told, ok := h.held.told[r]; ok {
+			return told.startedMs
+		}
+	}
+	if t.StartedMs == 0 || len(r.Attempts) == 0 {
+		return 0
+	}
+	return l.countStart(r, t.WaitedUs)
+}
+
+// cameTooLate reports whether a host did not start a run because its deadline had passed.
+func cameTooLate(r *job.Run, t *apiv1.TaskResult) bool {
+	return t.Code == codeTooLate && t.Outcome == apiv1.Outcome_OUTCOME_STOPPED && t.StartedMs == 0 && startBy(r) > 0 && !r.CancelRequested
+}
+
+// recallCaught takes back runs of quick jobs that wait at a host behind others which take
+// longer than such runs do. They are sent again, perhaps to another host, when this one
+// has confirmed that they have not started.
+func (l *loop) recallCaught(h *host) {
+	excess := h.held.quick - h.budget()
+	if excess <= 0 || !h.hello.Recalls {
+		return
+	}
+	for i := len(h.held.runs) - 1; i >= 0 && excess > 0; i-- { // the newest first, about
+		r := h.held.runs[i]
+		if _, isTold := h.held.told[r]; isTold || !isQuick(r.Pace) {
+			continue
+		}
+		excess -= paceTimes[r.Pace]
+		if r.Mark&(isRecalled|isEnding) == 0 {
+			r.Mark |= isRecalled
+			h.out.recall(r.ID, r.Attempt)
+		}
+	}
+}
+
+// state returns the state of a live run as the API shows it.
+func (l *loop) state(r *job.Run) job.State {
+	if r.State != job.Running || r.Delegates() {
+		return r.State
+	}
+	h := l.hosts[r.Host]
+	if h == nil || !h.hello.GetRecalls() { // it does not tell
+		return job.Running
+	}
+	switch t, isTold := h.held.told[r]; {
+	case t.asleep:
+		return job.Sleeping
+	case isTold:
+		return job.Running
+	}
+	return job.Dispatched
+}
+
+// handlerMs is Run.HandlerMs of a live run.
+func (l *loop) handlerMs(r *job.Run) int64 {
+	at := r.HandlerMs()
+	if at == 0 && r.State == job.Running {
+		if h := l.hosts[r.Host]; h != nil {
+			at = h.held.told[r].startedMs
+		}
+	}
+	return at
+}
+
+// row returns the row of a live run for the API: with what its host has told.
+func (l *loop) row(r *job.Run) *apiv1.RunRow {
+	row := r.Row()
+	row.State = string(l.state(r))
+	if h := l.hosts[r.Host]; h != nil && r.State == job.Running && len(row.Attempts) > 0 {
+		row.Attempts[len(row.Attempts)-1].StartedMs = h.held.told[r].startedMs
+	}
+	return row
+}
+
+// whyRunning says where a run is that a host has.
+func (l *loop) whyRunning(r *job.Run) string {
+	h := l.hosts[r.Host]
+	if h == nil {
+		return fmt.Sprintf("attempt %d is on host %s", r.Attempt, r.Host)
+	}
+	on := fmt.Sprintf("attempt %d is on host %s", r.Attempt, h.hello.Name)
+	if !h.connected {
+		return fmt.Sprintf("%s, which is not connected: it is lost if the host is not back within %s", on, l.cfg.HostLease)
+	}
+	state := l.state(r)
+	module := h.modules[r.Shape().Digest]
+	switch {
+	case state == job.Sleeping:
+		return on + ", its handler sleeps and holds no slot"
+	case state != job.Dispatched:
+		return on
+	case module.GetState() == "compiling":
+		return on + ", which compiles its module"
+	case r.Mark&isRecalled != 0:
+		return on + " and was called back, because others there take longer than expected"
+	case h.held.slow >= int(h.hello.Slots) && h.hello.Slots > 0:
+		return fmt.Sprintf("%s, where it waits for one of %d slots", on, h.hello.Slots)
+	}
+	return on + ", and has not run for 100 ms: its start is told with its result, or then"
+}
+
+// running returns how many runs hold a slot of the host, as far as this server knows.
+func (h *host) running() int {
+	busy := h.held.busy()
+	if slots := int(h.hello.Slots); slots > 0 {
+		return min(busy, slots)
+	}
+	return busy
+}
+
+// countStates adds the runs of a host to counts by state.
+func (l *loop) countStates(h *host, counts map[job.State]int) {
+	switch {
+	case h.hello.GetRecalls():
+		counts[job.Sleeping] += h.held.asleep
+		counts[job.Running] += len(h.held.told) - h.held.asleep
+		counts[job.Dispatched] += len(h.held.runs) - len(h.held.told)
+	default:
+		counts[job.Running] += len(h.held.runs)
+	}
+}
+
+// atHosts counts the runs of an app that hosts have and that do not run.
+func (l *loop) atHosts(a *app) (dispatched, sleeping int64) {
+	for _, h := range l.hosts {
+		if !h.hello.GetRecalls() || h.held.of[a] == nil {
+			continue
+		}
+		for _, r := range h.held.runs {
+			if ownerOf(r.Slot()) != a {
+				continue
+			}
+			switch l.state(r) {
+			case job.Dispatched:
+				dispatched++
+			case job.Sleeping:
+				sleeping++
+			}
+		}
+	}
+	return dispatched, sleeping
+}
