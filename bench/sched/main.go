@@ -54,6 +54,9 @@ type sizes struct {
 	waiting int           // runs of e2e/waiting1024
 	peers   int           // runs on a peer that takes them one by one
 	batches int           // runs in batches on a peer that takes those: as many as ours
+	flood   time.Duration // that a run of a flood takes
+	watch   time.Duration // over which runs beside a flood are measured
+	fleet   time.Duration // that a run of the flood of a cluster takes
 }
 
 var (
@@ -61,11 +64,13 @@ var (
 		timers: 1_000_000, costs: 9, rounds: 21, window: 300 * time.Millisecond, fires: 10_000_000,
 		jobs: 1_000_000, settle: 10 * time.Second, rest: 50 * time.Second, herd: 100_000, singles: 1000,
 		stored: 1_000_000, runs: 2_000_000, ended: 10_000_000, waiting: 1_000_000, peers: 50_000, batches: 2_000_000,
+		flood: 8 * time.Second, watch: 30 * time.Second, fleet: 25 * time.Second,
 	}
 	short = sizes{
 		timers: 1_000_000, costs: 1, rounds: 3, window: 300 * time.Millisecond, fires: 300_000,
 		jobs: 50_000, settle: time.Second, rest: 0, herd: 20_000, singles: 150,
 		stored: 100_000, runs: 100_000, ended: 200_000, waiting: 50_000, peers: 4_000, batches: 40_000,
+		flood: 2 * time.Second, watch: 2 * time.Second, fleet: 4 * time.Second,
 	}
 )
 
@@ -158,6 +163,10 @@ var parts = []part{
 		"e2e/waiting1024", "e2e/waiting1024/cpu", "e2e/waiting1024/vs-river", "e2e/waiting1024/vs-asynq",
 	}, where(), history), (*bench).endToEnd},
 	{[]string{retentionRow}, (*bench).retention},
+	{[]string{
+		"fair/flood/compute/unknown", "fair/flood/compute/known", "fair/flood/sleep/unknown", "fair/flood/sleep/known",
+		"fair/priority", "fair/deadline", "fair/fleet",
+	}, (*bench).fair},
 }
 
 // measure runs the parts in a directory of its own below parent. With an error

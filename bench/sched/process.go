@@ -65,8 +65,8 @@ type dev struct {
 	unwatch   func() // ends its profile, if one is taken
 }
 
-// start starts a dev on the data directory of that name.
-func (b *bench) start(ctx context.Context, data string) (*dev, error) {
+// start starts a dev on the data directory of that name, with these flags beside the usual ones.
+func (b *bench) start(ctx context.Context, data string, flags ...string) (*dev, error) {
 	if err := b.build(ctx); err != nil {
 		return nil, err
 	}
@@ -74,8 +74,10 @@ func (b *bench) start(ctx context.Context, data string) (*dev, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &dev{pprof: profiles, cmd: exec.CommandContext(ctx, b.binary, "dev", "--data", filepath.Join(b.dir, data),
-		"--listen", "127.0.0.1:0", "--pprof", profiles, "--sample=false", "-o", "json"), unwatch: func() {}}
+	d := &dev{pprof: profiles, cmd: exec.CommandContext(ctx, b.binary, append([]string{
+		"dev", "--data", filepath.Join(b.dir, data),
+		"--listen", "127.0.0.1:0", "--pprof", profiles, "--sample=false", "-o", "json",
+	}, flags...)...), unwatch: func() {}}
 	d.cmd.Stderr = &d.says
 	d.cmd.Cancel = func() error { return d.cmd.Process.Signal(syscall.SIGTERM) }
 	d.cmd.WaitDelay = time.Minute

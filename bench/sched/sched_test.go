@@ -25,6 +25,7 @@ func tiny(t *testing.T, only string) options {
 		size: sizes{
 			timers: 1000, costs: 3, rounds: 1, window: 20 * time.Millisecond, fires: 2000,
 			jobs: 100, settle: time.Millisecond, herd: 100, singles: 5, stored: 100, runs: 2000, ended: 2000, waiting: 1500, peers: 10, batches: 20,
+			flood: 200 * time.Millisecond, watch: 500 * time.Millisecond, fleet: 500 * time.Millisecond,
 		},
 		only:     regexp.MustCompile(only),
 		postgres: "postgres://nobody@127.0.0.1:1/nothing", redis: "127.0.0.1:1",
@@ -84,6 +85,7 @@ func TestMeasure(t *testing.T) {
 	}
 	mayBeNothing := append(where(), // so little work has hardly a sample
 		"early", "timer/idle", "herd/100k/lost", "herd/100k/doubled", "herd/100k/p50", "herd/100k/p99", "herd/100k/other/p99",
+		"fair/flood/compute/unknown", "fair/flood/compute/known", "fair/flood/sleep/unknown", "fair/flood/sleep/known", // in ms
 	)
 	for _, row := range got.Rows {
 		names = append(names, row.Name)
@@ -175,7 +177,7 @@ func TestFixturesMatchTheirSources(t *testing.T) {
 		}
 		t.Skip("needs wat2wasm (Debian package wabt), which is not installed")
 	}
-	for name, code := range map[string][]byte{"trivial": trivialModule} {
+	for name, code := range map[string][]byte{"trivial": trivialModule, "compute": computeModule, "sleep": sleepModule} {
 		out := filepath.Join(t.TempDir(), "out.wasm")
 		if msg, err := exec.Command(tool, filepath.Join("testdata", name+".wat"), "-o", out).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, msg)
