@@ -85,7 +85,7 @@ func TestMeasure(t *testing.T) {
 	}
 	mayBeNothing := append(where(), // so little work has hardly a sample
 		"early", "timer/idle", "herd/100k/lost", "herd/100k/doubled", "herd/100k/p50", "herd/100k/p99", "herd/100k/other/p99",
-		"fair/flood/compute/unknown", "fair/flood/compute/known", "fair/flood/sleep/unknown", "fair/flood/sleep/known", // in ms
+		"fair/flood/compute/unknown", "fair/flood/compute/known", "fair/flood/sleep/unknown", "fair/flood/sleep/known", "fair/fleet", // in ms
 	)
 	for _, row := range got.Rows {
 		names = append(names, row.Name)
