@@ -175,7 +175,7 @@ func TestEmptyPagesShowCommands(t *testing.T) {
 		"/apps/default/modules":   "wheelwork module push",
 		"/apps/default/calendars": "wheelwork calendar put",
 		"/hosts":                  "wheelwork host",
-		"/cluster":                "keep their journals on their own disks",
+		"/cluster":                "keeps its journal on its own disk",
 		"/dead-letters":           "wheelwork mq stats",
 	} {
 		resp, body := s.do(t, "GET", path, nil)

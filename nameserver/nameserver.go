@@ -5,6 +5,9 @@
 // state is rebuilt from these reports, so a nameserver that is restarted needs
 // no disk. What it decides can move load; it can never break safety, which
 // rests on epochs and on the journal.
+//
+// Several servers that report to one nameserver are of one cluster. A server without
+// a cluster has its nameserver to itself ([Taken]).
 package nameserver
 
 import (
@@ -28,24 +31,22 @@ import (
 
 // Config is what a nameserver is made of.
 type Config struct {
-	Lease time.Duration // how long a silent server keeps its apps; default 3 s
-	// Settle is how long after its start the nameserver gives nobody an app that
-	// it has not heard of: a server that lives, and has not come back yet, may
-	// have it. Default: not at all, as is right for a server's own nameserver.
-	Settle time.Duration
+	Lease time.Duration // how long a silent server keeps its place; default 3 s
+	// Only is the id of the one server that may join, as is right for a server's own
+	// nameserver; "": a server without a cluster may join while no other server lives.
+	Only   string
 	Logger *slog.Logger // default: discard
 }
 
 // Nameserver is safe for concurrent use.
 type Nameserver struct {
 	apiv1.UnimplementedNameserverServer
-	cfg     Config
-	settled time.Time // until when it gives nobody an app
+	cfg Config
 
 	mu      sync.Mutex
 	servers map[string]*server
-	owner   map[string]string // app -> server; sticky while the server is not lost
-	units   units             // of the cluster, if the servers are one
+	alone   string // the server without a cluster that joined last; "": the servers are a cluster
+	units   units  // of the cluster
 	epoch   uint64
 	changed chan struct{} // closed and replaced at every change of who is where
 }
@@ -64,42 +65,11 @@ func New(cfg Config) *Nameserver {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	n := &Nameserver{
-		cfg: cfg, settled: time.Now().Add(cfg.Settle),
-		servers: map[string]*server{}, owner: map[string]string{}, units: newUnits(), changed: make(chan struct{}),
-	}
-	if cfg.Settle > 0 {
-		time.AfterFunc(cfg.Settle, func() {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.notifyLocked()
-		})
-	}
-	return n
+	return &Nameserver{cfg: cfg, servers: map[string]*server{}, units: newUnits(), changed: make(chan struct{})}
 }
 
 // Register puts the service on r.
 func (n *Nameserver) Register(r grpc.ServiceRegistrar) { apiv1.RegisterNameserverServer(r, n) }
-
-// Load is a server as [Pick] sees it.
-type Load struct {
-	Server       string
-	ScheduleRate float64 // fires and triggers a second, decaying
-	Apps         int
-}
-
-// Pick returns the server that a new app goes to: the one with the smallest
-// schedule rate. One that has just joined counts as idle and is used at once;
-// among equals the one with the fewest apps, then the first by name.
-func Pick(loads []Load) (string, bool) {
-	if len(loads) == 0 {
-		return "", false
-	}
-	best := slices.MinFunc(loads, func(a, b Load) int {
-		return cmp.Or(cmp.Compare(a.ScheduleRate, b.ScheduleRate), cmp.Compare(a.Apps, b.Apps), cmp.Compare(a.Server, b.Server))
-	})
-	return best.Server, true
-}
 
 // Join is a server's session.
 func (n *Nameserver) Join(stream apiv1.Nameserver_JoinServer) error {
@@ -128,7 +98,7 @@ func (n *Nameserver) Join(stream apiv1.Nameserver_JoinServer) error {
 		if err != nil {
 			return err
 		}
-		if len(report.AllUnits) > 0 != (len(first.AllUnits) > 0) {
+		if clustered(report) != clustered(first) {
 			return status.Error(codes.InvalidArgument, "a server reports units either always or never")
 		}
 		n.mu.Lock()
@@ -140,73 +110,53 @@ func (n *Nameserver) Join(stream apiv1.Nameserver_JoinServer) error {
 }
 
 // join takes a server in. It takes nothing from another server that lives: neither
-// its place, nor its apps.
+// its place, nor its units.
 func (n *Nameserver) join(r *apiv1.ServerReport) (*server, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := n.joinableLocked(r); err != nil {
+	now := time.Now()
+	if err := n.joinableLocked(r, now); err != nil {
 		return nil, err
 	}
 	n.epoch++
-	s := &server{report: r, epoch: n.epoch, joinedAt: time.Now(), seenAt: time.Now(), up: true}
+	s := &server{report: r, epoch: n.epoch, joinedAt: now, seenAt: now, up: true}
 	n.servers[r.Server] = s
-	if len(r.AllUnits) > 0 {
+	if clustered(r) {
+		n.alone = ""
 		n.units.hear(r)
 	} else {
-		n.claimLocked(r)
+		n.alone = r.Server
 	}
 	n.notifyLocked()
 	return s, nil
 }
 
-// joinableLocked refuses a server whose id, apps or units a live server holds; n.mu must
-// be held.
-func (n *Nameserver) joinableLocked(r *apiv1.ServerReport) error {
+// joinableLocked refuses a server whose id or place a live server holds; n.mu must be
+// held.
+func (n *Nameserver) joinableLocked(r *apiv1.ServerReport, now time.Time) error {
 	if was := n.servers[r.Server]; was != nil && was.up && was.report.Address != r.Address {
 		return status.Errorf(codes.AlreadyExists, "the server %s lives at %s, and this one says that it is the same at %s: each server needs a data directory of its own", r.Server, was.report.Address, r.Address)
 	}
 	for id, s := range n.servers {
-		if id != r.Server && s.up && (len(s.report.AllUnits) > 0) != (len(r.AllUnits) > 0) {
-			return status.Errorf(codes.FailedPrecondition, "the server %s and this one are not of one kind: either all servers of a nameserver share an etcd, or none does", id)
+		if id == r.Server {
+			continue
 		}
+		switch {
+		case !clustered(r) && n.aliveLocked(s, now):
+			return Taken(s.report)
+		case clustered(r) && s.up && !clustered(s.report):
+			return status.Errorf(codes.FailedPrecondition, "the server %s at %s works with this nameserver and is of no cluster: stop it, or make it the first server of the cluster with `wheelwork cluster init` (docs/cluster.md)", id, s.report.Address)
+		}
+	}
+	if n.cfg.Only != "" && r.Server != n.cfg.Only {
+		return status.Errorf(codes.Unavailable, "this is the own nameserver of the server %s, which has not joined yet: try again in a moment", n.cfg.Only)
 	}
 	return nil
 }
 
-// claimLocked gives a server the apps on its disk, except those that another server
-// holds which lives; n.mu must be held.
-func (n *Nameserver) claimLocked(r *apiv1.ServerReport) {
-	now := time.Now()
-	for _, app := range r.Apps {
-		if id, ok := n.owner[app]; ok && id != r.Server && n.aliveLocked(n.servers[id], now) {
-			n.cfg.Logger.Warn("a server has an app that another server holds: it stays with that", "app", app, "server", r.Server, "holder", id)
-			continue
-		}
-		n.owner[app] = r.Server
-	}
-}
-
 // hearLocked takes in what a server reports; n.mu must be held.
 func (n *Nameserver) hearLocked(s *server) {
-	if len(s.report.AllUnits) == 0 {
-		n.adoptLocked(s)
-		return
-	}
-	if n.servers[s.report.Server] == s && n.units.hear(s.report) {
-		n.notifyLocked()
-	}
-}
-
-// adoptLocked notes apps that a server holds and that have no owner yet, as
-// those that came to be while this nameserver was away. n.mu must be held.
-func (n *Nameserver) adoptLocked(s *server) {
-	adopted := false
-	for _, app := range s.report.Apps {
-		if _, ok := n.owner[app]; !ok && n.servers[s.report.Server] == s {
-			n.owner[app], adopted = s.report.Server, true
-		}
-	}
-	if adopted {
+	if clustered(s.report) && n.servers[s.report.Server] == s && n.units.hear(s.report) {
 		n.notifyLocked()
 	}
 }
@@ -239,37 +189,15 @@ func (n *Nameserver) aliveLocked(s *server, now time.Time) bool {
 	return s != nil && (s.up || now.Sub(s.seenAt) < n.cfg.Lease)
 }
 
-// assignLocked returns the server of an app. A lost server's apps are on its
-// disk: they wait for it. n.mu must be held.
+// assignLocked returns the server of an app or a unit; n.mu must be held.
 func (n *Nameserver) assignLocked(app, unit string, now time.Time) *apiv1.Assignment {
-	if len(n.units.all) > 0 {
-		return n.ofUnitLocked(app, unit, now)
-	}
-	if id, ok := n.owner[app]; ok {
-		if s := n.servers[id]; n.aliveLocked(s, now) {
-			return &apiv1.Assignment{Server: id, Address: s.report.Address, Epoch: s.epoch}
-		}
+	switch s := n.servers[n.alone]; {
+	case s != nil && unit == "" && n.aliveLocked(s, now):
+		return &apiv1.Assignment{Server: n.alone, Address: s.report.Address, Epoch: s.epoch}
+	case s != nil || len(n.units.all) == 0:
 		return &apiv1.Assignment{}
 	}
-	if now.Before(n.settled) {
-		return &apiv1.Assignment{}
-	}
-	apps := map[string]int{}
-	for _, id := range n.owner {
-		apps[id]++
-	}
-	var loads []Load
-	for id, s := range n.servers {
-		if s.up {
-			loads = append(loads, Load{Server: id, ScheduleRate: s.report.ScheduleRate, Apps: apps[id]})
-		}
-	}
-	id, ok := Pick(loads)
-	if !ok {
-		return &apiv1.Assignment{}
-	}
-	n.owner[app] = id
-	return &apiv1.Assignment{Server: id, Address: n.servers[id].report.Address, Epoch: n.servers[id].epoch}
+	return n.ofUnitLocked(app, unit, now)
 }
 
 // ofUnitLocked returns the owner of a unit, or of an app's when unit is "". n.mu
@@ -328,14 +256,11 @@ func (n *Nameserver) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_Watc
 // Route answers where an app's commands go.
 func (n *Nameserver) Route(_ context.Context, req *apiv1.RouteRequest) (*apiv1.Assignment, error) {
 	a, _ := n.assign(cmp.Or(req.App, defaultApp), "")
-	if a.Server == "" && time.Now().Before(n.settled) {
-		return nil, status.Error(codes.Unavailable, "the nameserver has just started and waits for the servers to come back: try again in a moment")
-	}
 	if a.Server == "" && a.Unit != "" {
 		return nil, status.Errorf(codes.Unavailable, "the unit %s, where the app is, has no owner now: try again in a moment", a.Unit)
 	}
 	if a.Server == "" {
-		return nil, status.Error(codes.Unavailable, "no server is alive: start one with `wheelwork server --nameserver ADDRESS`")
+		return nil, status.Error(codes.Unavailable, "no server is alive, or this nameserver has just started and none has come back yet: try again in a moment, or start one with `wheelwork server --nameserver ADDRESS`")
 	}
 	return a, nil
 }

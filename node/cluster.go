@@ -26,6 +26,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal/etcd"
 	"github.com/wheelworkhq/wheelwork/modules"
 	"github.com/wheelworkhq/wheelwork/mq/queue"
+	"github.com/wheelworkhq/wheelwork/nameserver"
 	"github.com/wheelworkhq/wheelwork/sched"
 )
 
@@ -335,8 +336,16 @@ func (n *clusterNames) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_Wa
 	}
 }
 
-// Join is for nameservers that are told: this one looks into etcd.
-func (n *clusterNames) Join(apiv1.Nameserver_JoinServer) error {
+// Join refuses every server: those of the cluster are in etcd, and another one has no
+// place here.
+func (n *clusterNames) Join(stream apiv1.Nameserver_JoinServer) error {
+	report, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if len(report.AllUnits) == 0 {
+		return nameserver.Taken(&apiv1.ServerReport{Server: n.m.id, Address: n.m.address, AllUnits: n.m.roster.units})
+	}
 	return status.Error(codes.FailedPrecondition, "this server is of a cluster on etcd, and nameserver of that alone: start the other server with the same --etcd-endpoints")
 }
 

@@ -55,11 +55,12 @@ func ownerIn(err error) *apiv1.Assignment {
 func named(err error) string { return ownerIn(err).GetAddress() }
 
 // applies reports whether calls of a method are passed on. Hosts and workers hold
-// sessions with the owner itself: a nameserver tells them its address.
+// sessions with the owner itself: a nameserver tells them its address. A server that
+// joins a nameserver means that one.
 func (f *forwarder) applies(ctx context.Context, method string) bool {
 	need := f.guard.methods[method]
 	passed := len(metadata.ValueFromIncomingContext(ctx, actingHeader)) > 0
-	return need != "work" && need != execute && !passed
+	return need != "work" && need != execute && need != "serve" && !passed
 }
 
 // to returns the server that a call is passed on to; nil: err is the answer.
@@ -128,7 +129,7 @@ func passedOn(to *apiv1.Assignment, err error) error {
 	case codes.Unavailable:
 		return later(to.Unit, "the server at %s, which this server passed the call on to: %s", to.Address, s.Message())
 	case codes.Unauthenticated: // the caller's own token was accepted here
-		return later(to.Unit, "the server at %s refused the token of this server: give all servers of the installation the same --server-token-file", to.Address)
+		return later(to.Unit, "the server at %s refused the key of this cluster: a server of another installation listens there", to.Address)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/nameserver"
@@ -30,9 +31,6 @@ type NameserverConfig struct {
 	Logger          *slog.Logger
 	Ready           func(Ready)
 }
-
-// namesSettle is the lease: a server that has been silent for less may live.
-const namesSettle = 3 * time.Second
 
 // Nameserver runs a nameserver until ctx ends.
 func Nameserver(ctx context.Context, cfg NameserverConfig) error {
@@ -62,7 +60,7 @@ func Nameserver(ctx context.Context, cfg NameserverConfig) error {
 	defer ln.Close()           //nolint:errcheck // closed by the door in the usual case
 	removeReady(cfg.ReadyFile) // of a process that was killed
 	dr := newDoor(g, cfg.Limits, tel, log)
-	nameserver.New(nameserver.Config{Settle: namesSettle, Logger: log}).Register(dr.grpc)
+	nameserver.New(nameserver.Config{Logger: log}).Register(dr.grpc)
 	r := newRoles(ctx)
 	r.serve(dr, ln, tel.metrics(g, http.NotFoundHandler()))
 	return r.until(cfg.ReadyFile, cfg.Ready, Ready{GRPC: ln.Addr().String(), PID: os.Getpid()})
@@ -104,46 +102,55 @@ func unitsOf(ctx context.Context, names grpc.ClientConnInterface, name string, a
 	}
 }
 
-// namesAgain is the pause before the nameserver is asked once more.
-const namesAgain = 500 * time.Millisecond
+const (
+	namesAgain  = 500 * time.Millisecond // the pause before the nameserver is asked once more
+	reportEvery = time.Second            // how often a nameserver is told of a server that does not change
+)
 
 // announce keeps the server known to the nameserver. It tells of a unit at once
-// that came to this server: hosts ask the nameserver where the unit is.
+// that came to this server: hosts ask the nameserver where the unit is. It ends with
+// an error when the nameserver has another server and this one is of no cluster.
 func announce(ctx context.Context, names grpc.ClientConnInterface, srv *serverParts, address string, log *slog.Logger) error {
-	const every = time.Second
-	client := apiv1.NewNameserverClient(names)
-	session := func() error {
-		stream, err := client.Join(ctx)
+	for ctx.Err() == nil {
+		err := reportTo(ctx, names, srv, address)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case srv.member == nil && ownerIn(err) != nil:
+			return errors.New("the nameserver refuses this server: " + status.Convert(err).Message())
+		default:
+			log.Warn("the nameserver took no report of this server", "error", err)
+		}
+		pause(ctx, namesAgain)
+	}
+	return nil
+}
+
+// reportTo is one session with the nameserver. It ends with the nameserver's refusal,
+// or with nil when ctx ends.
+func reportTo(ctx context.Context, names grpc.ClientConnInterface, srv *serverParts, address string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := apiv1.NewNameserverClient(names).Join(ctx)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for joined := false; ; joined = true {
+		owns := srv.owns()
+		report, err := srv.report(ctx, address)
 		if err != nil {
 			return err
 		}
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			owns := srv.owns()
-			report, err := srv.report(ctx, address)
-			if err != nil {
+		if err = stream.Send(report); err != nil || !joined {
+			if _, err := stream.Recv(); err != nil { // an order, or why the nameserver takes no report
 				return err
 			}
-			if err := stream.Send(report); err != nil {
-				_, err := stream.Recv() // says why
-				return err
-			}
-			if !srv.untilOther(ctx, owns, tick.C) {
-				return nil
-			}
+		}
+		if err != nil || !srv.untilOther(ctx, owns, tick.C) {
+			return err
 		}
 	}
-	for ctx.Err() == nil {
-		if err := session(); err != nil && ctx.Err() == nil {
-			log.Warn("the nameserver is out of reach", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(namesAgain):
-		}
-	}
-	return nil
 }
 
 // checkPeer refuses an address that cannot be dialled as it is meant.

@@ -171,13 +171,13 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 
 // openDoor puts the services behind the door.
 func (s *serving) openDoor(g *guard, cfg ServerConfig, tokens processTokens, inner string) (err error) {
-	if cfg.Nameserver != "" { // there may be other servers
+	if cfg.Nameserver != "" {
 		if err := s.findNames(cfg, tokens.own()); err != nil {
 			return err
 		}
 	}
 	m := s.parts.member
-	s.door = newDoor(g, cfg.Limits, s.tel, s.log, s.owned(g, cfg, tokens)...)
+	s.door = newDoor(g, cfg.Limits, s.tel, s.log, s.owned(g)...)
 	s.parts.ingress.Register(s.door.grpc)
 	kept := apiv1.BackupsServer(&backupsAPI{s: s.parts.state, log: s.log})
 	if m != nil {
@@ -197,32 +197,20 @@ func (s *serving) openDoor(g *guard, cfg ServerConfig, tokens processTokens, inn
 	s.parts.sched.Register(s.door.grpc)
 	if len(s.names) == 0 {
 		s.names = append(s.names, s.self)
-		nameserver.New(nameserver.Config{Logger: s.log}).Register(s.door.grpc)
+		nameserver.New(nameserver.Config{Only: s.parts.id, Logger: s.log}).Register(s.door.grpc)
 	}
 	apiv1.RegisterMembershipServer(s.door.grpc, &alone{names: apiv1.NewNameserverClient(s.names[0]), id: s.parts.id})
 	return nil
 }
 
-// owned are the interceptors for calls about what other servers own.
-func (s *serving) owned(g *guard, cfg ServerConfig, tokens processTokens) (opts []grpc.ServerOption) {
-	passing := func(p *peers, accepts func(*apiv1.Assignment) bool) {
-		f := &forwarder{guard: g, peers: p, accepts: accepts}
-		opts = append(opts, grpc.ChainUnaryInterceptor(f.unary), grpc.ChainStreamInterceptor(f.stream))
-	}
-	if m := s.parts.member; m != nil {
-		passing(m.router.peers, m.roster.passable)
-		return opts
-	}
-	if len(s.names) == 0 {
+// owned are the interceptors for calls about what other servers of the cluster own.
+func (s *serving) owned(g *guard) []grpc.ServerOption {
+	m := s.parts.member
+	if m == nil {
 		return nil
 	}
-	if tokens.servers != "" { // without it the servers cannot tell each other from hosts
-		p := &peers{key: tokens.servers, caCert: cfg.CACert, log: s.log}
-		s.add(p)
-		passing(p, func(*apiv1.Assignment) bool { return true })
-	}
-	o := newOwner(s.parts.id, s.names[0], s.parts.sched.Holds)
-	return append(opts, grpc.ChainUnaryInterceptor(o.unary), grpc.ChainStreamInterceptor(o.stream))
+	f := &forwarder{guard: g, peers: m.router.peers, accepts: m.roster.passable}
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(f.unary), grpc.ChainStreamInterceptor(f.stream)}
 }
 
 func (s *serving) openParts(ctx context.Context, cfg ServerConfig, tokens processTokens) (err error) {
@@ -247,12 +235,12 @@ func (s *serving) dial(token string, opts ...grpc.DialOption) (*grpc.ClientConn,
 	return conn, nil
 }
 
-// findNames connects to the nameservers. Several of them would give the apps of
-// servers without a cluster away without knowing of each other.
+// findNames connects to the nameservers. Several of them do not know of each other: two
+// could let in two servers that are of no cluster.
 func (s *serving) findNames(cfg ServerConfig, token string) error {
 	addresses := strings.Split(cfg.Nameserver, ",")
 	if len(addresses) > 1 && len(cfg.Etcd.Endpoints) == 0 {
-		return errors.New("--nameserver names several, and each would give apps to servers without asking the others: servers that share their journals in etcd (--etcd-endpoints) may have several, others have one")
+		return errors.New("--nameserver names several, which is for servers of a cluster (--cluster, --etcd-endpoints): give one")
 	}
 	for _, address := range addresses {
 		conn, err := dialMember(strings.TrimSpace(address), token, cfg.CACert)

@@ -214,8 +214,3 @@ func (s *Server) Load(ctx context.Context) (Load, error) {
 		return ld, nil
 	})
 }
-
-// Holds reports whether the server has anything of an app.
-func (s *Server) Holds(ctx context.Context, app string) (bool, error) {
-	return ask(ctx, s.loop, func(l *loop) (bool, error) { return l.apps[app] != nil, nil })
-}

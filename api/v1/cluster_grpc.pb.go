@@ -216,6 +216,8 @@ const (
 // Nameserver knows which servers live and sends each host to one of them.
 type NameserverClient interface {
 	// Join is a server's session: it reports, and is forgotten when the stream has ended for longer than the lease.
+	// A server that is in no cluster is refused while another server lives: FAILED_PRECONDITION, whose detail is an
+	// Assignment with that server.
 	Join(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ServerReport, ServerOrder], error)
 	// Watch sends a host its assignment, now and whenever it changes.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Assignment], error)
@@ -291,6 +293,8 @@ func (c *nameserverClient) ListServers(ctx context.Context, in *ListServersReque
 // Nameserver knows which servers live and sends each host to one of them.
 type NameserverServer interface {
 	// Join is a server's session: it reports, and is forgotten when the stream has ended for longer than the lease.
+	// A server that is in no cluster is refused while another server lives: FAILED_PRECONDITION, whose detail is an
+	// Assignment with that server.
 	Join(grpc.BidiStreamingServer[ServerReport, ServerOrder]) error
 	// Watch sends a host its assignment, now and whenever it changes.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[Assignment]) error

@@ -120,7 +120,7 @@ func (c *cli) serverCommand() *cobra.Command {
 	flags.StringVar(&conf.Data, "data", "wheelwork-data", "`directory` that keeps everything")
 	flags.StringVar(&conf.Listen, "listen", "127.0.0.1:7700", "`address` of console and API; beyond this machine it needs TLS")
 	flags.StringVar(&conf.Advertise, "advertise", "", "HOST:PORT at which others reach this server (default the one it listens on)")
-	flags.StringVar(&conf.Nameserver, "nameserver", "", "HOST:PORT of the nameserver, several with commas for servers that share an etcd (default the server is its own)")
+	flags.StringVar(&conf.Nameserver, "nameserver", "", "HOST:PORT of the nameserver, several with commas for servers of a cluster (default the server is its own)")
 	addTokenFile(cmd, &conf.TokenFile)
 	addServerTokenFile(cmd, &conf.ServerTokenFile)
 	addTLS(cmd, &conf.TLSCert, &conf.TLSKey)
