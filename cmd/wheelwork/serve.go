@@ -360,14 +360,14 @@ func (c *cli) addLogFlags(cmd *cobra.Command, level string) func(*cobra.Command)
 	}
 }
 
-// addProfile gives a command that serves the flag --pprof. who says which token lets
+// addProfile gives a command that serves the flag --pprof. config says which token lets
 // readers in, once the flags are parsed.
-func addProfile(cmd *cobra.Command, who func() node.ProfileConfig) {
+func addProfile(cmd *cobra.Command, config func() node.ProfileConfig) {
 	address := cmd.Flags().String("pprof", "", "loopback `address` that shows profiles of the process to those who have its token, for example 127.0.0.1:6060")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if *address != "" {
-			cfg := who()
+			cfg := config()
 			cfg.Address = *address
 			stop, err := node.Profile(cfg)
 			if err != nil {
