@@ -484,43 +484,86 @@ func parseUnitTokens(s string, units []string) (unitTokens, error) {
 	return t, nil
 }
 
-// uniteRuns gives each unit a part of a page, and sorts the page: the newest
-// first, as far as the pages of units reach.
+// uniteRuns makes one page of those of the units.
 func (r *router) uniteRuns(ctx context.Context, app, method string, q *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
 	units := r.roster.unitsOfApp(app)
 	from, err := parseUnitTokens(q.PageToken, units)
 	if err != nil {
 		return nil, err
 	}
-	part := proto.CloneOf(q)
-	part.PageSize = int32(max(pageOf(q.PageSize)/len(from), 1))
-	all, next := &apiv1.ListRunsResponse{}, unitTokens{}
-	seen := map[string]bool{}
+	return mergeRuns(units, from, pageOf(q.PageSize), func(unit, token string, size int) (*apiv1.ListRunsResponse, error) {
+		part, resp := proto.CloneOf(q), &apiv1.ListRunsResponse{}
+		part.PageToken, part.PageSize = token, int32(size)
+		return resp, r.callUnit(ctx, unit, app, method, part, resp)
+	})
+}
+
+// mergeRuns gives each unit a part of a page, and sorts the page: the newest
+// first, as far as the pages of units reach. Pages that are too large together are
+// asked for again with fewer runs, as a token stands at the end of a page only.
+func mergeRuns(units []string, from unitTokens, size int, ask func(unit, token string, size int) (*apiv1.ListRunsResponse, error)) (*apiv1.ListRunsResponse, error) {
+	for each := max(size/len(from), 1); ; {
+		pages, next, fit, err := runPages(units, from, each, ask)
+		if err != nil {
+			return nil, err
+		}
+		if fit {
+			return joinRuns(pages, next), nil
+		}
+		most := 0
+		for _, p := range pages {
+			most = max(most, len(p.Runs))
+		}
+		each = max(min(each, most)/2, 1)
+	}
+}
+
+// runPages asks units for so many runs each. It ends early, and fit is false, when their
+// pages are larger together than one may be. Of pages with one run those that fit are
+// taken; the list of another unit stays where it was.
+func runPages(units []string, from unitTokens, each int, ask func(unit, token string, size int) (*apiv1.ListRunsResponse, error)) (pages []*apiv1.ListRunsResponse, next unitTokens, fit bool, err error) {
+	next = unitTokens{}
+	room := sched.Page{}
 	for _, unit := range units {
 		token, ok := from[unit]
 		if !ok {
 			continue
 		}
-		part.PageToken = token
-		resp := &apiv1.ListRunsResponse{}
-		if err := r.callUnit(ctx, unit, app, method, part, resp); err != nil {
-			return nil, err
+		page, err := ask(unit, token, each)
+		if err != nil {
+			return nil, nil, false, err
 		}
-		for _, run := range resp.Runs {
+		switch fits := room.Fits(page); {
+		case !fits && each > 1:
+			return append(pages, page), nil, false, nil
+		case !fits:
+			next[unit] = token
+			continue
+		case page.NextPageToken != "":
+			next[unit] = page.NextPageToken
+		}
+		pages = append(pages, page)
+	}
+	return pages, next, true, nil
+}
+
+// joinRuns makes one page of those of units, whose lists go on at next.
+func joinRuns(pages []*apiv1.ListRunsResponse, next unitTokens) *apiv1.ListRunsResponse {
+	all := &apiv1.ListRunsResponse{NextPageToken: next.String()}
+	seen := map[string]bool{}
+	for _, page := range pages {
+		for _, run := range page.Runs {
 			if !seen[run.Id] { // one that moved meanwhile is in two
 				seen[run.Id] = true
 				all.Runs = append(all.Runs, run)
 			}
 		}
-		if all.UnreadableBlocks += resp.UnreadableBlocks; resp.NextPageToken != "" {
-			next[unit] = resp.NextPageToken
-		}
+		all.UnreadableBlocks += page.UnreadableBlocks
 	}
 	slices.SortStableFunc(all.Runs, func(a, b *apiv1.Run) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), -a.PlannedAt.AsTime().Compare(b.PlannedAt.AsTime()), strings.Compare(a.Id, b.Id))
 	})
-	all.NextPageToken = next.String()
-	return all, nil
+	return all
 }
 
 // rank has live runs come before those that have ended, as in the list of one unit.
