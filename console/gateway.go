@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
@@ -139,14 +140,18 @@ func writeAPIStatus(w http.ResponseWriter, code int, s *status.Status) {
 	if code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="wheelwork"`)
 	}
+	refusal := refusalOf(s)
+	if after := refusal.GetRetryAfterS(); after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(after)))
+	}
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(apiError{Code: int(s.Code()), Message: s.Message(), Reason: reasonOf(s)})
+	_ = json.NewEncoder(w).Encode(apiError{Code: int(s.Code()), Message: s.Message(), Reason: refusal.GetReason()})
 }
 
 // httpStatus returns the status of HTTP for an error: that of its reason if it has one,
 // as the codes of gRPC are coarser.
 func httpStatus(s *status.Status) int {
-	switch reasonOf(s) {
+	switch refusalOf(s).GetReason() {
 	case "changed":
 		return http.StatusPreconditionFailed
 	case "referenced":
@@ -157,14 +162,14 @@ func httpStatus(s *status.Status) int {
 	return runtime.HTTPStatusFromCode(s.Code())
 }
 
-// reasonOf returns the reason that an error says to programs; "": none.
-func reasonOf(s *status.Status) string {
+// refusalOf returns what an error says to programs; nil: nothing.
+func refusalOf(s *status.Status) *apiv1.Refusal {
 	for _, d := range s.Details() {
 		if r, ok := d.(*apiv1.Refusal); ok {
-			return r.Reason
+			return r
 		}
 	}
-	return ""
+	return nil
 }
 
 // livez says that the process answers.

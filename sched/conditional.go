@@ -44,6 +44,7 @@ const (
 	reasonChanged    = "changed"
 	reasonReferenced = "referenced"
 	reasonKeyReused  = "key_reused"
+	reasonBusy       = "busy"
 )
 
 // refused is an error that says to people, and with its detail to programs, why a change was refused.

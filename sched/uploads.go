@@ -3,6 +3,7 @@ package sched
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -52,9 +53,9 @@ func (u *uploads) admit(app string) (of *appUploads, leave func(), err error) {
 	of = u.apps[app]
 	switch {
 	case of != nil && of.n >= maxUploadsOfApp:
-		return nil, nil, status.Errorf(codes.ResourceExhausted, "an upload of app %s is looked at and another one waits: try again when one of them has ended", app)
+		return nil, nil, busy(10*time.Second, "an upload of app %s is looked at and another one waits: try again when one of them has ended", app)
 	case u.all >= maxUploads:
-		return nil, nil, status.Errorf(codes.ResourceExhausted, "%d uploads of all apps wait or are looked at, the limit of a server: try again in a minute", u.all)
+		return nil, nil, busy(time.Minute, "%d uploads of all apps wait or are looked at, the limit of a server: try again in a minute", u.all)
 	case of == nil:
 		of = &appUploads{turn: make(chan struct{}, 1)}
 		if u.apps == nil {
@@ -72,6 +73,11 @@ func (u *uploads) admit(app string) (of *appUploads, leave func(), err error) {
 			delete(u.apps, app)
 		}
 	}, nil
+}
+
+// busy refuses what there is no place for now, and says when another try may succeed.
+func busy(after time.Duration, format string, args ...any) error {
+	return refused(codes.ResourceExhausted, fmt.Sprintf(format, args...), &apiv1.Refusal{Reason: reasonBusy, RetryAfterS: int32(after.Seconds())})
 }
 
 // enter waits for the app's turn in the upload gate.

@@ -2167,9 +2167,10 @@ func (x *ApplyJobRequest) GetTogether() []string {
 // Refusal says to programs why a request was refused. It is a detail of the error.
 type Refusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // referenced: others name it (HTTP 409); changed: its etag is another one (HTTP 412); key_reused: the idempotency key stands for a run with other input (HTTP 422)
-	Names         []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`   // of what names it, as "job totals" or "alias greet@prod"; the first 100
-	Etag          string                 `protobuf:"bytes,3,opt,name=etag,proto3" json:"etag,omitempty"`     // changed: the etag now; "": it is not there
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`                                 // referenced: others name it (HTTP 409); changed: its etag is another one (HTTP 412); key_reused: the idempotency key stands for a run with other input (HTTP 422); busy: there is no place for it now (HTTP 429)
+	Names         []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`                                   // of what names it, as "job totals" or "alias greet@prod"; the first 100
+	Etag          string                 `protobuf:"bytes,3,opt,name=etag,proto3" json:"etag,omitempty"`                                     // changed: the etag now; "": it is not there
+	RetryAfterS   int32                  `protobuf:"varint,4,opt,name=retry_after_s,json=retryAfterS,proto3" json:"retry_after_s,omitempty"` // busy: after how many seconds another try may succeed (HTTP Retry-After)
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2223,6 +2224,13 @@ func (x *Refusal) GetEtag() string {
 		return x.Etag
 	}
 	return ""
+}
+
+func (x *Refusal) GetRetryAfterS() int32 {
+	if x != nil {
+		return x.RetryAfterS
+	}
+	return 0
 }
 
 type ApplyJobResponse struct {
@@ -4339,11 +4347,12 @@ const file_v1_job_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x19\n" +
 	"\bif_match\x18\x03 \x01(\tR\aifMatch\x12\x1a\n" +
-	"\btogether\x18\x04 \x03(\tR\btogether\"K\n" +
+	"\btogether\x18\x04 \x03(\tR\btogether\"o\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05names\x18\x02 \x03(\tR\x05names\x12\x12\n" +
-	"\x04etag\x18\x03 \x01(\tR\x04etag\"O\n" +
+	"\x04etag\x18\x03 \x01(\tR\x04etag\x12\"\n" +
+	"\rretry_after_s\x18\x04 \x01(\x05R\vretryAfterS\"O\n" +
 	"\x10ApplyJobResponse\x12#\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.wheelwork.v1.JobR\x03job\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\tR\x06result\"5\n" +
