@@ -141,6 +141,10 @@ func (h *Host) runLoaded(ctx context.Context, a *session.Attempt, x *execution) 
 // executors; or it says why the handler cannot be run.
 func (h *Host) prepare(ctx context.Context, a *session.Attempt, t *runtime.Task) (refused *runtime.Result) {
 	m := a.Task
+	waits := m.Digest != "" && !h.cfg.Engine.Loaded(m.Digest)
+	if waits {
+		a.Prepare()
+	}
 	if err := h.load(ctx, want{m.App, m.Digest, m.Trust}); err != nil {
 		if ctx.Err() != nil {
 			return &runtime.Result{Outcome: runtime.Stopped, Error: "cancelled while its module was loaded", Code: "cancelled"}
@@ -150,6 +154,11 @@ func (h *Host) prepare(ctx context.Context, a *session.Attempt, t *runtime.Task)
 			code = "not_signed"
 		}
 		return &runtime.Result{Outcome: runtime.HostError, Error: fmt.Sprintf("module %s: %v", cmp.Or(m.Module, "of "+m.Handler), err), Code: code}
+	}
+	if waits {
+		if r := a.Start(); r != nil {
+			return &runtime.Result{Outcome: runtime.Stopped, Error: r.Error, Code: r.Code}
+		}
 	}
 	*t = taskOf(m)
 	if name, _, err := job.ParseModule(m.Module); err == nil {

@@ -328,6 +328,35 @@ func TestAliasRefusals(t *testing.T) {
 	})
 }
 
+// TestRunOfAModuleThatIsCompiled: its handler has not started, and the explanation says why; a
+// deadline holds until it starts.
+func TestRunOfAModuleThatIsCompiled(t *testing.T) {
+	simulate(t, func(t *testing.T, w *world, c *client) {
+		w.removeHost("h1")
+		h := w.addCompiling("h", nil)
+		h.load = func(string) error { time.Sleep(5 * time.Second); return nil }
+		c.pushVersions("1", "2")
+		for version, deadline := range map[string]string{"1": "", "2": "4s"} {
+			if err := c.applyTo("n@"+version, &apiv1.Job{Name: "j" + version, Deadline: deadline}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin := time.Now()
+		early, late := c.trigger("j1", ""), c.trigger("j2", "")
+		time.Sleep(2 * time.Second)
+		why, err := c.runs.ExplainRun(t.Context(), &apiv1.ExplainRunRequest{Id: early})
+		if err != nil || why.State != "dispatched" || !strings.Contains(why.Why, "compiles its module") {
+			t.Errorf("explained as %v: %v", why, err)
+		}
+		if r := c.wait(early); r.State != "succeeded" || r.StartedAt.AsTime().Sub(begin).Round(time.Second) != 5*time.Second {
+			t.Errorf("started %v after it was triggered: %v", r.StartedAt.AsTime().Sub(begin), r)
+		}
+		if r := c.wait(late); r.State != "missed" || r.Code != "deadline" || r.StartedAt != nil {
+			t.Errorf("with a deadline of four seconds: %v", r)
+		}
+	})
+}
+
 // compiler is an engine whose loading the test decides.
 type compiler struct {
 	handlers

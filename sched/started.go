@@ -158,10 +158,12 @@ func (l *loop) whyRunning(r *job.Run) string {
 	switch {
 	case state == job.Sleeping:
 		return on + ", its handler sleeps and holds no slot"
-	case state != job.Dispatched:
+	case state != job.Dispatched && h.hello.GetRecalls():
 		return on
 	case module.GetState() == "compiling":
-		return on + ", which compiles its module"
+		return on + ", which fetches and compiles its module"
+	case state != job.Dispatched:
+		return on
 	case r.Mark&isRecalled != 0:
 		return on + " and was called back, because others there take longer than expected"
 	case h.held.slow >= int(h.hello.Slots) && h.hello.Slots > 0:

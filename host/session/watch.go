@@ -39,7 +39,7 @@ func (w *Worker) tellStarts() {
 	for t := range w.held.all() {
 		switch {
 		case t.state != running || t.told:
-		case t.cancel != nil && now.Sub(t.attempt.start) >= tellAfter:
+		case t.cancel != nil && !t.attempt.preparing && now.Sub(t.attempt.start) >= tellAfter:
 			w.tellLocked(t)
 		default:
 			again = true

@@ -19,11 +19,12 @@ const (
 type Attempt struct {
 	Task *apiv1.Task // read only, and until Run or RunBatch returns
 
-	w     *Worker
-	t     *task
-	r     *runner
-	start time.Time
-	waits waits
+	w         *Worker
+	t         *task
+	r         *runner
+	start     time.Time // of the handler
+	preparing bool      // the handler has not started, see Prepare
+	waits     waits
 }
 
 // waits is when an attempt did not use a slot.
@@ -32,6 +33,37 @@ type waits struct {
 	slept  time.Duration // since then
 	since  time.Time     // while it sleeps
 	woken  chan struct{} // while it waits for a slot; closed when it has one
+}
+
+// Prepare says that the handler does not start yet: its module has to be loaded. Start must
+// be called when it does. What is prepared counts as waiting, and ends as what never
+// started if Start is not called.
+func (a *Attempt) Prepare() {
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	a.preparing = true
+}
+
+// Start says that the handler starts now. It returns a result instead when that is too late
+// for the task.
+func (a *Attempt) Start() *apiv1.TaskResult {
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	now := time.Now()
+	if r := a.t.tooLate(now); r != nil {
+		return r
+	}
+	a.start, a.waits.before, a.preparing = now, now.Sub(a.t.arrived), false
+	a.w.watch.startLocked()
+	return nil
+}
+
+// tooLate returns the result of a task whose handler is too late; nil: it may.
+func (t *task) tooLate(now time.Time) *apiv1.TaskResult {
+	if t.msg == nil || t.msg.StartWithinMs <= 0 || now.Sub(t.arrived) <= time.Duration(t.msg.StartWithinMs)*time.Millisecond {
+		return nil
+	}
+	return &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: "its deadline passed before its handler could start on the host", Code: "start_deadline"}
 }
 
 // Log sends a line of the run's log: level 0 is debug, 1 info, 2 warn, 3 error.
@@ -70,7 +102,9 @@ func (a *Attempt) settleLocked(r *apiv1.TaskResult) {
 		a.w.mean = took
 	}
 	a.w.mean += (took - a.w.mean) / 16
-	r.StartedMs = a.start.UnixMilli()
+	if !a.preparing {
+		r.StartedMs = a.start.UnixMilli()
+	}
 	r.WaitedUs, r.SleptUs = a.waits.before.Microseconds(), a.waits.slept.Microseconds()
 	a.w.settleLocked(a.t, r, a.start.Add(whole)) // about now: to ask takes as long as the rest of this
 }
@@ -163,13 +197,12 @@ func (w *Worker) take(r *runner, t *task, cancel context.CancelCauseFunc) *Attem
 		return nil
 	}
 	now := time.Now()
-	waited := now.Sub(t.arrived)
-	if limit := t.msg.StartWithinMs; limit > 0 && waited > time.Duration(limit)*time.Millisecond {
-		w.settleLocked(t, &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: "its deadline passed before a slot of the host was free", Code: "start_deadline"}, now)
+	if r := t.tooLate(now); r != nil {
+		w.settleLocked(t, r, now)
 		return nil
 	}
 	t.cancel = cancel
-	t.attempt = Attempt{Task: t.msg, w: w, t: t, r: r, start: now, waits: waits{before: waited}}
+	t.attempt = Attempt{Task: t.msg, w: w, t: t, r: r, start: now, waits: waits{before: now.Sub(t.arrived)}}
 	return &t.attempt
 }
 
