@@ -14,6 +14,8 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
 //go:embed testdata/axe/axe.min.js
@@ -212,6 +214,7 @@ func TestBrowser(t *testing.T) {
 	b.sub("run now and live log", testLiveLog)
 	b.sub("long log", testLongLog)
 	b.sub("refresh", testRefresh)
+	b.sub("a refresh keeps the place", testRefreshKeepsPlace)
 	b.sub("keyboard", testKeyboard)
 	b.sub("narrow and Chinese", testNarrow)
 }
@@ -303,6 +306,25 @@ func testRefresh(t *testing.T, b *browser) {
 	}
 }
 
+// testRefreshKeepsPlace lets a row come in above the one that has the focus, on a
+// narrow screen whose table is scrolled sideways.
+func testRefreshKeepsPlace(t *testing.T, b *browser) {
+	b.do(chromedp.EmulateViewport(390, 844))
+	defer b.do(chromedp.EmulateViewport(1440, 1000))
+	b.visit("/apps/default/jobs")
+	evaluate[bool](b, `document.querySelector('#fresh a[href$="/jobs/totals"]').focus(), document.querySelector("#fresh .scroll").scrollTo(120, 0), true`)
+	b.site.fake.change(func() {
+		early := newFake().populate().jobs[2]
+		early.Name = "early-bird"
+		b.site.fake.jobs = append([]*apiv1.Job{early}, b.site.fake.jobs...)
+	})
+	b.until(`document.querySelector("#fresh table")?.textContent.includes("early-bird")`)
+	b.until(`document.activeElement.textContent === "totals"`)
+	if left := evaluate[int](b, `document.querySelector("#fresh .scroll").scrollLeft`); left != 120 {
+		t.Errorf("the table is scrolled to %d, want 120", left)
+	}
+}
+
 func testKeyboard(t *testing.T, b *browser) {
 	b.visit("/apps/default/jobs")
 	b.do(chromedp.KeyEvent("\t"))
@@ -324,6 +346,9 @@ func testNarrow(t *testing.T, b *browser) {
 		b.visit(path)
 		if wide := evaluate[int](b, `document.documentElement.scrollWidth`); wide > 390 {
 			t.Errorf("%s is %d pixels wide on a screen of 390", path, wide)
+		}
+		if column := evaluate[int](b, `document.querySelector(".timeline td:last-child")?.offsetWidth ?? 200`); column < 200 {
+			t.Errorf("%s has %d pixels for the outcome of an attempt", path, column)
 		}
 		b.accessible()
 		b.shot("narrow" + strings.ReplaceAll(path, "/", "_"))

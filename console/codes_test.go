@@ -26,6 +26,11 @@ func TestLoginCode(t *testing.T) {
 	if resp, _ := s.do(t, "GET", "/hosts", nil); resp.StatusCode != http.StatusOK {
 		t.Errorf("a page after that: %s", resp.Status)
 	}
+	// The link in the terminal, opened again in the browser that it signed in, leads to the same page.
+	if resp, _ := s.do(t, "GET", "/login?code="+code+"&next=%2Fhosts", nil); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/hosts" || len(resp.Cookies()) > 0 {
+		t.Errorf("the used code with a session: %s to %q, %v", resp.Status, resp.Header.Get("Location"), resp.Cookies())
+	}
+	s.post(t, "/logout", "")
 	for _, spent := range []string{code, "made-up", goodToken} {
 		resp, body := s.do(t, "GET", "/login?code="+spent, nil)
 		if resp.StatusCode != http.StatusUnauthorized || len(resp.Cookies()) > 0 || !strings.Contains(body, "used already") || strings.Contains(body, spent) {

@@ -68,11 +68,26 @@ func TestDeleteOfWhatIsNamed(t *testing.T) {
 		t.Errorf("DELETE: %d %v", code, v)
 	}
 	resp, body := s.post(t, "/apps/default/jobs/totals/delete", url.Values{}.Encode())
-	if resp.StatusCode != http.StatusConflict || !strings.Contains(body, "the job is named by job other") || s.fake.job("totals") == nil {
+	if resp.StatusCode != http.StatusConflict || s.fake.job("totals") == nil {
 		t.Errorf("the page's deletion: %s", resp.Status)
+	}
+	for _, part := range []string{"Other jobs need the job totals", `<a href="/apps/default/jobs/other">job other</a>`, `name="force" value="yes"`, "Delete it all the same"} {
+		if !strings.Contains(body, part) {
+			t.Errorf("the page of the refusal lacks %q", part)
+		}
 	}
 	if code, v := s.call(t, "DELETE", totalsPath+"?force=true", ""); code != http.StatusOK || s.fake.job("totals") != nil {
 		t.Errorf("DELETE by force: %d %v", code, v)
+	}
+}
+
+// TestDeleteAllTheSame sends the form of the page that lists what needs a job.
+func TestDeleteAllTheSame(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	s.fake.namers = []string{"job other"}
+	resp, _ := s.post(t, "/apps/default/jobs/totals/delete", url.Values{"force": {"yes"}}.Encode())
+	if resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/apps/default/jobs" || s.fake.job("totals") != nil {
+		t.Errorf("deletion by force: %s to %q", resp.Status, resp.Header.Get("Location"))
 	}
 }
 

@@ -80,7 +80,7 @@ func (f *fakeAPI) populate() *fakeAPI {
 	ts := func(ago time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(-ago)) }
 	f.jobs = []*apiv1.Job{
 		{
-			App: "default", Name: "totals", Description: "Totals the orders of the day " + evil,
+			App: "default", Name: "totals", Description: "Totals the orders of the day, see https://example.com/an/address/of/many/parts/without/a/space/that/is/wider/than/a/phone " + evil,
 			Handler:  &apiv1.Handler{Module: "totals@1", Name: "main", Args: []string{"--fast"}},
 			Schedule: &apiv1.Schedule{Cron: "0 */5 * * * *", Zone: "Asia/Shanghai"},
 			Input:    "id,amount\n1,20\n", Timeout: "30s", Retry: &apiv1.Retry{Max: 3, Backoff: "exponential", First: "1s", Limit: "1m"},

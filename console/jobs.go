@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -190,6 +191,35 @@ type confirmView struct {
 	Button   string // key
 	Subject  string
 	Back     string // where no leads
+	Names    []nameView
+	Force    bool // the button deletes although the names need the subject
+}
+
+// nameView is a job, an alias or another thing that needs the subject of a question.
+type nameView struct {
+	Text string // as the API writes it: "job totals"
+	Page string // address of its page; empty: it has none
+}
+
+// namesOf returns the things that need what was to be deleted, from the API's
+// refusal; nil: err is none.
+func namesOf(err error, app string) []nameView {
+	for _, d := range status.Convert(err).Details() {
+		r, ok := d.(*apiv1.Refusal)
+		if !ok || r.Reason != "referenced" {
+			continue
+		}
+		names := make([]nameView, 0, len(r.Names))
+		for _, text := range r.Names {
+			view := nameView{Text: text}
+			if name, ok := strings.CutPrefix(text, "job "); ok {
+				view.Page = href("apps", app, "jobs", name)
+			}
+			names = append(names, view)
+		}
+		return names
+	}
+	return nil
 }
 
 func (c *console) deleteJobPage(v *visit) error {
@@ -203,8 +233,20 @@ func (c *console) deleteJobPage(v *visit) error {
 	})
 }
 
+// deleteJob deletes a job. When other jobs need it, the page lists them and asks
+// again; the form of that page carries force.
 func (c *console) deleteJob(v *visit) error {
-	_, err := c.jobs.DeleteJob(v.ctx, &apiv1.DeleteJobRequest{App: v.app, Name: v.r.PathValue("name")})
+	if err := v.parseForm(); err != nil {
+		return err
+	}
+	name := v.r.PathValue("name")
+	_, err := c.jobs.DeleteJob(v.ctx, &apiv1.DeleteJobRequest{App: v.app, Name: name, Force: v.r.PostForm.Get("force") == "yes"})
+	if names := namesOf(err, v.app); len(names) > 0 {
+		return c.showStatus(v, http.StatusConflict, "confirm", "jobs", confirmView{
+			Question: "delete.needed.question", Effect: "delete.needed.effect", Button: "delete.needed.button",
+			Subject: name, Back: href("apps", v.app, "jobs", name), Names: names, Force: true,
+		})
+	}
 	if err != nil {
 		return err
 	}

@@ -50,11 +50,14 @@ func (c *console) signInWithCode(w http.ResponseWriter, r *http.Request, code, n
 		return
 	}
 	token, ok := c.codes.take(code)
-	if !ok {
+	switch {
+	case ok:
+		c.signIn(w, r, token, next)
+	case c.sessions.get(r, c.cookieName()) != nil: // the visitor opened a used link again, and is signed in
+		http.Redirect(w, r, localPath(next), http.StatusSeeOther)
+	default:
 		c.renderLogin(w, r, http.StatusUnauthorized, loginView{Error: "login.code", Next: next})
-		return
 	}
-	c.signIn(w, r, token, next)
 }
 
 func (c *console) login(w http.ResponseWriter, r *http.Request) {

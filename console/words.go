@@ -38,6 +38,8 @@ func (w words) schedule(j *apiv1.Job) (string, error) {
 		p.say("schedule.after", s.After)
 	case s.GetDaily() != nil:
 		p.daily(s.Daily, s.Zone)
+	case len(j.GetDependency().GetJobs()) > 0:
+		p.say("schedule.dependency")
 	default:
 		p.say("schedule.manual")
 	}

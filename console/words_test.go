@@ -168,3 +168,18 @@ func TestChart(t *testing.T) {
 		t.Errorf("no minutes: %+v", ch)
 	}
 }
+
+// TestScheduleOfADependency checks that a job which runs after others is not shown
+// as one that only people start.
+func TestScheduleOfADependency(t *testing.T) {
+	for lang, want := range map[string]string{"en": "When the jobs that it depends on have ended", "zh": "在其依赖的任务结束后"} {
+		texts, err := loadCatalogue(lang)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := &apiv1.Job{Dependency: &apiv1.Dependency{Jobs: []string{"totals"}}}
+		if got, err := (words{lang: lang, texts: texts}).schedule(j); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", lang, got, err, want)
+		}
+	}
+}

@@ -42,6 +42,37 @@ function refresh() {
 }
 setInterval(() => { if (stale) refresh(); }, 1000);
 
+// A refresh replaces #fresh. The visitor's place in it stays: the element with the
+// focus, and how far each table and text is scrolled.
+const SCROLLED = "#fresh .scroll, #fresh .code";
+let place = null; // in the #fresh that is being replaced
+
+// identity names an element in a way that outlives a refresh: by its address or its
+// label and, in a table or a list, by the first link of its row.
+function identity(e) {
+  const row = e.closest("tr, li")?.querySelector("a")?.getAttribute("href");
+  return [e.tagName, e.getAttribute("href") ?? e.getAttribute("aria-label") ?? e.id, row].join(" ");
+}
+document.addEventListener("htmx:beforeSwap", (e) => {
+  const fresh = e.detail.target;
+  if (fresh.id !== "fresh") return;
+  const focused = fresh.contains(document.activeElement) ? document.activeElement : null;
+  place = {
+    focused: focused && identity(focused),
+    scrolled: [...document.querySelectorAll(SCROLLED)].map((s) => [s.scrollLeft, s.scrollTop]),
+  };
+});
+document.addEventListener("htmx:afterSwap", () => {
+  if (!place) return;
+  const { focused, scrolled } = place;
+  place = null;
+  const areas = document.querySelectorAll(SCROLLED);
+  if (areas.length === scrolled.length) areas.forEach((s, i) => s.scrollTo(...scrolled[i]));
+  if (!focused || document.activeElement !== document.body) return;
+  const candidates = document.querySelectorAll("#fresh :is(a, button, summary, [tabindex])");
+  [...candidates].find((e) => identity(e) === focused)?.focus({ preventScroll: true });
+});
+
 if (live) {
   live.hidden = false;
   live.setAttribute("aria-pressed", String(preference("live") !== "off"));
