@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -188,4 +189,22 @@ func EtcdAccess(cfg EtcdConfig) (etcd.Access, error) {
 	var err error
 	a.TLS, err = etcd.ClientTLS(cfg.Cert, cfg.Key, cfg.CA)
 	return a, err
+}
+
+// ReachEtcd fails when no endpoint of the etcd accepts a connection within 2 s. The
+// client of etcd would try on until its context ends, and not say why.
+func ReachEtcd(ctx context.Context, cfg EtcdConfig) error {
+	var last error
+	for _, endpoint := range cfg.Endpoints {
+		host := endpoint
+		if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
+			host = u.Host
+		}
+		conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", host)
+		if err == nil {
+			return conn.Close()
+		}
+		last = err
+	}
+	return fmt.Errorf("etcd at %s does not answer: %w", strings.Join(cfg.Endpoints, ", "), last)
 }

@@ -136,7 +136,7 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens proces
 	}
 	q, err := queue.Open(queue.Config{
 		Dir: d.join("ingress"), Log: mq.Config{SegmentBytes: ingressSegment, Writer: cfg.Writer, Sync: cfg.Sync, OnFail: p.faults.of("the ingress")},
-		OnDead: alarm, OnMark: func(m queue.Mark) { log.Warn("the disk's use crossed a mark", "used_percent", m.Used, "mark", m.Level) },
+		OnDead: alarm,
 		Logger: log,
 	})
 	if err != nil {

@@ -16,7 +16,7 @@ func (c *cli) appCommand() *cobra.Command {
 	return group("app", "See the apps that there are, and bound them", c.appList(), c.appGet(), c.appSet())
 }
 
-var appColumns = []string{"name", "jobs", "live runs", "rate", "description", "signed by"}
+var appColumns = []string{"name", "jobs", "live runs", "rate", "weight", "kv quota", "enqueue from", "description", "signed by"}
 
 func appRecord(app *sdk.App) record {
 	return message(app, func() []cell {
@@ -25,10 +25,29 @@ func appRecord(app *sdk.App) record {
 			{strconv.FormatInt(app.GetJobs(), 10), none},
 			{strconv.FormatInt(app.GetLive(), 10), none},
 			{rateText(app.GetRate()), none},
+			{weightText(app.GetWeight()), none},
+			{quotaText(app.GetKvBytes()), none},
+			{strings.Join(app.GetEnqueueFrom(), ", "), none},
 			{app.GetDescription(), none},
 			{signedBy(app), none},
 		}
 	})
+}
+
+// weightText is empty for the default weight.
+func weightText(weight int32) string {
+	if weight == 0 {
+		return ""
+	}
+	return strconv.Itoa(int(weight))
+}
+
+// quotaText is empty for the default quota.
+func quotaText(bytes int64) string {
+	if bytes == 0 {
+		return ""
+	}
+	return bytesText(bytes)
 }
 
 // signedBy says which signatures an app asks for.

@@ -159,7 +159,7 @@ func (c *cli) printRestored(r backupRow) error {
 		return []cell{
 			{r.File, none},
 			{r.Server, none},
-			{r.MadeAt.Local().Format(time.DateTime), none},
+			{r.MadeAt.Local().Format(time.RFC3339), none},
 			{r.Version, none},
 			{fmt.Sprint(max(r.Units, 1)), none},
 			{fmt.Sprint(r.Applied), none},

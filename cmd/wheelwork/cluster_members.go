@@ -63,6 +63,9 @@ func (c *cli) withEtcd(conf *node.EtcdConfig, do func(ctx context.Context, at et
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), patience)
 		defer cancel()
+		if err := node.ReachEtcd(ctx, *conf); err != nil {
+			return &codedError{"unavailable", err.Error() + ": name the --cluster-listen addresses of the servers, or those of the etcd beside them, with --etcd-endpoints"}
+		}
 		return do(ctx, at, args)
 	}
 }

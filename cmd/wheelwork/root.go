@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/wheelworkhq/wheelwork/internal/version"
 )
 
 // The exit codes. Other tools rely on them.
@@ -73,6 +75,8 @@ to a server: name it with --url and --token, or with WHEELWORK_URL and
 WHEELWORK_TOKEN. Data goes to standard output, everything else to standard error.
 
 Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
+	root.Version = version.String()
+	root.SetVersionTemplate("wheelwork {{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%s", err) })

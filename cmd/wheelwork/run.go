@@ -89,7 +89,7 @@ func (c *cli) runGet() *cobra.Command {
 func (c *cli) printRun(run *sdk.Run) error {
 	columns := []string{
 		"id", "app", "job", "state", "trigger", "cause", "node", "part of", "parts", "covers", "planned at", "started at", "finished at", "took", "attempt", "next attempt",
-		"host", "module", "handler", "digest", "progress", "error", "code", "trace", "attempts", "nodes", "input", "output",
+		"host", "alias", "module", "handler", "digest", "progress", "error", "code", "trace", "attempts", "nodes", "input", "output",
 	}
 	return c.printOne(columns, message(run, func() []cell {
 		tint := stateTint(run.GetState())
@@ -111,6 +111,7 @@ func (c *cli) printRun(run *sdk.Run) error {
 			{attemptText(run), none},
 			{moment(run.GetNextAttemptAt()), none},
 			{run.GetHost(), none},
+			{run.GetAlias(), none},
 			{run.GetModule(), none},
 			{run.GetHandler(), none},
 			{run.GetDigest(), none},
