@@ -25,6 +25,9 @@ func secretKey(path string, made bool) ([]byte, error) {
 		}
 		return key, nil
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the key of the secrets: there is no file %s: copy it from another server of the cluster, or make one for a new cluster with `(umask 077; openssl rand -base64 %d > %s)`", path, size, path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the key of the secrets: %w", err)
 	}

@@ -44,3 +44,13 @@ func TestOtherSecretKey(t *testing.T) {
 	stop(p)
 	stop(serve(false))
 }
+
+// TestMissingSecretKey: a server does not make the key that --secret-key-file names,
+// because other servers must have the same one, and says how to get it.
+func TestMissingSecretKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret.key")
+	err := node.Server(within(t), node.ServerConfig{Data: t.TempDir(), Listen: "127.0.0.1:0", SecretKey: path, Ready: func(node.Ready) { t.Error("it started") }})
+	if err == nil || !strings.Contains(err.Error(), "copy it from another server") || !strings.Contains(err.Error(), "openssl rand -base64 32 > "+path) {
+		t.Errorf("got %v", err)
+	}
+}

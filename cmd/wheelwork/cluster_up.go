@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -73,12 +74,12 @@ func (c *cli) sayCluster(r node.LocalReady) {
   data        %s
   token file  %s
   nameserver  %s
-  etcd        %v
+  etcd        %s
 
 The command line, in another terminal:
 
   export WHEELWORK_URL=%s
   export WHEELWORK_TOKEN=$(cat %s)
   wheelwork host list
-`, c.paint(c.out, cyan, cmp.Or(r.LoginURL, r.URLs[0])), r.Data, r.TokenFile, r.Nameserver, r.EtcdEndpoints, r.URL, shellWord(r.TokenFile))
+`, c.paint(c.out, cyan, cmp.Or(r.LoginURL, r.URLs[0])), r.Data, r.TokenFile, r.Nameserver, strings.Join(r.EtcdEndpoints, ","), r.URL, shellWord(r.TokenFile))
 }

@@ -69,6 +69,8 @@ func (c *cli) explain(err error) (code, message string) {
 		return "unavailable", strings.TrimPrefix(err.Error(), "dial: ") + "; when a server of a cluster is lost another one takes over after about four seconds: try again, and if that does not help look at the servers with \"wheelwork cluster status\", or name others with --url"
 	case errors.Is(err, sdk.ErrUnavailable):
 		return "unavailable", strings.TrimPrefix(err.Error(), "dial: ") + "; start a server with \"wheelwork dev\" or name another with --url or WHEELWORK_URL"
+	case errors.As(err, &refused) && refused.Message == "unknown service wheelwork.v1.Cluster":
+		return "unimplemented", c.url + " is not a server: name the --listen address of a server, not that of a nameserver or of etcd, with --url or WHEELWORK_URL"
 	case errors.As(err, &refused):
 		return snake(refused.Code.String()), err.Error()
 	}

@@ -64,6 +64,8 @@ func scheduleText(job *sdk.Job) string {
 		kind = "once, " + s.GetAfter() + " after it was set"
 	case s.GetDaily() != nil:
 		kind = dailyText(s.GetDaily()) + " " + cmp.Or(s.GetZone(), "UTC")
+	case len(job.GetDependency().GetJobs()) > 0:
+		return "after " + strings.Join(job.GetDependency().GetJobs(), ", ")
 	default:
 		return "manual"
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/grpc"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
@@ -92,6 +93,24 @@ func handle(ctx context.Context, run *apiv1.Run, log func(string)) (string, erro
 }
 
 // TestPrintable checks that what a server holds cannot steer a terminal.
+// TestAddressOfAnotherProgram calls a gRPC port that is no server of Wheelwork, as
+// those of a nameserver and of etcd.
+func TestAddressOfAnotherProgram(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := grpc.NewServer()
+	go other.Serve(l) //nolint:errcheck // ends with the test
+	t.Cleanup(other.Stop)
+	var out, errOut strings.Builder
+	url := "http://" + l.Addr().String()
+	code := run(t.Context(), []string{"job", "list", "--url", url, "--token", "secret"}, strings.NewReader(""), &out, &errOut, func(string) string { return "" })
+	if want := "wheelwork: " + url + " is not a server: name the --listen address of a server"; code != exitFail || !strings.HasPrefix(errOut.String(), want) {
+		t.Errorf("exit code %d, %q", code, errOut.String())
+	}
+}
+
 func TestPrintable(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain\ttext\n中文": "plain\ttext\n中文",
