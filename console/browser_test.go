@@ -347,8 +347,8 @@ func testNarrow(t *testing.T, b *browser) {
 		if wide := evaluate[int](b, `document.documentElement.scrollWidth`); wide > 390 {
 			t.Errorf("%s is %d pixels wide on a screen of 390", path, wide)
 		}
-		if column := evaluate[int](b, `document.querySelector(".timeline td:last-child")?.offsetWidth ?? 200`); column < 200 {
-			t.Errorf("%s has %d pixels for the outcome of an attempt", path, column)
+		if narrowest := evaluate[float64](b, `Math.min(...[...document.querySelectorAll(".timeline td:last-child, td .why")].map(e => e.offsetWidth), 390)`); narrowest < 160 {
+			t.Errorf("%s has a text of %v pixels for each line", path, narrowest)
 		}
 		b.accessible()
 		b.shot("narrow" + strings.ReplaceAll(path, "/", "_"))
