@@ -350,6 +350,9 @@ func testNarrow(t *testing.T, b *browser) {
 		if narrowest := evaluate[float64](b, `Math.min(...[...document.querySelectorAll(".timeline td:last-child, td .why")].map(e => e.offsetWidth), 390)`); narrowest < 160 {
 			t.Errorf("%s has a text of %v pixels for each line", path, narrowest)
 		}
+		if n := evaluate[int](b, `[...document.querySelectorAll(".filters label[for]")].filter(l => l.getBoundingClientRect().left > document.getElementById(l.htmlFor).getBoundingClientRect().left + 1).length`); n > 0 {
+			t.Errorf("%s has %d labels behind their fields", path, n)
+		}
 		b.accessible()
 		b.shot("narrow" + strings.ReplaceAll(path, "/", "_"))
 	}

@@ -301,6 +301,10 @@ func TestFailurePages(t *testing.T) {
 		if resp.StatusCode != http.StatusNotFound || !strings.Contains(body, want) {
 			t.Errorf("%s: %s, want %q", path, resp.Status, want)
 		}
+		list := strings.TrimSuffix(path, "/none") // leads on from here
+		if back := `<a class="button" href="` + list + `">`; strings.Contains(body, back) != (list != path) {
+			t.Errorf("%s: the page has the button %s: %v", path, back, list == path)
+		}
 		checkPage(t, body)
 	}
 }

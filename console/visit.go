@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -102,6 +103,17 @@ type failureView struct {
 	Code    int
 	Reason  string // HTTP's words for the code
 	Message string // the API's sentence
+	List    string // the list of the app that the page belongs to: jobs, runs, …; empty: none
+}
+
+// listOf returns the list of an app that a page belongs to, from the page's path:
+// "jobs" for /apps/default/jobs/totals. Empty for a list itself and for other pages.
+func listOf(path string) string {
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	if len(parts) > 3 && parts[0] == "apps" && slices.Contains([]string{"jobs", "runs", "calendars"}, parts[2]) {
+		return parts[2]
+	}
+	return ""
 }
 
 // fail turns the error of a page into one. A token that the API no longer
@@ -121,7 +133,7 @@ func (c *console) fail(v *visit, err error) {
 		c.log.ErrorContext(v.ctx, "console page failed", "path", v.r.URL.Path, "error", err)
 	}
 	c.render(v.w, v.r, code, "failure", frame{App: v.app, Session: true, Data: failureView{
-		Code: code, Reason: http.StatusText(code), Message: s.Message(),
+		Code: code, Reason: http.StatusText(code), Message: s.Message(), List: listOf(v.r.URL.Path),
 	}})
 }
 
