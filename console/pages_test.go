@@ -290,6 +290,17 @@ func TestShortAddresses(t *testing.T) {
 	}
 }
 
+// TestRunWithoutAttempt shows a run that no host has tried.
+func TestRunWithoutAttempt(t *testing.T) {
+	s := newSite(t, newFake().populate()).signIn(t)
+	s.fake.run(queuedRun).Attempt, s.fake.run(queuedRun).MaxAttempts = 0, 4
+	for _, path := range []string{"/apps/default/runs/" + queuedRun, "/apps/default/runs"} {
+		if _, body := s.do(t, "GET", path, nil); strings.Contains(body, ">0/4<") {
+			t.Errorf("%s shows the attempt 0 of 4", path)
+		}
+	}
+}
+
 func TestFailurePages(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	for path, want := range map[string]string{

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/sdk"
 	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
 )
 
@@ -108,6 +109,18 @@ func TestAddressOfAnotherProgram(t *testing.T) {
 	code := run(t.Context(), []string{"job", "list", "--url", url, "--token", "secret"}, strings.NewReader(""), &out, &errOut, func(string) string { return "" })
 	if want := "wheelwork: " + url + " is not a server: name the --listen address of a server"; code != exitFail || !strings.HasPrefix(errOut.String(), want) {
 		t.Errorf("exit code %d, %q", code, errOut.String())
+	}
+}
+
+func TestAttemptText(t *testing.T) {
+	for want, run := range map[string]*sdk.Run{
+		"":    {MaxAttempts: 4},
+		"2/4": {Attempt: 2, MaxAttempts: 4},
+		"3":   {Attempt: 3},
+	} {
+		if got := attemptText(run); got != want {
+			t.Errorf("%v: got %q, want %q", run, got, want)
+		}
 	}
 }
 

@@ -64,8 +64,13 @@ func took(run *sdk.Run) string {
 	return run.GetFinishedAt().AsTime().Sub(run.GetStartedAt().AsTime()).Round(time.Millisecond).String()
 }
 
+// attemptText is the number of the attempt, and of how many; empty while there was
+// none, as in a workflow and a fan-out, whose nodes and parts have the attempts.
 func attemptText(run *sdk.Run) string {
-	if run.GetMaxAttempts() == 0 {
+	switch {
+	case run.GetAttempt() == 0:
+		return ""
+	case run.GetMaxAttempts() == 0:
 		return fmt.Sprint(run.GetAttempt())
 	}
 	return fmt.Sprintf("%d/%d", run.GetAttempt(), run.GetMaxAttempts())
