@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -22,7 +23,8 @@ import (
 
 // Options adjusts [Dial]. The zero value is valid.
 type Options struct {
-	// Token is sent with every call. Default: none, which only public calls accept.
+	// Token is sent with every call, without white space around it, so that the
+	// contents of a token file will do. Default: none, which only public calls accept.
 	Token string
 
 	// TLS is used for https addresses. Default: the system's roots, TLS 1.2 or later.
@@ -172,6 +174,10 @@ func (o Options) connect(address string) (*grpc.ClientConn, error) {
 	target, transport, err := target(address, o.TLS)
 	if err != nil {
 		return nil, err
+	}
+	o.Token = strings.TrimSpace(o.Token)
+	if strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, errors.New("the token has a character that no token has: read it from its file again")
 	}
 	return grpc.NewClient(target, dialOptions(transport, o)...)
 }

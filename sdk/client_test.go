@@ -579,6 +579,21 @@ func TestDial(t *testing.T) {
 	}
 }
 
+// TestTokenOfAFile dials with the contents of a token file, which end with a line
+// break, and with a text that is no token.
+func TestTokenOfAFile(t *testing.T) {
+	f := start(t, sdktest.Config{Token: "secret"})
+	if _, err := f.dial(t, sdk.Options{Token: " secret\n"}).Hosts(t.Context()); err != nil {
+		t.Errorf("with a line break: %v", err)
+	}
+	for _, token := range []string{"two\nlines", "caf\u00e9"} {
+		_, err := sdk.Dial(t.Context(), "http://127.0.0.1:1", sdk.Options{Token: token})
+		if want := "dial: the token has a character that no token has: read it from its file again"; err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %q", token, err, want)
+		}
+	}
+}
+
 func TestReads(t *testing.T) {
 	f := start(t, sdktest.Config{})
 	c := f.dial(t, sdk.Options{})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ type servers struct {
 	apps []string
 	id   string
 	urls []string
+	log  *slog.Logger
 
 	mu sync.Mutex
 	at int // of the one that is tried first
@@ -37,7 +39,7 @@ type servers struct {
 const unitHeader = "wheelwork-unit"
 
 func newServers(opt Options) (*servers, error) {
-	s := &servers{opt: opt.sdk(), apps: opt.Apps}
+	s := &servers{opt: opt.sdk(), apps: opt.Apps, log: opt.Logger}
 	for url := range strings.SplitSeq(opt.Address, ",") {
 		url = strings.TrimSpace(url)
 		conn, err := s.opt.Conn(url) // a mistake in it would otherwise be tried for ever
@@ -116,6 +118,7 @@ func (s *servers) units(ctx context.Context) (units []string, err error) {
 		if err == nil || refused(err) || ctx.Err() != nil {
 			return units, err
 		}
+		s.log.Warn("no server answers", "error", err, "again_in", wait)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

@@ -99,7 +99,8 @@ type Options struct {
 	// is tried when one is out of reach.
 	Address string
 
-	// Token lets the worker in: one with the permission "work".
+	// Token lets the worker in: one with the permission "work", as in the file
+	// host-token of a server's data directory. White space around it does not count.
 	Token string
 
 	// TLS is used for https addresses. Default: the system's roots, TLS 1.2 or later.

@@ -684,6 +684,7 @@ func TestOptions(t *testing.T) {
 		{worker.Options{Address: "http://127.0.0.1:1", DrainTimeout: -1}, []worker.Handler{ok}, "DrainTimeout"},
 		{worker.Options{Address: "http://127.0.0.1:1", Patience: -1}, []worker.Handler{ok}, "Patience"},
 		{worker.Options{}, []worker.Handler{ok}, "is not the address of a server"},
+		{worker.Options{Address: "http://127.0.0.1:1", Token: "two\nlines"}, []worker.Handler{ok}, "the token has a character that no token has"},
 		{worker.Options{Address: "http://127.0.0.1:1,ftp://x"}, []worker.Handler{ok}, `begins with "ftp"`},
 	} {
 		if err := worker.Run(t.Context(), tt.opt, tt.handlers...); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -713,8 +714,13 @@ func TestRefused(t *testing.T) {
 		w.sever()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
+		var log strings.Builder
+		opt.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		if err := worker.Run(ctx, opt, f); err != nil || ctx.Err() == nil {
 			t.Errorf("nobody is there: %v", err)
+		}
+		if !strings.Contains(log.String(), "no server answers") {
+			t.Errorf("the log of a worker without a server is %q", log.String())
 		}
 	})
 }
