@@ -156,7 +156,11 @@ func (c *cli) cronLint() *cobra.Command {
 			return err
 		}
 		if len(warnings) > 0 {
-			return &codedError{"lint", fmt.Sprintf("%d warnings about %q", len(warnings), args[0])}
+			what := "warnings"
+			if len(warnings) == 1 {
+				what = "warning"
+			}
+			return &codedError{"lint", fmt.Sprintf("%d %s about %q", len(warnings), what, args[0])}
 		}
 		return nil
 	}

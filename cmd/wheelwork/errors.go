@@ -65,6 +65,10 @@ func (c *cli) explain(err error) (code, message string) {
 		return "unauthenticated", c.url + " asks for a token: pass the one in the file token of the server's data directory with --token or WHEELWORK_TOKEN"
 	case errors.Is(err, sdk.ErrUnauthenticated):
 		return "unauthenticated", "the token was refused by " + c.url + ": pass the one in the file token of the server's data directory with --token or WHEELWORK_TOKEN"
+	case errors.Is(err, sdk.ErrUnavailable) && strings.Contains(err.Error(), "first record does not look like a TLS handshake"):
+		return "unavailable", c.url + " answers without TLS: name it with http:// in --url or WHEELWORK_URL"
+	case errors.Is(err, sdk.ErrDenied) && strings.Contains(err.Error(), "role worker lacks"):
+		return "permission_denied", err.Error() + ": that token is for workers; pass the one in the file token of the server's data directory with --token or WHEELWORK_TOKEN"
 	case errors.Is(err, sdk.ErrUnavailable) && strings.Contains(c.url, ","):
 		return "unavailable", strings.TrimPrefix(err.Error(), "dial: ") + "; when a server of a cluster is lost another one takes over after about four seconds: try again, and if that does not help look at the servers with \"wheelwork cluster status\", or name others with --url"
 	case errors.Is(err, sdk.ErrUnavailable):

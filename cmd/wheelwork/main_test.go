@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 	"github.com/wheelworkhq/wheelwork/sdk"
@@ -109,6 +110,21 @@ func TestAddressOfAnotherProgram(t *testing.T) {
 	code := run(t.Context(), []string{"job", "list", "--url", url, "--token", "secret"}, strings.NewReader(""), &out, &errOut, func(string) string { return "" })
 	if want := "wheelwork: " + url + " is not a server: name the --listen address of a server"; code != exitFail || !strings.HasPrefix(errOut.String(), want) {
 		t.Errorf("exit code %d, %q", code, errOut.String())
+	}
+	errOut.Reset()
+	url = "https://" + l.Addr().String()
+	code = run(t.Context(), []string{"job", "list", "--url", url, "--token", "secret"}, strings.NewReader(""), &out, &errOut, func(string) string { return "" })
+	if want := "wheelwork: " + url + " answers without TLS: name it with http:// in --url or WHEELWORK_URL\n"; code != exitFail || errOut.String() != want {
+		t.Errorf("exit code %d, %q, want %q", code, errOut.String(), want)
+	}
+}
+
+// TestTokenOfAWorker says which token people need.
+func TestTokenOfAWorker(t *testing.T) {
+	refused := &sdk.Error{Code: codes.PermissionDenied, Message: "list jobs: the token's role worker lacks the permission jobs.read"}
+	code, message := (&cli{}).explain(refused)
+	if code != "permission_denied" || !strings.HasSuffix(message, "pass the one in the file token of the server's data directory with --token or WHEELWORK_TOKEN") {
+		t.Errorf("%s: %s", code, message)
 	}
 }
 

@@ -344,6 +344,10 @@ func (c *cli) deadDrop() *cobra.Command {
 					n++
 				}
 			}
+			if n == 0 {
+				c.note("no dead letter matches: nothing is removed")
+				return nil
+			}
 			if err := c.confirm(fmt.Sprintf("Remove %d dead letters for good", n)); err != nil {
 				return err
 			}

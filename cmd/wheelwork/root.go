@@ -79,7 +79,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 	root.SetVersionTemplate("wheelwork {{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%s", err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%s", flagText(err)) })
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return c.checkGlobals(cmd) }
 
 	env := func(name, fallback string) string {
@@ -167,6 +167,15 @@ func arguments(names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// flagText is the error of a flag for people: those of durations are of Go's package
+// time, and name what a unit is nowhere.
+func flagText(err error) string {
+	if before, _, ok := strings.Cut(err.Error(), ": time: "); ok {
+		return before + ": want a number with its unit, as 500ms, 30s or 5m"
+	}
+	return err.Error()
 }
 
 // complete offers the values of a flag to the shell.

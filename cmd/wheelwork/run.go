@@ -26,7 +26,10 @@ func (c *cli) runList() *cobra.Command {
 		Example: `  wheelwork run list --job totals --state unsuccessful --limit 10
   wheelwork run list --parent 01K9… --state unsuccessful`,
 		Args: arguments(),
-		RunE: c.call(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
+		RunE: c.call(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, _ []string) error {
+			if q.Limit < 0 {
+				return usage(cmd, "--limit %d: want a number, or 0 for all", q.Limit)
+			}
 			q.App = c.app
 			columns := []string{"id", "job", "state", "trigger", "planned at", "took", "attempt", "host", "error"}
 			return c.printAll(columns, records(client.Runs(ctx, q), func(run *sdk.Run) record {
@@ -263,7 +266,11 @@ func (c *cli) await(ctx context.Context, client *sdk.Client, id string) error {
 			continue
 		case errors.Is(err, context.DeadlineExceeded):
 			c.followed()
-			return &codedError{"deadline_exceeded", fmt.Sprintf("run %s is still %s after %v and goes on: wait again with \"wheelwork run wait %s\"", id, state, c.timeout, id)}
+			why := ""
+			if state == "queued" {
+				why = fmt.Sprintf(", or see with \"wheelwork run explain %s\" why no host has it", id)
+			}
+			return &codedError{"deadline_exceeded", fmt.Sprintf("run %s is still %s after %v and goes on: wait again with \"wheelwork run wait %s\"%s", id, state, c.timeout, id, why)}
 		case errors.Is(err, context.Canceled):
 			c.followed()
 			return &codedError{"canceled", fmt.Sprintf("interrupted; run %s goes on: wait again with \"wheelwork run wait %s\" or end it with \"wheelwork run cancel %s\"", id, id, id)}

@@ -14,7 +14,7 @@ import (
 )
 
 func (c *cli) secretCommand() *cobra.Command {
-	return group("secret", "Give handlers what nobody may read back", c.secretSet(), c.secretList(), c.secretDelete())
+	return group("secret", "Store secrets for handlers; no command shows their values", c.secretSet(), c.secretList(), c.secretDelete())
 }
 
 var secretColumns = []string{"name", "version", "created at", "updated at"}
@@ -37,12 +37,17 @@ func (c *cli) secretSet() *cobra.Command {
 		Short: "Create or replace a secret; its value comes from standard input or a file",
 		Long: `Create or replace a secret. Its value is read from standard input, without the
 line break at its end, or from a file as it is. It is never an argument: those
-stand in the history of the shell and in the list of processes. Nobody can read
-it back; a handler gets it when its module asks for it and was granted it.`,
+stand in the history of the shell and in the list of processes. No command shows
+it again; a handler gets it when its module asks for it and was granted it.`,
 		Example: `  wheelwork secret set api-token
   printf %s "$TOKEN" | wheelwork secret set api-token
   wheelwork secret set tls-key --file key.pem`,
-		Args: arguments("NAME"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 { // likely the value: do not repeat it
+				return usage(cmd, "the value of a secret is no argument: give it on standard input, as in \"printf %%s VALUE | wheelwork secret set NAME\", or with --file")
+			}
+			return arguments("NAME")(cmd, args)
+		},
 	}
 	cmd.Flags().StringVar(&file, "file", "", "`file` with the value (default standard input)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
