@@ -107,7 +107,16 @@ func joinCluster(ctx context.Context, cfg ServerConfig, id string, log *slog.Log
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	c, err := etcd.Connect(ctx, etcd.Config{Endpoints: cfg.Etcd.Endpoints, Member: cfg.Etcd.member, Grows: cfg.Cluster.On, Server: id, Address: address, TLS: secure, Logger: log})
-	return c, address, err
+	return c, address, withoutAnswer(err, cfg.Etcd.Endpoints)
+}
+
+// withoutAnswer says of an etcd that did not answer in time how the server reaches
+// it: a longer wait would not help.
+func withoutAnswer(err error, endpoints []string) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("etcd at %s did not answer in time: this machine must reach the addresses in --etcd-endpoints, or for --cluster that in --cluster-advertise", strings.Join(endpoints, ", "))
 }
 
 // openMember joins the cluster and opens what the server has of each unit. conf

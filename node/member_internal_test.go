@@ -1,6 +1,9 @@
 package node
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -38,5 +41,21 @@ func TestMemberAdvertises(t *testing.T) {
 	plain := ClusterConfig{On: true, Listen: "127.0.0.1:7711", Peer: "127.0.0.1:7721"}
 	if m, err := memberConfig(&ServerConfig{Cluster: plain}, "dir", log); err != nil || m.Client != m.ListenClient || m.Peer != m.ListenPeer || m.Name != memberName(plain.Peer) {
 		t.Errorf("without a proxy: %+v, %v", m, err)
+	}
+}
+
+// TestEtcdWithoutAnswer: the error names the flags with the addresses, and is no
+// longer one of a deadline, for which commands advise a longer --timeout.
+func TestEtcdWithoutAnswer(t *testing.T) {
+	err := withoutAnswer(fmt.Errorf("ask: %w", context.DeadlineExceeded), []string{"http://10.0.0.1:2379"})
+	if errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "etcd at http://10.0.0.1:2379 did not answer in time: ") || !strings.Contains(err.Error(), "--cluster-advertise") {
+		t.Errorf("got %v", err)
+	}
+	other := errors.New("refused")
+	if got := withoutAnswer(other, nil); got != other {
+		t.Errorf("got %v, want %v", got, other)
+	}
+	if got := withoutAnswer(nil, nil); got != nil {
+		t.Errorf("got %v, want nil", got)
 	}
 }
