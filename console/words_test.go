@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/job"
 )
 
 func TestNumbersForPeople(t *testing.T) {
@@ -180,6 +181,21 @@ func TestScheduleOfADependency(t *testing.T) {
 		j := &apiv1.Job{Dependency: &apiv1.Dependency{Jobs: []string{"totals"}}}
 		if got, err := (words{lang: lang, texts: texts}).schedule(j); err != nil || got != want {
 			t.Errorf("%s: %q, %v, want %q", lang, got, err, want)
+		}
+	}
+}
+
+// TestEveryTriggerHasAName checks that pages show no trigger by its name in the API.
+func TestEveryTriggerHasAName(t *testing.T) {
+	for _, lang := range languages() {
+		texts, err := loadCatalogue(lang)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, trigger := range []job.Trigger{job.BySchedule, job.ByHand, job.ByBackfill, job.ByDependency, job.ByRetry, job.ByFanout, job.ByWorkflow, job.ByHandler} {
+			if texts["trigger."+string(trigger)] == "" {
+				t.Errorf("%s: the trigger %s has no name", lang, trigger)
+			}
 		}
 	}
 }
