@@ -417,6 +417,8 @@ func TestCancelAndTimeout(t *testing.T) {
 		w.apply(&apiv1.Job{Name: "j", Handler: native("f"), Timeout: "1m"})
 		id := w.trigger("j")
 		synctest.Wait()
+		time.Sleep(200 * time.Millisecond) // its start is told after half of that
+		synctest.Wait()
 		if s := w.get(id).State; s != "running" {
 			t.Fatalf("the run is %s", s)
 		}
@@ -595,7 +597,7 @@ func TestResultSurvives(t *testing.T) {
 				synctest.Wait()
 				w.sever()
 				time.Sleep(2 * time.Second)
-				if s := w.get(id).State; s != "running" {
+				if s := w.get(id).State; s != "dispatched" { // cut off before it told the start
 					t.Fatalf("the run is %s", s)
 				}
 				if tt.dir {
