@@ -572,7 +572,8 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	end.Run, end.Attempt, end.Host, end.Outcome = r.ID[:], r.Attempt, r.Host, t.Outcome
 	// The run keeps them, perhaps for long, and they share memory with the whole message.
 	end.Output, end.Error, end.Code, end.Trace = slices.Clone(t.Output), strings.Clone(t.Error), strings.Clone(t.Code), strings.Clone(t.Trace)
-	end.StartedMs, end.DurationUs, end.State = l.startedBy(r, t), t.DurationUs, string(v.State)
+	h := l.hosts[r.Host]
+	end.StartedMs, end.DurationUs, end.State = l.startedBy(h, r, t), t.DurationUs, string(v.State)
 	if v.State == job.Waiting {
 		end.RetryMs = l.nowMs + v.RetryIn.Milliseconds()
 	}
@@ -593,7 +594,7 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	e.runs = append(e.runs, r)
 	took := time.Duration(t.DurationUs) * time.Microsecond
 	l.paces.learn(r, took, t.Outcome)
-	if h := l.hosts[r.Host]; h != nil {
+	if h != nil {
 		l.drop(h, r, took-time.Duration(t.SleptUs)*time.Microsecond)
 	}
 	if e.bytes += len(t.Output) + len(t.Error) + len(t.Trace); e.bytes >= maxEnds {

@@ -65,9 +65,9 @@ func (l *loop) countStart(r *job.Run, waitedUs int64) (ms int64) {
 }
 
 // startedBy returns when the handler of an attempt started that has ended so; 0: it did
-// not, or its host did not tell.
-func (l *loop) startedBy(r *job.Run, t *apiv1.TaskResult) int64 {
-	if h := l.hosts[r.Host]; h != nil && len(h.held.told) > 0 {
+// not, or its host, which may be nil, did not tell.
+func (l *loop) startedBy(h *host, r *job.Run, t *apiv1.TaskResult) int64 {
+	if h != nil && len(h.held.told) > 0 {
 		if told, ok := h.held.told[r]; ok {
 			return told.startedMs
 		}

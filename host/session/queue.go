@@ -72,7 +72,7 @@ func (q *queue) push(t *task) {
 
 // take appends tasks that may start now to batch: up to n of quick jobs, or one of a slow
 // job that the slots admit, or one that has slept, which is alone.
-func (q *queue) take(batch []*task, n int, now time.Time, s *slots) []*task {
+func (q *queue) take(batch []*task, n int, age time.Duration, s *slots) []*task {
 	if q.n == 0 {
 		return batch
 	}
@@ -81,9 +81,9 @@ func (q *queue) take(batch []*task, n int, now time.Time, s *slots) []*task {
 		quick, slow := &lv.lanes[quickLane], &lv.lanes[slowLane]
 		var first *task
 		if len(slow.lines) > 0 {
-			first = slow.first(s, now)
+			first = slow.first(s, age)
 		}
-		if first == nil || len(quick.lines) > 0 && now.Sub(first.arrived) < maxPassed {
+		if first == nil || len(quick.lines) > 0 && age-first.arrived < maxPassed {
 			batch = quick.take(batch, n, q.wakers > 0)
 		}
 		if first != nil && len(batch) == from {
@@ -180,9 +180,9 @@ func (q *turns) take(batch []*task, n int, apart bool) []*task {
 }
 
 // first returns the first task that the slots admit, by the turns of apps; nil: none.
-func (q *turns) first(s *slots, now time.Time) *task {
+func (q *turns) first(s *slots, age time.Duration) *task {
 	for _, l := range q.lines {
-		if s.admits(l.tasks[0], now) {
+		if s.admits(l.tasks[0], age) {
 			return l.tasks[0]
 		}
 	}

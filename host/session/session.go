@@ -104,6 +104,7 @@ var (
 // Worker holds tasks. It is made by [New].
 type Worker struct {
 	cfg     Config
+	born    time.Time
 	session string
 	acked   chan struct{} // capacity 1: something was acknowledged
 	left    chan struct{} // closed when the worker ends and every task has its result
@@ -131,6 +132,9 @@ type Worker struct {
 	abi       []string         // what it runs now: see Abilities
 	mean      time.Duration    // decaying, of the handlers' run time
 }
+
+// age is a moment, as the time since the worker was made: a time that takes little room.
+func (w *Worker) age(at time.Time) time.Duration { return at.Sub(w.born) }
 
 // link is what goes to and fro between the worker and one server at a time: the
 // owner of a unit, or the one server that there is. Slots and queue are all
@@ -185,8 +189,8 @@ type task struct {
 	kept   bool                    // the result is in the spool
 	cancel context.CancelCauseFunc // nil until its handler begins
 	result *apiv1.TaskResult       // when finished
-	// arrived is when it came, or woke up last.
-	arrived time.Time
+	// arrived is when it came, or woke up last, as an age of the worker.
+	arrived time.Duration
 	doneAt  time.Time
 
 	attempt Attempt // once its handler begins
@@ -214,7 +218,7 @@ func New(cfg Config) (*Worker, error) {
 		cfg.Final = func(error) bool { return false }
 	}
 	w := &Worker{
-		cfg: cfg, session: rand.Text(), acked: make(chan struct{}, 1), left: make(chan struct{}),
+		cfg: cfg, born: time.Now(), session: rand.Text(), acked: make(chan struct{}, 1), left: make(chan struct{}),
 		homes: map[string]*link{}, abi: cfg.ABI, slots: slots{all: cfg.Slots, limit: cfg.MaxSleeping},
 	}
 	w.watch.init(w)
@@ -473,7 +477,7 @@ func (l *link) accept(tasks []*apiv1.Task) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var spare []task
-	now := time.Now()
+	age := w.age(time.Now())
 	for i, m := range tasks {
 		l.granted--
 		last := l.epochs[m.App]
@@ -496,9 +500,9 @@ func (l *link) accept(tasks []*apiv1.Task) {
 			continue // sent twice: its result is on the way
 		}
 		spare = spare[1:]
-		t.link, t.msg, t.arrived, t.tenant, t.pace, t.priority = l, m, now, w.slots.tenant(m.App), m.Pace, m.Priority
+		t.link, t.msg, t.arrived, t.tenant, t.pace, t.priority = l, m, age, w.slots.tenant(m.App), m.Pace, m.Priority
 		t.tenant.held++
-		w.slots.see(t, now)
+		w.slots.see(t, age)
 		w.busy++
 		w.queue.push(t)
 	}
@@ -547,7 +551,7 @@ func (w *Worker) settleLocked(t *task, r *apiv1.TaskResult, doneAt time.Time) {
 		*s = strings.ToValidUTF8(*s, "\uFFFD")
 	}
 	t.tenant.held--
-	w.slots.see(t, doneAt)
+	w.slots.see(t, w.age(doneAt))
 	t.state, t.result, t.doneAt, t.cancel, t.msg = finished, r, doneAt, nil, nil
 	if w.busy--; w.busy == 0 && w.closed {
 		w.rest.Broadcast()

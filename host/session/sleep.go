@@ -14,6 +14,21 @@ const (
 	waking       // it waits for a slot, in the queue
 )
 
+// nap is the sleep of a handler.
+type nap struct {
+	slept time.Duration // without a slot
+	since time.Time     // while it has none
+	woken chan struct{} // while it waits for one; closed when it has one
+}
+
+// slept returns how long the handler slept without a slot.
+func (a *Attempt) slept() time.Duration {
+	if a.nap == nil {
+		return 0
+	}
+	return a.nap.slept
+}
+
 // Sleep frees the slot of an attempt whose handler is about to sleep; the handler must
 // call Wake before it goes on. It reports false, and the attempt keeps its slot, when the
 // worker has as many sleeping tasks as it may have.
@@ -24,7 +39,10 @@ func (a *Attempt) Sleep() bool {
 	if t.state != running || t.sleep != awake || !a.r.holds || w.slots.asleep >= w.slots.limit {
 		return false
 	}
-	t.sleep, a.waits.since = asleep, time.Now()
+	if a.nap == nil {
+		a.nap = &nap{}
+	}
+	t.sleep, a.nap.since = asleep, time.Now()
 	w.slots.vacate(a.r)
 	w.slots.asleep++
 	if w.runners < w.slots.all+w.slots.asleep && !w.closed {
@@ -48,8 +66,8 @@ func (a *Attempt) Wake(ctx context.Context) {
 		w.mu.Unlock()
 		return
 	}
-	t.sleep, t.arrived = waking, time.Now()
-	a.waits.woken = make(chan struct{})
+	t.sleep, t.arrived = waking, w.age(time.Now())
+	a.nap.woken = make(chan struct{})
 	switch {
 	case t.state != running || ctx.Err() != nil:
 		w.resumeLocked(t)
@@ -62,7 +80,7 @@ func (a *Attempt) Wake(ctx context.Context) {
 		w.ready.Signal()
 	}
 	w.tellLocked(t)
-	woken := a.waits.woken
+	woken := a.nap.woken
 	w.mu.Unlock()
 	select {
 	case <-woken:
@@ -81,9 +99,9 @@ func (w *Worker) resumeLocked(t *task) {
 	a := &t.attempt
 	w.slots.asleep--
 	t.sleep = awake
-	a.waits.slept += time.Since(a.waits.since)
+	a.nap.slept += time.Since(a.nap.since)
 	w.slots.occupy(a.r, t)
-	close(a.waits.woken)
+	close(a.nap.woken)
 	if w.closed && w.queue.len() == 0 {
 		w.ready.Broadcast() // the runners that are idle end
 	}

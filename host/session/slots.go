@@ -34,10 +34,10 @@ type slots struct {
 // tenant is what an app has, and had, at a worker.
 type tenant struct {
 	app   string
-	held  int       // its tasks without a result
-	slow  int       // slots that its tasks of slow jobs use
-	seen  time.Time // when a task came or ended last
-	quick time.Time // likewise, of a quick job
+	held  int           // its tasks without a result
+	slow  int           // slots that its tasks of slow jobs use
+	seen  time.Duration // the age of the worker when a task came or ended last
+	quick time.Duration // likewise, of a quick job; 0: none has
 }
 
 // tenant returns that of an app of which something is at the worker.
@@ -57,10 +57,10 @@ func (s *slots) tenant(app string) *tenant {
 }
 
 // see notes that a task came or ended.
-func (s *slots) see(t *task, now time.Time) {
+func (s *slots) see(t *task, age time.Duration) {
 	x := t.tenant
-	if x.seen = now; !t.isSlow() {
-		x.quick = now
+	if x.seen = age; !t.isSlow() {
+		x.quick = age
 	}
 	if s.last != x {
 		s.last, s.other = x, s.last
@@ -69,9 +69,9 @@ func (s *slots) see(t *task, now time.Time) {
 
 // tidy forgets the apps of which nothing was at the worker for so long that it does
 // not count.
-func (s *slots) tidy(now time.Time) {
+func (s *slots) tidy(age time.Duration) {
 	maps.DeleteFunc(s.tenants, func(_ string, t *tenant) bool {
-		return t != s.last && t != s.other && t.held == 0 && now.Sub(t.seen) > sharedFor
+		return t != s.last && t != s.other && t.held == 0 && age-t.seen > sharedFor
 	})
 }
 
@@ -86,20 +86,20 @@ func (s *slots) reserved() int {
 // admits reports whether a task may have the next free slot. Those of slow jobs get none
 // that is reserved while the worker is shared. An app without such a task in a slot may
 // have a job measured in one of these.
-func (s *slots) admits(t *task, now time.Time) bool {
+func (s *slots) admits(t *task, age time.Duration) bool {
 	return !t.isSlow() || s.slow < s.all-s.reserved() ||
 		t.pace == apiv1.Pace_PACE_UNMEASURED && t.tenant.slow == 0 ||
-		!s.shared(t.tenant, now)
+		!s.shared(t.tenant, age)
 }
 
 // shared reports whether tasks of other apps, or of quick jobs of t, are at the worker or
 // were not long ago.
-func (s *slots) shared(t *tenant, now time.Time) bool {
+func (s *slots) shared(t *tenant, age time.Duration) bool {
 	other := s.last
 	if other == t {
 		other = s.other
 	}
-	return s.slow > t.slow || other != nil && now.Sub(other.seen) <= sharedFor || now.Sub(t.quick) <= sharedFor
+	return s.slow > t.slow || other != nil && age-other.seen <= sharedFor || t.quick > 0 && age-t.quick <= sharedFor
 }
 
 // A runner is a goroutine that executes tasks, one batch after another. It is guarded by

@@ -226,7 +226,7 @@ func (w *Worker) loadNow() *apiv1.HostLoad {
 	metrics.Read(memory)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.slots.tidy(time.Now())
+	w.slots.tidy(w.age(time.Now()))
 	if w.queue.len() > 0 {
 		w.ready.Signal() // a slot that was reserved may not be now
 	}

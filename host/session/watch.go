@@ -56,7 +56,7 @@ func (w *Worker) tellLocked(t *task) {
 	t.told = true
 	t.link.out.state(t.key, &apiv1.TaskState{
 		Run: t.key.run[:], App: t.key.app, Attempt: t.key.attempt,
-		WaitedUs: t.attempt.waits.before.Microseconds(), Sleeping: t.sleep == asleep,
+		WaitedUs: t.attempt.waited.Microseconds(), Sleeping: t.sleep == asleep,
 	})
 }
 

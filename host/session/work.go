@@ -22,17 +22,10 @@ type Attempt struct {
 	w         *Worker
 	t         *task
 	r         *runner
-	start     time.Time // of the handler
-	preparing bool      // the handler has not started, see Prepare
-	waits     waits
-}
-
-// waits is when an attempt did not use a slot.
-type waits struct {
-	before time.Duration // from the arrival of the task to the start of its handler
-	slept  time.Duration // since then
-	since  time.Time     // while it sleeps
-	woken  chan struct{} // while it waits for a slot; closed when it has one
+	start     time.Time     // of the handler
+	waited    time.Duration // from the arrival of the task to start
+	nap       *nap          // nil: the handler has not slept
+	preparing bool          // the handler has not started, see Prepare
 }
 
 // Prepare says that the handler does not start yet: its module has to be loaded. Start must
@@ -50,17 +43,17 @@ func (a *Attempt) Start() *apiv1.TaskResult {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
 	now := time.Now()
-	if r := a.t.tooLate(now); r != nil {
+	if r := a.t.tooLate(a.w.age(now)); r != nil {
 		return r
 	}
-	a.start, a.waits.before, a.preparing = now, now.Sub(a.t.arrived), false
+	a.start, a.waited, a.preparing = now, a.w.age(now)-a.t.arrived, false
 	a.w.watch.startLocked()
 	return nil
 }
 
 // tooLate returns the result of a task whose handler is too late; nil: it may.
-func (t *task) tooLate(now time.Time) *apiv1.TaskResult {
-	if t.msg == nil || t.msg.StartWithinMs <= 0 || now.Sub(t.arrived) <= time.Duration(t.msg.StartWithinMs)*time.Millisecond {
+func (t *task) tooLate(age time.Duration) *apiv1.TaskResult {
+	if t.msg == nil || t.msg.StartWithinMs <= 0 || age-t.arrived <= time.Duration(t.msg.StartWithinMs)*time.Millisecond {
 		return nil
 	}
 	return &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_STOPPED, Error: "its deadline passed before its handler could start on the host", Code: "start_deadline"}
@@ -97,7 +90,7 @@ func (a *Attempt) Left() <-chan struct{} { return a.w.left }
 
 func (a *Attempt) settleLocked(r *apiv1.TaskResult) {
 	whole := time.Duration(r.DurationUs) * time.Microsecond
-	took := min(whole-a.waits.slept, time.Second) // one long task says little of the others
+	took := min(whole-a.slept(), time.Second) // one long task says little of the others
 	if a.w.mean == 0 {
 		a.w.mean = took
 	}
@@ -105,7 +98,7 @@ func (a *Attempt) settleLocked(r *apiv1.TaskResult) {
 	if !a.preparing {
 		r.StartedMs = a.start.UnixMilli()
 	}
-	r.WaitedUs, r.SleptUs = a.waits.before.Microseconds(), a.waits.slept.Microseconds()
+	r.WaitedUs, r.SleptUs = a.waited.Microseconds(), a.slept().Microseconds()
 	a.w.settleLocked(a.t, r, a.start.Add(whole)) // about now: to ask takes as long as the rest of this
 }
 
@@ -173,12 +166,12 @@ func (w *Worker) takeLocked(batch []*task) []*task {
 		// Leave a share to the runners that are idle.
 		n = min(quickTake, max(w.queue.len()/w.slots.all, 1))
 	}
-	var now time.Time
+	var age time.Duration
 	for w.slots.used < w.slots.all && w.queue.len() > 0 {
-		if now.IsZero() && w.queue.timed() {
-			now = time.Now()
+		if age == 0 && w.queue.timed() {
+			age = w.age(time.Now())
 		}
-		batch = w.queue.take(batch, n, now, &w.slots)
+		batch = w.queue.take(batch, n, age, &w.slots)
 		if len(batch) != 1 || batch[0].sleep != waking {
 			break
 		}
@@ -197,12 +190,13 @@ func (w *Worker) take(r *runner, t *task, cancel context.CancelCauseFunc) *Attem
 		return nil
 	}
 	now := time.Now()
-	if r := t.tooLate(now); r != nil {
+	age := w.age(now)
+	if r := t.tooLate(age); r != nil {
 		w.settleLocked(t, r, now)
 		return nil
 	}
 	t.cancel = cancel
-	t.attempt = Attempt{Task: t.msg, w: w, t: t, r: r, start: now, waits: waits{before: now.Sub(t.arrived)}}
+	t.attempt = Attempt{Task: t.msg, w: w, t: t, r: r, start: now, waited: age - t.arrived}
 	return &t.attempt
 }
 
