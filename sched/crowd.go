@@ -98,11 +98,11 @@ func (l *loop) crowd() Crowd {
 
 // hopeless reports whether no host here takes a run however long it waits.
 func (l *loop) hopeless(r *job.Run) bool {
-	ro := l.rosterOf(r.App)
-	for i := range ro.cands {
-		ro.cands[i].Credits = max(ro.cands[i].Credits, 1)
+	cs := l.candidatesOf(r.App)
+	for i := range cs.list {
+		cs.list[i].Credits = max(cs.list[i].Credits, 1)
 	}
-	for _, why := range ro.why(r) {
+	for _, why := range cs.reasons(r) {
 		if why == "" {
 			return false
 		}
@@ -115,9 +115,9 @@ func (l *loop) another(r *job.Run) bool {
 	if r.Policy.Route.MaxHosts() == 0 {
 		return false
 	}
-	ro := l.rosterOf(r.App)
-	ro.look(r)
-	return job.HostsOfJob(ro.cands) >= r.Policy.Route.MaxHosts()
+	cs := l.candidatesOf(r.App)
+	cs.prepare(r)
+	return job.HostsOfJob(cs.list) >= r.Policy.Route.MaxHosts()
 }
 
 // awaits reports whether a run is a broadcast whose hosts are still to come.

@@ -96,15 +96,15 @@ func (l *loop) dispatch() {
 
 // dispatching is one pass over the runs that may be sent.
 type dispatching struct {
-	l      *loop
-	starts map[startKey]*apiv1.Started
-	order  []startKey
-	ro     *roster // of the app that is served; nil: not looked at yet
+	l          *loop
+	starts     map[startKey]*apiv1.Started
+	order      []startKey
+	candidates *candidates // of the app that is served; nil: not read yet in this pass
 }
 
 // serve sends runs of an app to one host, and reports whether it did anything.
 func (d *dispatching) serve(a *app) bool {
-	d.ro = nil
+	d.candidates = nil
 	for _, lv := range a.ready.levels {
 		for i := range lv.lanes {
 			if d.serveLane(a, lv, i) {
@@ -164,10 +164,10 @@ func (d *dispatching) send(a *app, ln *lane, lane int, h *host, room int) {
 		}
 		h := h
 		if choosy(r) || !h.abilities.Has(r.Shape().Needs) {
-			if d.ro == nil {
-				d.ro = l.rosterOf(a.name)
+			if d.candidates == nil {
+				d.candidates = l.candidatesOf(a.name)
 			}
-			if h = d.ro.pick(r, l.memory(r)); h == nil {
+			if h = d.candidates.pick(r, l.memory(r)); h == nil {
 				l.stick(r)
 				continue
 			}
@@ -185,7 +185,7 @@ func (d *dispatching) send(a *app, ln *lane, lane int, h *host, room int) {
 			d.order = append(d.order, k)
 		}
 		h.credits--
-		d.ro.took(r, h)
+		d.candidates.assigned(r, h)
 		s.Runs = append(s.Runs, l.startOf(r))
 	}
 	l.start(d.starts, d.order)

@@ -13,37 +13,37 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// roster is how one app sees the hosts while its runs are dispatched.
-type roster struct {
+// candidates are the hosts that the runs of one app may go to by their routing, as they are in one turn.
+type candidates struct {
 	l     *loop
 	hosts []*host
-	cands []job.Candidate // in the order of hosts, by id
-	// states is what routing strategies remember of jobs once this turn is over,
-	// by the name of the job.
+	list  []job.Candidate // in the order of hosts, by id
+	// states holds the new state of each routing strategy that picked a host in
+	// this turn, by the name of the job.
 	states map[string]*job.RouteState
-	needs  string // what Candidate.Lacks was told for
+	needs  string // the requirement that Candidate.Lacks answers
 }
 
-// rosterOf looks at the hosts on behalf of an app.
-func (l *loop) rosterOf(app string) *roster {
-	ro := &roster{l: l, states: map[string]*job.RouteState{}}
+// candidatesOf returns the hosts of the partition, as an app may use them.
+func (l *loop) candidatesOf(app string) *candidates {
+	cs := &candidates{l: l, states: map[string]*job.RouteState{}}
 	for _, h := range l.hosts {
-		ro.hosts = append(ro.hosts, h)
+		cs.hosts = append(cs.hosts, h)
 	}
-	slices.SortFunc(ro.hosts, func(a, b *host) int { return strings.Compare(a.hello.Host, b.hello.Host) })
-	for _, h := range ro.hosts {
+	slices.SortFunc(cs.hosts, func(a, b *host) int { return strings.Compare(a.hello.Host, b.hello.Host) })
+	for _, h := range cs.hosts {
 		c := job.Candidate{
 			ID: h.hello.Host, Name: h.hello.Name, Labels: h.hello.Labels,
 			Connected: h.connected, Draining: h.draining, Serves: h.serves(app),
 			Credits: h.credits, Slots: int32(h.hello.Slots), Running: int32(h.held.busy()),
 		}
-		c.Lacks = h.lacks(ro.needs)
+		c.Lacks = h.lacks(cs.needs)
 		if h.load != nil {
 			c.CPU, c.Memory = h.load.Cpu, h.load.MemoryBytes
 		}
-		ro.cands = append(ro.cands, c)
+		cs.list = append(cs.list, c)
 	}
-	return ro
+	return cs
 }
 
 // change takes what a host runs from now on, instead of what its hello said.
@@ -67,44 +67,44 @@ func (h *host) lacks(needs string) string {
 	return needs
 }
 
-// look tells the candidates what depends on the run: what they lack for it, and the runs of its job on each host, for a
-// routing that asks.
-func (ro *roster) look(r *job.Run) {
-	if ro.needs != r.Shape().Needs {
-		ro.needs = r.Shape().Needs
-		for i, h := range ro.hosts {
-			ro.cands[i].Lacks = h.lacks(ro.needs)
+// prepare fills in the fields that depend on the run: the ability that each candidate lacks and, if its routing has a
+// limit of hosts, the number of runs of its job on each.
+func (cs *candidates) prepare(r *job.Run) {
+	if cs.needs != r.Shape().Needs {
+		cs.needs = r.Shape().Needs
+		for i, h := range cs.hosts {
+			cs.list[i].Lacks = h.lacks(cs.needs)
 		}
 	}
 	if r.Policy.Route.MaxHosts() == 0 {
 		return
 	}
-	for i, h := range ro.hosts {
-		ro.cands[i].OfJob = 0
+	for i, h := range cs.hosts {
+		cs.list[i].OfJob = 0
 		for _, x := range h.held.runs {
 			if x.Job == r.Job && x.App == r.App {
-				ro.cands[i].OfJob++
+				cs.list[i].OfJob++
 			}
 		}
 	}
 }
 
-// pick returns the host for a run, or nil when none may take it now. before is
-// what the strategy remembered when the turn began.
-func (ro *roster) pick(r *job.Run, before *job.RouteState) *host {
-	s, ok := ro.states[r.Job]
+// pick returns the host for a run, or nil if no host may take it now. before is
+// the state of the routing strategy before this turn.
+func (cs *candidates) pick(r *job.Run, before *job.RouteState) *host {
+	s, ok := cs.states[r.Job]
 	if !ok && before != nil {
 		s = &job.RouteState{LastHost: before.LastHost, Seq: before.Seq, Uses: slices.Clone(before.Uses)}
-		ro.states[r.Job] = s
+		cs.states[r.Job] = s
 	}
-	ro.look(r)
-	pace := ro.l.paces.of(r)
-	for i, h := range ro.hosts {
-		if ro.cands[i].Credits = h.credits; !ro.l.admits(h, r, pace) {
-			ro.cands[i].Credits = 0
+	cs.prepare(r)
+	pace := cs.l.paces.of(r)
+	for i, h := range cs.hosts {
+		if cs.list[i].Credits = h.credits; !cs.l.admits(h, r, pace) {
+			cs.list[i].Credits = 0
 		}
 	}
-	cands, hosts := ro.cands, ro.hosts
+	cands, hosts := cs.list, cs.hosts
 	if pinned := pinnedTo(r); pinned != "" {
 		i := slices.IndexFunc(hosts, func(h *host) bool { return h.hello.Host == pinned })
 		if i < 0 {
@@ -118,30 +118,30 @@ func (ro *roster) pick(r *job.Run, before *job.RouteState) *host {
 	return nil
 }
 
-// took notes that a host got a task. A nil roster is one that nobody asked yet.
-func (ro *roster) took(r *job.Run, h *host) {
-	if ro == nil {
+// assigned counts a task that a host was given. A nil receiver has no counts to keep.
+func (cs *candidates) assigned(r *job.Run, h *host) {
+	if cs == nil {
 		return
 	}
-	if s := r.Policy.Route.Note(ro.states[r.Job], h.hello.Host); s != nil {
-		ro.states[r.Job] = s
+	if s := r.Policy.Route.Note(cs.states[r.Job], h.hello.Host); s != nil {
+		cs.states[r.Job] = s
 	}
-	i := slices.Index(ro.hosts, h)
-	ro.cands[i].Credits--
-	ro.cands[i].Running++
+	i := slices.Index(cs.hosts, h)
+	cs.list[i].Credits--
+	cs.list[i].Running++
 }
 
-// why says for each host why it may not take a run; "" when it may.
-func (ro *roster) why(r *job.Run) []string {
-	ro.look(r)
-	ofJob := job.HostsOfJob(ro.cands)
-	whys := make([]string, len(ro.cands))
-	for i := range ro.cands {
-		if pinned := pinnedTo(r); pinned != "" && ro.cands[i].ID != pinned {
+// reasons returns for each host the reason why it may not take a run; "" if it may.
+func (cs *candidates) reasons(r *job.Run) []string {
+	cs.prepare(r)
+	ofJob := job.HostsOfJob(cs.list)
+	whys := make([]string, len(cs.list))
+	for i := range cs.list {
+		if pinned := pinnedTo(r); pinned != "" && cs.list[i].ID != pinned {
 			whys[i] = "is not the host of this part of the broadcast"
 			continue
 		}
-		whys[i] = r.Policy.Route.Why(r.App, &ro.cands[i], ofJob)
+		whys[i] = r.Policy.Route.Why(r.App, &cs.list[i], ofJob)
 	}
 	return whys
 }
@@ -234,13 +234,13 @@ func (l *loop) fanOut(r *job.Run) {
 		l.wheel.Add(l.nowMs+l.gathering().Milliseconds()+1, &again{r: r})
 		return
 	case r.Policy.Broadcast:
-		ro := l.rosterOf(r.App)
-		for i := range ro.cands {
-			ro.cands[i].Credits = max(ro.cands[i].Credits, 1) // a host that is busy now gets its part later
+		cs := l.candidatesOf(r.App)
+		for i := range cs.list {
+			cs.list[i].Credits = max(cs.list[i].Credits, 1) // a host that is busy now gets its part later
 		}
-		for i, why := range ro.why(r) {
+		for i, why := range cs.reasons(r) {
 			if why == "" {
-				f.Hosts = append(f.Hosts, ro.cands[i].ID)
+				f.Hosts = append(f.Hosts, cs.list[i].ID)
 			}
 		}
 		if f.Parts = int32(len(f.Hosts)); f.Parts == 0 {
@@ -313,22 +313,22 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 		resp.Why = cmp.Or(resp.Why, "it begins as soon as the server has room")
 		return resp
 	}
-	ro := l.rosterOf(r.App)
+	cs := l.candidatesOf(r.App)
 	able := 0
-	for i, why := range ro.why(r) {
+	for i, why := range cs.reasons(r) {
 		if why == "" {
-			why = l.whyNot(ro.hosts[i], r)
+			why = l.whyNot(cs.hosts[i], r)
 		}
-		resp.Hosts = append(resp.Hosts, &apiv1.HostVerdict{Host: ro.cands[i].ID, Name: ro.cands[i].Name, Able: why == "", Why: why})
+		resp.Hosts = append(resp.Hosts, &apiv1.HostVerdict{Host: cs.list[i].ID, Name: cs.list[i].Name, Able: why == "", Why: why})
 		if why == "" {
 			able++
 		}
 	}
 	switch {
 	case resp.Why != "":
-	case len(ro.cands) == 0 && l.called(r) != "":
+	case len(cs.list) == 0 && l.called(r) != "":
 		resp.Why = l.called(r)
-	case len(ro.cands) == 0:
+	case len(cs.list) == 0:
 		resp.Why = "there is no host: start one with `wheelwork host`"
 	case able == 0 && l.called(r) != "":
 		resp.Why = l.called(r)
