@@ -50,8 +50,8 @@ func (l *loop) fire(_ int64, v any) {
 		}
 	case *onward:
 		l.moved = append(l.moved, v.r)
-	case retryStuck:
-		l.unstick(v)
+	case placementTimer:
+		l.unpark(v)
 	case *hostLease:
 		v.expire(l)
 	case settling:
@@ -139,8 +139,8 @@ func (l *loop) holds(e wheel.Entry[any]) bool {
 		return v.holds(l)
 	case *onward:
 		return v.holds(l)
-	case retryStuck:
-		return v.at == l.stuckAt
+	case placementTimer:
+		return v.at == l.placementAt
 	case settling:
 		return true
 	case *hostLease:
@@ -298,8 +298,8 @@ func (l *loop) rewind() {
 	for _, x := range agains {
 		l.wheel.Add(x.due, x.v)
 	}
-	if l.stuckAt != 0 {
-		l.retryAt(l.nowMs + stuckFor)
+	if l.placementAt != 0 {
+		l.retryPlacementAt(l.nowMs + parkTime)
 	}
 	if l.unsettled {
 		l.endSettling()

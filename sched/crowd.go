@@ -41,7 +41,7 @@ const (
 	callLooks = 16
 	// gatherFor is how long a broadcast that waits is thought of, in ms: it asks
 	// again more often.
-	gatherFor = 10 * stuckFor
+	gatherFor = 10 * parkTime
 )
 
 // Crowd looks at the hosts and at what waits for some. It is asked about once a second.
@@ -64,7 +64,7 @@ func (l *loop) crowd() Crowd {
 			waits[a.name] = shortage{hopeless: l.hopeless(r)}
 		}
 	}
-	for _, r := range l.stuck {
+	for _, r := range l.unplaceable {
 		if looked[r.App]++; looked[r.App] > callLooks || !l.due(r) || l.unsure(r) || l.another(r) {
 			continue
 		}

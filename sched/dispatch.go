@@ -132,14 +132,14 @@ func (d *dispatching) serveLane(a *app, lv *level, i int) bool {
 		}
 		h, room := l.pick(a, r, pace)
 		switch {
-		case h != nil || choosy(r):
+		case h != nil || constrained(r):
 			d.send(a, ln, i, h, room)
 			return true
 		case !l.unlike(a, r):
 			return false // what is behind it must wait as well
 		}
 		if a.ready.pop(ln, turnOf[i]); d.sendable(r) {
-			l.stick(r)
+			l.park(r)
 		}
 	}
 	return false
@@ -155,7 +155,7 @@ func (d *dispatching) send(a *app, ln *lane, lane int, h *host, room int) {
 		}
 		next := ln.peek()
 		pace := l.paces.of(next)
-		if n > 0 && !choosy(next) && (h == nil || h.credits <= 0 || !l.admits(h, next, pace)) {
+		if n > 0 && !constrained(next) && (h == nil || h.credits <= 0 || !l.admits(h, next, pace)) {
 			break
 		}
 		r := a.ready.pop(ln, turnOf[lane])
@@ -163,12 +163,12 @@ func (d *dispatching) send(a *app, ln *lane, lane int, h *host, room int) {
 			continue
 		}
 		h := h
-		if choosy(r) || !h.abilities.Has(r.Shape().Needs) {
+		if constrained(r) || !h.abilities.Has(r.Shape().Needs) {
 			if d.candidates == nil {
 				d.candidates = l.candidatesOf(a.name)
 			}
 			if h = d.candidates.pick(r, l.memory(r)); h == nil {
-				l.stick(r)
+				l.park(r)
 				continue
 			}
 		}
@@ -201,7 +201,7 @@ func (d *dispatching) sendable(r *job.Run) bool {
 		return false
 	}
 	if l.unsure(r) {
-		l.stick(r)
+		l.park(r)
 		return false
 	}
 	if l.expired(r) {
@@ -218,7 +218,7 @@ func (d *dispatching) sendable(r *job.Run) bool {
 	}
 	switch {
 	case l.awaits(r): // before its rate counts it
-		l.stick(r)
+		l.park(r)
 	case !l.limited(r):
 		l.fanOut(r)
 	}
@@ -684,7 +684,7 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 		}
 	}
 	ends.record()
-	l.freed()
+	l.hostFreed()
 	batch := up.Batch
 	l.onDurable(func(err error) {
 		if err == nil {

@@ -147,8 +147,8 @@ func TestExplain(t *testing.T) {
 			{&apiv1.Routing{MinFreeSlots: 100}, "slots", "slots"},
 			{&apiv1.Routing{MaxMemoryBytes: 1}, "memory", "memory"},
 		} {
-			c.apply(&apiv1.Job{Name: "choosy", Routing: tc.routing})
-			id := c.trigger("choosy", "")
+			c.apply(&apiv1.Job{Name: "constrained", Routing: tc.routing})
+			id := c.trigger("constrained", "")
 			time.Sleep(10 * time.Second) // hosts have told their load
 			x := explain(id, "queued", "no host may take it now")
 			host(x, "h1", tc.one)

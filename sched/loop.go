@@ -85,14 +85,14 @@ type loop struct {
 	lastSeq     uint64        // the sequence of the last record that was applied
 	failure     error
 
-	lines     map[jobKey]*line   // of jobs with an overlap policy that have runs under way
-	rates     map[jobKey]*bucket // of jobs with a rate
-	stuck     []*job.Run         // due, and no host may take them now
-	unsent    []*outbox          // with tasks of this turn
-	stuckAt   int64              // when what is stuck is looked at, in Unix ms; 0: nothing is stuck
-	retriedMs int64              // when what is stuck was looked at last
-	followed  []*job.Run         // have ended in this turn: others may depend on them
-	moved     []*job.Run         // of workflows, to be looked at in this turn
+	lines       map[jobKey]*line   // of jobs with an overlap policy that have runs under way
+	rates       map[jobKey]*bucket // of jobs with a rate
+	unplaceable []*job.Run         // due and parked: no host may take them now
+	unsent      []*outbox          // with tasks of this turn
+	placementAt int64              // when the placement timer is due, in Unix ms; 0: no run is parked
+	placedMs    int64              // when the placement timer fired last, in Unix ms
+	followed    []*job.Run         // have ended in this turn: others may depend on them
+	moved       []*job.Run         // of workflows, to be looked at in this turn
 	// dependents are the jobs that depend on a job. Entries may be stale: the
 	// state says what holds.
 	dependents map[jobKey][]*job.Job

@@ -153,8 +153,8 @@ func pinnedTo(r *job.Run) string {
 	return ""
 }
 
-// choosy reports whether a run does not go to any host that runs its handler.
-func choosy(r *job.Run) bool { return r.Policy.Route != nil || pinnedTo(r) != "" }
+// constrained reports whether only some of the hosts that can execute a run may take it.
+func constrained(r *job.Run) bool { return r.Policy.Route != nil || pinnedTo(r) != "" }
 
 // memory returns what the routing strategy of a run's job remembers.
 func (l *loop) memory(r *job.Run) *job.RouteState {
@@ -164,48 +164,48 @@ func (l *loop) memory(r *job.Run) *job.RouteState {
 	return nil
 }
 
-// stick puts a run aside that no host may take now.
-func (l *loop) stick(r *job.Run) {
-	l.stuck = append(l.stuck, r)
-	if l.stuckAt == 0 {
-		l.retryAt(l.nowMs + stuckFor)
+// park keeps an unplaceable run out of the ready queue until a placement timer is due.
+func (l *loop) park(r *job.Run) {
+	l.unplaceable = append(l.unplaceable, r)
+	if l.placementAt == 0 {
+		l.retryPlacementAt(l.nowMs + parkTime)
 	}
 }
 
 const (
-	// stuckFor is how long a run stays aside, in ms, before the hosts are looked at again. Whatever makes
-	// a host able (it joins, its load falls) is seen by then.
-	stuckFor = 100
-	// leastRetry is how long at least, in ms: to look at all that is stuck for each result would take long. With
-	// more than maxEager runs it would even so.
-	leastRetry = 10
-	maxEager   = 1000
+	// parkTime is how long an unplaceable run is parked at most, in ms. It bounds the delay after a change
+	// that wakes no timer: a host joins, or its load falls.
+	parkTime = 100
+	// minParkTime is how long an unplaceable run is parked at least, in ms: one pass over all parked runs for each
+	// result costs too much. With more than maxEagerParked runs only parkTime counts.
+	minParkTime    = 10
+	maxEagerParked = 1000
 )
 
-// retryStuck is the wheel's entry for what was put aside. It holds while it is for that time.
-type retryStuck struct{ at int64 }
+// placementTimer returns the parked runs to the ready queue. It holds while at is loop.placementAt.
+type placementTimer struct{ at int64 }
 
-func (l *loop) retryAt(at int64) {
-	l.stuckAt = at
-	l.wheel.Add(at, retryStuck{at})
+func (l *loop) retryPlacementAt(at int64) {
+	l.placementAt = at
+	l.wheel.Add(at, placementTimer{at})
 }
 
-// freed has what is stuck looked at as soon as a host has a free slot: a run of high
-// priority must not wait longer for it than for the run before.
-func (l *loop) freed() {
-	if at := max(l.nowMs, l.retriedMs+leastRetry); l.stuckAt > at && len(l.stuck) <= maxEager {
-		l.retryAt(at)
+// hostFreed brings the placement timer forward when a host gets a free slot: a parked run of high
+// priority must not wait for parkTime while a run of lower priority takes the slot.
+func (l *loop) hostFreed() {
+	if at := max(l.nowMs, l.placedMs+minParkTime); l.placementAt > at && len(l.unplaceable) <= maxEagerParked {
+		l.retryPlacementAt(at)
 	}
 }
 
-func (l *loop) unstick(x retryStuck) {
-	if x.at != l.stuckAt {
+func (l *loop) unpark(x placementTimer) {
+	if x.at != l.placementAt {
 		return
 	}
-	l.stuckAt, l.retriedMs = 0, l.nowMs
-	stuck := l.stuck
-	l.stuck = nil
-	for _, r := range stuck {
+	l.placementAt, l.placedMs = 0, l.nowMs
+	unplaceable := l.unplaceable
+	l.unplaceable = nil
+	for _, r := range unplaceable {
 		if l.due(r) {
 			l.enqueue(r)
 		}
@@ -244,7 +244,7 @@ func (l *loop) fanOut(r *job.Run) {
 			}
 		}
 		if f.Parts = int32(len(f.Hosts)); f.Parts == 0 {
-			l.stick(r)
+			l.park(r)
 			return
 		}
 	}

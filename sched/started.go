@@ -51,7 +51,7 @@ func (l *loop) hearStates(h *host, states []*apiv1.TaskState) {
 		l.hub.notify(r.ID)
 	}
 	l.recallCaught(h)
-	l.freed()
+	l.hostFreed()
 }
 
 // countStart returns when the handler of a run started that waited at its host for so
