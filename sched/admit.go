@@ -147,7 +147,7 @@ func (l *loop) leave(r *job.Run) {
 // endUnrun ends a live run that no host executes.
 func (l *loop) endUnrun(r *job.Run, to job.State, code, why string) {
 	if l.cramped() {
-		l.wheel.Add(l.nowMs+armWindow, &again{r: r}) // the disk is full: look again
+		l.wheel.Add(l.nowMs+armWindow, &readmitTimer{r: r}) // the disk is full: look again
 		return
 	}
 	l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Ended{Ended: &apiv1.Ended{Runs: []*apiv1.Ended_Run{{
@@ -155,14 +155,13 @@ func (l *loop) endUnrun(r *job.Run, to job.State, code, why string) {
 	}}}}})
 }
 
-// again is the wheel's entry for a run that is due and has to be looked at once
-// more.
-type again struct {
+// readmitTimer admits a due run again: the reason that held it back may have gone.
+type readmitTimer struct {
 	r *job.Run
-	b *bucket // whose rate it waits for; nil: it waits for something else
+	b *bucket // the rate limit that holds the run back; nil: another reason
 }
 
-func (x *again) holds(l *loop) bool { return l.due(x.r) }
+func (x *readmitTimer) holds(l *loop) bool { return l.due(x.r) }
 
 // deadline is the wheel's entry for a run that must have started by then.
 type deadline struct{ r *job.Run }
@@ -268,7 +267,7 @@ func (b *bucket) take() {
 func (l *loop) await(b *bucket, r *job.Run) {
 	b.waiting++
 	wait := (float64(b.waiting) - b.tokens) * b.perToken
-	l.wheel.Add(l.nowMs+int64(math.Ceil(wait)), &again{r, b})
+	l.wheel.Add(l.nowMs+int64(math.Ceil(wait)), &readmitTimer{r, b})
 }
 
 // forgetRates drops the rates of jobs that have been quiet for long.

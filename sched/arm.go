@@ -35,7 +35,7 @@ func (l *loop) fire(_ int64, v any) {
 		l.arming = append(l.arming, v)
 	case *job.Run:
 		l.coming = append(l.coming, v)
-	case *again:
+	case *readmitTimer:
 		if v.b != nil {
 			v.b.waiting--
 		}
@@ -43,19 +43,19 @@ func (l *loop) fire(_ int64, v any) {
 	case *deadline:
 		switch {
 		case !v.holds(l):
-		case l.unsure(v.r):
-			l.wheel.Add(l.nowMs+l.gathering().Milliseconds()+1, v)
+		case l.maybeDispatched(v.r):
+			l.wheel.Add(l.nowMs+l.recoveryLeft().Milliseconds()+1, v)
 		default:
 			l.expired(v.r)
 		}
-	case *onward:
+	case *workflowTimer:
 		l.moved = append(l.moved, v.r)
 	case placementTimer:
 		l.unpark(v)
 	case *hostLease:
 		v.expire(l)
-	case settling:
-		l.endSettling()
+	case recoveryTimer:
+		l.endRecovery()
 	}
 }
 
@@ -133,15 +133,15 @@ func (l *loop) holds(e wheel.Entry[any]) bool {
 	case *job.Run:
 		at := e.Due + l.ahead.lag(v)
 		return v.State == job.Armed && v.PlannedMs <= at || v.State == job.Waiting && v.RetryMs <= at
-	case *again:
+	case *readmitTimer:
 		return v.b != nil || v.holds(l)
 	case *deadline:
 		return v.holds(l)
-	case *onward:
+	case *workflowTimer:
 		return v.holds(l)
 	case placementTimer:
 		return v.at == l.placementAt
-	case settling:
+	case recoveryTimer:
 		return true
 	case *hostLease:
 		return v.holds()
@@ -251,17 +251,17 @@ func (l *loop) missed(j *job.Job, plan job.Plan, due job.Due) {
 	l.record(j.Slot(), &apiv1.Record{Kind: &apiv1.Record_Passed{Passed: p}})
 }
 
-// rewind builds the wheel from the state.
-func (l *loop) rewind() {
+// rebuildTimers fills the wheel from the state of the slots.
+func (l *loop) rebuildTimers() {
 	type kept struct {
 		due int64
-		v   *again
+		v   *readmitTimer
 	}
-	var agains []kept // the state does not know of them
+	var readmits []kept // the state of the slots does not contain them
 	l.wheel.Sweep(func(entries []wheel.Entry[any], holds []bool) {
 		for i, e := range entries {
-			if x, ok := e.V.(*again); ok {
-				agains = append(agains, kept{min(e.Due, l.nowMs+armWindow), x}) // to look too early does no harm
+			if x, ok := e.V.(*readmitTimer); ok {
+				readmits = append(readmits, kept{min(e.Due, l.nowMs+armWindow), x}) // an early readmission does no harm
 			}
 			holds[i] = true
 		}
@@ -295,14 +295,14 @@ func (l *loop) rewind() {
 			}
 		}
 	}
-	for _, x := range agains {
+	for _, x := range readmits {
 		l.wheel.Add(x.due, x.v)
 	}
 	if l.placementAt != 0 {
 		l.retryPlacementAt(l.nowMs + parkTime)
 	}
-	if l.unsettled {
-		l.endSettling()
+	if l.recovering {
+		l.endRecovery()
 	}
 	for _, h := range l.hosts {
 		if !h.connected { // a lease is real time, whatever the clock says

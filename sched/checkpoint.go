@@ -312,10 +312,10 @@ func (c *checkpoints) counted(j *job.Job) {
 
 // The marks of runs.
 const (
-	isDirty    = 1 << iota // it is in checkpoints.runs
-	isStored               // the store has a row of it as a live run, which needs a delete
-	isUnsure               // it was due when the server began: see loop.unsettled
-	isRecalled             // its host was asked to give it back
+	isDirty           = 1 << iota // it is in checkpoints.runs
+	isStored                      // the store has a row of it as a live run, which needs a delete
+	isMaybeDispatched             // it was due when recovery began: see loop.recovering
+	isRecalled                    // its host was asked to give it back
 )
 
 func (c *checkpoints) run(r *job.Run) {

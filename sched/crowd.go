@@ -60,12 +60,12 @@ func (l *loop) crowd() Crowd {
 	waits := map[string]shortage{}
 	looked := map[string]int{}
 	for _, a := range l.order {
-		if r := a.ready.peek(); r != nil && l.due(r) && !l.unsure(r) && !l.cramped() {
+		if r := a.ready.peek(); r != nil && l.due(r) && !l.maybeDispatched(r) && !l.cramped() {
 			waits[a.name] = shortage{hopeless: l.hopeless(r)}
 		}
 	}
 	for _, r := range l.unplaceable {
-		if looked[r.App]++; looked[r.App] > callLooks || !l.due(r) || l.unsure(r) || l.another(r) {
+		if looked[r.App]++; looked[r.App] > callLooks || !l.due(r) || l.maybeDispatched(r) || l.another(r) {
 			continue
 		}
 		w := waits[r.App]

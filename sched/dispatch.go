@@ -21,10 +21,10 @@ const (
 	// maxTasks and maxTaskBytes bound one message to a host.
 	maxTasks     = 128
 	maxTaskBytes = 64 << 10
-	// settleTime is how long, after a server that did not end in order, a run waits
-	// that it may have sent: by then hosts have said what they hold. They come back
-	// within two seconds of each other. The time begins anew when a host is refused.
-	settleTime = 3 * time.Second
+	// recoveryTime is how long recovery lasts after the start of a server or, if it
+	// refused a host, after the last refusal. All hosts reconnect within two seconds of
+	// each other and then report the tasks that they hold.
+	recoveryTime = 3 * time.Second
 	// forgetHost is how long a lost host is shown.
 	forgetHost = time.Hour
 )
@@ -200,7 +200,7 @@ func (d *dispatching) sendable(r *job.Run) bool {
 	if !l.due(r) || r.Slot().Place.State != job.Here {
 		return false
 	}
-	if l.unsure(r) {
+	if l.maybeDispatched(r) {
 		l.park(r)
 		return false
 	}
@@ -253,20 +253,20 @@ type startKey struct {
 	host *host
 }
 
-// unsure reports whether the server before this one may have sent a run, and its
-// host has had no time to say so.
-func (l *loop) unsure(r *job.Run) bool { return l.unsettled && r.Mark&isUnsure != 0 }
+// maybeDispatched reports whether the former owner may have sent a run to a host that
+// has not reconnected yet.
+func (l *loop) maybeDispatched(r *job.Run) bool { return l.recovering && r.Mark&isMaybeDispatched != 0 }
 
-// settling is the wheel's entry for the end of unsettled.
-type settling struct{}
+// recoveryTimer ends recovery.
+type recoveryTimer struct{}
 
-// endSettling ends unsettled when the hosts have gathered, and else looks again then.
-func (l *loop) endSettling() {
-	if wait := l.gathering(); wait > 0 {
-		l.wheel.Add(l.nowMs+wait.Milliseconds()+1, settling{})
+// endRecovery ends recovery if its time has passed, and sets recoveryTimer if not.
+func (l *loop) endRecovery() {
+	if wait := l.recoveryLeft(); wait > 0 {
+		l.wheel.Add(l.nowMs+wait.Milliseconds()+1, recoveryTimer{})
 		return
 	}
-	l.unsettled = false
+	l.recovering = false
 	if j, ok := l.cfg.Journal.(journal.Orderly); ok {
 		j.Settle()
 	}
@@ -441,7 +441,7 @@ func (l *loop) adopt(h *host, rep *apiv1.Running) {
 			Host: h.hello.Host, Session: h.hello.Session, Runs: []*apiv1.Started_Run{{Run: rep.Run, Attempt: rep.Attempt}},
 		}}})
 		l.take(h, r)
-		r.Mark &^= isUnsure
+		r.Mark &^= isMaybeDispatched
 	default: // ended, or given to another host: nobody waits for it any more
 		h.out.cancel(id, rep.Attempt)
 	}

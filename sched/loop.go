@@ -118,11 +118,10 @@ type loop struct {
 	hosts    map[string]*host
 	progress map[job.RunID]*apiv1.Progress
 	awaited  map[job.RunID][]chan *apiv1.Run // of callers who are told of the end of a run; each has room for it
-	// unsettled means that the server before did not end in order, and that hosts are
-	// gathering. That it sent a run is in the journal a little later than the task is
-	// with its host: those that it may have sent, which have the mark isUnsure, are not
-	// sent again meanwhile, so that hosts can say first what they hold.
-	unsettled bool
+	// recovering means that the former owner did not shut down in order and that hosts
+	// may still report its tasks. A task reaches its host before the record of the start
+	// is durable, so runs with the mark isMaybeDispatched are not sent until recovery ends.
+	recovering bool
 
 	view checkpoints
 }
@@ -384,7 +383,7 @@ func (l *loop) tick() {
 	if drift := wall - mono; drift < -10*time.Millisecond {
 		l.cfg.Logger.Warn("the clock was set back: cron, daily and at schedules wait until it shows their next times, and all others go on", "by", -drift)
 		l.turnBack((-drift).Milliseconds())
-		l.rewind()
+		l.rebuildTimers()
 	}
 }
 

@@ -229,22 +229,22 @@ func (l *loop) resume() {
 	}
 	j, ok := l.cfg.Journal.(journal.Orderly)
 	if !ok || !j.Orderly() {
-		l.unsettled = true // rewind sets its timer
+		l.recovering = true // rebuildTimers sets its timer
 		openedMs := l.nowMs
 		if ok {
-			openedMs = j.Opened().UnixMilli() // the server before sends nothing any more
+			openedMs = j.Opened().UnixMilli() // the former owner has sent nothing since then
 		}
 		for _, r := range queued {
-			// Of a parent everything is durable before its parts are sent.
+			// All records of a parent are durable before its parts are sent.
 			if dueAt(r, openedMs+l.ahead.lag(r)) && (!r.Policy.Fans() || r.IsPart()) {
-				r.Mark |= isUnsure
+				r.Mark |= isMaybeDispatched
 			}
 		}
 	}
 	for _, h := range l.hosts {
 		h.lostAt = l.now.Add(l.cfg.HostLease)
 	}
-	l.rewind()
+	l.rebuildTimers()
 	slices.SortFunc(queued, byID)
 	for _, r := range queued {
 		l.admit(r)

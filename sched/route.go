@@ -212,15 +212,14 @@ func (l *loop) unpark(x placementTimer) {
 	}
 }
 
-// gathering returns how long the hosts still have to come back to a server that
-// has just begun, or that could not let them in: a broadcast that did not wait for
-// it would leave some out, and what a host holds could be sent to another one.
-func (l *loop) gathering() time.Duration { return max(settleTime-l.now.Sub(l.since), 0) }
+// recoveryLeft returns the rest of recoveryTime. Before it has passed, a broadcast would
+// leave out hosts that have not reconnected, and a run could be sent to a second host.
+func (l *loop) recoveryLeft() time.Duration { return max(recoveryTime-l.now.Sub(l.since), 0) }
 
 // fanOut makes a run that is due into parts.
 func (l *loop) fanOut(r *job.Run) {
 	if l.cramped() {
-		l.wheel.Add(l.nowMs+armWindow, &again{r: r})
+		l.wheel.Add(l.nowMs+armWindow, &readmitTimer{r: r})
 		return
 	}
 	f := &apiv1.Fanned{Run: r.ID[:], Parts: r.Policy.Shards}
@@ -230,8 +229,8 @@ func (l *loop) fanOut(r *job.Run) {
 	switch {
 	case r.Fan != nil && r.Fan.Parts > 0: // it is retried, with the parts that there were
 		f.Parts = r.Fan.Parts
-	case r.Policy.Broadcast && l.gathering() > 0:
-		l.wheel.Add(l.nowMs+l.gathering().Milliseconds()+1, &again{r: r})
+	case r.Policy.Broadcast && l.recoveryLeft() > 0:
+		l.wheel.Add(l.nowMs+l.recoveryLeft().Milliseconds()+1, &readmitTimer{r: r})
 		return
 	case r.Policy.Broadcast:
 		cs := l.candidatesOf(r.App)
@@ -300,9 +299,9 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 		resp.State, resp.Why = string(job.Queued), "the job starts at most "+plural(int(r.Policy.Rate), "once", "%d times")+" in "+r.Policy.RatePer.String()
 	case l.cramped():
 		resp.State, resp.Why = string(job.Queued), "the server's disk is full: nothing starts until there is space on it"
-	case l.unsure(r):
+	case l.maybeDispatched(r):
 		resp.State, resp.Why = string(job.Queued), "the server before this one may have sent it to a host, which has a moment to say so"
-	case r.Policy.Broadcast && !r.IsPart() && l.gathering() > 0:
+	case r.Policy.Broadcast && !r.IsPart() && l.recoveryLeft() > 0:
 		resp.State, resp.Why = string(job.Queued), "the server has just started, and a broadcast waits until its hosts are back"
 	case l.awaits(r):
 		resp.State, resp.Why = string(job.Queued), "a broadcast waits until the hosts of the app are here that work for other units of the cluster: they have been called"

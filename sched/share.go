@@ -228,7 +228,7 @@ func (l *loop) leaveTo(app string, slot uint8, unit string) (uint64, error) {
 	if why := s.Busy(); why != "" {
 		return 0, &BusyError{why}
 	}
-	if l.unsettled { // a host may execute what a crash has lost the start of
+	if l.recovering { // a host may execute a run whose start was never recorded
 		return 0, &BusyError{"the unit has a new owner, and hosts have not said yet what they execute"}
 	}
 	l.record(s, &apiv1.Record{Kind: &apiv1.Record_SlotLeaving{SlotLeaving: &apiv1.SlotLeaving{Move: s.Place.Move + 1, Unit: unit}}})

@@ -36,7 +36,7 @@ func turnedBack() (l *loop, a *app, setBack func()) {
 	return l, a, func() {
 		l.nowMs -= time.Hour.Milliseconds() // l.now keeps its monotonic reading, as a real clock does
 		l.turnBack(time.Hour.Milliseconds())
-		l.rewind()
+		l.rebuildTimers()
 	}
 }
 
@@ -44,7 +44,7 @@ func apply(a *app, name string, rec *apiv1.Record) []job.Effect {
 	return a.slots[job.SlotOf(name)].Apply(rec, nil)
 }
 
-func TestRewind(t *testing.T) {
+func TestRebuildTimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, a, setBack := turnedBack()
 		start := l.nowMs
@@ -58,7 +58,7 @@ func TestRewind(t *testing.T) {
 		apply(a, name, &apiv1.Record{AtMs: planned, Kind: &apiv1.Record_Armed{Armed: &apiv1.Armed{Runs: []*apiv1.Armed_Run{
 			{Job: name, PlannedMs: planned, NextMs: start + 5000},
 		}}}})
-		limited := &again{r: &job.Run{App: "a", Job: name}, b: &bucket{}}
+		limited := &readmitTimer{r: &job.Run{App: "a", Job: name}, b: &bucket{}}
 		l.wheel.Add(start+60_000, limited)
 		away := &host{lostAt: l.now.Add(10 * time.Second)}
 		l.hosts["h"] = away
@@ -74,7 +74,7 @@ func TestRewind(t *testing.T) {
 				got["run"] = due
 			case *deadline:
 				got["deadline"] = due
-			case *again:
+			case *readmitTimer:
 				got["again"] = due
 			case *hostLease:
 				got["lease"] = due
@@ -151,7 +151,7 @@ func TestGoesOnWhenTheClockIsSetBack(t *testing.T) {
 
 	l.setNow(time.UnixMilli(start - hour))
 	l.turnBack(hour)
-	l.rewind()
+	l.rebuildTimers()
 	for _, r := range came {
 		if !l.due(r) {
 			t.Errorf("the run of job %s stood in line, and is not due", r.Job)

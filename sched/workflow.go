@@ -38,16 +38,18 @@ func (l *loop) begin(r *job.Run) {
 	l.moved = append(l.moved, r)
 }
 
-// onward is the wheel's entry for a run of a workflow that has to be looked at.
-type onward struct{ r *job.Run }
+// workflowTimer advances a run of a workflow.
+type workflowTimer struct{ r *job.Run }
 
-func (x *onward) holds(l *loop) bool { return l.liveRun(x.r.App, x.r.ID) == x.r && x.r.HasNodes() }
+func (x *workflowTimer) holds(l *loop) bool {
+	return l.liveRun(x.r.App, x.r.ID) == x.r && x.r.HasNodes()
+}
 
 // watchNodes sets the timers of a run of a workflow.
 func (l *loop) watchNodes(r *job.Run) {
-	l.wheel.Add(l.nowMs, &onward{r})
+	l.wheel.Add(l.nowMs, &workflowTimer{r})
 	if r.Policy.Timeout > 0 {
-		l.wheel.Add(r.StartedMs+r.Policy.Timeout.Milliseconds()-l.ahead.lag(r), &onward{r})
+		l.wheel.Add(r.StartedMs+r.Policy.Timeout.Milliseconds()-l.ahead.lag(r), &workflowTimer{r})
 	}
 }
 
@@ -127,13 +129,13 @@ func (s *stepping) set(i int, row *apiv1.NodeRow) {
 	s.a.Nodes = append(s.a.Nodes, row)
 }
 
-// later has the run looked at again, in ms from now.
+// later advances or admits the run again after ms.
 func (s *stepping) later(ms int64) {
 	if s.r.HasNodes() {
-		s.l.wheel.Add(s.l.nowMs+ms, &onward{s.r})
+		s.l.wheel.Add(s.l.nowMs+ms, &workflowTimer{s.r})
 		return
 	}
-	s.l.wheel.Add(s.l.nowMs+ms, &again{r: s.r})
+	s.l.wheel.Add(s.l.nowMs+ms, &readmitTimer{r: s.r})
 	s.wait = true
 }
 
@@ -212,7 +214,7 @@ func (s *stepping) record() {
 		l.record(l.slotOf(r), &apiv1.Record{Kind: &apiv1.Record_Advanced{Advanced: s.a}})
 	}
 	if begins && r.HasNodes() && r.Policy.Timeout > 0 {
-		l.wheel.Add(r.StartedMs+r.Policy.Timeout.Milliseconds(), &onward{r})
+		l.wheel.Add(r.StartedMs+r.Policy.Timeout.Milliseconds(), &workflowTimer{r})
 	}
 	for _, acc := range s.starts {
 		l.record(l.app(r.App).slots[job.SlotOf(acc.Job)], &apiv1.Record{Kind: &apiv1.Record_Accepted{Accepted: acc}})
