@@ -160,7 +160,7 @@ func (u *unit) crowd(ctx context.Context, s *sched.Server, hosts int, since time
 	if len(u.roster.units) < 2 || u.roster.divided().GetUnitsPerHost() == 0 && (u.maxHosts < 0 || hosts <= u.maxHosts) {
 		return r
 	}
-	c, err := s.Crowd(ctx)
+	c, err := s.HostDemand(ctx)
 	if err != nil {
 		return r
 	}
@@ -168,11 +168,11 @@ func (u *unit) crowd(ctx context.Context, s *sched.Server, hosts int, since time
 }
 
 // count makes a report of what a unit says of its hosts.
-func (r *roster) count(unit string, c sched.Crowd, settled bool) crowdReport {
+func (r *roster) count(unit string, c sched.HostDemand, settled bool) crowdReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	cluster := r.clusterLocked()
-	rep := crowdReport{Counted: settled, Serve: map[string]int{}, Calls: c.Calls}
+	rep := crowdReport{Counted: settled, Serve: map[string]int{}, Calls: c.Borrow}
 	for _, h := range c.Hosts {
 		if cluster.Anchor(h.ID, h.Apps) != unit {
 			continue

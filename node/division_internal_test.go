@@ -298,9 +298,9 @@ func TestReroute(t *testing.T) {
 func TestCount(t *testing.T) {
 	r := quietRoster("u0", "u1", "u2")
 	r.hear(facts("app/x", "u1", "server/me", `{"divides":true}`, rowDivision, `{"number":"1","unitsPerHost":2}`), true)
-	c := sched.Crowd{}
+	c := sched.HostDemand{}
 	for i := range 90 {
-		h := sched.HostSeat{ID: fmt.Sprint("h", i), Slots: 4, Free: 1}
+		h := sched.HostCapacity{ID: fmt.Sprint("h", i), Slots: 4, Free: 1}
 		if i%3 == 0 {
 			h.Apps = []string{"x", "y"}
 		}

@@ -112,7 +112,7 @@ type loop struct {
 	taking map[*job.Slot]*byte    // which try brings a slot that comes
 	paced  []*slotRate            // with counts of this turn
 
-	short   map[string]shortage // by app, as the last crowd saw it
+	short   map[string]shortage // by app, as the last report of the demand found it
 	gathers map[string]int64    // by app: when a broadcast of it last waited for hosts, in ms
 
 	hosts    map[string]*host

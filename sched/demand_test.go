@@ -11,19 +11,19 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// calls are the apps whose other hosts a server needs.
+// calls returns the apps for which the partition needs further hosts.
 func (w *world) calls() map[string]bool {
 	w.t.Helper()
-	c, err := w.srv.Crowd(w.t.Context())
+	c, err := w.srv.HostDemand(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return c.Calls
+	return c.Borrow
 }
 
-// TestCrowdCalls: a server calls the other hosts of an app when its own cannot take
-// a run, or have no room for a second, and not for runs that wait for something else.
-func TestCrowdCalls(t *testing.T) {
+// TestHostDemandBorrows: a partition borrows hosts for an app if its own hosts cannot take
+// a run, or have no room for a second, but not for a run that waits for another reason.
+func TestHostDemandBorrows(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["long"] = sleeping(20 * time.Second)
 		want := func(what string, calls map[string]bool) {
@@ -37,9 +37,9 @@ func TestCrowdCalls(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
-		crowd, err := w.srv.Crowd(t.Context())
-		if err != nil || len(crowd.Hosts) != 1 || crowd.Hosts[0].Slots != crowd.Hosts[0].Free || crowd.Hosts[0].Free == 0 {
-			t.Fatalf("%+v, %v", crowd, err)
+		demand, err := w.srv.HostDemand(t.Context())
+		if err != nil || len(demand.Hosts) != 1 || demand.Hosts[0].Slots != demand.Hosts[0].Free || demand.Hosts[0].Free == 0 {
+			t.Fatalf("%+v, %v", demand, err)
 		}
 		want("nothing to do", map[string]bool{})
 
@@ -54,7 +54,7 @@ func TestCrowdCalls(t *testing.T) {
 		}
 		want("it was cancelled", map[string]bool{})
 
-		c.apply(&apiv1.Job{Name: "long", Routing: &apiv1.Routing{MaxHosts: 1, MinFreeSlots: int32(crowd.Hosts[0].Slots)}})
+		c.apply(&apiv1.Job{Name: "long", Routing: &apiv1.Routing{MaxHosts: 1, MinFreeSlots: int32(demand.Hosts[0].Slots)}})
 		ids := []string{c.trigger("long", "")}
 		time.Sleep(time.Second)
 		ids = append(ids, c.trigger("long", ""))
@@ -181,9 +181,9 @@ func TestHostLeaves(t *testing.T) {
 			return &apiv1.WorkUp{Batch: 1, Results: []*apiv1.TaskResult{{Run: x.Run, App: "default", Attempt: x.Attempt, Epoch: x.Epoch, Outcome: apiv1.Outcome_OUTCOME_SUCCEEDED}}}
 		}
 		leaving := &apiv1.WorkUp{Draining: true, Leaving: true}
-		crowd := func(want int) {
+		demand := func(want int) {
 			t.Helper()
-			if is, err := w.srv.Crowd(t.Context()); err != nil || len(is.Hosts) != want {
+			if is, err := w.srv.HostDemand(t.Context()); err != nil || len(is.Hosts) != want {
 				t.Errorf("%d hosts are to count: %v, %v", want, is, err)
 			}
 		}
@@ -198,7 +198,7 @@ func TestHostLeaves(t *testing.T) {
 		if got := hosts(); len(got) != 1 || got[0] != "h draining" {
 			t.Errorf("the hosts are %v while one is leaving", got)
 		}
-		crowd(0)
+		demand(0)
 		say(done(x))
 		acked := false
 		for {
@@ -226,7 +226,7 @@ func TestHostLeaves(t *testing.T) {
 		task()
 		say(leaving)
 		join() // and is needed again before it has left
-		crowd(1)
+		demand(1)
 		x = task() // it said that it does not know of it
 		say(done(x))
 		if r := c.wait(second); r.State != "succeeded" || r.Attempt != 2 {
