@@ -24,14 +24,14 @@ import (
 type jobKey struct{ app, name string }
 
 type checkpoints struct {
-	jobs    []*job.Job // whose definition changed; each once: those with the mark isChanged
-	plans   []*job.Job // whose stats have to be in the store with the next capture: those with the mark isMoved
-	tallies tallies
-	pieces  int        // see statsPieces
-	runs    []*job.Run // each once: those with the mark isDirty
-	bundle  bundle
-	minutes map[*app]map[int64]struct{}
-	modules []*apiv1.Module
+	jobs     []*job.Job // whose definition changed; each once: those with the mark isChanged
+	plans    []*job.Job // whose stats have to be in the store with the next capture: those with the mark isMoved
+	deferred deferredStats
+	pieces   int        // see statsPieces
+	runs     []*job.Run // each once: those with the mark isDirty
+	bundle   bundle
+	minutes  map[*app]map[int64]struct{}
+	modules  []*apiv1.Module
 	// calendars that were changed; nil: deleted.
 	calendars map[jobKey]*apiv1.Calendar
 	settings  []*apiv1.App
@@ -216,7 +216,7 @@ func (c *capture) write(s *store.Store) error {
 func (c *checkpoints) init(statsBatch int) {
 	c.work = make(chan *capture, 1)
 	c.ends, c.writing = newFinished(), newFinished()
-	c.tallies.groups = make([]tallyGroup, 1)
+	c.deferred.groups = make([]statsGroup, 1)
 	c.pieces = min(statsPieces, statsBatch)
 	c.reset()
 }
@@ -265,7 +265,7 @@ func (c *checkpoints) calendar(key jobKey, m *apiv1.Calendar) {
 const (
 	isChanged = 1 << iota // it is in checkpoints.jobs
 	isMoved               // it is in checkpoints.plans
-	isCounted             // it is in a group of tallies, and not written since
+	isCounted             // it is in a group of deferredStats, and its stats were not written since
 	hasStats              // the store has a row of its stats
 	isSeen                // this sweep of the wheel has found a timer of it that holds
 )
@@ -298,16 +298,16 @@ func (c *checkpoints) planned(j *job.Job) {
 	}
 }
 
-// counted notes that the stats of a job have to be written at some time.
+// counted adds a job to the deferred stats.
 func (c *checkpoints) counted(j *job.Job) {
 	if j.Mark&isCounted != 0 {
 		return
 	}
 	j.Mark |= isCounted
-	t := &c.tallies
-	t.n++
-	last := len(t.groups) - 1
-	t.groups[last].jobs = append(t.groups[last].jobs, j)
+	d := &c.deferred
+	d.n++
+	last := len(d.groups) - 1
+	d.groups[last].jobs = append(d.groups[last].jobs, j)
 }
 
 // The marks of runs.
@@ -355,7 +355,7 @@ func (c *checkpoints) key(a *app, hash [16]byte, id job.RunID, atMs int64, input
 func (c *checkpoints) ended(r *job.Run) error { return c.ends.add(r) }
 
 func (c *checkpoints) dirty() bool {
-	return c.fresh() || c.tallies.n > 0 || c.bundle.rows > 0
+	return c.fresh() || c.deferred.n > 0 || c.bundle.rows > 0
 }
 
 // fresh reports whether there is something that has to be written soon.
@@ -419,8 +419,8 @@ const statsPieces = 40
 // those are written, and removed again by the next capture.
 const soonRuns = maxUnwritten / 4
 
-// crowded reports whether so many runs have ended that they are captured now.
-func (c *checkpoints) crowded() bool {
+// manyEnded reports whether enough runs have ended to write them without further delay.
+func (c *checkpoints) manyEnded() bool {
 	n := len(c.ends.runs)
 	return n >= 2*soonRuns || n >= soonRuns && !c.manyLive()
 }
@@ -439,7 +439,7 @@ func (l *loop) checkpoint() {
 	if !v.fresh() && (!v.busy || v.late) {
 		v.arrive(l.lastSeq) // nobody waits for stats that are written late
 	}
-	early := len(v.wanted) > 0 || v.crowded()
+	early := len(v.wanted) > 0 || v.manyEnded()
 	v.relax(l.now)
 	if v.busy || !v.dirty() || (!early && l.now.Sub(v.last) < v.distance(l.cfg.CheckpointEvery)) {
 		return
@@ -472,7 +472,7 @@ func (l *loop) capture() (*capture, error) {
 	late := l.cfg.StatsBatch / v.pieces // stats that are written
 	switch {
 	case v.large:
-		late = min(l.cfg.StatsBatch, v.tallies.overdue(v.length, since))
+		late = min(l.cfg.StatsBatch, v.deferred.overdue(v.length, since))
 	case v.fresh():
 		late = l.cfg.StatsBatch / max(v.pieces/4, 1)
 	}
@@ -540,11 +540,11 @@ func (l *loop) capture() (*capture, error) {
 		c.batch.Rows = append(c.batch.Rows, row)
 	}
 	c.batch.Rows = append(c.batch.Rows, v.guestRows(marshal)...)
-	if from := v.tallies.write(late, stats); from != v.tallies.from {
-		v.tallies.from = from
-		c.batch.Rows = append(c.batch.Rows, store.Row{Key: tallyRow, Value: binary.AppendUvarint(nil, uint64(from))})
+	if from := v.deferred.write(late, stats); from != v.deferred.from {
+		v.deferred.from = from
+		c.batch.Rows = append(c.batch.Rows, store.Row{Key: statsStartRow, Value: binary.AppendUvarint(nil, uint64(from))})
 	}
-	v.tallies.begin(v.length)
+	v.deferred.begin(v.length)
 	c.ended = v.ends.runs
 	v.ends, v.writing = v.writing, v.ends // the writer has forgotten those before
 	for a, minutes := range v.minutes {

@@ -236,7 +236,7 @@ func TestManyLiveRunsWait(t *testing.T) {
 	const every = 200 * time.Millisecond
 	for _, c := range []struct {
 		live, ended int
-		crowded     bool
+		manyEnded   bool
 		distance    time.Duration
 	}{
 		{10, 10, false, every},
@@ -249,8 +249,8 @@ func TestManyLiveRunsWait(t *testing.T) {
 		var v checkpoints
 		v.init(20_000)
 		v.runs, v.ends.runs = make([]*job.Run, c.live+c.ended), make([]ended, c.ended)
-		if v.crowded() != c.crowded || v.distance(every) != c.distance {
-			t.Errorf("%d live and %d ended: %v, %v", c.live, c.ended, v.crowded(), v.distance(every))
+		if v.manyEnded() != c.manyEnded || v.distance(every) != c.distance {
+			t.Errorf("%d live and %d ended: %v, %v", c.live, c.ended, v.manyEnded(), v.distance(every))
 		}
 	}
 }

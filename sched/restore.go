@@ -146,7 +146,7 @@ func (l *loop) recount() error {
 		}
 		ends, wanted = ends[:0], wanted[:0]
 	}
-	err := l.cfg.Store.Since(v.tallies.from, func(value []byte) error {
+	err := l.cfg.Store.Since(v.deferred.from, func(value []byte) error {
 		e, err := job.ReadEnding(value)
 		if err != nil {
 			return err
@@ -164,7 +164,7 @@ func (l *loop) recount() error {
 	if err != nil {
 		return fmt.Errorf("count the runs that have ended: %w", err)
 	}
-	v.tallies.begin(v.length)
+	v.deferred.begin(v.length)
 	return nil
 }
 

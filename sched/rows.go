@@ -19,8 +19,8 @@ func countRow(app string) string { return "count/" + app }
 
 func minuteRow(app string, minute int64) string { return fmt.Sprintf("minute/%s/%012d", app, minute) }
 
-// tallyRow says up to which length of the history the stats have counted.
-const tallyRow = "tally/"
+// statsStartRow holds the length of the history up to which the stats have counted all runs.
+const statsStartRow = "tally/"
 
 func settingsRow(app string) string { return "settings/" + app }
 
@@ -44,12 +44,12 @@ func (l *loop) loadRow(key string, value []byte) error {
 	if kind+"/" == bundlePrefix { // was read before: see loadBundle
 		return nil
 	}
-	if key == tallyRow {
+	if key == statsStartRow {
 		from, n := binary.Uvarint(value)
 		if n <= 0 {
 			return fmt.Errorf("row %q: its number is damaged", key)
 		}
-		l.view.tallies.from, l.view.tallies.groups[0].from = int64(from), int64(from)
+		l.view.deferred.from, l.view.deferred.groups[0].from = int64(from), int64(from)
 		return nil
 	}
 	a := l.app(name)

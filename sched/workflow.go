@@ -19,14 +19,14 @@ import (
 // This file moves runs of workflows on. What there is to do next follows from
 // the state of such a run alone, so that it can be asked at any time: when it
 // begins, when the run of a node has ended, when it is cancelled, after a
-// restart. The end of a node's run, what the run of the workflow makes of it,
-// and the runs that it starts are in one unit of the journal.
+// restart. One batch of the journal has the end of a node's run, the decision of
+// the workflow about it, and the runs that the decision starts.
 
 const (
-	// crowdedBytes is the size of a unit from which on no more nodes are started
-	// in it, and startBytes bounds the inputs of those that one run starts at once.
-	crowdedBytes = 2 * stageBytes
-	startBytes   = 1 << 20
+	// fullBatchBytes is the size of a batch to which no further node is added;
+	// startBytes bounds the inputs of the nodes that one run starts at once.
+	fullBatchBytes = 2 * stageBytes
+	startBytes     = 1 << 20
 )
 
 // begin begins a run of a workflow. It needs no host, so it does not stand in
@@ -104,7 +104,7 @@ func (l *loop) step(r *job.Run, ended []*job.Run) {
 	switch {
 	case l.cramped() || l.live >= 2*l.cfg.MaxLive:
 		s.later(armWindow)
-	case l.stage.bytes >= crowdedBytes:
+	case l.stage.bytes >= fullBatchBytes:
 		s.later(0)
 	default:
 		s.decide()

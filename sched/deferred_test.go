@@ -9,8 +9,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// TestOverdueStats: while a server is busy its stats wait, but not until a start
-// behind a crash would have very much to count.
+// TestOverdueStats: a busy server defers its stats, but only while a restart after a
+// crash would not have too much to count.
 func TestOverdueStats(t *testing.T) {
 	s := job.NewSlot("a", 0)
 	var jobs []*job.Job
@@ -19,14 +19,14 @@ func TestOverdueStats(t *testing.T) {
 		jobs = append(jobs, s.Jobs.Get(name))
 	}
 	var c checkpoints
-	c.tallies.groups = make([]tallyGroup, 1)
-	c.tallies.begin(500)
+	c.deferred.groups = make([]statsGroup, 1)
+	c.deferred.begin(500)
 	c.counted(jobs[0])
 	c.counted(jobs[1])
-	c.tallies.begin(700)
+	c.deferred.begin(700)
 	c.counted(jobs[2])
 	c.counted(jobs[0]) // waits already
-	c.tallies.begin(900)
+	c.deferred.begin(900)
 
 	for _, at := range []struct {
 		length int64
@@ -38,14 +38,14 @@ func TestOverdueStats(t *testing.T) {
 		{501 + maxUncounted, time.Second, overdueRate},
 		{501 + maxUncounted, time.Second / 5, overdueRate / 5},
 	} {
-		if n := c.tallies.overdue(at.length, at.since); n != at.want {
+		if n := c.deferred.overdue(at.length, at.since); n != at.want {
 			t.Errorf("of %d bytes, %v after the last ones: %d stats are overdue, want %d", at.length, at.since, n, at.want)
 		}
 	}
 
 	var written []string
 	write := func(left int) int64 {
-		return c.tallies.write(left, func(j *job.Job) { written = append(written, j.Name()) })
+		return c.deferred.write(left, func(j *job.Job) { written = append(written, j.Name()) })
 	}
 	for _, step := range []struct {
 		left int
@@ -58,7 +58,7 @@ func TestOverdueStats(t *testing.T) {
 	if want := []string{"one", "two", "three"}; !slices.Equal(written, want) {
 		t.Errorf("written %v, want %v", written, want)
 	}
-	if n := c.tallies.overdue(900+maxUncounted, time.Hour); n != 0 {
+	if n := c.deferred.overdue(900+maxUncounted, time.Hour); n != 0 {
 		t.Errorf("%d stats are overdue of none", n)
 	}
 }
