@@ -240,7 +240,7 @@ func (l *loop) deleteAlias(app, module, name string, force bool) error {
 	if a == nil || a.aliases()[ref] == nil {
 		return noAlias(app, ref)
 	}
-	if err := a.whole(); err != nil {
+	if err := a.errIfSplit(); err != nil {
 		return err
 	}
 	if !force {

@@ -33,7 +33,7 @@ func (s *Server) collect(ctx context.Context, app string, age time.Duration, dry
 		at    time.Time
 	}
 	f, err := askDurable(ctx, s.loop, func(l *loop, answer func(found, error)) {
-		if err := l.apps[app].whole(); err != nil {
+		if err := l.apps[app].errIfSplit(); err != nil {
 			answer(found{}, err)
 			return
 		}
@@ -123,7 +123,7 @@ func (l *loop) deleteModule(app, ref string, force bool) (*apiv1.Module, error) 
 	if a == nil || a.version(ref) == nil {
 		return nil, status.Errorf(codes.NotFound, "there is no module %s in app %s: `wheelwork module list` shows what there is", ref, app)
 	}
-	if err := a.whole(); err != nil {
+	if err := a.errIfSplit(); err != nil {
 		return nil, err
 	}
 	m := proto.CloneOf(a.version(ref))
@@ -182,7 +182,7 @@ func (l *loop) collect(app string, age time.Duration, dryRun bool) (*apiv1.Colle
 	for ref, m := range a.slots[job.ModuleSlot].Modules {
 		goes[m] = m.CollectedAt == nil && !refs[ref] && l.now.Sub(m.CreatedAt.AsTime()) >= age
 	}
-	// What a script that stays is run by stays with it.
+	// The interpreter of a script is needed as long as the script is.
 	needed := map[string]bool{}
 	for _, other := range l.apps {
 		for _, m := range other.slots[job.ModuleSlot].Modules {
@@ -194,12 +194,12 @@ func (l *loop) collect(app string, age time.Duration, dryRun bool) (*apiv1.Colle
 	for m := range goes {
 		goes[m] = goes[m] && !needed[m.Digest]
 	}
-	// Two versions may have the same bytes, also in two apps: they stay for both.
-	stays := map[string]bool{}
+	// Two versions may have the same bytes, also in two apps: the last version releases them.
+	stillNeeded := map[string]bool{}
 	for _, other := range l.apps {
 		for _, m := range other.slots[job.ModuleSlot].Modules {
 			if m.CollectedAt == nil && !goes[m] {
-				stays[m.Digest] = true
+				stillNeeded[m.Digest] = true
 			}
 		}
 	}
@@ -207,7 +207,7 @@ func (l *loop) collect(app string, age time.Duration, dryRun bool) (*apiv1.Colle
 		switch {
 		case m.CollectedAt != nil:
 			continue
-		case !goes[m] || stays[m.Digest]:
+		case !goes[m] || stillNeeded[m.Digest]:
 			resp.Kept++
 			continue
 		}

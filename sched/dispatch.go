@@ -207,8 +207,8 @@ func (d *dispatching) sendable(r *job.Run) bool {
 	if l.expired(r) {
 		return false
 	}
-	if len(l.closed) > 0 {
-		if c := l.closed[r.Slot()]; c != nil {
+	if len(l.departing) > 0 {
+		if c := l.departing[r.Slot()]; c != nil {
 			c.parked = append(c.parked, r)
 			return false
 		}

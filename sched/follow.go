@@ -98,7 +98,7 @@ func (l *loop) followOne(j *job.Job, up *job.Run) {
 // checkUpstream refuses a dependency on a job that is not there.
 func (l *loop) checkUpstream(def *apiv1.Job, together []string) error {
 	for _, up := range def.GetDependency().GetJobs() {
-		if err := l.apart(def, up); err != nil {
+		if err := l.errIfCrossPartition(def, up); err != nil {
 			return err
 		}
 		if l.job(def.App, up) == nil && !slices.Contains(together, up) {

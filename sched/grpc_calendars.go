@@ -163,7 +163,7 @@ func (l *loop) deleteCalendar(app, name string) error {
 	if l.calendarMessage(app, name) == nil {
 		return noCalendar(app, name)
 	}
-	if err := l.apps[app].whole(); err != nil {
+	if err := l.apps[app].errIfSplit(); err != nil {
 		return err
 	}
 	if of := l.naming(app, name); len(of) > 0 {

@@ -284,7 +284,7 @@ func (a *jobsAPI) BulkJobs(ctx context.Context, req *apiv1.BulkJobsRequest) (*ap
 		failures, err := askDurable(ctx, a.s.loop, func(l *loop, answer func([]string, error)) {
 			var failures []string
 			for _, name := range chunk {
-				err := l.staysJob(app, name)
+				err := l.errIfJobMoving(app, name)
 				if err == nil {
 					t := &trigger{app: app, name: name, traceParent: parent}
 					once.fix(t, again)

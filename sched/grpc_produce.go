@@ -307,7 +307,7 @@ func (l *loop) findJobs(cmds []command) {
 // command does a command. It answers with r, unless it has failed.
 func (l *loop) command(c *command, r *apiv1.CommandResult, ids *idTexts) *apiv1.CommandResult {
 	if c.err == nil {
-		c.err = l.commandStays(c)
+		c.err = l.errIfCommandMoving(c)
 	}
 	switch {
 	case c.err != nil:
@@ -343,17 +343,17 @@ func (l *loop) command(c *command, r *apiv1.CommandResult, ids *idTexts) *apiv1.
 	return r
 }
 
-// commandStays says why the job of a command is not to be changed here; nil: it is.
-func (l *loop) commandStays(c *command) error {
+// errIfCommandMoving fails if the slot of the command's job has moved or is moving.
+func (l *loop) errIfCommandMoving(c *command) error {
 	switch {
 	case l.cfg.Remote == nil:
 		return nil
 	case c.apply != nil:
-		return l.staysJob(c.apply.App, c.apply.Name)
+		return l.errIfJobMoving(c.apply.App, c.apply.Name)
 	case c.delete != nil:
-		return l.staysJob(appOf(c.delete.App), c.delete.Name)
+		return l.errIfJobMoving(appOf(c.delete.App), c.delete.Name)
 	case c.trigger != nil:
-		return l.staysJob(c.trigger.app, c.trigger.name)
+		return l.errIfJobMoving(c.trigger.app, c.trigger.name)
 	}
 	return nil
 }

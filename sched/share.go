@@ -63,37 +63,37 @@ type claim struct {
 
 type claimKey struct{}
 
-// OnSlot has what is asked with the context fail with a [MovedError] when the
-// slot is not here: with each question, as it may go between two.
+// OnSlot returns a context with which each call fails with a [MovedError] if the
+// slot is not here. Every call checks it, because the slot may move between two calls.
 func OnSlot(ctx context.Context, app string, slot uint8) context.Context {
 	return context.WithValue(ctx, claimKey{}, claim{appOf(app), slot})
 }
 
-// OffSlot takes that back: what is asked is not of the slot any more.
+// OffSlot returns a context without the condition of [OnSlot].
 func OffSlot(ctx context.Context) context.Context { return context.WithValue(ctx, claimKey{}, nil) }
 
-// claimed says why what a context claims cannot be had; nil: it can.
+// claimed returns an error if the slot that a context claims is not here.
 func (l *loop) claimed(c claim) error {
 	if a := l.apps[c.app]; a != nil {
-		return l.stays(a.slots[c.slot])
+		return l.errIfMoving(a.slots[c.slot])
 	}
 	return nil
 }
 
-// home is the unit where the app is changed; "": this one.
+// home is the primary partition of the app; "": this one.
 func (a *app) home() string { return a.slots[job.ModuleSlot].Home }
 
-// here reports whether the jobs of a slot are in this unit.
+// here reports whether the jobs of a slot are in this partition.
 func here(s *job.Slot) bool {
 	return s.Place.State == job.Here && (s.Place.Move > 0 || ownerOf(s).home() == "")
 }
 
-// split reports whether jobs of the app are, or may be, in another unit.
+// split reports whether jobs of the app are, or may be, in another partition.
 func (a *app) split() bool {
 	return a.home() != "" || slices.ContainsFunc(a.slots[:], func(s *job.Slot) bool { return s.Place.State != job.Here })
 }
 
-// share is how much of the app is here, of [job.Slots].
+// share returns the number of slots of the app in this partition, at most [job.Slots].
 func (a *app) share() (n int64) {
 	for _, s := range a.slots {
 		if here(s) {
@@ -103,54 +103,55 @@ func (a *app) share() (n int64) {
 	return n
 }
 
-// stays says why nothing of a slot can be changed; nil: it can.
-func (l *loop) stays(s *job.Slot) error {
+// errIfMoving fails with a [MovedError] if the slot has moved or is moving.
+func (l *loop) errIfMoving(s *job.Slot) error {
 	if !here(s) {
 		return &MovedError{s.App, s.Index}
 	}
 	return nil
 }
 
-// staysJob is stays for the slot of a job.
-func (l *loop) staysJob(app, name string) error {
+// errIfJobMoving is errIfMoving for the slot of a job.
+func (l *loop) errIfJobMoving(app, name string) error {
 	return l.claimed(claim{app, job.SlotOf(name)})
 }
 
-// has reports whether the slot of a job is one of this unit's.
+// has reports whether the slot of a job is in this partition.
 func (l *loop) has(app, name string) bool {
 	a := l.apps[app]
 	return a != nil && here(a.slots[job.SlotOf(name)])
 }
 
-// apart refuses that jobs refer to each other that are in several units.
-func (l *loop) apart(def *apiv1.Job, other string) error {
+// errIfCrossPartition fails if the job other is in another partition than this one:
+// jobs that refer to each other must be in the same partition.
+func (l *loop) errIfCrossPartition(def *apiv1.Job, other string) error {
 	if a := l.apps[def.App]; a == nil || here(a.slots[job.SlotOf(other)]) {
 		return nil
 	}
 	return status.Errorf(codes.FailedPrecondition, "job %s: it refers to job %s, and app %s is split: the two are in different units of the cluster. Bring the app together with `wheelwork cluster merge %s`; the jobs that refer to each other stay together afterwards", def.Name, other, def.App, def.App)
 }
 
-// whole refuses what has to know all jobs of an app, when it is split.
-func (a *app) whole() error {
+// errIfSplit fails if the app is split. Operations that must see all jobs of an app call it.
+func (a *app) errIfSplit() error {
 	if a == nil || !a.split() {
 		return nil
 	}
 	return status.Errorf(codes.FailedPrecondition, "app %s is split over several units of the cluster, and jobs of it in other units may refer to this: bring it together with `wheelwork cluster merge %s` first", a.name, a.name)
 }
 
-// closing is a slot that is to leave: what hosts have may end, nothing more is
-// sent to them, and everything else goes on.
-type closing struct {
-	parked []*job.Run // would have been sent
+// departingSlot is a slot that leaves once the tasks at hosts have ended. Its due runs
+// are not dispatched meanwhile; triggers and schedules go on.
+type departingSlot struct {
+	parked []*job.Run // due, in the order in which they would have been dispatched
 }
 
-// reopen goes on with a slot that did not leave.
+// reopen resumes a slot whose move was given up.
 func (l *loop) reopen(s *job.Slot) {
-	c := l.closed[s]
+	c := l.departing[s]
 	if c == nil {
 		return
 	}
-	delete(l.closed, s)
+	delete(l.departing, s)
 	if s.Place.State != job.Here {
 		return
 	}
@@ -161,19 +162,18 @@ func (l *loop) reopen(s *job.Slot) {
 	}
 }
 
-// closedAgain is how often it is looked whether the runs of a slot have ended.
-const closedAgain = 5 * time.Millisecond
+// departPoll is the interval at which Leave checks whether the runs of a slot have ended.
+const departPoll = 5 * time.Millisecond
 
 // BusyError says why a slot cannot leave now.
 type BusyError struct{ why string }
 
 func (e *BusyError) Error() string { return e.why }
 
-// Leave freezes a slot that is to go to another unit, and returns the number of
-// the move. One that was frozen before stays so. For so long as patience it sends
-// no run of the slot to hosts and waits for those that they have: which takes as
-// long as a run that is sent now would wait there. A [BusyError] says that the slot
-// stays where it is: try again some time later.
+// Leave freezes a slot before it moves to another partition, and returns the number of
+// the move. A frozen slot remains frozen. Up to patience, Leave dispatches no run of the
+// slot and waits for the runs that hosts have. After a [BusyError] the slot has not
+// moved, and the caller may try again later.
 func (s *Server) Leave(ctx context.Context, app string, slot uint8, unit string, patience time.Duration) (move uint64, err error) {
 	over := time.Now().Add(patience)
 	defer s.loop.do(func(l *loop) {
@@ -195,7 +195,7 @@ func (s *Server) Leave(ctx context.Context, app string, slot uint8, unit string,
 			return move, err
 		}
 		select {
-		case <-time.After(closedAgain):
+		case <-time.After(departPoll):
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
@@ -213,17 +213,17 @@ func (l *loop) leaveTo(app string, slot uint8, unit string) (uint64, error) {
 		return 0, &MovedError{app, slot}
 	}
 	s := a.slots[slot]
-	if why := l.tied(a, slot); why != "" {
+	if why := l.pinReason(a, slot); why != "" {
 		return 0, status.Error(codes.FailedPrecondition, why)
 	}
 	if err := l.refuse(); err != nil {
 		return 0, err
 	}
-	if l.closed[s] == nil {
-		if l.closed == nil {
-			l.closed = map[*job.Slot]*closing{}
+	if l.departing[s] == nil {
+		if l.departing == nil {
+			l.departing = map[*job.Slot]*departingSlot{}
 		}
-		l.closed[s] = &closing{}
+		l.departing[s] = &departingSlot{}
 	}
 	if why := s.Busy(); why != "" {
 		return 0, &BusyError{why}
@@ -238,9 +238,9 @@ func (l *loop) leaveTo(app string, slot uint8, unit string) (uint64, error) {
 	return s.Place.Move, nil
 }
 
-// tied says which reference keeps a slot where the others are; "": none. A job
-// that refers to one that is not there counts too: it may come to be.
-func (l *loop) tied(a *app, slot uint8) string {
+// pinReason returns the reference that ties a slot to the other slots of its app; "": none.
+// A reference to a job that does not exist counts too, because the job may be created.
+func (l *loop) pinReason(a *app, slot uint8) string {
 	for _, s := range a.slots {
 		if !here(s) || !s.Refers() {
 			continue
@@ -390,7 +390,7 @@ func (l *loop) resumeRun(r *job.Run) {
 	}
 }
 
-// Share is what a unit has of an app that is split, or may be.
+// Share is the part of an app that one partition has.
 type Share struct {
 	Home   string // "": this unit
 	Places [job.Slots]job.Place
@@ -712,7 +712,7 @@ func (s *Server) Enqueue(ctx context.Context, from string, req *apiv1.GuestEnque
 		}
 	}
 	return askDurable(ctx, s.loop, func(l *loop, answer func(*apiv1.GuestEnqueueResponse, error)) {
-		err := cmp.Or(l.takesFrom(from, e), l.staysJob(e.app, e.name))
+		err := cmp.Or(l.takesFrom(from, e), l.errIfJobMoving(e.app, e.name))
 		if err != nil {
 			answer(nil, err)
 			return

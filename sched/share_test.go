@@ -170,7 +170,7 @@ func exported(t *testing.T, s *sched.Server, slot uint8, move uint64) (items []*
 
 const movedSlot = 5
 
-var movedJob, stayJob = nameIn(movedSlot, "moved"), nameIn(movedSlot+1, "stays")
+var movedJob, keptJob = nameIn(movedSlot, "moved"), nameIn(movedSlot+1, "kept")
 
 // TestSlotMoves brings a slot to another unit and back, once for each moment at
 // which either of the servers is killed. Each planned time is executed once; a
@@ -203,7 +203,7 @@ func slotMoves(t *testing.T, kill string) {
 	defer func() { c.close() }()
 	c.push()
 	c.apply(&apiv1.Job{Name: movedJob, Schedule: &apiv1.Schedule{Every: "1s"}, Overlap: &apiv1.Overlap{Policy: "queue"}})
-	c.apply(&apiv1.Job{Name: stayJob, Schedule: &apiv1.Schedule{Every: "1s"}})
+	c.apply(&apiv1.Job{Name: keptJob, Schedule: &apiv1.Schedule{Every: "1s"}})
 	c.apply(&apiv1.Job{Name: retry, Retry: &apiv1.Retry{Max: 9, First: "15s", Backoff: "fixed"}})
 	big := strings.Repeat("x", 60<<10) // so that it takes several records
 	for i := range 12 {
@@ -224,7 +224,7 @@ func slotMoves(t *testing.T, kill string) {
 		t.Fatal(err)
 	}
 	if kill == "u frozen" {
-		p.kill(0, 1, func() { c.reconnectTo(p.u); _, _ = c.tryTrigger(stayJob) })
+		p.kill(0, 1, func() { c.reconnectTo(p.u); _, _ = c.tryTrigger(keptJob) })
 		if again, err := p.u.srv.Leave(ctx, "default", movedSlot, "v", 0); err != nil || again != move {
 			t.Fatalf("after the kill the move is %d, %v", again, err)
 		}
@@ -295,7 +295,7 @@ func slotMoves(t *testing.T, kill string) {
 		t.Fatal(err)
 	}
 	time.Sleep(4 * time.Second)
-	for _, name := range []string{movedJob, stayJob} {
+	for _, name := range []string{movedJob, keptJob} {
 		planned := map[time.Time]int{}
 		for _, call := range p.u.handlers.of(name) {
 			if call.run != before {
@@ -406,8 +406,8 @@ func TestHandlersAcrossUnits(t *testing.T) {
 				return runtime.Result{Outcome: runtime.Succeeded}
 			}
 		}
-		childMoved, childStays := nameIn(movedSlot, "child"), nameIn(movedSlot+1, "child")
-		p.u.handlers.byJob[movedJob], p.u.handlers.byJob[stayJob] = asks(childStays), asks(childMoved)
+		childMoved, childKept := nameIn(movedSlot, "child"), nameIn(movedSlot+1, "child")
+		p.u.handlers.byJob[movedJob], p.u.handlers.byJob[keptJob] = asks(childKept), asks(childMoved)
 		c := p.u.client()
 		defer c.close()
 		c.push()
@@ -418,7 +418,7 @@ func TestHandlersAcrossUnits(t *testing.T) {
 		if _, err := apiv1.NewValuesClient(c.conn).PutValue(ctx, &apiv1.PutValueRequest{Bucket: "state", Key: "k", Value: "v"}); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{movedJob, stayJob, childMoved, childStays} {
+		for _, name := range []string{movedJob, keptJob, childMoved, childKept} {
 			c.apply(&apiv1.Job{Name: name})
 		}
 		p.copyApp()
@@ -432,7 +432,7 @@ func TestHandlersAcrossUnits(t *testing.T) {
 		}
 		d := p.v.client()
 		defer d.close()
-		for _, run := range []*apiv1.Run{d.wait(d.trigger(movedJob, "1")), c.wait(c.trigger(stayJob, "2"))} {
+		for _, run := range []*apiv1.Run{d.wait(d.trigger(movedJob, "1")), c.wait(c.trigger(keptJob, "2"))} {
 			if run.State != "succeeded" {
 				t.Errorf("%s: %s: %s", run.Job, run.State, run.Error)
 			}
@@ -445,7 +445,7 @@ func TestHandlersAcrossUnits(t *testing.T) {
 				t.Errorf("%s: %s", run.Job, run.State)
 			}
 		}
-		for _, name := range []string{childMoved, childStays} {
+		for _, name := range []string{childMoved, childKept} {
 			if n := len(p.u.handlers.of(name)); n != 1 {
 				t.Errorf("%s was executed %d times", name, n)
 			}
@@ -456,7 +456,7 @@ func TestHandlersAcrossUnits(t *testing.T) {
 		}
 		// Jobs in different units do not refer to each other, and what refers stays.
 		_, err = d.jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: &apiv1.Job{
-			Name: movedJob, Handler: &apiv1.Handler{Module: "m@1"}, Dependency: &apiv1.Dependency{Jobs: []string{stayJob}},
+			Name: movedJob, Handler: &apiv1.Handler{Module: "m@1"}, Dependency: &apiv1.Dependency{Jobs: []string{keptJob}},
 		}})
 		if err == nil || !strings.Contains(err.Error(), "merge") {
 			t.Errorf("a job refers to one in another unit: %v", err)
@@ -465,7 +465,7 @@ func TestHandlersAcrossUnits(t *testing.T) {
 			t.Error("modules were collected that jobs in other units may name")
 		}
 		if _, err := c.jobs.ApplyJob(ctx, &apiv1.ApplyJobRequest{Job: &apiv1.Job{
-			Name: childStays, Handler: &apiv1.Handler{Module: "m@1"}, Dependency: &apiv1.Dependency{Jobs: []string{stayJob}},
+			Name: childKept, Handler: &apiv1.Handler{Module: "m@1"}, Dependency: &apiv1.Dependency{Jobs: []string{keptJob}},
 		}}); err != nil {
 			t.Fatal(err)
 		}

@@ -277,7 +277,7 @@ func explainNodes(r *job.Run) string {
 // checkNodes refuses a workflow with jobs that are not there.
 func (l *loop) checkNodes(def *apiv1.Job, together []string) error {
 	for _, n := range def.GetWorkflow().GetNodes() {
-		if err := l.apart(def, n.Job); err != nil {
+		if err := l.errIfCrossPartition(def, n.Job); err != nil {
 			return err
 		}
 		if n.Job != def.Name && l.job(def.App, n.Job) == nil && !slices.Contains(together, n.Job) {
