@@ -108,9 +108,9 @@ type loop struct {
 	// suspects are canaries of which an attempt failed since they were judged.
 	suspects []jobKey
 
-	departing map[*job.Slot]*departingSlot // that leave for another partition, or wait to
-	taking    map[*job.Slot]*byte          // which try brings a slot that comes
-	paced     []*slotRate                  // with counts of this turn
+	departing    map[*job.Slot]*departingSlot // that leave for another partition, or wait to
+	taking       map[*job.Slot]*byte          // which try brings a slot that comes
+	countedRates []*slotRate                  // with counts of this turn
 
 	short   map[string]shortage // by app, as the last report of the demand found it
 	gathers map[string]int64    // by app: when a broadcast of it last waited for hosts, in ms
@@ -328,8 +328,8 @@ func (l *loop) turn() error {
 	}
 	l.rate.add(l.now, l.came)
 	l.came = 0
-	l.pace()
-	l.handOn()
+	l.publishRates()
+	l.flushMetrics()
 	l.checkpoint()
 	return nil
 }

@@ -21,29 +21,29 @@ type metrics struct {
 }
 
 // labels are an app's attribute sets, made once: making one costs more than
-// counting. The counts are handed on once a turn.
+// counting. The loop flushes the counters once a turn.
 type labels struct {
 	app     metric.MeasurementOption
-	trigger map[job.Trigger]*tally
-	state   []*tally // by job.State.Ordinal
-	counted bool     // the app is in loop.counted
+	trigger map[job.Trigger]*counter
+	state   []*counter // by job.State.Ordinal
+	counted bool       // the app is in loop.counted
 }
 
-// tally is a count that was not handed on yet.
-type tally struct {
+// counter holds what was counted since the last flush to the metrics.
+type counter struct {
 	of metric.MeasurementOption
 	n  int64
 }
 
-func (t *tally) handOn(c metric.Int64Counter) {
+func (t *counter) flush(to metric.Int64Counter) {
 	if t.n > 0 {
-		c.Add(context.Background(), t.n, t.of)
+		to.Add(context.Background(), t.n, t.of)
 		t.n = 0
 	}
 }
 
-// count adds one to a tally of an app; nil is one of a trigger or state that only a later version knows.
-func (l *loop) count(a *app, t *tally) {
+// count adds one to a counter of an app; nil belongs to a trigger or state that only a later version knows.
+func (l *loop) count(a *app, t *counter) {
 	if t == nil {
 		return
 	}
@@ -54,15 +54,15 @@ func (l *loop) count(a *app, t *tally) {
 	}
 }
 
-// handOn tells the metrics what was counted in this turn.
-func (l *loop) handOn() {
+// flushMetrics adds the counts of this turn to the metrics.
+func (l *loop) flushMetrics() {
 	for _, a := range l.counted {
 		a.labels.counted = false
 		for _, t := range a.labels.trigger {
-			t.handOn(l.metrics.accepted)
+			t.flush(l.metrics.accepted)
 		}
 		for _, t := range a.labels.state {
-			t.handOn(l.metrics.ended)
+			t.flush(l.metrics.ended)
 		}
 	}
 	clear(l.counted)
@@ -73,13 +73,13 @@ func newLabels(app string) labels {
 	a := attribute.String("app", app)
 	l := labels{
 		app:     metric.WithAttributeSet(attribute.NewSet(a)),
-		trigger: map[job.Trigger]*tally{},
+		trigger: map[job.Trigger]*counter{},
 	}
 	for _, t := range job.Triggers() {
-		l.trigger[t] = &tally{of: metric.WithAttributeSet(attribute.NewSet(a, attribute.String("trigger", string(t))))}
+		l.trigger[t] = &counter{of: metric.WithAttributeSet(attribute.NewSet(a, attribute.String("trigger", string(t))))}
 	}
 	for _, s := range job.States() {
-		l.state = append(l.state, &tally{of: metric.WithAttributeSet(attribute.NewSet(a, attribute.String("state", string(s))))})
+		l.state = append(l.state, &counter{of: metric.WithAttributeSet(attribute.NewSet(a, attribute.String("state", string(s))))})
 	}
 	return l
 }

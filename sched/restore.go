@@ -255,7 +255,7 @@ func (l *loop) resume() {
 func (l *loop) forget() {
 	l.rate, l.came = decayingRate{}, 0 // what was replayed is not load
 	l.followed = nil                   // what followed from it was replayed as well
-	l.moved, l.paced = nil, nil
+	l.moved, l.countedRates = nil, nil
 	l.suspects = nil // the next failed attempt judges again
 	for _, a := range l.apps {
 		a.rates = nil

@@ -439,7 +439,7 @@ type slotRate struct {
 	pending int // were counted in this turn
 }
 
-// countSlot counts what an app's slot does, where that may decide where it is.
+// countSlot counts one activation of a slot. Only a cluster needs the rates, for its placement.
 func (l *loop) countSlot(a *app, slot uint8) {
 	if l.cfg.Remote == nil {
 		return
@@ -448,18 +448,18 @@ func (l *loop) countSlot(a *app, slot uint8) {
 		a.rates = new([job.Slots]slotRate)
 	}
 	if a.rates[slot].pending == 0 {
-		l.paced = append(l.paced, &a.rates[slot])
+		l.countedRates = append(l.countedRates, &a.rates[slot])
 	}
 	a.rates[slot].pending++
 }
 
-// pace takes what was counted in this turn into the rates.
-func (l *loop) pace() {
-	for _, r := range l.paced {
+// publishRates adds the counts of this turn to the rates of the slots.
+func (l *loop) publishRates() {
+	for _, r := range l.countedRates {
 		r.add(l.now, r.pending)
 		r.pending = 0
 	}
-	l.paced = l.paced[:0]
+	l.countedRates = l.countedRates[:0]
 }
 
 // State returns what an app has but once; nil: the app is changed elsewhere, or

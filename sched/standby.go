@@ -40,7 +40,7 @@ func (s *Standby) CatchUp() (CaughtUp, error) {
 		return CaughtUp{}, fmt.Errorf("catch up with the journal: %w", err)
 	}
 	l.forget()
-	l.handOn()
+	l.flushMetrics()
 	if l.failure != nil {
 		return CaughtUp{}, l.failure
 	}
