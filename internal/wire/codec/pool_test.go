@@ -5,16 +5,16 @@ import (
 	"testing"
 )
 
-// TestStock lets some take and others give, one at a time and many, and looks that
-// nobody is given what another one has.
-func TestStock(t *testing.T) {
-	type message struct{ taken bool } // the race detector sees two who have one
-	var s stock[message]
+// TestPool takes and returns messages in several goroutines, one at a time and many,
+// and checks that no two goroutines have the same message.
+func TestPool(t *testing.T) {
+	type message struct{ taken bool } // the race detector sees two goroutines with the same message
+	var s pool[message]
 	const rounds, atOnce = 200, 100
 	var wg sync.WaitGroup
 	for range 4 {
 		took := make(chan []*message, 4)
-		wg.Go(func() { // as who sends
+		wg.Go(func() { // as a sender
 			defer close(took)
 			for range rounds {
 				var m []*message
@@ -30,7 +30,7 @@ func TestStock(t *testing.T) {
 				took <- m
 			}
 		})
-		wg.Go(func() { // as who receives
+		wg.Go(func() { // as a receiver
 			for m := range took {
 				for _, m := range m {
 					m.taken = false
@@ -45,11 +45,11 @@ func TestStock(t *testing.T) {
 	wg.Wait()
 }
 
-// TestStockKeeps makes sure that what was given is taken before anything is made.
-// Much is given at once: of what is given one by one the race detector has a
-// [sync.Pool] drop so much that now and then nothing would be left.
-func TestStockKeeps(t *testing.T) {
-	var s stock[int]
+// TestPoolReuses checks that returned messages are taken before new ones are made.
+// It returns many at once: under the race detector a [sync.Pool] drops some of its
+// entries at random, and of messages returned one by one too few could remain.
+func TestPoolReuses(t *testing.T) {
+	var s pool[int]
 	spare := make([]*int, 1000)
 	given := map[*int]bool{}
 	for i := range spare {
