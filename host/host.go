@@ -84,7 +84,7 @@ type Host struct {
 	worker  *session.Worker
 	fetch   singleflight
 	grants  grantCache
-	shelf   *shelf
+	modules   *moduleTable
 	uses    uses
 	tell    func(*apiv1.ModuleState) // the server, what became of a module
 	// untraced means that nobody looks at spans: they cost as much as a short
@@ -109,7 +109,7 @@ func New(cfg Config) (*Host, error) {
 			return nil, fmt.Errorf("trusted keys of the host: %w", err)
 		}
 	}
-	h := &Host{cfg: cfg, shelf: newShelf()}
+	h := &Host{cfg: cfg, modules: newModuleTable()}
 	cfg.ABI = h.abilities()
 	_, h.untraced = cfg.Tracer.(noop.Tracer)
 	var runBatch func([]*session.Batched)
@@ -120,7 +120,7 @@ func New(cfg Config) (*Host, error) {
 	h.worker, err = session.New(session.Config{
 		ID: cfg.ID, Name: cfg.Name, Version: cfg.Version, Labels: cfg.Labels, Apps: cfg.Apps, ABI: cfg.ABI,
 		Slots: cfg.Slots, Credits: cfg.Credits, MaxSleeping: cfg.MaxSleeping, Connect: cfg.Connect, Units: cfg.Units, ConnectUnit: cfg.ConnectUnit, Run: h.execute, Together: h.together, RunBatch: runBatch,
-		Free: codec.FreeTask, FreeResults: codec.FreeResults, Prefetch: h.prefetch, Unload: h.unload, Modules: h.shelf.all,
+		Free: codec.FreeTask, FreeResults: codec.FreeResults, Prefetch: h.prefetch, Unload: h.unload, Modules: h.modules.all,
 		Spool: newSpool(cfg.Spool, cfg.Logger), DrainTimeout: cfg.DrainTimeout, Logger: cfg.Logger,
 	})
 	if err != nil {

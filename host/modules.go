@@ -22,40 +22,40 @@ import (
 const (
 	// defaultModuleBytes bounds the cache of modules on disk.
 	defaultModuleBytes = 1 << 30
-	// maxShelved bounds what is remembered of modules, by number. What is forgotten
-	// is checked or reported again.
-	maxShelved = 4096
+	// maxModules bounds each list of the module table, in modules. The host checks or
+	// reports a module again after its entry was dropped.
+	maxModules = 4096
 )
 
-// want names a module and on whose behalf it is loaded.
+// want names a module and the app that needs it.
 type want struct {
 	app    string
 	digest string
 	trust  string // see apiv1.Task
 }
 
-// shelf is what the host knows of modules.
-type shelf struct {
-	kick chan struct{} // capacity 1: there is something to prefetch
+// moduleTable has the state of each module in the host.
+type moduleTable struct {
+	kick chan struct{} // capacity 1: ahead has an entry
 
 	mu      sync.Mutex
 	states  map[string]*apiv1.ModuleState // by digest
-	checked map[want]bool                 // whose signatures were good
-	ahead   []want                        // to prefetch; Invariant: each is in it once
-	now     string                        // the digest that is loaded ahead; "" when it was unloaded meanwhile
+	checked map[want]bool                 // the modules with sufficient signatures
+	ahead   []want                        // to prefetch; invariant: no entry twice
+	now     string                        // digest of the module that loadAhead loads; "" after it was unloaded
 }
 
-func newShelf() *shelf {
-	return &shelf{kick: make(chan struct{}, 1), states: map[string]*apiv1.ModuleState{}, checked: map[want]bool{}}
+func newModuleTable() *moduleTable {
+	return &moduleTable{kick: make(chan struct{}, 1), states: map[string]*apiv1.ModuleState{}, checked: map[want]bool{}}
 }
 
-// prefetch takes what the server asks to have loaded ahead.
+// prefetch queues the modules that the server wants to have loaded before their first task.
 func (h *Host) prefetch(asked []*apiv1.Prefetch) {
-	s := h.shelf
+	s := h.modules
 	s.mu.Lock()
 	for _, p := range asked {
 		w := want{p.App, p.Digest, p.Trust}
-		if len(s.ahead) < maxShelved && !slices.Contains(s.ahead, w) {
+		if len(s.ahead) < maxModules && !slices.Contains(s.ahead, w) {
 			s.ahead = append(s.ahead, w)
 		}
 	}
@@ -66,10 +66,10 @@ func (h *Host) prefetch(asked []*apiv1.Prefetch) {
 	}
 }
 
-// loadAhead prefetches, one module at a time: a compiler uses all processors,
-// and tasks that run should keep some.
+// loadAhead loads the queued modules one at a time: a compiler uses all processors,
+// and running tasks need some of them.
 func (h *Host) loadAhead(ctx context.Context) {
-	s := h.shelf
+	s := h.modules
 	for {
 		s.mu.Lock()
 		var w want
@@ -107,11 +107,11 @@ func (h *Host) loadAhead(ctx context.Context) {
 	}
 }
 
-// report tells the server what became of a module.
+// report sends the new state of a module to the server.
 func (h *Host) report(m *apiv1.ModuleState) {
-	s := h.shelf
+	s := h.modules
 	s.mu.Lock()
-	if s.states[m.Digest] == nil && len(s.states) >= maxShelved {
+	if s.states[m.Digest] == nil && len(s.states) >= maxModules {
 		clear(s.states)
 	}
 	s.states[m.Digest] = m
@@ -119,9 +119,9 @@ func (h *Host) report(m *apiv1.ModuleState) {
 	h.tell(m)
 }
 
-// reportLoaded tells that a module is ready that was so before anybody asked.
+// reportLoaded sends that a module is ready, unless the server knows.
 func (h *Host) reportLoaded(digest string) {
-	s := h.shelf
+	s := h.modules
 	s.mu.Lock()
 	known := s.states[digest].GetState() == "ready"
 	s.mu.Unlock()
@@ -130,8 +130,8 @@ func (h *Host) reportLoaded(digest string) {
 	}
 }
 
-// all returns what is known of modules, for a new stream.
-func (s *shelf) all() []*apiv1.ModuleState {
+// all returns the states of all modules, for a new stream.
+func (s *moduleTable) all() []*apiv1.ModuleState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.states))
@@ -219,14 +219,14 @@ func (h *Host) keep(digest string, code []byte) error {
 	return h.trim(digest)
 }
 
-// checkSigned asks for a module's signatures where the app or the operator of
-// this host wants some, and checks them here: a server that was told to send
-// other bytes cannot make a host run them.
+// checkSigned verifies the signatures of a module if its app or the operator of this
+// host requires them. The host verifies them itself, so that a compromised server
+// cannot make it run other bytes.
 func (h *Host) checkSigned(ctx context.Context, server func() apiv1.WorkerClient, w want) error {
 	if w.trust == "" && len(h.cfg.TrustedKeys) == 0 {
 		return nil
 	}
-	s := h.shelf
+	s := h.modules
 	s.mu.Lock()
 	good := s.checked[w]
 	s.mu.Unlock()
@@ -260,7 +260,7 @@ func (h *Host) checkSigned(ctx context.Context, server func() apiv1.WorkerClient
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.checked) >= maxShelved {
+	if len(s.checked) >= maxModules {
 		clear(s.checked)
 	}
 	s.checked[w] = true

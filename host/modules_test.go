@@ -204,7 +204,7 @@ func TestCheckSigned(t *testing.T) {
 		{name: "no answer", trust: trust, err: status.Error(codes.Unavailable, "gone"), asks: 2},
 	} {
 		p := &prover{proof: tt.proof, err: tt.err}
-		h := &Host{cfg: Config{TrustedKeys: tt.operator}, shelf: newShelf()}
+		h := &Host{cfg: Config{TrustedKeys: tt.operator}, modules: newModuleTable()}
 		for range 2 {
 			err := h.checkSigned(t.Context(), func() apiv1.WorkerClient { return p }, want{"a", digest, tt.trust})
 			if (err == nil) != tt.ok {
@@ -218,21 +218,21 @@ func TestCheckSigned(t *testing.T) {
 			t.Errorf("%s: asked %d times, want %d", tt.name, p.asked, tt.asks)
 		}
 	}
-	h := &Host{shelf: newShelf()}
+	h := &Host{modules: newModuleTable()}
 	if err := h.checkSigned(t.Context(), func() apiv1.WorkerClient { return nil }, want{"a", digest, trust}); err == nil || !strings.Contains(err.Error(), "no server is connected") {
 		t.Errorf("without a server: %v", err)
 	}
 }
 
-func TestShelfIsBounded(t *testing.T) {
-	h := &Host{shelf: newShelf(), tell: func(*apiv1.ModuleState) {}}
-	for i := range 2 * maxShelved {
+func TestModuleTableIsBounded(t *testing.T) {
+	h := &Host{modules: newModuleTable(), tell: func(*apiv1.ModuleState) {}}
+	for i := range 2 * maxModules {
 		digest := modules.Digest([]byte{byte(i), byte(i >> 8)})
 		h.prefetch([]*apiv1.Prefetch{{App: "a", Digest: digest}})
 		h.report(&apiv1.ModuleState{Digest: digest, State: "ready"})
 	}
-	if len(h.shelf.ahead) > maxShelved || len(h.shelf.states) > maxShelved {
-		t.Errorf("%d to prefetch and %d states", len(h.shelf.ahead), len(h.shelf.states))
+	if len(h.modules.ahead) > maxModules || len(h.modules.states) > maxModules {
+		t.Errorf("%d to prefetch and %d states", len(h.modules.ahead), len(h.modules.states))
 	}
 }
 

@@ -52,10 +52,10 @@ func (u *uses) each(f func(digest string, lately bool)) {
 
 func (u *uses) forget(digest string) { u.since.Delete(digest) }
 
-// unload drops what the server says nothing refers to: the compiled form, the
-// bytes, and what is known of it.
+// unload drops the modules that no job refers to, as the server reports: their compiled
+// form, their bytes and their entries in the module table.
 func (h *Host) unload(digests []string) {
-	s := h.shelf
+	s := h.modules
 	for _, digest := range digests {
 		s.mu.Lock()
 		delete(s.states, digest)
@@ -86,8 +86,8 @@ func (h *Host) forget(digest string) {
 	}
 }
 
-// trim bounds the cache of modules. What leaves it is unloaded as well: it was
-// not used for longer than all that stays.
+// trim bounds the cache of modules. It also unloads the modules that the cache evicts,
+// which are the least recently used ones.
 func (h *Host) trim(keep string) error {
 	scripts, _ := h.cfg.Engine.(interpreters)
 	h.uses.each(func(digest string, lately bool) {
@@ -110,9 +110,9 @@ func (h *Host) trim(keep string) error {
 			return
 		}
 		h.forget(digest)
-		s := h.shelf
+		s := h.modules
 		s.mu.Lock()
-		delete(s.states, digest) // it is not ready any more
+		delete(s.states, digest)
 		s.mu.Unlock()
 	})
 	return err

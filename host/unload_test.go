@@ -128,7 +128,7 @@ func TestWhatLeavesTheCacheIsUnloaded(t *testing.T) {
 	code := func(n byte) []byte { return bytes.Repeat([]byte{n}, 1000) }
 	digest := func(n byte) string { return modules.Digest(code(n)) }
 	e := &forgetful{script: map[string]string{digest(2): digest(1)}}
-	h := &Host{cfg: Config{Modules: store, Engine: e, ModuleBytes: 4500}, shelf: newShelf(), tell: func(*apiv1.ModuleState) {}}
+	h := &Host{cfg: Config{Modules: store, Engine: e, ModuleBytes: 4500}, modules: newModuleTable(), tell: func(*apiv1.ModuleState) {}}
 	use := func(n byte) {
 		t.Helper()
 		if !store.Has(digest(n)) { // as a server would send it
@@ -153,7 +153,7 @@ func TestWhatLeavesTheCacheIsUnloaded(t *testing.T) {
 	if got := []bool{e.Loaded(digest(1)), e.Loaded(digest(2)), e.Loaded(digest(3)), e.Loaded(digest(4)), e.Loaded(digest(5))}; !slices.Equal(got, []bool{true, true, false, true, true}) {
 		t.Errorf("loaded are %v, want all but the third", got)
 	}
-	if store.Has(digest(3)) || h.shelf.states[digest(3)] != nil {
+	if store.Has(digest(3)) || h.modules.states[digest(3)] != nil {
 		t.Error("the third module is still in the cache, or said to be ready")
 	}
 	use(3) // and comes back when it is needed
