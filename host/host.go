@@ -84,7 +84,7 @@ type Host struct {
 	worker  *session.Worker
 	fetch   singleflight
 	grants  grantCache
-	modules   *moduleTable
+	modules *moduleTable
 	uses    uses
 	tell    func(*apiv1.ModuleState) // the server, what became of a module
 	// untraced means that nobody looks at spans: they cost as much as a short

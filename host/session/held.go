@@ -5,103 +5,105 @@ import (
 	"iter"
 )
 
-// held are the tasks of a worker by their keys: a hash table of pointers, because a
-// task is looked for, put and removed for each run, and a map of keys takes as long
-// to wait for memory as all else that is done with it. The zero value is empty.
+// held are the tasks of a session by their keys. It is an open-addressing hash table of
+// pointers: each run needs a lookup, an insertion and a removal, and in a Go map of keys
+// the waits for memory take as long as all other work on a task. The zero value is empty.
 type held struct {
-	places []place // a power of two, or none; a task is at its hash's place or behind, without a gap
-	n      int
+	// cells has a power of two of entries, or none. A task is in the cell of its hash or in
+	// a later one, without an empty cell between.
+	cells []cell
+	n     int // tasks
 }
 
-// place is a task and its hash; nil: none.
-type place struct {
+// cell is one entry of the table; it is empty if task is nil.
+type cell struct {
 	hash uint64
 	task *task
 }
 
-// heldSeed makes places that no server can foresee.
+// heldSeed keeps a server from choosing run ids that collide.
 var heldSeed = maphash.MakeSeed()
 
 func hashOf(k *key) uint64 { return maphash.Bytes(heldSeed, k.run[:]) }
 
-func (h *held) home(hash uint64) int { return int(hash) & (len(h.places) - 1) }
+func (h *held) index(hash uint64) int { return int(hash) & (len(h.cells) - 1) }
 
-func (h *held) after(i int) int { return (i + 1) & (len(h.places) - 1) }
+func (h *held) after(i int) int { return (i + 1) & (len(h.cells) - 1) }
 
-// find returns where the task of that name and hash is; -1: nowhere.
+// find returns the cell of the task with a key and its hash; -1: the task is not held.
 func (h *held) find(k *key, hash uint64) int {
-	if len(h.places) == 0 {
+	if len(h.cells) == 0 {
 		return -1
 	}
-	for i := h.home(hash); h.places[i].task != nil; i = h.after(i) {
-		if p := &h.places[i]; p.hash == hash && p.task.key == *k {
+	for i := h.index(hash); h.cells[i].task != nil; i = h.after(i) {
+		if p := &h.cells[i]; p.hash == hash && p.task.key == *k {
 			return i
 		}
 	}
 	return -1
 }
 
-// get returns the task of that name; nil: it is not held.
+// get returns the task with a key; nil: it is not held.
 func (h *held) get(k key) *task {
 	if i := h.find(&k, hashOf(&k)); i >= 0 {
-		return h.places[i].task
+		return h.cells[i].task
 	}
 	return nil
 }
 
-// put adds a task, and reports whether it did: not if one of that name is held.
+// put adds a task. It returns false if a task with the same key is held.
 func (h *held) put(t *task) bool {
 	if h.find(&t.key, t.hash) >= 0 {
 		return false
 	}
-	if 4*(h.n+1) > 3*len(h.places) {
-		old := h.places
-		h.places = make([]place, max(64, 2*len(old)))
+	if 4*(h.n+1) > 3*len(h.cells) {
+		old := h.cells
+		h.cells = make([]cell, max(64, 2*len(old)))
 		for _, p := range old {
 			if p.task != nil {
-				h.settle(p)
+				h.insert(p)
 			}
 		}
 	}
-	h.settle(place{t.hash, t})
+	h.insert(cell{t.hash, t})
 	h.n++
 	return true
 }
 
-func (h *held) settle(p place) {
-	i := h.home(p.hash)
-	for h.places[i].task != nil {
+func (h *held) insert(p cell) {
+	i := h.index(p.hash)
+	for h.cells[i].task != nil {
 		i = h.after(i)
 	}
-	h.places[i] = p
+	h.cells[i] = p
 }
 
-// remove forgets a task, if it is held.
+// remove removes a task, if it is held.
 func (h *held) remove(t *task) {
-	if len(h.places) == 0 {
+	if len(h.cells) == 0 {
 		return
 	}
-	hole := h.home(t.hash)
-	for h.places[hole].task != t {
-		if h.places[hole].task == nil {
+	hole := h.index(t.hash)
+	for h.cells[hole].task != t {
+		if h.cells[hole].task == nil {
 			return
 		}
 		hole = h.after(hole)
 	}
-	// Close the gap: who stands behind it moves up, unless that is before its home.
-	for i := h.after(hole); h.places[i].task != nil; i = h.after(i) {
-		if home := h.home(h.places[i].hash); (i-home)&(len(h.places)-1) >= (i-hole)&(len(h.places)-1) {
-			h.places[hole], hole = h.places[i], i
+	// Close the gap: a task behind it moves into it, unless the gap is before the task's index.
+	for i := h.after(hole); h.cells[i].task != nil; i = h.after(i) {
+		if index := h.index(h.cells[i].hash); (i-index)&(len(h.cells)-1) >= (i-hole)&(len(h.cells)-1) {
+			h.cells[hole], hole = h.cells[i], i
 		}
 	}
-	h.places[hole] = place{}
+	h.cells[hole] = cell{}
 	h.n--
 }
 
-// all iterates over the tasks, in no order; none may be put or removed meanwhile.
+// all iterates over the tasks in no order. The caller must not put or remove a task meanwhile.
 func (h *held) all() iter.Seq[*task] {
 	return func(yield func(*task) bool) {
-		for _, p := range h.places {
+		for _, p := range h.cells {
 			if p.task != nil && !yield(p.task) {
 				return
 			}

@@ -7,15 +7,15 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// queue holds the tasks that wait for a slot, those included that sleep no longer and
-// need one again. Higher priorities go first. Within one, tasks of quick jobs go before
-// all others, which have a bound on their wait, see [maxPassed]; and apps take turns, so
-// that very many tasks of one do not keep those of another waiting. Of one app, priority
-// and lane the tasks keep their order. The zero queue is empty.
+// queue holds the tasks that wait for an execution slot, including tasks that have slept
+// and need a slot again. Tasks of higher priority go first. Within a priority, tasks of
+// quick jobs pass tasks of slow jobs for at most [maxPassed], and apps take turns, so that
+// many tasks of one app do not delay those of another. Tasks with the same app, priority
+// and lane keep their order. The zero queue is empty.
 type queue struct {
 	n      int
-	wakers int      // of n: tasks that have slept
-	levels []*level // by falling priority; few, and kept when empty
+	wakers int      // tasks in n that have slept
+	levels []*level // by descending priority; few, and retained when empty
 }
 
 type level struct {
@@ -28,11 +28,11 @@ const (
 	slowLane
 )
 
-// maxPassed is how long tasks of slow jobs wait while those of quick ones pass them. It is
-// as much work as a server sends ahead.
+// maxPassed is how long tasks of quick jobs may pass a task of a slow job. It is the
+// amount of work that a server prefetches to a host.
 const maxPassed = 100 * time.Millisecond
 
-// isSlow reports whether a task is of a job that is slow, or was not measured.
+// isSlow reports whether the job of a task is slow or has no measured duration.
 func (t *task) isSlow() bool { return t.pace != apiv1.Pace_PACE_UNSPECIFIED }
 
 func (t *task) lane() int {
@@ -44,9 +44,9 @@ func (t *task) lane() int {
 
 func (q *queue) len() int { return q.n }
 
-// timed reports whether take looks at the time.
+// timed reports whether the result of take depends on its argument now.
 func (q *queue) timed() bool {
-	return slices.ContainsFunc(q.levels, func(lv *level) bool { return len(lv.lanes[slowLane].lines) > 0 })
+	return slices.ContainsFunc(q.levels, func(lv *level) bool { return len(lv.lanes[slowLane].apps) > 0 })
 }
 
 func (q *queue) level(priority int32) *level {
@@ -61,7 +61,7 @@ func (q *queue) level(priority int32) *level {
 	return lv
 }
 
-// push adds a task, whose tenant is set.
+// push adds a task. Its tenant must be set.
 func (q *queue) push(t *task) {
 	q.level(t.priority).lanes[t.lane()].push(t)
 	q.n++
@@ -70,8 +70,8 @@ func (q *queue) push(t *task) {
 	}
 }
 
-// take appends tasks that may start now to batch: up to n of quick jobs, or one of a slow
-// job that the slots admit, or one that has slept, which is alone.
+// take appends tasks that may start now to batch: up to n tasks of quick jobs, or one task
+// of a slow job that the slots admit, or one task that has slept.
 func (q *queue) take(batch []*task, n int, age time.Duration, s *slots) []*task {
 	if q.n == 0 {
 		return batch
@@ -80,10 +80,10 @@ func (q *queue) take(batch []*task, n int, age time.Duration, s *slots) []*task 
 	for _, lv := range q.levels {
 		quick, slow := &lv.lanes[quickLane], &lv.lanes[slowLane]
 		var first *task
-		if len(slow.lines) > 0 {
+		if len(slow.apps) > 0 {
 			first = slow.first(s, age)
 		}
-		if first == nil || len(quick.lines) > 0 && age-first.arrived < maxPassed {
+		if first == nil || len(quick.apps) > 0 && age-first.arrived < maxPassed {
 			batch = quick.take(batch, n, q.wakers > 0)
 		}
 		if first != nil && len(batch) == from {
@@ -102,7 +102,7 @@ func (q *queue) take(batch []*task, n int, age time.Duration, s *slots) []*task 
 	return batch
 }
 
-// remove takes out a task, if it is there.
+// remove removes a task, if it is in the queue.
 func (q *queue) remove(t *task) {
 	if q.level(t.priority).lanes[t.lane()].remove(t) {
 		q.n--
@@ -112,7 +112,7 @@ func (q *queue) remove(t *task) {
 	}
 }
 
-// fresh takes out all tasks whose handlers have not started, and returns them.
+// fresh removes and returns all tasks whose handlers have not started.
 func (q *queue) fresh() (all []*task) {
 	for _, lv := range q.levels {
 		for i := range lv.lanes {
@@ -128,14 +128,14 @@ func (q *queue) fresh() (all []*task) {
 	})
 }
 
-// turns gives out tasks an app at a time, in turn. The zero turns are empty.
+// turns is a round-robin queue of apps and their tasks. The zero value is empty.
 type turns struct {
-	lines []*line           // of apps with tasks; the first is next
-	of    map[*tenant]*line // those in lines
+	apps []*appQueue           // of apps with tasks; the first is served next
+	of   map[*tenant]*appQueue // the entries of apps by tenant
 }
 
-// line is the tasks of an app.
-type line struct {
+// appQueue has the tasks of one app, in the order of their arrival.
+type appQueue struct {
 	tenant *tenant
 	tasks  []*task
 }
@@ -143,25 +143,24 @@ type line struct {
 func (q *turns) push(t *task) {
 	l := q.of[t.tenant]
 	if l == nil {
-		l = &line{tenant: t.tenant}
+		l = &appQueue{tenant: t.tenant}
 		if q.of == nil {
-			q.of = map[*tenant]*line{}
+			q.of = map[*tenant]*appQueue{}
 		}
 		q.of[l.tenant] = l
-		q.lines = append(q.lines, l)
+		q.apps = append(q.apps, l)
 	}
 	l.tasks = append(l.tasks, t)
 }
 
-// take appends up to n tasks to batch: those of the app whose turn it is, and as long
-// as there are fewer, those of the next one. With apart, a task that has slept comes
-// alone.
-func (q *turns) take(batch []*task, n int, apart bool) []*task {
+// take appends up to n tasks to batch, first those of the app whose turn it is, then those
+// of the following apps. With sleptAlone, a task that has slept is the only one it appends.
+func (q *turns) take(batch []*task, n int, sleptAlone bool) []*task {
 	from := len(batch)
-	for n > 0 && len(q.lines) > 0 {
-		l := q.lines[0]
+	for n > 0 && len(q.apps) > 0 {
+		l := q.apps[0]
 		k := min(n, len(l.tasks))
-		if apart {
+		if sleptAlone {
 			switch i := slices.IndexFunc(l.tasks[:k], func(t *task) bool { return t.sleep == waking }); {
 			case i > 0:
 				n, k = i, i
@@ -179,9 +178,9 @@ func (q *turns) take(batch []*task, n int, apart bool) []*task {
 	return batch
 }
 
-// first returns the first task that the slots admit, by the turns of apps; nil: none.
+// first returns the first task of an app that the slots admit, in the order of turns; nil: none.
 func (q *turns) first(s *slots, age time.Duration) *task {
-	for _, l := range q.lines {
+	for _, l := range q.apps {
 		if s.admits(l.tasks[0], age) {
 			return l.tasks[0]
 		}
@@ -189,26 +188,26 @@ func (q *turns) first(s *slots, age time.Duration) *task {
 	return nil
 }
 
-// next puts the app that was first behind the others, or takes it out if it has no tasks.
+// next moves the first app behind the others, or removes it if it has no tasks.
 func (q *turns) next() {
-	l := q.lines[0]
-	q.lines = append(q.lines[:0], q.lines[1:]...) // apps are few
+	l := q.apps[0]
+	q.apps = append(q.apps[:0], q.apps[1:]...) // apps are few
 	if len(l.tasks) > 0 {
-		q.lines = append(q.lines, l)
+		q.apps = append(q.apps, l)
 	} else {
 		delete(q.of, l.tenant)
 	}
 }
 
-// pass puts an app behind the others, if it has tasks.
+// pass moves an app behind the others, if it has tasks.
 func (q *turns) pass(t *tenant) {
 	if l := q.of[t]; l != nil {
-		i := slices.Index(q.lines, l)
-		q.lines = append(slices.Delete(q.lines, i, i+1), l)
+		i := slices.Index(q.apps, l)
+		q.apps = append(slices.Delete(q.apps, i, i+1), l)
 	}
 }
 
-// remove takes out a task, and reports whether it was there.
+// remove removes a task, and reports whether it was queued.
 func (q *turns) remove(t *task) bool {
 	l := q.of[t.tenant]
 	if l == nil {
@@ -221,7 +220,7 @@ func (q *turns) remove(t *task) bool {
 	l.tasks = slices.Delete(l.tasks, i, i+1)
 	if len(l.tasks) == 0 {
 		delete(q.of, l.tenant)
-		q.lines = slices.DeleteFunc(q.lines, func(x *line) bool { return x == l })
+		q.apps = slices.DeleteFunc(q.apps, func(x *appQueue) bool { return x == l })
 	}
 	return true
 }

@@ -35,7 +35,7 @@ func TestQueue(t *testing.T) {
 			t.Fatalf("take %d gave %v, want %v", i, got, want)
 		}
 	}
-	if lane := &q.levels[0].lanes[quickLane]; q.len() != 0 || len(lane.lines) != 0 || len(lane.of) != 0 {
+	if lane := &q.levels[0].lanes[quickLane]; q.len() != 0 || len(lane.apps) != 0 || len(lane.of) != 0 {
 		t.Fatalf("%d tasks are left, of %d apps", q.len(), len(lane.of))
 	}
 

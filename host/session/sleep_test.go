@@ -252,9 +252,9 @@ func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{Slots: 1}, map[string]handler{"works": works(time.Minute)})
 		defer b.close()
-		runs, waits, stays := quickTask("a", "works"), quickTask("a", "works"), quickTask("a", "works")
-		b.give(runs, waits, stays)
-		b.recall([]*apiv1.TaskCancel{{Run: runs.Run, Attempt: 1}, {Run: waits.Run, Attempt: 1}, {Run: stays.Run, Attempt: 2}})
+		runs, waits, other := quickTask("a", "works"), quickTask("a", "works"), quickTask("a", "works")
+		b.give(runs, waits, other)
+		b.recall([]*apiv1.TaskCancel{{Run: runs.Run, Attempt: 1}, {Run: waits.Run, Attempt: 1}, {Run: other.Run, Attempt: 2}})
 		r := b.says().Results
 		if len(r) != 1 || r[0].Run[15] != waits.Run[15] || r[0].Code != "recalled" || r[0].Outcome != apiv1.Outcome_OUTCOME_STOPPED || r[0].StartedMs != 0 {
 			t.Errorf("given back: %v", r)
