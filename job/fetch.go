@@ -77,19 +77,19 @@ func FetchByName(wanted []Wanted) (sum uint64) {
 			continue
 		}
 		w.hash = hashOf(w.Name)
-		if t := w.Slot.Jobs.places; len(t) > 0 {
-			sum += uint64(t[t.home(w.hash)])
+		if t := w.Slot.Jobs.index; len(t) > 0 {
+			sum += uint64(t[t.start(w.hash)])
 		}
 		k, h := &w.Slot.keys, mixed(w.Key)
-		for _, x := range [...]*index{&k.young, &k.old} {
-			if len(x.places) > 0 {
-				sum += x.places[x.home(h)]
+		for _, x := range [...]*keyIndex{&k.young, &k.old} {
+			if len(x.cells) > 0 {
+				sum += x.cells[x.start(h)]
 			}
 		}
 	}
 	for i := range wanted {
 		if w := &wanted[i]; w.Slot != nil {
-			w.job = w.Slot.Jobs.at(w.Slot.Jobs.places.first(w.hash))
+			w.job = w.Slot.Jobs.at(w.Slot.Jobs.index.first(w.hash))
 		}
 	}
 	for i := range wanted {
@@ -130,13 +130,13 @@ func FetchByID(wanted []WantedRun) (sum uint64) {
 		if w.Slot == nil {
 			continue
 		}
-		if t := w.Slot.Runs.places; len(t) > 0 {
-			sum += uint64(t[t.home(runHash(w.ID))])
+		if t := w.Slot.Runs.index; len(t) > 0 {
+			sum += uint64(t[t.start(runHash(w.ID))])
 		}
 	}
 	for i := range wanted {
 		if w := &wanted[i]; w.Slot != nil {
-			w.run = w.Slot.Runs.at(w.Slot.Runs.places.first(runHash(w.ID)))
+			w.run = w.Slot.Runs.at(w.Slot.Runs.index.first(runHash(w.ID)))
 		}
 	}
 	for i := range wanted {

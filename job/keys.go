@@ -26,44 +26,43 @@ func InputSum(has bool, input []byte) uint32 {
 	return max(sum, 1)
 }
 
-// keys are the idempotency keys of a slot. The oldest are forgotten first, when
-// their window is over or when there are too many, so they stand in a ring. Where
-// one stands is looked up by its hash in two tables: what comes goes into the
-// young one, and when that holds as many as there may be keys, it becomes the old
-// one, and whatever the old one before it held is forgotten by then. So nothing is
-// ever removed from a table: a key of long ago is far from every cache, and there
-// is one to forget for each that comes. Go's map takes twice the time and three
-// times the memory. The zero value is empty.
+// keys are the idempotency keys of a slot, in a ring from the oldest to the newest. The
+// oldest key is removed when its window ends, or when there are more than MaxKeys. Two
+// indexes find a key by its hash. New keys go into the young index. When the young index
+// has MaxKeys keys, it becomes the old one, and all keys of the former old index have been
+// removed from the ring. So an index never removes an entry: the cell of an old key is in
+// no processor cache, and each new key would pay for one such removal. Go's map takes
+// twice the time and three times the memory. The zero value is empty.
 type keys struct {
 	ring       []key  // a power of two, or none
-	next       uint32 // number of the next key, which stands at that place modulo the size of the ring
-	n          int    // keys that are remembered
-	young, old index
+	next       uint32 // number of the next key; a key is in the ring at its number modulo the ring's size
+	n          int    // keys in the ring
+	young, old keyIndex
 }
 
-// index is a hash table of the numbers of keys. Numbers of keys that are
-// forgotten stay in it.
-type index struct {
-	places []uint64 // a power of two, or none: 31 bits of the hash and a 1, then the number; 0: empty
-	n      int
+// keyIndex is an open-addressing hash table of the numbers of keys. It retains the numbers
+// of keys that are no longer in the ring.
+type keyIndex struct {
+	cells []uint64 // a power of two, or none: 31 bits of the hash and a 1, then the number; 0: empty
+	n     int
 }
 
-// mixed makes places that nobody outside can foresee: whoever chooses keys could
-// otherwise make many of them meet at one.
+// mixed adds a secret to a hash: without it, a client could choose many keys that share
+// a cell.
 func mixed(hash [16]byte) uint64 { return maphash.Bytes(tableSeed, hash[:]) }
 
-const keyMark = 1 << 32
+const usedCell = 1 << 32
 
-func (x *index) home(h uint64) int { return int(h>>40) & (len(x.places) - 1) }
+func (x *keyIndex) start(h uint64) int { return int(h>>40) & (len(x.cells) - 1) }
 
-func (x *index) after(i int) int { return (i + 1) & (len(x.places) - 1) }
+func (x *keyIndex) after(i int) int { return (i + 1) & (len(x.cells) - 1) }
 
-func (x *index) add(h uint64, number uint32) {
-	i := x.home(h)
-	for x.places[i] != 0 {
+func (x *keyIndex) add(h uint64, number uint32) {
+	i := x.start(h)
+	for x.cells[i] != 0 {
 		i = x.after(i)
 	}
-	x.places[i] = h<<33 | keyMark | uint64(number)
+	x.cells[i] = h<<33 | usedCell | uint64(number)
 	x.n++
 }
 
@@ -73,12 +72,12 @@ func (k *keys) find(hash [16]byte) *key {
 		return nil
 	}
 	h := mixed(hash)
-	for _, x := range []*index{&k.young, &k.old} {
+	for _, x := range []*keyIndex{&k.young, &k.old} {
 		if x.n == 0 {
 			continue
 		}
-		for i := x.home(h); x.places[i] != 0; i = x.after(i) {
-			if p := x.places[i]; p>>32 == (h<<33|keyMark)>>32 {
+		for i := x.start(h); x.cells[i] != 0; i = x.after(i) {
+			if p := x.cells[i]; p>>32 == (h<<33|usedCell)>>32 {
 				if e := k.at(uint32(p)); e != nil && e.hash == hash {
 					return e
 				}
@@ -88,7 +87,7 @@ func (k *keys) find(hash [16]byte) *key {
 	return nil
 }
 
-// at returns the key of that number, or nil when it is forgotten.
+// at returns the key with a number, or nil if it is no longer in the ring.
 func (k *keys) at(number uint32) *key {
 	if age := k.next - number; age == 0 || age > uint32(k.n) { // modulo 2³², like the numbers
 		return nil
@@ -96,8 +95,7 @@ func (k *keys) at(number uint32) *key {
 	return &k.ring[int(number)&(len(k.ring)-1)]
 }
 
-// add remembers a key, unless its hash is there, and forgets those whose time
-// is over.
+// add adds a key, unless its hash is present, and removes the keys whose window has ended.
 func (k *keys) add(e key) {
 	for k.n > 0 {
 		if oldest := k.at(k.next - uint32(k.n)); k.n < MaxKeys && e.atMs-oldest.atMs <= KeyWindow.Milliseconds() {
@@ -113,12 +111,12 @@ func (k *keys) add(e key) {
 	}
 	if k.young.n == MaxKeys {
 		k.young, k.old = k.old, k.young
-		if k.young.n = 0; k.young.places == nil {
-			k.young.places = make([]uint64, len(k.old.places))
+		if k.young.n = 0; k.young.cells == nil {
+			k.young.cells = make([]uint64, len(k.old.cells))
 		}
-		clear(k.young.places)
+		clear(k.young.cells)
 	}
-	if 2*k.young.n >= len(k.young.places) {
+	if 2*k.young.n >= len(k.young.cells) {
 		k.widen()
 	}
 	k.ring[int(k.next)&(len(k.ring)-1)] = e
@@ -139,7 +137,7 @@ func (k *keys) grow() {
 // widen makes the young table twice as large, for the keys of it that are not
 // forgotten.
 func (k *keys) widen() {
-	wider := index{places: make([]uint64, max(16, 2*len(k.young.places)))}
+	wider := keyIndex{cells: make([]uint64, max(16, 2*len(k.young.cells)))}
 	for back := min(uint32(k.young.n), uint32(k.n)); back > 0; back-- {
 		number := k.next - back
 		wider.add(mixed(k.at(number).hash), number)

@@ -72,7 +72,7 @@ func TestKeys(t *testing.T) {
 	if i != len(o.queue) || i == 0 {
 		t.Fatalf("%d keys, want %d", i, len(o.queue))
 	}
-	if len(k.ring) != MaxKeys || len(k.young.places)+len(k.old.places) > 4*MaxKeys {
-		t.Errorf("%d keys take a ring of %d and tables of %d and %d", i, len(k.ring), len(k.young.places), len(k.old.places))
+	if len(k.ring) != MaxKeys || len(k.young.cells)+len(k.old.cells) > 4*MaxKeys {
+		t.Errorf("%d keys take a ring of %d and tables of %d and %d", i, len(k.ring), len(k.young.cells), len(k.old.cells))
 	}
 }

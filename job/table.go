@@ -5,14 +5,14 @@ import (
 	"iter"
 )
 
-// numbered is a list of entries whose numbers stand in places. It has the entries
-// in the order in which they came, which is about that in which they lie in memory:
-// the garbage collector, which follows each, finds one next to the other. The zero
-// value is empty.
+// numbered is a list of entries with an index from their hash to their number. The list
+// has the order in which the entries were added, which is about their order in memory, so
+// the garbage collector reads memory in sequence when it scans them. The zero value is
+// empty.
 type numbered[E any] struct {
-	list   []*E     // by number; nil: the number is free
-	free   []uint32 // numbers
-	places places
+	list  []*E     // by number; nil: the number is free
+	free  []uint32 // numbers
+	index numberIndex
 }
 
 // Len returns how many there are.
@@ -32,12 +32,12 @@ func (t *numbered[E]) All() iter.Seq[*E] {
 	}
 }
 
-// at returns the entry of a place; -1: nil.
+// at returns the entry of a cell; -1: nil.
 func (t *numbered[E]) at(i int) *E {
 	if i < 0 {
 		return nil
 	}
-	return t.list[t.places[i].number()]
+	return t.list[t.index[i].number()]
 }
 
 // put adds an entry and returns its number.
@@ -50,19 +50,19 @@ func (t *numbered[E]) put(e *E, hash uint32) (number uint32) {
 		number = uint32(len(t.list))
 		t.list = append(t.list, e)
 	}
-	t.places.put(hash, number, others)
+	t.index.put(hash, number, others)
 	return number
 }
 
-// removeAt takes the entry of a place out; -1: none.
+// removeAt removes the entry of a cell; -1: none.
 func (t *numbered[E]) removeAt(i int) {
 	if i < 0 {
 		return
 	}
-	number := t.places[i].number()
+	number := t.index[i].number()
 	t.list[number] = nil
 	t.free = append(t.free, number)
-	t.places.remove(i)
+	t.index.remove(i)
 }
 
 // Jobs are the jobs of a slot by name. It is a hash table that keeps no copy of
@@ -84,20 +84,20 @@ func (t *Jobs) At(number uint32) *Job {
 	return t.list[number]
 }
 
-// find returns the place of the job of that name; -1: there is none.
+// find returns the cell of the job with a name; -1: there is none.
 func (t *Jobs) find(name string) int {
 	hash := hashOf(name)
-	i := t.places.first(hash)
+	i := t.index.first(hash)
 	for i >= 0 && t.at(i).Name() != name {
-		i = t.places.next(i, hash)
+		i = t.index.next(i, hash)
 	}
 	return i
 }
 
-// add puts a job in whose name is not there.
+// add adds a job. Its name must not be in the table.
 func (t *Jobs) add(j *Job) { j.number = t.put(j, hashOf(j.Name())) }
 
-// remove takes the job of that name out, if there is one.
+// remove removes the job with a name, if there is one.
 func (t *Jobs) remove(name string) { t.removeAt(t.find(name)) }
 
 // Runs are the live runs of a slot by id, in a table like that of [Jobs]. Each step
@@ -112,26 +112,26 @@ func runHash(id RunID) uint32 { return uint32(mixed(id)) }
 // Get returns the run of that id, or nil.
 func (t *Runs) Get(id RunID) *Run { return t.at(t.find(id)) }
 
-// find returns the place of the run of that id; -1: there is none.
+// find returns the cell of the run with an id; -1: there is none.
 func (t *Runs) find(id RunID) int {
 	hash := runHash(id)
-	i := t.places.first(hash)
+	i := t.index.first(hash)
 	for i >= 0 && t.at(i).ID != id {
-		i = t.places.next(i, hash)
+		i = t.index.next(i, hash)
 	}
 	return i
 }
 
-// add puts a run in whose id is not there.
+// add adds a run. Its id must not be in the table.
 func (t *Runs) add(r *Run) { t.put(r, runHash(r.ID)) }
 
-// keptPlaces is how large the table stays when the last run has ended.
-const keptPlaces = 1 << 12
+// retainedCells is the size, in cells, up to which an empty table keeps its memory.
+const retainedCells = 1 << 12
 
-// remove takes the run of that id out, if there is one.
+// remove removes the run with an id, if there is one.
 func (t *Runs) remove(id RunID) {
 	t.removeAt(t.find(id))
-	if t.Len() == 0 && len(t.places) > keptPlaces { // there were very many at once
+	if t.Len() == 0 && len(t.index) > retainedCells { // there were very many at once
 		*t = Runs{}
 	}
 }
