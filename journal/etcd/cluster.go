@@ -280,7 +280,7 @@ func (c *Cluster) commit() {
 		switch err := c.write(f); {
 		case err == nil:
 			pause = minPause
-			c.linger(f, time.Since(begun))
+			c.delayCommit(f, time.Since(begun))
 		case c.ctx.Err() != nil:
 			return
 		default:
@@ -290,22 +290,22 @@ func (c *Cluster) commit() {
 	}
 }
 
-// linger waits a little for those who were told by a transaction that took so long.
-// They are about to send what is next, and who came meanwhile waits already. Without it
-// there would be two crowds in turn, each in half as large transactions, and all
-// members of etcd pay for each transaction. A few callers are nobody's crowd, and are
-// not kept waiting.
-func (c *Cluster) linger(load []cargo, took time.Duration) {
+// delayCommit waits for new records of the callers whose records a transaction, which took
+// that long, has just made durable. Other callers have appended records meanwhile. Without
+// the delay, the two sets of callers would alternate, each with transactions of half the
+// size, and every member of etcd pays for each transaction. After a transaction of fewer
+// than minDelayed records there is no delay.
+func (c *Cluster) delayCommit(pending []pendingAppend, took time.Duration) {
 	const (
-		crowd = 8 // records
-		share = 3 // of the time that a transaction takes
-		most  = time.Millisecond
+		minDelayed = 8 // records
+		share      = 3 // the delay is at most the time of the transaction divided by share
+		most       = time.Millisecond
 	)
 	carried := uint64(0)
-	for _, g := range load {
+	for _, g := range pending {
 		carried += g.b.records()
 	}
-	if carried < crowd {
+	if carried < minDelayed {
 		return
 	}
 	timer := time.NewTimer(min(took/share, most))
@@ -321,7 +321,7 @@ func (c *Cluster) linger(load []cargo, took time.Duration) {
 	}
 }
 
-// waiting is how many records of all journals are staged.
+// waiting returns the number of staged records of all journals.
 func (c *Cluster) waiting() (n uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -331,19 +331,19 @@ func (c *Cluster) waiting() (n uint64) {
 	return n
 }
 
-// cargo is what one journal has in a transaction.
-type cargo struct {
+// pendingAppend is the part of one journal in a transaction.
+type pendingAppend struct {
 	j     *Journal
 	b     *batch
-	parts [][]byte // of b, from b.sent on
-	final bool     // they are the last ones
+	parts [][]byte // parts of b, from number b.sent
+	final bool     // parts has the last part of b
 }
 
-// gather takes the next transaction's load, from each journal in turn.
-func (c *Cluster) gather() []cargo {
+// gather returns the parts for the next transaction, from each journal in turn.
+func (c *Cluster) gather() []pendingAppend {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var load []cargo
+	var pending []pendingAppend
 	size, n := 0, len(c.journals)
 	for i := range n {
 		j := c.journals[(c.turn+i)%n]
@@ -351,24 +351,24 @@ func (c *Cluster) gather() []cargo {
 		if g.b == nil {
 			continue
 		}
-		load, size = append(load, g), size+bytes
-		if size >= maxTxn-maxPart/8 || len(load) == maxJournals {
+		pending, size = append(pending, g), size+bytes
+		if size >= maxTxn-maxPart/8 || len(pending) == maxJournals {
 			break
 		}
 	}
 	if n > 0 {
 		c.turn = (c.turn + 1) % n
 	}
-	return load
+	return pending
 }
 
-// write sends one transaction and settles what it brought. An error means that
-// nothing is known of it: it is to be tried again.
-func (c *Cluster) write(load []cargo) error {
+// write sends one transaction and completes the appends in it. After an error the
+// outcome is unknown, and the caller tries again.
+func (c *Cluster) write(pending []pendingAppend) error {
 	var ifs []clientv3.Cmp
 	var then, otherwise []clientv3.Op
 	size := 0
-	for _, g := range load {
+	for _, g := range pending {
 		owner := c.key("o", g.j.name)
 		ifs = append(ifs, clientv3.Compare(clientv3.CreateRevision(owner), "=", g.j.created))
 		otherwise = append(otherwise, clientv3.OpGet(owner, clientv3.WithKeysOnly()))
@@ -391,19 +391,19 @@ func (c *Cluster) write(load []cargo) error {
 		if to == c.near {
 			c.away.Store(time.Now().Add(nearAgain).UnixNano())
 		}
-		return c.unanswered(load, err)
+		return c.unanswered(pending, err)
 	}
 	c.silent.Store(0)
 	c.full.Store(false)
 	if resp.Succeeded {
 		c.room.Add(-int64(size))
-		for _, g := range load {
+		for _, g := range pending {
 			g.j.wrote(g)
 		}
 		return nil
 	}
 	answers := resp.Responses
-	for _, g := range load {
+	for _, g := range pending {
 		own := answers[0].GetResponseRange()
 		found := answers[1 : 1+len(g.parts)]
 		answers = answers[1+len(g.parts):]
@@ -497,7 +497,7 @@ func (c *Cluster) steady(ctx context.Context) (*clientv3.Client, context.Context
 
 // unanswered sorts the errors of a transaction. It returns nil when trying
 // again makes no sense.
-func (c *Cluster) unanswered(load []cargo, err error) error {
+func (c *Cluster) unanswered(pending []pendingAppend, err error) error {
 	var final error
 	switch {
 	case c.ctx.Err() != nil:
@@ -516,7 +516,7 @@ func (c *Cluster) unanswered(load []cargo, err error) error {
 		final = fmt.Errorf("etcd has found that its members differ and accepts nothing: %w", err)
 	}
 	if final != nil {
-		for _, g := range load {
+		for _, g := range pending {
 			g.j.fail(final)
 		}
 		return nil

@@ -172,20 +172,20 @@ func (j *Journal) flushLazy() {
 	j.c.wake()
 }
 
-// take returns what the journal has for a transaction with room for so many
-// bytes. The cluster's mutex is held.
-func (j *Journal) take(room int) (cargo, int) {
+// take returns parts of the journal's batch for a transaction, at most room bytes, and
+// their size. The caller holds the cluster's mutex.
+func (j *Journal) take(room int) (pendingAppend, int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.err != nil {
-		return cargo{}, 0
+		return pendingAppend{}, 0
 	}
 	if j.now == nil {
 		j.cut()
 	}
 	b := j.now
 	if b == nil {
-		return cargo{}, 0
+		return pendingAppend{}, 0
 	}
 	to, size := b.sent, 0
 	for to < len(b.parts) && size+len(b.parts[to]) <= room {
@@ -193,15 +193,15 @@ func (j *Journal) take(room int) (cargo, int) {
 		to++
 	}
 	if to == b.sent {
-		return cargo{}, 0 // it is the first of the next transaction's, which has room for a part
+		return pendingAppend{}, 0 // no room for a part; the next transaction begins with it
 	}
-	return cargo{j, b, b.parts[b.sent:to], to == len(b.parts)}, size
+	return pendingAppend{j, b, b.parts[b.sent:to], to == len(b.parts)}, size
 }
 
-// records is how many records a batch has.
+// records returns the number of records in a batch.
 func (b *batch) records() uint64 { return b.after.next - b.first }
 
-// waiting is how many records are staged.
+// waiting returns the number of staged records.
 func (j *Journal) waiting() uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -254,8 +254,8 @@ func (j *Journal) cut() {
 	j.now = b
 }
 
-// wrote notes that parts are in etcd.
-func (j *Journal) wrote(g cargo) {
+// wrote completes the batch once all its parts are in etcd.
+func (j *Journal) wrote(g pendingAppend) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.now != g.b {

@@ -9,10 +9,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/journal"
 )
 
-// TestLinger: after a transaction that many waited for, the next one waits until as
-// many are there again, for a third of the time that it took and for a millisecond at
-// most; after one of a few callers it does not.
-func TestLinger(t *testing.T) {
+// TestCommitDelay: after a transaction of many records, the next one waits until as many
+// records are staged, for at most a third of the time of the transaction and at most a
+// millisecond. After a transaction of few records it does not wait.
+func TestCommitDelay(t *testing.T) {
 	const took = 1500 * time.Microsecond
 	for _, tc := range []struct {
 		name    string
@@ -21,9 +21,9 @@ func TestLinger(t *testing.T) {
 		took    time.Duration
 		want    time.Duration
 	}{
-		{"a few", 7, nil, took, 0},
-		{"nobody comes", 8, nil, took, took / 3},
-		{"nobody comes, and etcd is slow", 8, nil, time.Second, time.Millisecond},
+		{"few records", 7, nil, took, 0},
+		{"none comes", 8, nil, took, took / 3},
+		{"none comes, and etcd is slow", 8, nil, time.Second, time.Millisecond},
 		{"all are there", 8, make([]time.Duration, 8), took, 0},
 		{"all come", 8, []time.Duration{0, 0, 0, 1, 2, 3, 4, 200 * time.Microsecond}, took, 200 * time.Microsecond},
 		{"not all come", 9, []time.Duration{0, 0, 0, 1, 2, 3, 4, 200 * time.Microsecond}, took, took / 3},
@@ -41,8 +41,8 @@ func TestLinger(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				load := c.gather()
-				load[0].j.wrote(load[0])
+				pending := c.gather()
+				pending[0].j.wrote(pending[0])
 				for i, after := range tc.back {
 					j := c.journals[i%2]
 					time.AfterFunc(after, func() {
@@ -53,7 +53,7 @@ func TestLinger(t *testing.T) {
 				}
 				synctest.Wait()
 				begin := time.Now()
-				c.linger(load, tc.took)
+				c.delayCommit(pending, tc.took)
 				if waited := time.Since(begin); waited != tc.want {
 					t.Errorf("it waited for %v, want %v", waited, tc.want)
 				}
