@@ -129,7 +129,7 @@ func TestModulesThatShareCode(t *testing.T) {
 	if err := e.Unload(ctx, digestOf(one)); err != nil {
 		t.Fatal(err)
 	}
-	e.kept.Sweep()
+	e.evictor.Sweep()
 	compiled, err := filepath.Glob(filepath.Join(dir, "*", "wazero-*", "*"))
 	if err != nil || len(compiled) != 1 {
 		t.Errorf("compiled are %v, %v; want one file, which the second module uses", compiled, err)
@@ -137,7 +137,7 @@ func TestModulesThatShareCode(t *testing.T) {
 	if err := e.Unload(ctx, digestOf(two)); err != nil {
 		t.Fatal(err)
 	}
-	e.kept.Sweep()
+	e.evictor.Sweep()
 	if files := cacheFiles(t, dir); len(files) != 0 {
 		t.Errorf("nothing is loaded, and there are %v", files)
 	}

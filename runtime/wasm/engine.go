@@ -21,9 +21,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/binary"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/codecache"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
-	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/shelf"
 )
 
 // engineVersion is part of the compile cache's path: code compiled by another
@@ -112,16 +112,16 @@ func (c Config) validate() error {
 
 // An Engine compiles modules and runs tasks. It is safe for concurrent use.
 type Engine struct {
-	cfg   Config
-	rt    wazero.Runtime
-	cache wazero.CompilationCache
-	shelf shelf.Shelf
-	kept  *shelf.Keeper // bounds the files of cache and shelf; nil: there are none
-	slots chan struct{} // holds a token for each guest that runs
-	pool  *pool
-	loads singleflight.Group
-	calls sync.Pool // of *call
-	hosts hostModules
+	cfg       Config
+	rt        wazero.Runtime
+	cache     wazero.CompilationCache
+	rewritten codecache.Dir
+	evictor   *codecache.Evictor // bounds the files of cache and rewritten; nil: there are none
+	slots     chan struct{}      // holds a token for each guest that runs
+	pool      *pool
+	loads     singleflight.Group
+	calls     sync.Pool // of *call
+	hosts     hostModules
 
 	fillers fillers
 	ration  ration
@@ -171,10 +171,10 @@ func (e *Engine) openCache() (err error) {
 	if e.cache, err = wazero.NewCompilationCacheWithDir(dir); err != nil {
 		return fmt.Errorf("wasm: open compile cache %s: %w", dir, err)
 	}
-	if e.shelf, err = shelf.Open(filepath.Join(dir, shelf.RewrittenFolder)); err != nil {
+	if e.rewritten, err = codecache.Open(filepath.Join(dir, codecache.RewrittenFolder)); err != nil {
 		return fmt.Errorf("wasm: open compile cache %s: %w", dir, err)
 	}
-	if e.kept, err = shelf.OpenKeeper(e.cfg.CacheDir, dir, e.cfg.CacheBytes); err != nil {
+	if e.evictor, err = codecache.OpenEvictor(e.cfg.CacheDir, dir, e.cfg.CacheBytes); err != nil {
 		return fmt.Errorf("wasm: open compile cache %s: %w", dir, err)
 	}
 	return nil
@@ -245,7 +245,7 @@ func (e *Engine) Unload(ctx context.Context, digest string) error {
 	if m == nil {
 		return nil
 	}
-	e.kept.Release(m.files)
+	e.evictor.Release(m.files)
 	err := e.pool.drop(ctx, m)
 	if m.script != nil { // the code is its interpreter's
 		return err
@@ -297,7 +297,7 @@ func (e *Engine) load(digest string, code []byte) error {
 	}
 	m := &module{info: p.Info, globals: p.Globals, marks: (*marks)(p.Marks), resettable: p.Reset, lines: lines.Open(p.Lines)}
 	m.runs = p.Info.Kind == Reactor && slices.Contains(p.Info.Exports, abi.ExportRun)
-	m.files, err = e.kept.Use(p.Sum, []string{e.shelf.Path(rewrittenName(digest, e.meterOptions()))}, func() (err error) {
+	m.files, err = e.evictor.Use(p.Sum, []string{e.rewritten.Path(rewrittenName(digest, e.meterOptions()))}, func() (err error) {
 		m.compiled, err = compile(e.rt, p.Code)
 		return err
 	})
@@ -311,7 +311,7 @@ func (e *Engine) load(digest string, code []byte) error {
 		m.stubs, err = stubModule(context.Background(), e.rt, p.Info.Stubs)
 	}
 	if err != nil {
-		e.kept.Release(m.files)
+		e.evictor.Release(m.files)
 		return errors.Join(fmt.Errorf("load module: %w", err), e.closeCode(context.Background(), m))
 	}
 	e.mu.Lock()
@@ -326,7 +326,7 @@ func (e *Engine) load(digest string, code []byte) error {
 func (e *Engine) rewrite(digest string, code []byte) (rewritten, error) {
 	opts := e.meterOptions()
 	name := rewrittenName(digest, opts)
-	if data, ok := e.shelf.Get(name); ok {
+	if data, ok := e.rewritten.Get(name); ok {
 		if p, ok := decodeRewritten(data); ok {
 			return p, nil
 		}
@@ -336,7 +336,7 @@ func (e *Engine) rewrite(digest string, code []byte) (rewritten, error) {
 		return rewritten{}, err
 	}
 	if data, err := encodeRewritten(p); err == nil {
-		_ = e.shelf.Put(name, data) // the next start takes longer
+		_ = e.rewritten.Put(name, data) // the next start takes longer
 	}
 	return p, nil
 }

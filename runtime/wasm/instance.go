@@ -23,9 +23,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/abi"
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 	scripts "github.com/wheelworkhq/wheelwork/runtime/script"
+	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/codecache"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/lines"
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
-	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/shelf"
 )
 
 // A module is a compiled module.
@@ -41,7 +41,7 @@ type module struct {
 	grants     atomic.Pointer[granted]
 	script     *scripts.Script       // what an interpreter runs; nil: the module is no script
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
-	files      shelf.Held            // of the compile cache, which stay as long as it is loaded
+	files      codecache.Held        // of the compile cache, which stay as long as it is loaded
 	lines      *lines.Table          // what its code was compiled from; nil: nobody knows
 	stubs      unnamed               // stands in for wheelwork_v1 where it lacks what the module calls optional; zero: nothing is missing
 }

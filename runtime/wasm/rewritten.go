@@ -57,7 +57,7 @@ func custom(m *wasmbinary.Module, name string) []byte {
 	return body
 }
 
-// rewrittenName is the name on the shelf of a rewritten module: everything that
+// rewrittenName is the name of a rewritten module in the code cache: everything that
 // it depends on.
 func rewrittenName(digest string, opts meter.Options) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s stack %d memory %d table %d", digest, opts.StackBytes, opts.MemoryPages, opts.TableElements))

@@ -1,4 +1,4 @@
-package shelf
+package codecache
 
 import (
 	"bytes"
@@ -64,8 +64,8 @@ func TestDamageIsAbsence(t *testing.T) {
 	}
 }
 
-func TestTheZeroShelfKeepsNothing(t *testing.T) {
-	var s Shelf
+func TestTheZeroDirStoresNothing(t *testing.T) {
+	var s Dir
 	if err := s.Put("name", []byte("data")); err != nil {
 		t.Error(err)
 	}
@@ -74,7 +74,7 @@ func TestTheZeroShelfKeepsNothing(t *testing.T) {
 	}
 }
 
-func TestAShelfThatCannotBeWrittenSaysSo(t *testing.T) {
+func TestADirThatCannotBeWrittenSaysSo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestAShelfThatCannotBeWrittenSaysSo(t *testing.T) {
 	if _, err := Open(filepath.Join(file, "below")); err == nil {
 		t.Error("a directory below a file was opened")
 	}
-	if err := (Shelf{file}).Put("name", nil); err == nil {
+	if err := (Dir{file}).Put("name", nil); err == nil {
 		t.Error("a file below a file was written")
 	}
 }

@@ -1,4 +1,4 @@
-package shelf
+package codecache
 
 import (
 	"fmt"
@@ -23,9 +23,9 @@ func newEngine(t *testing.T, version string) *engine {
 	return &engine{t: t, root: root, made: filepath.Join(root, version)}
 }
 
-func (e *engine) open(max int64) *Keeper {
+func (e *engine) open(max int64) *Evictor {
 	e.t.Helper()
-	k, err := OpenKeeper(e.root, e.made, max)
+	k, err := OpenEvictor(e.root, e.made, max)
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func (e *engine) compile(name string) func() error {
 	}
 }
 
-func (e *engine) use(k *Keeper, name string) Held {
+func (e *engine) use(k *Evictor, name string) Held {
 	e.t.Helper()
 	held, err := k.Use(name, nil, e.compile(name))
 	if err != nil {
@@ -298,7 +298,7 @@ func TestUseThatFails(t *testing.T) {
 		t.Errorf("%v, %v", held, err)
 	}
 	k.Release(e.use(k, "a"))
-	var none *Keeper
+	var none *Evictor
 	if held, err := none.Use("a", nil, func() error { return failure }); err != failure || held != nil {
 		t.Errorf("without a directory: %v, %v", held, err)
 	}
