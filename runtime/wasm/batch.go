@@ -12,8 +12,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm/internal/meter"
 )
 
-// lingering is how long a guest may run on after the last task of a batch.
-const lingering = time.Second
+// batchGrace is the time that a guest has to return after the last task of a batch.
+const batchGrace = time.Second
 
 // batch is the tasks of one call of wheelwork_run.
 type batch struct {
@@ -172,7 +172,7 @@ func (c *call) between() {
 		return
 	}
 	c.face(context.Background(), &noTask)
-	c.deadline = c.seen + moment(lingering)
+	c.deadline = c.seen + moment(batchGrace)
 }
 
 // next makes the task of an item the one that is next, at the time seen last.

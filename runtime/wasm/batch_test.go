@@ -100,14 +100,14 @@ func TestABatchGoesOnAfterATrap(t *testing.T) {
 		it, _ := p.item(id, s, end, status)
 		return it
 	}
-	trap, loop, leave, linger := item("trap", opTrap, 0), item("loop", opLoop, 0), item("leave", opLeave, 2), item("linger", opLinger, 0)
+	trap, loop, leave, hang := item("trap", opTrap, 0), item("loop", opLoop, 0), item("leave", opLeave, 2), item("hang", opHang, 0)
 	loop.Task.Deadline = within(attackTime)
 	after := item("after", opReturn, 0)
 	after.Task.Deadline = within(attackTime + 50*time.Millisecond) // by which a guest between two tasks is ended
-	items := []*runtime.Item{item("a", opReturn, 0), trap, item("b", opReturn, 0), loop, leave, item("c", opReturn, 0), linger, after, item("d", opReturn, 0)}
+	items := []*runtime.Item{item("a", opReturn, 0), trap, item("b", opReturn, 0), loop, leave, item("c", opReturn, 0), hang, after, item("d", opReturn, 0)}
 	work := spent(func() { p.engine.RunBatch(items) })
 	got := outcomes(items)
-	if want := "a/1/ trap/2/trap b/1/ loop/4/deadline leave/3/status c/1/ linger/1/ after/4/deadline d/1/"; got != want {
+	if want := "a/1/ trap/2/trap b/1/ loop/4/deadline leave/3/status c/1/ hang/1/ after/4/deadline d/1/"; got != want {
 		t.Errorf("outcomes %s, want %s", got, want)
 	}
 	if work > 2*attackTime+2*slack {
@@ -118,19 +118,19 @@ func TestABatchGoesOnAfterATrap(t *testing.T) {
 	}
 }
 
-// TestTheLastOfABatchCannotLinger ends a guest that hangs when all is done.
-func TestTheLastOfABatchCannotLinger(t *testing.T) {
+// TestTheLastTaskOfABatchCannotHang ends a guest that hangs when all is done.
+func TestTheLastTaskOfABatchCannotHang(t *testing.T) {
 	p := batchPlayer(t, Config{})
 	s, _ := saying(t, "x")
 	one, _ := p.item("one", s, opReturn, 0)
-	two, _ := p.item("two", s, opLinger, 0)
+	two, _ := p.item("two", s, opHang, 0)
 	start := time.Now()
 	work := spent(func() { p.engine.RunBatch([]*runtime.Item{one, two}) })
 	if got := outcomes([]*runtime.Item{one, two}); got != "one/1/ two/1/" {
 		t.Errorf("outcomes %s", got)
 	}
-	if took := time.Since(start); took < lingering || work > lingering+slack {
-		t.Errorf("it ended after %v, of which it ran for %v; want %v", took, work, lingering)
+	if took := time.Since(start); took < batchGrace || work > batchGrace+slack {
+		t.Errorf("it ended after %v, of which it ran for %v; want %v", took, work, batchGrace)
 	}
 }
 

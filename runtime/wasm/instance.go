@@ -32,12 +32,12 @@ import (
 type module struct {
 	info       Info
 	compiled   wazero.CompiledModule
-	globals    []string                // exports that hold its mutable globals
-	marks      *marks                  // nil: what a call writes is not marked
-	runs       bool                    // it can take batches
-	resettable bool                    // memory and globals are all the state that a call changes
-	gone       bool                    // it was unloaded; guarded by the pool's lock
-	last       atomic.Pointer[waiting] // the place asked for last: most tasks of a module are of one app
+	globals    []string                  // exports that hold its mutable globals
+	marks      *marks                    // nil: what a call writes is not marked
+	runs       bool                      // it can take batches
+	resettable bool                      // memory and globals are all the state that a call changes
+	gone       bool                      // it was unloaded; guarded by the pool's lock
+	last       atomic.Pointer[idleStack] // the stack used last: most tasks of a module are of one app
 	grants     atomic.Pointer[granted]
 	script     *scripts.Script       // what an interpreter runs; nil: the module is no script
 	image      atomic.Pointer[image] // state after _initialize; nil until an instance got there
@@ -50,10 +50,10 @@ type module struct {
 type instance struct {
 	mod     api.Module
 	module  *module
-	call    *call    // invariant: the call that runs while guest code runs
-	idle    *waiting // where it waits for tasks
-	tasks   int      // how many it has run, when it is shared
-	limit   int64    // bytes of linear memory it may have
+	call    *call      // invariant: the call that runs while guest code runs
+	idle    *idleStack // of the pool, to which it returns
+	tasks   int        // how many it has run, when it is shared
+	limit   int64      // bytes of linear memory it may have
 	handle  api.Function
 	run     api.Function // of batches; nil until there was one
 	budget  api.MutableGlobal
@@ -404,7 +404,7 @@ func (m *marks) each(set uint64, size int, do func(at, end int)) {
 // each of a module that asks for a fresh one.
 func (e *Engine) reactor(c *call, m *module, limit int64) (*instance, error) {
 	key := poolKey{m, limit, c.task.App, m.grantKey(c.task.Grants)}
-	at := e.pool.place(key)
+	at := e.pool.stackOf(key)
 	if inst := e.pool.get(at); inst != nil {
 		return inst, nil
 	}

@@ -18,67 +18,67 @@ type poolKey struct {
 // instanceOverhead is roughly what an idle instance takes besides its memory.
 const instanceOverhead = 32 << 10
 
-// waiting are the instances of one key that wait for a task, the youngest last.
-type waiting struct {
+// idleStack has the idle instances of one key, the youngest last.
+type idleStack struct {
 	key   poolKey
 	stack []*instance
-	known bool // invariant: it is among the pool's places; guarded by the pool's lock
+	known bool // invariant: true if pool.stacks has it; guarded by the pool's lock
 }
 
-// pool keeps idle instances, up to a number of bytes over all keys. The instance
-// used last is used first again: its memory is warm. The one idle longest goes
-// first.
+// pool retains idle instances, up to a number of bytes over all keys. It hands out the
+// instance of a key that was used last, whose memory is warm, and evicts the instance
+// that has been idle longest.
 type pool struct {
 	mu     sync.Mutex
 	max    int64
-	bytes  int64                // invariant: sum of cost over idle
-	places map[poolKey]*waiting // all with idle instances, and some without
+	bytes  int64                  // invariant: sum of cost over idle
+	stacks map[poolKey]*idleStack // all with idle instances, and some without
 
 	youngest, oldest *instance // ends of the list by age, linked by younger and older
 }
 
 func newPool(maxBytes int64) *pool {
-	return &pool{max: maxBytes, places: make(map[poolKey]*waiting)}
+	return &pool{max: maxBytes, stacks: make(map[poolKey]*idleStack)}
 }
 
 func cost(inst *instance) int64 { return inst.size() + instanceOverhead }
 
-// fits says whether there can be room for an instance at all.
+// fits reports whether an empty pool has room for an instance.
 func (p *pool) fits(inst *instance) bool { return cost(inst) <= p.max }
 
-// place is where instances of a key wait.
-func (p *pool) place(key poolKey) *waiting {
+// stackOf returns the stack of a key, and creates it if necessary.
+func (p *pool) stackOf(key poolKey) *idleStack {
 	if last := key.module.last.Load(); last != nil && last.key == key {
 		return last
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := p.places[key]
+	at := p.stacks[key]
 	if at == nil {
-		if len(p.places) >= maxPlaces {
+		if len(p.stacks) >= maxStacks {
 			p.sweep()
 		}
-		at = &waiting{key: key, known: true}
-		p.places[key] = at
+		at = &idleStack{key: key, known: true}
+		p.stacks[key] = at
 	}
 	key.module.last.Store(at)
 	return at
 }
 
-// maxPlaces is how many places are kept before those without instances go.
-const maxPlaces = 1024
+// maxStacks is the number of stacks from which the pool removes empty ones.
+const maxStacks = 1024
 
-// sweep forgets the places where nothing waits; an instance that runs brings
-// its own back. The caller holds mu.
+// sweep removes empty stacks. A running instance adds its stack again when it becomes
+// idle. The caller holds mu.
 func (p *pool) sweep() {
-	maps.DeleteFunc(p.places, func(_ poolKey, at *waiting) bool {
+	maps.DeleteFunc(p.stacks, func(_ poolKey, at *idleStack) bool {
 		at.known = len(at.stack) > 0
 		return !at.known
 	})
 }
 
 // get takes the youngest instance of a place.
-func (p *pool) get(at *waiting) *instance {
+func (p *pool) get(at *idleStack) *instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(at.stack)
@@ -111,19 +111,19 @@ func (p *pool) remove(inst *instance, i int) {
 	p.bytes -= cost(inst)
 }
 
-// evict takes out the instance idle longest, which is the oldest of its place
-// too. A place that nobody waits in is forgotten. The caller holds mu.
+// evict removes the instance that has been idle longest, which is the oldest of its
+// stack too, and the stack if it is empty then. The caller holds mu.
 func (p *pool) evict() *instance {
 	inst := p.oldest
 	p.remove(inst, 0)
 	if at := inst.idle; len(at.stack) == 0 && at.known {
 		at.known = false
-		delete(p.places, at.key)
+		delete(p.stacks, at.key)
 	}
 	return inst
 }
 
-// put adds an instance and closes those for which there is no room any more.
+// put adds an instance and closes the instances that it displaces.
 func (p *pool) put(ctx context.Context, inst *instance) {
 	for _, old := range p.add(inst) {
 		_ = old.close(ctx) // frees memory; it has no error to tell
@@ -137,9 +137,9 @@ func (p *pool) add(inst *instance) (evicted []*instance) {
 	if inst.module.gone || !p.fits(inst) {
 		return []*instance{inst}
 	}
-	if !at.known { // it was forgotten while the instance ran
-		if known := p.places[at.key]; known == nil {
-			p.places[at.key], at.known = at, true
+	if !at.known { // the stack was removed while the instance ran
+		if known := p.stacks[at.key]; known == nil {
+			p.stacks[at.key], at.known = at, true
 		} else {
 			inst.idle, at = known, known
 			inst.module.last.Store(known)
@@ -159,22 +159,23 @@ func (p *pool) add(inst *instance) (evicted []*instance) {
 	return evicted
 }
 
-// len is the number of idle instances.
+// len returns the number of idle instances.
 func (p *pool) len() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, at := range p.places {
+	for _, at := range p.stacks {
 		n += len(at.stack)
 	}
 	return n
 }
 
-// drop closes a module's idle instances, and lets none come back.
+// drop closes the idle instances of a module. Its running instances are closed later, when
+// they would become idle.
 func (p *pool) drop(ctx context.Context, m *module) error {
 	p.mu.Lock()
 	m.gone = true
 	var closing []*instance
-	for key, at := range p.places {
+	for key, at := range p.stacks {
 		if key.module != m {
 			continue
 		}
@@ -184,7 +185,7 @@ func (p *pool) drop(ctx context.Context, m *module) error {
 			closing = append(closing, inst)
 		}
 		at.known = false
-		delete(p.places, key)
+		delete(p.stacks, key)
 	}
 	m.last.Store(nil)
 	p.mu.Unlock()

@@ -245,8 +245,8 @@ func TestUnload(t *testing.T) {
 	if err := e.Unload(ctx, digest); err != nil {
 		t.Fatal(err)
 	}
-	if e.Loaded(digest) || e.pool.len() != 0 || e.pool.bytes != 0 || len(e.pool.places) != 0 {
-		t.Errorf("loaded %t, %d idle instances, %d bytes, %d places", e.Loaded(digest), e.pool.len(), e.pool.bytes, len(e.pool.places))
+	if e.Loaded(digest) || e.pool.len() != 0 || e.pool.bytes != 0 || len(e.pool.stacks) != 0 {
+		t.Errorf("loaded %t, %d idle instances, %d bytes, %d stacks", e.Loaded(digest), e.pool.len(), e.pool.bytes, len(e.pool.stacks))
 	}
 	if r := e.Run(ctx, task, &recorder{}); r.Code != "not_loaded" {
 		t.Errorf("result = %+v", r)

@@ -40,7 +40,7 @@ const (
 	opLeave   = 1003
 	opWrite   = 1004
 	opGrow    = 1005
-	opLinger  = 1006
+	opHang    = 1006
 	anyNumber = ^uint64(0)
 )
 

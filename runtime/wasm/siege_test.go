@@ -106,7 +106,7 @@ func TestGrowingAgainAndAgain(t *testing.T) {
 func TestCallersOfManyApps(t *testing.T) {
 	e := newEngine(t, Config{MaxPoolBytes: 4 << 20})
 	digest := load(t, e, withHandlers(fixture(t, "host"), hostHandlers...))
-	for i := range 3 * maxPlaces {
+	for i := range 3 * maxStacks {
 		r := e.Run(context.Background(), runtime.Task{App: fmt.Sprint("app", i), Digest: digest, Handler: "echo", Input: []byte("x"), Deadline: within(20 * time.Second)}, &recorder{})
 		if r.Outcome != runtime.Succeeded {
 			t.Fatalf("%+v", r)
@@ -114,7 +114,7 @@ func TestCallersOfManyApps(t *testing.T) {
 	}
 	e.pool.mu.Lock()
 	defer e.pool.mu.Unlock()
-	if e.pool.bytes > 4<<20 || len(e.pool.places) > maxPlaces+1 {
-		t.Errorf("%d bytes wait in %d places", e.pool.bytes, len(e.pool.places))
+	if e.pool.bytes > 4<<20 || len(e.pool.stacks) > maxStacks+1 {
+		t.Errorf("%d bytes wait in %d stacks", e.pool.bytes, len(e.pool.stacks))
 	}
 }

@@ -254,7 +254,7 @@ func (w *rewriter) module() Result {
 	}
 	out = w.appendNames(out)
 	if w.opts.Moves {
-		out = appendPlaces(out)
+		out = appendLineInfo(out)
 	}
 	return Result{Code: out, Globals: globals, Marks: w.marks, NotResettable: w.notResettable, Moves: w.moves}
 }

@@ -9,11 +9,11 @@ const PlaceName = "wheelwork"
 // lastPlace is behind every place: a module is smaller.
 const lastPlace = 1 << 30
 
-// appendPlaces adds debug information that says nothing but that all code comes
+// appendLineInfo adds debug information that says nothing but that all code comes
 // from PlaceName. With any at all the engine keeps the place that machine code
 // comes from and tells it in traces; the host knows what it was compiled from.
 // The engine reads none that a stranger wrote.
-func appendPlaces(out []byte) []byte {
+func appendLineInfo(out []byte) []byte {
 	section := func(name string, body []byte) {
 		out = binary.AppendSection(out, binary.SectionCustom, append(binary.AppendName(nil, name), body...))
 	}
