@@ -355,6 +355,13 @@ func (r *roster) unitOf(app string) (unit string, ok bool) {
 	return unit, ok
 }
 
+// hasHeard reports whether the table of the cluster is known, as of any moment.
+func (r *roster) hasHeard() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heard[0]
+}
+
 // fallback is the unit that answers for apps that are nowhere: it knows nothing
 // of them, as everybody.
 func (r *roster) fallback() string { return r.units[0] }

@@ -115,9 +115,13 @@ func (r *router) unary(service string, m grpc.MethodDesc, request protoreflect.M
 }
 
 func (r *router) call(ctx context.Context, service string, m grpc.MethodDesc, method string, req proto.Message) (any, error) {
-	switch q := req.(type) {
-	case *apiv1.GetVersionRequest:
+	if _, ok := req.(*apiv1.GetVersionRequest); ok {
 		return version.Message(), nil
+	}
+	if err := r.untilHeard(ctx); err != nil {
+		return nil, err
+	}
+	switch q := req.(type) {
 	case *apiv1.ListAppsRequest:
 		return r.listApps(ctx, q)
 	case *apiv1.ListHostsRequest:
@@ -280,6 +284,9 @@ func appOfRequest(req any) string {
 // unitOf returns the unit of an app. One that is nowhere is given a place when it
 // is to be written to.
 func (r *router) unitOf(ctx context.Context, app string, write bool) (string, error) {
+	if err := r.untilHeard(ctx); err != nil {
+		return "", err
+	}
 	if unit, ok := r.roster.unitOf(app); ok {
 		if r.units[unit] == nil {
 			return "", status.Errorf(codes.Internal, "the app %s is in the unit %s, which this server does not know: it is of an older version than others", app, unit)
@@ -301,6 +308,24 @@ func (r *router) unitOf(ctx context.Context, app string, write bool) (string, er
 		case <-changed:
 		case <-ctx.Done():
 			return "", status.Error(codes.Unavailable, err.Error())
+		}
+	}
+}
+
+// untilHeard waits until this server, which has just started, knows where the apps are.
+// Before that it would look for each of them in the unit of apps that are nowhere.
+func (r *router) untilHeard(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, routePatience)
+	defer cancel()
+	for {
+		changed := r.roster.change()
+		if r.roster.hasHeard() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return status.Error(codes.Unavailable, "this server has just started, and etcd has not told it yet where the apps are: try again in a moment")
 		}
 	}
 }
