@@ -376,10 +376,15 @@ type stoppedUnit struct {
 }
 
 func (o *stopped) openUnits() error {
+	cfg := store.Config{Logger: o.log}
+	if ofCluster(o.data.path, spanOf(o.journal)) {
+		cfg.Journal = journalElsewhere
+	}
 	names, err := unitsIn(o.data.path)
 	for _, name := range names {
 		u := stoppedUnit{name: name}
-		if u.store, err = store.Open(store.Config{Dir: o.data.join(unitsDir, name, "store"), Logger: o.log}); err != nil {
+		cfg.Dir = o.data.join(unitsDir, name, "store")
+		if u.store, err = store.Open(cfg); err != nil {
 			return fmt.Errorf("open the store of the unit %s: %w", name, err)
 		}
 		o.add(u.store)
@@ -409,7 +414,11 @@ func openStopped(data string, log *slog.Logger) (_ *stopped, err error) {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
 	o.add(o.journal)
-	if o.store, err = openStore(o.data, o.journal, o.log); err != nil {
+	span := func() (store.Journal, error) { return spanOf(o.journal), nil }
+	if ofCluster(o.data.path, spanOf(o.journal)) {
+		span = journalElsewhere
+	}
+	if o.store, err = openStoreBeside(o.data, span, o.log); err != nil {
 		return nil, err
 	}
 	o.add(o.store)
@@ -803,6 +812,10 @@ func (x *restore) finish() error {
 // A crash at any point leaves the old store, none, or the new one.
 func refill(ctx context.Context, from apiv1.BackupsClient, group, dir string) (Restored, error) {
 	made := dir + ".new"
+	// An attempt that a crash ended may have moved the quarantine there.
+	if err := store.KeepQuarantine(made, dir); err != nil {
+		return Restored{}, err
+	}
 	if err := os.RemoveAll(made); err != nil {
 		return Restored{}, err
 	}
@@ -819,7 +832,10 @@ func refill(ctx context.Context, from apiv1.BackupsClient, group, dir string) (R
 	if err != nil {
 		return res, err
 	}
-	return res, errors.Join(syncTree(made), os.RemoveAll(dir), os.Rename(made, dir), syncPath(filepath.Dir(dir)))
+	if err := errors.Join(syncTree(made), store.KeepQuarantine(dir, made)); err != nil {
+		return res, err
+	}
+	return res, errors.Join(os.RemoveAll(dir), os.Rename(made, dir), syncPath(filepath.Dir(dir)))
 }
 
 // received reads what comes in chunks.

@@ -159,7 +159,7 @@ func openMember(ctx context.Context, d *dataDir, cfg ServerConfig, conf sched.Co
 		if u.conf.Modules, err = modules.Open(u.dir("modules")); err != nil {
 			return nil, err
 		}
-		if err := u.openStore(); err != nil {
+		if err := u.openStore(ctx); err != nil {
 			return nil, err
 		}
 		if len(m.roster.units) > 1 {

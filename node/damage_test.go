@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -52,12 +53,13 @@ var nextStep = regexp.MustCompile("`wheelwork [a-z]+|bring|[Bb]ring back|from a 
 // starts with all that was acknowledged, or starts and says what is missing, or refuses
 // and names what helps. It never loses something without a word.
 func TestDamagedFiles(t *testing.T) {
-	long := os.Getenv("WHEELWORK_LONG") != ""
 	dir := t.TempDir()
 	closed := filepath.Join(dir, "closed")
 	p := dev(t, node.DevConfig{Data: closed})
-	l := &remembered{}
-	l.fill(t, client(t, p, p.Token), 12)
+	l := &remembered{start: func(ctx context.Context, dir string, log *slog.Logger, ready func(node.Ready)) error {
+		return node.Dev(ctx, node.DevConfig{Data: dir, Listen: "127.0.0.1:0", Logger: log, Ready: ready})
+	}}
+	l.fill(t, client(t, p, p.Token), "default", 12)
 	var saved bytes.Buffer
 	if err := client(t, p, p.Token).Backup(within(t), &saved); err != nil {
 		t.Fatal(err)
@@ -69,9 +71,19 @@ func TestDamagedFiles(t *testing.T) {
 	if _, err := node.Restore(within(t), &saved, restored, nil); err != nil {
 		t.Fatal(err)
 	}
-	tried := 0
-	for _, from := range []string{closed, restored} {
-		for _, pattern := range damageable {
+	tried := l.damageAll(t, []string{closed, restored}, damageable, shortDamages)
+	if least := 6; tried < least {
+		t.Errorf("only %d files were damaged, want at least %d: the names have changed", tried, least)
+	}
+}
+
+// damageAll tries each kind of damage to each file of directories whose name has one of
+// the patterns, or without WHEELWORK_LONG those that are named in short. It returns how
+// many there were.
+func (l *remembered) damageAll(t *testing.T, dirs, patterns []string, short *regexp.Regexp) (tried int) {
+	long := os.Getenv("WHEELWORK_LONG") != ""
+	for _, from := range dirs {
+		for _, pattern := range patterns {
 			files, err := filepath.Glob(filepath.Join(from, pattern))
 			if err != nil {
 				t.Fatal(err)
@@ -83,7 +95,7 @@ func TestDamagedFiles(t *testing.T) {
 						t.Fatal(err)
 					}
 					name := fmt.Sprintf("%s/%s %s", filepath.Base(from), rel, kind)
-					if !long && !shortDamages.MatchString(name) {
+					if !long && !short.MatchString(name) {
 						continue
 					}
 					tried++
@@ -92,35 +104,43 @@ func TestDamagedFiles(t *testing.T) {
 			}
 		}
 	}
-	if least := 6; tried < least {
-		t.Errorf("only %d files were damaged, want at least %d: the names have changed", tried, least)
-	}
+	return tried
 }
 
 // remembered is what the server acknowledged.
-type remembered struct{ runs []string }
+type remembered struct {
+	runs []acknowledged
+	// start runs the server on a data directory.
+	start func(ctx context.Context, data string, log *slog.Logger, ready func(node.Ready)) error
+	token string        // of its administrator; "": the one that it tells
+	retry time.Duration // for how long a call is sent again; 0: it is not
+}
 
-func (l *remembered) fill(t *testing.T, c *sdk.Client, n int) {
+// acknowledged is a run that has succeeded, and its job.
+type acknowledged struct{ app, job, run string }
+
+func (l *remembered) fill(t *testing.T, c *sdk.Client, app string, n int) {
 	t.Helper()
-	if _, _, err := c.PushModule(within(t), sdk.Upload{Name: "greet", Version: "1", Code: greet.Module}); err != nil {
+	if _, _, err := c.PushModule(within(t), sdk.Upload{App: app, Name: "greet", Version: "1", Code: greet.Module}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.SetSecret(within(t), "", "key", []byte("value")); err != nil {
+	if _, err := c.SetSecret(within(t), app, "key", []byte("value")); err != nil {
 		t.Fatal(err)
 	}
+	begin := len(l.runs)
 	for i := range n {
 		job := fmt.Sprint("job", i)
-		if _, err := c.Apply(within(t), &sdk.Job{Name: job, Handler: &sdk.Handler{Module: "greet@1"}, Input: "test"}); err != nil {
+		if _, err := c.Apply(within(t), &sdk.Job{App: app, Name: job, Handler: &sdk.Handler{Module: "greet@1"}, Input: "test"}); err != nil {
 			t.Fatal(err)
 		}
-		a, err := c.Trigger(within(t), sdk.Trigger{Job: job, Key: job})
+		a, err := c.Trigger(within(t), sdk.Trigger{App: app, Job: job, Key: job})
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.runs = append(l.runs, a.RunID)
+		l.runs = append(l.runs, acknowledged{app, job, a.RunID})
 	}
-	for _, id := range l.runs {
-		if r, err := c.Wait(within(t), "", id); err != nil || r.State != "succeeded" {
+	for _, a := range l.runs[begin:] {
+		if r, err := c.Wait(within(t), app, a.run); err != nil || r.State != "succeeded" {
 			t.Fatal(r, err)
 		}
 	}
@@ -144,10 +164,7 @@ func (l *remembered) trial(t *testing.T, from, file string, damage func([]byte) 
 	defer cancel()
 	ready, done := make(chan node.Ready, 1), make(chan error, 1)
 	go func() {
-		done <- node.Dev(ctx, node.DevConfig{
-			Data: dir, Listen: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(&says, nil)),
-			Ready: func(r node.Ready) { ready <- r },
-		})
+		done <- l.start(ctx, dir, slog.New(slog.NewTextHandler(&says, nil)), func(r node.Ready) { ready <- r })
 	}()
 	select {
 	case r := <-ready:
@@ -174,26 +191,32 @@ func (l *remembered) trial(t *testing.T, from, file string, damage func([]byte) 
 // missing lists what the server does not have, or has otherwise.
 func (l *remembered) missing(t *testing.T, p *process) (missing []string) {
 	t.Helper()
-	c, err := sdk.Dial(within(t), p.URL, sdk.Options{Token: p.Token, RetryFor: -1})
+	c, err := sdk.Dial(within(t), p.URL, sdk.Options{Token: cmp.Or(l.token, p.Token), RetryFor: cmp.Or(l.retry, -1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close() //nolint:errcheck // a test's
 	listed := map[string]bool{}
-	for r, err := range c.Runs(within(t), sdk.RunQuery{}) {
-		if err != nil {
-			missing = append(missing, "the end of the list: "+err.Error())
-			break
-		}
-		listed[r.Id] = true
+	apps := map[string]bool{}
+	for _, a := range l.runs {
+		apps[a.app] = true
 	}
-	for i, id := range l.runs {
-		r, err := c.Run(within(t), "", id)
-		if err != nil || r.State != "succeeded" || r.Output != "Hello, test!\n" || !listed[id] {
-			missing = append(missing, fmt.Sprintf("run %s (listed %v): %v", id, listed[id], err))
+	for app := range apps {
+		for r, err := range c.Runs(within(t), sdk.RunQuery{App: app}) {
+			if err != nil {
+				missing = append(missing, "the end of the list: "+err.Error())
+				break
+			}
+			listed[r.Id] = true
 		}
-		if j, err := c.Job(within(t), "", fmt.Sprint("job", i)); err != nil || j.Input != "test" {
-			missing = append(missing, fmt.Sprintf("job %d: %v", i, err))
+	}
+	for _, a := range l.runs {
+		r, err := c.Run(within(t), a.app, a.run)
+		if err != nil || r.State != "succeeded" || r.Output != "Hello, test!\n" || !listed[a.run] {
+			missing = append(missing, fmt.Sprintf("run %s (listed %v): %v", a.run, listed[a.run], err))
+		}
+		if j, err := c.Job(within(t), a.app, a.job); err != nil || j.Input != "test" {
+			missing = append(missing, fmt.Sprintf("job %s: %v", a.job, err))
 		}
 	}
 	return missing

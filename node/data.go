@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -113,10 +114,16 @@ func (d *dataDir) join(parts ...string) string {
 // two processes lock two different files of that name.
 func (d *dataDir) close() error { return d.lock.Close() }
 
+// idText is what an id may be made of.
+var idText = regexp.MustCompile(`^[A-Za-z0-9._~-]{1,200}$`)
+
 // identity returns the id kept in a file, made when missing.
 func identity(path, prefix string) (string, error) {
 	b, err := os.ReadFile(path)
 	if id := strings.TrimSpace(string(b)); err == nil && id != "" {
+		if !idText.MatchString(id) {
+			return "", fmt.Errorf("the file %s is damaged: %q is no id. Bring back the file that it was, or remove it to begin with a new id", path, id)
+		}
 		return id, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

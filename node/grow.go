@@ -177,7 +177,7 @@ func (o *stopped) retire() error {
 	if err := os.RemoveAll(old); err != nil { // of a growth before a restore, or so
 		return err
 	}
-	if err := writeFile(o.data.join(wasMember), nil, 0o600); err != nil {
+	if err := o.data.joined(); err != nil {
 		return err
 	}
 	if err := os.Rename(o.data.join("journal"), old); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -136,14 +136,17 @@ func mayBegin(d *dataDir, joins bool, cfg *ServerConfig) error {
 		return nil
 	}
 	if _, err := os.Stat(d.join(wasMember)); err == nil {
-		return fmt.Errorf("the data directory %s was a server's of a cluster, and its member of etcd is gone from it: join the others again with --join, which brings its state back", d.path)
+		return fmt.Errorf("the data directory %s is that of a cluster's server, and there is no member of etcd in it: join the others with --join, which brings its state back, or name the etcd that it had with --etcd-endpoints", d.path)
 	}
 	return nil
 }
 
-// wasMember is the file that says that the directory had a member of etcd: a
-// cluster of its own must not begin there.
+// wasMember is the file that says that the directory is that of a cluster's server, whose
+// journals are in etcd: a cluster of its own must not begin there.
 const wasMember = "clustered"
+
+// joined notes that the directory is that of a cluster's server.
+func (d *dataDir) joined() error { return writeFile(d.join(wasMember), nil, 0o600) }
 
 var errOwnJournal = errors.New("the data directory has a journal of its own: take what is in it along with `wheelwork cluster init`, or choose another directory with --data")
 

@@ -176,6 +176,9 @@ func openServer(ctx context.Context, d *dataDir, cfg ServerConfig, tokens proces
 			return nil, err
 		}
 		p.add(p.member)
+		if err := d.joined(); err != nil {
+			return nil, err
+		}
 		p.member.data, p.member.queue = d, q
 		return p, nil
 	}

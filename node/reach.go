@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 
 	"github.com/wheelworkhq/wheelwork/mq"
@@ -53,15 +54,28 @@ func checkSpan(data string, j store.Journal, applied uint64) error {
 	return &mismatchError{data: data, why: why, readable: true}
 }
 
+// RebuiltStore is what [RebuildStore] did.
+type RebuiltStore struct {
+	store.Rebuilt
+	// Asked are the stores, as [ClosedStores] names them, that their server makes again
+	// when it starts. The journals of a cluster's server are in etcd, and only these can
+	// say whether something is lost.
+	Asked []string
+}
+
 // RebuildStore makes the view of the store in a data directory again, of a server
 // that is stopped. It changes nothing when that would lose something, unless the
 // caller accepts the loss.
-func RebuildStore(data string, acceptLoss bool, progress func(done, total int64)) (store.Rebuilt, error) {
+func RebuildStore(data string, acceptLoss bool, progress func(done, total int64)) (r RebuiltStore, err error) {
 	journal, err := closedJournal(filepath.Join(data, "journal"))
 	if err != nil {
-		return store.Rebuilt{}, err
+		return r, err
 	}
-	r, err := store.Rebuild(filepath.Join(data, "store"), store.RebuildOptions{Journal: journal, AcceptLoss: acceptLoss, Progress: progress})
+	if ofCluster(data, journal) {
+		r.Asked, err = askRebuild(data, acceptLoss)
+		return r, err
+	}
+	r.Rebuilt, err = store.Rebuild(filepath.Join(data, "store"), store.RebuildOptions{Journal: journal, AcceptLoss: acceptLoss, Progress: progress})
 	if short := (*store.ShortJournalError)(nil); errors.As(err, &short) {
 		err = fmt.Errorf("nothing was changed: %w", refused(data, short))
 		if first, last := short.Lost(); short.Startable() && first > 0 {
@@ -88,9 +102,32 @@ func closedJournal(dir string) (store.Journal, error) {
 	return store.Journal{First: max(report.First, 1), Next: max(report.Next, 1)}, nil
 }
 
+// ofCluster reports whether a data directory is that of a server of a cluster, whose
+// journals are in etcd. own is what the journal in the directory has.
+func ofCluster(data string, own store.Journal) bool {
+	if own.Next > 1 { // also of a backup of a cluster that was restored and waits for `wheelwork cluster init`
+		return false
+	}
+	if _, err := os.Stat(filepath.Join(data, wasMember)); err == nil {
+		return true
+	}
+	names, err := unitsIn(data)
+	return err == nil && len(names) > 0
+}
+
+// journalElsewhere is the journal of a store whose server does not run, and whose journal
+// is in etcd.
+func journalElsewhere() (store.Journal, error) {
+	return store.Journal{}, errors.New("its journal is in the etcd of the cluster: start the server there, which makes it again or takes the state from another server")
+}
+
 // openStore opens the store of a data directory beside its open journal.
 func openStore(d *dataDir, l *mq.Log, log *slog.Logger) (*store.Store, error) {
-	st, err := store.Open(store.Config{Dir: d.join("store"), Journal: spanOf(l), Logger: log})
+	return openStoreBeside(d, func() (store.Journal, error) { return spanOf(l), nil }, log)
+}
+
+func openStoreBeside(d *dataDir, journal func() (store.Journal, error), log *slog.Logger) (*store.Store, error) {
+	st, err := store.Open(store.Config{Dir: d.join("store"), Journal: journal, Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("open the store: %w", refused(d.path, err))
 	}

@@ -148,7 +148,7 @@ func openServing(ctx context.Context, cfg ServerConfig, kind string) (_ *serving
 			return nil, err
 		}
 		s.add(m)
-		if err := writeFile(s.data.join(wasMember), nil, 0o600); err != nil {
+		if err := s.data.joined(); err != nil {
 			return nil, err
 		}
 		go watchMember(ctx, m, cfg.fail)

@@ -65,22 +65,19 @@ type unit struct {
 	applied atomic.Uint64        // by the store of a standby
 	behind  atomic.Bool          // the journal does not reach back to what is in that store
 	store   *store.Store         // of the goroutine of live
+	aside   aside                // likewise
 	standby *sched.Standby       // likewise; nil while there is none
 	reports atomic.Pointer[unitReport]
-}
-
-func (u *unit) openStore() (err error) {
-	if u.store, err = store.Open(store.Config{Dir: u.dir("store"), Logger: u.log}); err != nil {
-		return fmt.Errorf("open the store of the unit %s: %w", u.name, err)
-	}
-	u.conf.Store = u.store
-	return nil
 }
 
 // live stands by and works, in turn, until ctx ends. An error means that the
 // process should end: the disk failed, or it holds what cannot be continued.
 func (u *unit) live(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, u.store.Close()) }()
+	defer func() {
+		if u.store != nil { // nil: it was closed, and did not open again
+			err = errors.Join(err, u.store.Close())
+		}
+	}()
 	for ctx.Err() == nil {
 		err := u.standBy(ctx)
 		if ctx.Err() != nil {
@@ -281,13 +278,14 @@ func (u *unit) refill(ctx context.Context, owner etcd.Owner, why error) error {
 		got, err = refill(ctx, from, u.name, u.dir("store"))
 		return err
 	})
-	if err := u.openStore(); err != nil {
+	if err := u.openStore(ctx); err != nil {
 		return errors.Join(fetched, err)
 	}
 	if fetched != nil {
 		u.log.Warn("a standby could not fetch the state; it tries again", "unit", u.name, "from", owner.Address, "error", fetched)
 		return ctx.Err()
 	}
+	u.forgetAside(got.Applied)
 	u.log.Info("this standby has the state of the server that works", "unit", u.name, "applied", got.Applied, "bytes", got.Size, "in", time.Since(start).Round(time.Millisecond))
 	if err := u.roster.cluster.Checkpoint(ctx, u.name, got.Applied+1); err != nil {
 		u.log.Warn("a standby could not say where it is", "error", err)
@@ -365,7 +363,7 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 	if err := u.store.Close(); err != nil {
 		return err
 	}
-	return u.openStore()
+	return u.openStore(ctx)
 }
 
 // serve returns the server of a unit that was taken, which goes on with what this

@@ -101,13 +101,13 @@ func TestOpenKeepsTheOldView(t *testing.T) {
 	dir := rebuilding(t)
 	changeTables(t, dir, func(b []byte) []byte { return b[:len(b)/2] })
 	before := listing(t, dir)
-	if _, err := Open(Config{Dir: dir, SegmentBytes: 16 << 10, Journal: Journal{45, 51}}); err == nil || !strings.Contains(err.Error(), "records 41 to 44 are in neither") {
+	if _, err := Open(Config{Dir: dir, SegmentBytes: 16 << 10, Journal: spanning(45, 51)}); err == nil || !strings.Contains(err.Error(), "records 41 to 44 are in neither") {
 		t.Fatalf("got %v", err)
 	}
 	if after := listing(t, dir); after != before {
 		t.Errorf("a refused start changed the directory:\n%s\nwas\n%s", after, before)
 	}
-	s := openStore(t, Config{Dir: dir, SegmentBytes: 16 << 10, Journal: Journal{30, 51}})
+	s := openStore(t, Config{Dir: dir, SegmentBytes: 16 << 10, Journal: spanning(30, 51)})
 	if _, err := os.Stat(s.path(oldViewName)); err != nil {
 		t.Errorf("the old view is gone before a snapshot: %v", err)
 	}
@@ -134,4 +134,56 @@ func listing(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// spanning is a journal with the records from first up to next.
+func spanning(first, next uint64) func() (Journal, error) {
+	return func() (Journal, error) { return Journal{first, next}, nil }
+}
+
+// TestOpenAsksForTheJournal: Open asks what the journal has only when it needs to know,
+// and changes nothing when it is not told.
+func TestOpenAsksForTheJournal(t *testing.T) {
+	dir := rebuilding(t)
+	silent := errors.New("the journal does not answer")
+	cfg := Config{Dir: dir, SegmentBytes: 16 << 10, Journal: func() (Journal, error) { return Journal{}, silent }}
+	closeStore(t, openStore(t, cfg))
+	changeTables(t, dir, func(b []byte) []byte { return b[:len(b)/2] })
+	before := listing(t, dir)
+	if _, err := Open(cfg); !errors.Is(err, silent) {
+		t.Fatalf("got %v", err)
+	}
+	if after := listing(t, dir); after != before {
+		t.Errorf("a refused start changed the directory:\n%s\nwas\n%s", after, before)
+	}
+}
+
+// TestSetAside: all of a store is in the quarantine afterwards, opens there, and goes with
+// the directory that replaces the store's.
+func TestSetAside(t *testing.T) {
+	dir := rebuilding(t)
+	place, err := SetAside(dir, "a test")
+	if err != nil || place == "" {
+		t.Fatalf("%q, %v", place, err)
+	}
+	if again, err := SetAside(dir, "a test"); err != nil || again != "" {
+		t.Errorf("an empty store was set aside to %q: %v", again, err)
+	}
+	if s := openStore(t, Config{Dir: dir, SegmentBytes: 16 << 10}); s.Applied() != 0 {
+		t.Errorf("what was set aside is still in the store: it includes record %d", s.Applied())
+	} else {
+		closeStore(t, s)
+	}
+	replacing := t.TempDir()
+	if err := KeepQuarantine(dir, replacing); err != nil {
+		t.Fatal(err)
+	}
+	if err := KeepQuarantine(dir, replacing); err != nil { // there is none left
+		t.Fatal(err)
+	}
+	s := openStore(t, Config{Dir: filepath.Join(replacing, place), SegmentBytes: 16 << 10})
+	if s.Applied() != 50 {
+		t.Errorf("the store that was set aside includes record %d, want 50", s.Applied())
+	}
+	checkNumbered(t, s)
 }

@@ -35,9 +35,10 @@ type Config struct {
 	// background, which grows with the data from 64 to 760 MiB (guard.go has the
 	// sum). With less than that a full disk can kill the process.
 	MinFreeBytes int64
-	// Journal is what the journal beside the store has. With it, a damaged view is made
-	// again only when the journal has all that the snapshots lack.
-	Journal Journal
+	// Journal says what the journal of the store has. Open asks it when the view has to be
+	// made again, and makes it again only when the journal has all that the snapshots lack.
+	// nil: Open checks nothing, which is for a store that has a copy elsewhere.
+	Journal func() (Journal, error)
 	// Logger gets what an operator should know; default: nothing is logged.
 	Logger *slog.Logger
 
@@ -220,8 +221,14 @@ func (s *Store) openView() (meta, error) {
 	if m.applied == 0 {
 		has.Unread = err
 	}
-	if err := has.Check(s.cfg.Journal); err != nil {
-		return meta{}, err
+	if s.cfg.Journal != nil {
+		j, unknown := s.cfg.Journal()
+		if unknown != nil {
+			return meta{}, fmt.Errorf("the view has to be made again (%w), and what the journal has is not known: %w", err, unknown)
+		}
+		if err := has.Check(j); err != nil {
+			return meta{}, err
+		}
 	}
 	if err := rebuild(s.cfg, s.chain, nil, s.oldView); err != nil {
 		return meta{}, err

@@ -33,7 +33,9 @@ work.
 
 In the data directory of a server it also reads the store: "view", the database,
 and whether the journal belongs to it; "snapshots"; "history", the runs that have
-ended; "keys", the idempotency keys; and "logs", the lines of runs.
+ended; "keys", the idempotency keys; and "logs", the lines of runs. The server of a
+cluster has them for each further unit as well: "units/NAME/view" and so on. Their
+journals are in etcd and are not compared.
 
 Exit code 0: every record is intact. A torn tail, which a crash leaves and the
 next start clears, is listed and is no damage. Exit code 1: something is damaged,

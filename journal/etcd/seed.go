@@ -15,11 +15,19 @@ var ErrHasRecords = errors.New("the journal has records already")
 // of the next one if none is: a store that includes less than what is before it
 // cannot be continued from the journal alone.
 func (c *Cluster) Begins(ctx context.Context, name string) (uint64, error) {
+	first, _, err := c.Span(ctx, name)
+	return first, err
+}
+
+// Span returns the sequences of the first record that is left of a journal and of the
+// next one. They are equal when no record is left.
+func (c *Cluster) Span(ctx context.Context, name string) (first, next uint64, err error) {
 	end, mark, err := c.position(ctx, name)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return c.begin(ctx, name, mark, end)
+	first, err = c.begin(ctx, name, mark, end)
+	return first, end.next, err
 }
 
 // Seed lets a journal that has no record begin at a sequence: what is before is
