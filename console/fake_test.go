@@ -67,6 +67,7 @@ type fakeAPI struct {
 
 	skipped, backfilled int    // how often, how many runs
 	denied              string // a permission that the good token lacks
+	unreadable          int32  // damaged blocks of the history that each list of runs passes over
 }
 
 func newFake() *fakeAPI {
@@ -450,7 +451,7 @@ func (f *fakeAPI) GetRun(_ context.Context, r *apiv1.GetRunRequest) (*apiv1.Run,
 func (f *fakeAPI) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := &apiv1.ListRunsResponse{}
+	out := &apiv1.ListRunsResponse{UnreadableBlocks: f.unreadable}
 	for _, run := range f.runs {
 		bad := run.State != "succeeded" && run.FinishedAt != nil
 		if (r.Parent == "" || r.Parent == run.Parent) && (r.Job == "" || r.Job == run.Job) && (r.State == "" || r.State == run.State || r.State == "unsuccessful" && bad) && (r.Host == "" || r.Host == run.Host) {

@@ -42,6 +42,7 @@ func (c *console) jobsPage(v *visit) error {
 type jobView struct {
 	*apiv1.Job
 	Runs       []*apiv1.Run // the last ones, newest first
+	Unreadable int32        // damaged blocks of the history that were passed over for them
 	Times      []time.Time  // of the next runs
 	Definition string
 	Format     string // yaml or json
@@ -68,7 +69,7 @@ func (c *console) jobPage(v *visit) error {
 	})
 	g.Go(func() error {
 		answer, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{App: v.app, Job: name, PageSize: shownRuns})
-		view.Runs = answer.GetRuns()
+		view.Runs, view.Unreadable = answer.GetRuns(), answer.GetUnreadableBlocks()
 		return err
 	})
 	if err := g.Wait(); err != nil {

@@ -15,6 +15,8 @@ type overviewView struct {
 	Chart  chart
 	Recent []*apiv1.Run
 	Failed []*apiv1.Run
+
+	Unreadable int32 // damaged blocks of the history that were passed over for these
 }
 
 // DiskUsed is the share of the disk in use, as a text.
@@ -34,18 +36,20 @@ func (c *console) overviewPage(v *visit) error {
 		view.Overview, err = c.cluster.GetOverview(ctx, &apiv1.GetOverviewRequest{App: v.app})
 		return err
 	})
-	runs := func(to *[]*apiv1.Run, state string) func() error {
-		return func() error {
-			answer, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{App: v.app, State: state, PageSize: few})
-			*to = answer.GetRuns()
+	runs := func(to **apiv1.ListRunsResponse, state string) func() error {
+		return func() (err error) {
+			*to, err = c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{App: v.app, State: state, PageSize: few})
 			return err
 		}
 	}
-	g.Go(runs(&view.Recent, ""))
-	g.Go(runs(&view.Failed, "unsuccessful"))
+	var recent, failed *apiv1.ListRunsResponse
+	g.Go(runs(&recent, ""))
+	g.Go(runs(&failed, "unsuccessful"))
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	view.Recent, view.Failed = recent.Runs, failed.Runs
+	view.Unreadable = max(recent.UnreadableBlocks, failed.UnreadableBlocks)
 	view.Chart = newChart(view.Minutes)
 	return c.show(v, "overview", "overview", view)
 }

@@ -186,6 +186,24 @@ func TestEmptyPagesShowCommands(t *testing.T) {
 	}
 }
 
+// TestListsSayWhatTheyLack: each page with a list of runs says that damage kept some from it.
+func TestListsSayWhatTheyLack(t *testing.T) {
+	f := newFake().populate()
+	s := newSite(t, f).signIn(t)
+	for _, path := range []string{"/apps/default", "/apps/default/runs", "/apps/default/jobs/totals"} {
+		for blocks, want := range map[int32]bool{0: false, 3: true} {
+			f.mu.Lock()
+			f.unreadable = blocks
+			f.mu.Unlock()
+			resp, body := s.do(t, "GET", path, nil)
+			if said := strings.Contains(body, "Runs are missing from this list: 3 damaged blocks"); resp.StatusCode != http.StatusOK || said != want {
+				t.Errorf("%s with %d damaged blocks: %s, a notice: %v", path, blocks, resp.Status, said)
+			}
+			checkPage(t, body)
+		}
+	}
+}
+
 func TestPagesInChinese(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	for path := range pages() {

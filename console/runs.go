@@ -25,6 +25,7 @@ type runsView struct {
 	Job, State, Host string // the filters
 	Parent           string // only the runs under this one
 	Next             string // token of the next page
+	Unreadable       int32  // damaged blocks of the history that were passed over
 	Paged            bool   // this is not the first page
 }
 
@@ -51,7 +52,7 @@ func (c *console) runsPage(v *visit) error {
 	if err != nil {
 		return err
 	}
-	view.Runs, view.Next = answer.Runs, answer.NextPageToken
+	view.Runs, view.Next, view.Unreadable = answer.Runs, answer.NextPageToken, answer.UnreadableBlocks
 	return c.show(v, "runs", "runs", view)
 }
 

@@ -31,6 +31,12 @@ type RunQuery struct {
 	// Parent is a run with parts or nodes: only the runs that do its work, in
 	// their order. Default: of all.
 	Parent string
+
+	// Unreadable, if set, is called when a page of the list passes over damaged blocks of
+	// the server's history, each of up to 256 runs, with their number and before the runs
+	// of that page: those in the blocks are missing from the list. The server's log names
+	// the places.
+	Unreadable func(blocks int)
 }
 
 // Runs returns the selected runs, newest first, without their inputs and
@@ -41,6 +47,9 @@ func (c *Client) Runs(ctx context.Context, q RunQuery) iter.Seq2[*Run, error] {
 		r, err := c.runs.ListRuns(ctx, &apiv1.ListRunsRequest{
 			App: appOf(q.App), Job: q.Job, State: q.State, Host: q.Host, Parent: q.Parent, PageSize: size, PageToken: token,
 		})
+		if n := r.GetUnreadableBlocks(); n > 0 && q.Unreadable != nil {
+			q.Unreadable(int(n))
+		}
 		return r.GetRuns(), r.GetNextPageToken(), c.callError(ctx, "list runs", err)
 	})
 }

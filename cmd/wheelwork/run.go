@@ -31,10 +31,16 @@ func (c *cli) runList() *cobra.Command {
 				return usage(cmd, "--limit %d: want a number, or 0 for all", q.Limit)
 			}
 			q.App = c.app
+			unreadable := 0
+			q.Unreadable = func(blocks int) { unreadable += blocks }
 			columns := []string{"id", "job", "state", "trigger", "planned at", "took", "attempt", "host", "error"}
-			return c.printAll(columns, records(client.Runs(ctx, q), func(run *sdk.Run) record {
+			err := c.printAll(columns, records(client.Runs(ctx, q), func(run *sdk.Run) record {
 				return message(run, func() []cell { return runRow(run) })
 			}))
+			if unreadable > 0 {
+				c.note("warning: the list lacks runs: %d damaged blocks of the history were passed over, each of up to 256 runs; the server's log names them, and `wheelwork store repair` on the stopped server says what is lost", unreadable)
+			}
+			return err
 		}),
 	}
 	cmd.Flags().StringVar(&q.Job, "job", "", "only runs of this job")

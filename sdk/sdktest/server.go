@@ -38,6 +38,10 @@ type Config struct {
 	// Default: the input is the output.
 	Handle func(ctx context.Context, run *apiv1.Run, log func(line string)) (output string, err error)
 
+	// UnreadableBlocks is how many damaged blocks of the history each page of a list of
+	// runs passes over. Default: none.
+	UnreadableBlocks int
+
 	// Before and After are called around carrying out one message of a produce
 	// stream. An error ends the stream instead of an answer. Default: nothing.
 	Before, After func(*apiv1.ProduceRequest) error
@@ -476,7 +480,7 @@ func (s *Server) GetRun(_ context.Context, r *apiv1.GetRunRequest) (*apiv1.Run, 
 func (s *Server) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	answer := &apiv1.ListRunsResponse{}
+	answer := &apiv1.ListRunsResponse{UnreadableBlocks: int32(s.conf.UnreadableBlocks)}
 	for _, run := range slices.Backward(s.runs) {
 		older := r.GetPageToken() == "" || run.GetId() < r.GetPageToken()
 		if !older || (r.GetJob() != "" && run.GetJob() != r.GetJob()) || (r.GetState() != "" && run.GetState() != r.GetState()) {
