@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"google.golang.org/grpc"
 )
 
 // Config is what a server's access to the cluster's journals is made of.
@@ -121,7 +122,7 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: cfg.Endpoints, TLS: cfg.TLS, Logger: bridge(cfg.Logger), AutoSyncInterval: sync,
 		DialTimeout: 5 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
-		BackoffWaitBetween: minPause, MaxUnaryRetries: 3,
+		BackoffWaitBetween: minPause, MaxUnaryRetries: 3, DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(passLeaderless)},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(cfg.Endpoints, ", "), err)
