@@ -80,7 +80,7 @@ type Cluster struct {
 	cfg    Config
 	client *clientv3.Client
 	near   *clientv3.Client // of the member in this process; nil: there is none
-	away   atomic.Int64     // until then near is left alone, in Unix nanoseconds
+	away   atomic.Pointer[absence]
 	log    *slog.Logger
 	began  int64 // what epochs count from, see beganKey; written by Connect alone
 
@@ -385,12 +385,15 @@ func (c *Cluster) write(pending []pendingAppend) error {
 		}
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.patience())
-	to := c.nearest()
+	to, leader := c.nearest(), uint64(0)
+	if to == c.near {
+		leader = c.cfg.Member.leader()
+	}
 	resp, err := to.Txn(ctx).If(ifs...).Then(then...).Else(otherwise...).Commit()
 	cancel()
 	if err != nil {
 		if to == c.near {
-			c.away.Store(time.Now().Add(nearAgain).UnixNano())
+			c.missed(leader)
 		}
 		return c.unanswered(pending, err)
 	}
@@ -450,10 +453,26 @@ const ledEvery = 100 * time.Millisecond
 // of all members asks each in turn, so that one that is silent, and not gone, keeps
 // every server waiting.
 func (c *Cluster) nearest() *clientv3.Client {
-	if c.near == nil || !c.cfg.Member.led() || time.Now().UnixNano() < c.away.Load() {
+	if c.near == nil {
+		return c.client
+	}
+	leader := c.cfg.Member.leader()
+	if a := c.away.Load(); leader == 0 || a != nil && a.leader == leader && time.Now().Before(a.until) {
 		return c.client
 	}
 	return c.near
+}
+
+// absence is a time in which the member in this process is left alone, because it took
+// no transaction: until then, or until it has another leader than when that was sent.
+type absence struct {
+	until  time.Time
+	leader uint64
+}
+
+// missed begins an absence after a transaction that was sent under a leader.
+func (c *Cluster) missed(leader uint64) {
+	c.away.Store(&absence{time.Now().Add(nearAgain), leader})
 }
 
 // get is Get of who is nearest.
@@ -473,17 +492,19 @@ func ask[T any](c *Cluster, question func(*clientv3.Client) (T, error)) (T, erro
 	return answer, err
 }
 
-// steady returns who is asked for what goes on, and a context for it. It ends when
-// that one has nobody who leads it: nothing would come from it then, and nothing
-// would say so. Who does not need it any more calls the function.
+// steady returns who is asked for what goes on, and a context for it. It ends when the
+// member in this process gets another leader or has none: nothing would come from it
+// without one, and it may wait for the old one, which it does not reach, for longer than
+// a lease. The caller calls the function when it needs the context no longer.
 func (c *Cluster) steady(ctx context.Context) (*clientv3.Client, context.Context, func()) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	to := c.nearest()
 	if to == c.near {
+		leader := c.cfg.Member.leader()
 		go func() {
 			tick := time.NewTicker(ledEvery)
 			defer tick.Stop()
-			for c.cfg.Member.led() {
+			for leader != 0 && c.cfg.Member.leader() == leader {
 				select {
 				case <-tick.C:
 				case <-ctx.Done():

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -26,6 +27,50 @@ func TestLeaderlessMember(t *testing.T) {
 	}
 	if _, err := c.grant(ctx); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestNearMemberIsAskedAgain: the member in the process of a server is left alone after a
+// transaction that it did not take, and asked again as soon as another one leads it. What
+// goes on, the renewal of a lease, begins again then.
+func TestNearMemberIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	e := begin(t, 3, nil)
+	near := e.members[0]
+	c := connectAs(t, Config{Endpoints: e.urls(), Member: near, Server: "a", Address: "a.test:1", Keep: time.Hour})
+	if c.nearest() != c.near {
+		t.Fatal("the member in the process is not asked at first")
+	}
+	was := near.leader()
+	to, going, done := c.steady(t.Context())
+	defer done()
+	if to != c.near || going.Err() != nil {
+		t.Errorf("what goes on does not go to the member in the process: %v", going.Err())
+	}
+	c.missed(was)
+	c.away.Load().until = time.Now().Add(time.Hour) // however slow the machine is
+	if c.nearest() != c.client {
+		t.Error("the member is asked again though nothing has changed")
+	}
+	i := slices.IndexFunc(e.members, func(m *Member) bool { return uint64(m.etcd.Server.MemberID()) == was })
+	next := e.members[(i+1)%3].etcd.Server.MemberID()
+	if err := e.members[i].etcd.Server.MoveLeader(within(t, 20*time.Second), was, uint64(next)); err != nil {
+		t.Fatal(err)
+	}
+	for end := within(t, 20*time.Second); near.leader() == was || near.leader() == 0; {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-end.Done():
+			t.Fatal("the lead did not move")
+		}
+	}
+	select {
+	case <-going.Done():
+	case <-within(t, 20*time.Second).Done():
+		t.Error("what goes on still waits for the old leader")
+	}
+	if c.nearest() != c.near {
+		t.Error("the member is not asked under its new leader")
 	}
 }
 

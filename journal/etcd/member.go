@@ -409,14 +409,14 @@ func (m *Member) Endpoints() []string {
 	return all
 }
 
-// led reports whether the member works and knows of one that leads: without, it can
-// write nothing.
-func (m *Member) led() bool {
+// leader returns the id of the member that leads as this one knows; 0: it knows of none,
+// without which it can write nothing, or it does not work.
+func (m *Member) leader() uint64 {
 	select {
 	case <-m.etcd.Server.StoppingNotify():
-		return false
+		return 0
 	default:
-		return m.etcd.Server.Leader() != 0
+		return uint64(m.etcd.Server.Leader())
 	}
 }
 
