@@ -94,12 +94,14 @@ type cluster struct {
 	servers []*part
 	hosts   []*part
 
+	within     []memberWithin  // the members of etcd in servers; none: they are processes of their own
 	peers      []*link         // to each member, from the other ones
 	etcdOf     [][]*link       // from a server to each member
 	namesOf    map[*part]*link // from a server or a host
 	front      []*link         // to each server, from hosts and other servers
 	clients    []*link         // to each server, from producers
 	byFront    sync.Map        // the producers' *link by the address that the server tells
+	begun      sync.Map        // the *part of each server that was started
 	wire       *wire
 	orders     *orders
 	units      *units         // whose epochs are whose; nil: each app is in one unit
@@ -121,6 +123,9 @@ type shape struct {
 	binary                  string
 	older                   bool // the program does not know all flags of this one
 	units                   int  // 0: as many as there are by default
+	within                  bool // each server has a member of etcd in it, and members is not looked at
+	// calls are further addresses that handlers may call.
+	calls []string
 	// smallDisk asks that the first server's disk can be filled.
 	smallDisk bool
 }
@@ -130,7 +135,11 @@ func newCluster(t *testing.T, s shape) *cluster {
 	c := &cluster{t: t, binary: s.binary, dir: t.ArtifactDir(), namesOf: map[*part]*link{}, wire: newWire(), service: newService(t)}
 	shared := filepath.Join(c.dir, "shared")
 	c.write(shared, "a-secret-that-the-members-share\n")
-	c.startEtcd(s)
+	if s.within {
+		c.planWithin(s)
+	} else {
+		c.startEtcd(s)
+	}
 	at := freeAddress(t)
 	c.namesAt = at
 	c.tokens = []string{"--token-file", shared}
@@ -144,13 +153,16 @@ func newCluster(t *testing.T, s shape) *cluster {
 	for range s.servers {
 		c.addServer(s, at)
 	}
+	if s.within {
+		c.watchWithin()
+	}
 	until(t, "a server to work", time.Minute, c.hasOwner)
 	for i := range s.hosts {
 		name := fmt.Sprint("h", i)
 		toNames := newLink(t, at, nil)
 		dir := filepath.Join(c.dir, name)
 		p := c.part(name, s.binary, "host", "--data", dir, "--name", name, "--nameserver", toNames.address(), "--token-file", shared,
-			"--slots", fmt.Sprint(s.slots), "--http-allow-private", strings.Join(c.service.addresses(), ","))
+			"--slots", fmt.Sprint(s.slots), "--http-allow-private", strings.Join(append(c.service.addresses(), s.calls...), ","))
 		p.dir, c.namesOf[p] = dir, toNames
 		c.hosts = append(c.hosts, p)
 		p.start()
@@ -175,7 +187,7 @@ func (c *cluster) addServer(s shape, names string) *part {
 	}
 	c.write(filepath.Join(dir, "token"), adminToken+"\n")
 	listen, toNames := freeAddress(t), newLink(t, names, nil)
-	front, client := newLink(t, listen, c.wire.tap), newLink(t, listen, nil)
+	front, client := newLinkFrom(t, listen, c.wire.tap, c.dialler()), newLink(t, listen, nil)
 	c.front, c.clients = append(c.front, front), append(c.clients, client)
 	c.byFront.Store(front.address(), client)
 	var links []*link
@@ -186,9 +198,16 @@ func (c *cluster) addServer(s shape, names string) *part {
 	}
 	c.etcdOf = append(c.etcdOf, links)
 	args := append([]string{"server", "--data", dir, "--listen", listen, "--advertise", front.address(), "--nameserver", toNames.address()}, c.tokens...)
-	p := c.part(name, s.binary, append(args, "--etcd-endpoints", strings.Join(urls, ","), "--group", group, "--units", fmt.Sprint(s.units))...)
+	args = append(args, "--group", group, "--units", fmt.Sprint(s.units))
+	if s.within {
+		args = append(args, c.memberFlags(i)...)
+	} else {
+		args = append(args, "--etcd-endpoints", strings.Join(urls, ","))
+	}
+	p := c.part(name, s.binary, args...)
 	p.dir, p.keep, c.namesOf[p] = dir, []string{"token"}, toNames
 	c.servers = append(c.servers, p)
+	c.begun.Store(p, true)
 	p.start()
 	return p
 }
@@ -252,6 +271,13 @@ func (c *cluster) startEtcd(s shape) {
 		l := newLink(t, at, nil)
 		c.watchLinks, urls = append(c.watchLinks, l), append(urls, "http://"+l.address())
 	}
+	c.watchEtcd(urls)
+}
+
+// watchEtcd connects the test with the members of etcd.
+func (c *cluster) watchEtcd(urls []string) {
+	t := c.t
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {

@@ -1,7 +1,8 @@
 // Package fault holds the tests that take a cluster of real processes apart:
 // three servers, three hosts, a nameserver and three members of etcd on loopback, while
 // producers order and schedules fire. Processes are killed, stopped for longer than
-// their lease, and cut off from each other; disks are lost, filled up and slowed down;
+// their lease, and cut off from each other, servers with a member of etcd in them also
+// from each other's members; disks are lost, filled up and slowed down;
 // clocks are wrong. In the end [github.com/wheelworkhq/wheelwork/internal/history]
 // says which promise was broken. The package owns no code.
 //

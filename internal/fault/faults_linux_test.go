@@ -283,6 +283,16 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// roundsOf returns how often the long form does everything.
+func roundsOf(t *testing.T) int {
+	t.Helper()
+	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("WHEELWORK_ROUNDS"), "5"))
+	if err != nil || rounds < 1 {
+		t.Fatalf("WHEELWORK_ROUNDS=%s is no number of rounds", os.Getenv("WHEELWORK_ROUNDS"))
+	}
+	return rounds
+}
+
 // planOf returns which faults go to each of n clusters, in which order.
 func planOf(t *testing.T, rnd *rand.Rand, n int, long bool) [][]fault {
 	t.Helper()
@@ -306,11 +316,7 @@ func planOf(t *testing.T, rnd *rand.Rand, n int, long bool) [][]fault {
 		}
 		return plan
 	}
-	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("WHEELWORK_ROUNDS"), "5"))
-	if err != nil || rounds < 1 {
-		t.Fatalf("WHEELWORK_ROUNDS=%s is no number of rounds", os.Getenv("WHEELWORK_ROUNDS"))
-	}
-	for range rounds {
+	for range roundsOf(t) {
 		for i := range plan {
 			plan[i] = append(plan[i], shuffled()...)
 		}

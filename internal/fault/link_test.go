@@ -12,6 +12,8 @@ type link struct {
 	ln  net.Listener
 	to  string
 	tap func() *tap // what listens to a connection; nil: nobody
+	// from names the part that dialled a connection; nil: only the bytes tell.
+	from func(net.Conn) string
 
 	mu    sync.Mutex
 	moved *sync.Cond
@@ -31,16 +33,22 @@ const (
 // connection is one that came in, and what it leads to.
 type connection struct {
 	in, out net.Conn // out is nil until it is made
-	who     string   // who dialled, as far as its bytes have told
+	who     string   // the part that dialled, as far as it is known
 }
 
 func newLink(t testing.TB, to string, tap func() *tap) *link {
+	t.Helper()
+	return newLinkFrom(t, to, tap, nil)
+}
+
+// newLinkFrom is newLink with a function that names the part that dialled a connection.
+func newLinkFrom(t testing.TB, to string, tap func() *tap, from func(net.Conn) string) *link {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &link{ln: ln, to: to, tap: tap, cut: map[string]cut{}, conns: map[*connection]bool{}}
+	l := &link{ln: ln, to: to, tap: tap, from: from, cut: map[string]cut{}, conns: map[*connection]bool{}}
 	l.moved = sync.NewCond(&l.mu)
 	go func() {
 		for {
@@ -111,6 +119,9 @@ func (l *link) pass(c *connection) bool {
 
 func (l *link) serve(in net.Conn) {
 	c := &connection{in: in}
+	if l.from != nil {
+		c.who = l.from(in)
+	}
 	l.mu.Lock()
 	l.conns[c] = true
 	l.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,6 +24,7 @@ type ledger struct {
 	address string
 	mu      sync.Mutex
 	runs    map[string]map[string]bool // by input: the ids of the runs
+	calls   map[string]int             // by run and attempt: how often it was executed
 }
 
 func newLedger(t *testing.T) *ledger {
@@ -31,7 +33,7 @@ func newLedger(t *testing.T) *ledger {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &ledger{address: ln.Addr().String(), runs: map[string]map[string]bool{}}
+	l := &ledger{address: ln.Addr().String(), runs: map[string]map[string]bool{}, calls: map[string]int{}}
 	server := &http.Server{Handler: l}
 	go server.Serve(ln)                  //nolint:errcheck // it ends with the test
 	t.Cleanup(func() { server.Close() }) //nolint:errcheck // hosts may hold connections
@@ -48,7 +50,21 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if l.runs[string(body)] == nil {
 		l.runs[string(body)] = map[string]bool{}
 	}
-	l.runs[string(body)][r.Header.Get("Wheelwork-Run")] = true
+	run := r.Header.Get("Wheelwork-Run")
+	l.runs[string(body)][run] = true
+	l.calls[run+"/"+r.Header.Get("Wheelwork-Attempt")]++
+}
+
+// repeated returns the attempts that were executed more than once.
+func (l *ledger) repeated() (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for attempt, n := range l.calls {
+		if n > 1 {
+			all = append(all, fmt.Sprint(attempt, ": ", n, " times"))
+		}
+	}
+	return all
 }
 
 func (l *ledger) has(input string) bool {
@@ -78,39 +94,10 @@ func TestOrderlyStops(t *testing.T) {
 		stops = 200
 	}
 	rnd := rand.New(rand.NewPCG(seedOf(t), 0))
-	c := newCluster(t, shape{etcd: embedded, members: 1, servers: 3, hosts: 2, slots: 16, binary: program(t)})
-	client, seen := c.dial(time.Minute), newLedger(t)
-	for _, app := range apps {
-		_, err := client.Apply(t.Context(), &sdk.Job{App: app, Name: "note", Retry: &sdk.Retry{Max: 10, First: "100ms"}, Handler: &sdk.Handler{
-			Name: "builtin:http", Http: &apiv1.HTTPCall{Method: "POST", Url: "http://" + seen.address},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, h := range c.hosts { // that may call the ledger too
-		h.end(syscall.SIGTERM)
-		for i, arg := range h.args {
-			if arg == "--http-allow-private" {
-				h.args[i+1] += "," + seen.address
-			}
-		}
-		h.start()
-	}
-
-	ctx, stop := context.WithCancel(t.Context())
-	var producers sync.WaitGroup
-	acked := make([][]string, 12) // by producer: inputs
-	for n := range acked {
-		producers.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
-				input, app, at := fmt.Sprint(n, "-", i), apps[i%len(apps)], c.clients[(n+i)%len(c.clients)].address()
-				if c.triggerOnce(at, app, input) {
-					acked[n] = append(acked[n], input)
-				}
-			}
-		})
-	}
+	seen := newLedger(t)
+	c := newCluster(t, shape{etcd: embedded, members: 1, servers: 3, hosts: 2, slots: 16, binary: program(t), calls: []string{seen.address}})
+	defineNotes(t, c.dial(time.Minute), seen)
+	acknowledged := c.triggerNotes(12, 0)
 	for range stops {
 		all := c.owners()
 		if len(all) == 0 {
@@ -124,22 +111,68 @@ func TestOrderlyStops(t *testing.T) {
 		until(t, s.name+" to be ready again", time.Minute, s.isReady)
 		until(t, "a server to work", time.Minute, c.hasOwner)
 	}
-	stop()
-	producers.Wait()
-	total := 0
-	for _, inputs := range acked {
-		total += len(inputs)
-		for _, input := range inputs {
-			until(t, "the run of an acknowledged trigger, "+input, time.Minute, func() bool { return seen.has(input) })
-		}
-	}
+	total := seen.settle(t, acknowledged())
 	if total < 50*stops {
 		t.Errorf("%d triggers were acknowledged in %d stops: too few to say anything", total, stops)
 	}
-	if twice := seen.doubled(); len(twice) > 0 {
+	t.Logf("%d stops, %d acknowledged triggers", stops, total)
+}
+
+// noteApps are those whose runs tell a ledger. Nothing else is in them.
+var noteApps = []string{"note-a", "note-b", "note-c", "note-d"}
+
+// defineNotes defines a job in each of these apps that tells a ledger.
+func defineNotes(t *testing.T, client *sdk.Client, seen *ledger) {
+	t.Helper()
+	for _, app := range noteApps {
+		_, err := client.Apply(t.Context(), &sdk.Job{App: app, Name: "note", Retry: &sdk.Retry{Max: 10, First: "100ms"}, Handler: &sdk.Handler{
+			Name: "builtin:http", Http: &apiv1.HTTPCall{Method: "POST", Url: "http://" + seen.address},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// triggerNotes has producers send triggers of these jobs without a key, each once, with a
+// pause behind each, until the function that it returns is called, which returns the
+// inputs of those that were acknowledged.
+func (c *cluster) triggerNotes(producers int, pause time.Duration) (acknowledged func() []string) {
+	ctx, stop := context.WithCancel(c.t.Context())
+	var producing sync.WaitGroup
+	acked := make([][]string, producers)
+	for n := range acked {
+		producing.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				input, app, at := fmt.Sprint(n, "-", i), noteApps[i%len(noteApps)], c.clients[(n+i)%len(c.clients)].address()
+				if c.triggerOnce(at, app, input) {
+					acked[n] = append(acked[n], input)
+				}
+				if pause > 0 {
+					wait(pause)
+				}
+			}
+		})
+	}
+	c.t.Cleanup(stop)
+	return func() []string {
+		stop()
+		producing.Wait()
+		return slices.Concat(acked...)
+	}
+}
+
+// settle waits for the runs of all acknowledged triggers and returns their number. No
+// trigger may be two runs.
+func (l *ledger) settle(t *testing.T, acknowledged []string) int {
+	t.Helper()
+	for _, input := range acknowledged {
+		until(t, "the run of an acknowledged trigger, "+input, time.Minute, func() bool { return l.has(input) })
+	}
+	if twice := l.doubled(); len(twice) > 0 {
 		t.Errorf("%d inputs came with several runs: %s", len(twice), strings.Join(twice, "; "))
 	}
-	t.Logf("%d stops, %d acknowledged triggers", stops, total)
+	return len(acknowledged)
 }
 
 // triggerOnce sends one request, and reports whether it was acknowledged.
