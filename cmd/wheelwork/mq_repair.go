@@ -315,13 +315,13 @@ func startable(dir string, r mq.Repaired) error {
 		if _, err := os.Stat(beside); err != nil {
 			return nil // it is no server's
 		}
-		st, err := store.Open(store.Config{Dir: beside})
+		reach, err := store.Look(beside)
 		if err != nil {
 			return fmt.Errorf("ask the store in %s what it has applied: %w", beside, err)
 		}
-		applied := st.Applied()
-		if err := st.Close(); err != nil {
-			return err
+		applied := reach.View
+		if reach.Unread != nil { // the next start makes the view again, and reads the journal from there
+			applied = reach.Snapshot
 		}
 		return fits(r, applied)
 	}
