@@ -311,7 +311,11 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 	conf.Meter = meter
 	s, err := u.serve(conf)
 	if err != nil {
-		if j.Err() != nil || ctx.Err() != nil { // the ownership went while the journal was read
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !u.owns(ctx, j) { // it went while the journal was read
+			u.log.Info("a unit was taken by another server while its journal was read", "unit", u.name, "epoch", j.Epoch(), "error", err)
 			return nil
 		}
 		return err
@@ -364,6 +368,18 @@ func (u *unit) work(ctx context.Context, j *etcd.Journal) (err error) {
 		return err
 	}
 	return u.openStore(ctx)
+}
+
+// owns reports whether an ownership still holds. The journal learns that it ended when its
+// lease is renewed or something is written, which may be later: a server that was cut off
+// while it read the journal finds the records of the next owner first. When etcd does not
+// answer, the server stands by and tries again.
+func (u *unit) owns(ctx context.Context, j *etcd.Journal) bool {
+	if j.Err() != nil {
+		return false
+	}
+	o, ok, err := u.roster.cluster.Owner(ctx, u.name)
+	return err == nil && ok && o.Server == u.conf.ID && o.Epoch == j.Epoch()
 }
 
 // serve returns the server of a unit that was taken, which goes on with what this
