@@ -3,7 +3,9 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"testing"
@@ -23,13 +25,14 @@ func TestOwnershipGoesDuringTheReplay(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	at := func() string {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	at := func() string { // below the ports that the kernel gives to outgoing connections
+		for {
+			address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+			if ln, err := net.Listen("tcp", address); err == nil {
+				ln.Close() //nolint:errcheck // it has served
+				return "http://" + address
+			}
 		}
-		defer ln.Close() //nolint:errcheck // it has served
-		return "http://" + ln.Addr().String()
 	}
 	m, err := etcd.Start(ctx, etcd.MemberConfig{Name: "one", Dir: filepath.Join(t.TempDir(), "etcd"), Client: at(), Peer: at()})
 	if err != nil {
