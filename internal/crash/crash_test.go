@@ -28,15 +28,16 @@ import (
 //go:embed testdata/work.wasm
 var workModule []byte
 
-// The jobs that nobody triggers. Both are planned for every second.
+// scheduled holds the jobs that no producer triggers. Both have a planned time every
+// second.
 var scheduled = map[string]*sdk.Schedule{
 	"cron":  {Cron: "* * * * * *"},
 	"every": {Every: "1s"},
 }
 
-// TestKill kills `wheelwork dev` at any moment of its life, under load, and
-// checks that every acknowledged trigger ended in exactly one terminal run and
-// that no planned time was run twice.
+// TestKill kills `wheelwork dev` at random moments of its life, under load. It checks
+// that every acknowledged trigger ends in exactly one terminal run and that no planned
+// time has two runs.
 func TestKill(t *testing.T) {
 	rounds, seed := roundsOf(t), seedOf(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -44,7 +45,7 @@ func TestKill(t *testing.T) {
 	url := "http://" + p.listen
 	l := newLedger(seed)
 
-	for range 3 { // the very first start, too
+	for range 3 { // includes the very first start
 		r := p.start(t)
 		killAfter(t, r, upTo(rnd, 100*time.Millisecond))
 	}
@@ -52,8 +53,8 @@ func TestKill(t *testing.T) {
 	token := r.await(t, p).Token
 	prepare(t, url, token)
 
-	// One producer stays for the whole test and leaves it to the client to find
-	// the server again.
+	// This producer lives for the whole test. Its client must find the server again after
+	// each restart.
 	patient := dial(t, url, sdk.Options{Token: token, RetryFor: time.Minute})
 	ctx, cancel := context.WithCancel(t.Context())
 	var staying sync.WaitGroup
@@ -81,8 +82,8 @@ func TestKill(t *testing.T) {
 	r.stop(t)
 }
 
-// life is one round: a process is started, used and killed, or at times ended in
-// order. It returns when in the life of the process it was killed.
+// life is one round: it starts a process, uses it, and kills it or sometimes stops it. It
+// returns the stage of the process's life in which the kill came.
 func life(t *testing.T, p program, rnd *rand.Rand, l *ledger, token string) string {
 	r := p.start(t)
 	kind := rnd.IntN(10)
@@ -117,20 +118,20 @@ func life(t *testing.T, p program, rnd *rand.Rand, l *ledger, token string) stri
 	return moment
 }
 
-// visit is a producer that comes after the start and leaves at the first error.
+// visit is a producer that connects after the start and leaves at the first error.
 func visit(ctx context.Context, t *testing.T, p program, l *ledger, token string) {
 	c, err := sdk.Dial(ctx, "http://"+p.listen, sdk.Options{Token: token, RetryFor: -1})
-	if err != nil { // it was killed at once
+	if err != nil { // the process was killed at once
 		return
 	}
 	defer c.Close() //nolint:errcheck // nothing is expected of it any more
 	produceUntilError(ctx, t, c, l)
 }
 
-// rush is a producer that wants much at once.
+// rush is a producer that sends many triggers at once.
 func rush(ctx context.Context, t *testing.T, p program, l *ledger, token string) {
 	c, err := sdk.Dial(ctx, "http://"+p.listen, sdk.Options{Token: token, RetryFor: -1})
-	if err != nil { // it was killed at once
+	if err != nil { // the process was killed at once
 		return
 	}
 	defer c.Close() //nolint:errcheck // nothing is expected of it any more
@@ -140,7 +141,7 @@ func rush(ctx context.Context, t *testing.T, p program, l *ledger, token string)
 		answers[i] = c.TriggerAsync(ctx, o.trigger())
 	}
 	for i, o := range orders {
-		answer, err := answers[i].Wait(t.Context()) // they fail when the process is gone
+		answer, err := answers[i].Wait(t.Context()) // waits fail when the process is gone
 		if err != nil {
 			l.unknown(o)
 			checkAbsent(ctx, t, err)
@@ -152,7 +153,7 @@ func rush(ctx context.Context, t *testing.T, p program, l *ledger, token string)
 	}
 }
 
-// produce goes on over all errors of the connection; the client must not tell of any.
+// produce continues after every connection error; the client must hide all of them.
 func produce(ctx context.Context, t *testing.T, c *sdk.Client, l *ledger) {
 	for ctx.Err() == nil {
 		if err := produceUntilError(ctx, t, c, l); ctx.Err() == nil {
@@ -178,14 +179,14 @@ func produceUntilError(ctx context.Context, t *testing.T, c *sdk.Client, l *ledg
 	}
 }
 
-// checkAbsent looks whether a trigger failed for the one reason that it may have.
+// checkAbsent checks that a trigger failed for the one permitted reason.
 func checkAbsent(ctx context.Context, t *testing.T, err error) {
 	if ctx.Err() == nil && !errors.Is(err, sdk.ErrUnavailable) {
 		t.Errorf("trigger: %v, want nothing but an absent server", err)
 	}
 }
 
-// prepare makes the module and the jobs.
+// prepare uploads the module and applies the jobs.
 func prepare(t *testing.T, url, token string) {
 	c := dial(t, url, sdk.Options{Token: token})
 	if _, _, err := c.PushModule(t.Context(), sdk.Upload{Name: "work", Version: "1", Code: workModule}); err != nil {
@@ -205,8 +206,8 @@ func prepare(t *testing.T, url, token string) {
 	}
 }
 
-// settle asks once more for what nobody has acknowledged, ends the schedules and
-// waits until no run is live.
+// settle repeats every unacknowledged order, deletes the schedules and waits until no run
+// is live.
 func settle(t *testing.T, url, token string, l *ledger) {
 	c := dial(t, url, sdk.Options{Token: token})
 	for name := range scheduled {
@@ -239,12 +240,12 @@ func settle(t *testing.T, url, token string, l *ledger) {
 	}
 }
 
-// check compares what the server knows with what the producers know.
+// check compares the server's runs with what the producers recorded.
 func check(t *testing.T, url, token string, l *ledger) {
 	c := dial(t, url, sdk.Options{Token: token})
 	listed := map[string]*sdk.Run{}
 	byJob := map[string]int64{}
-	planned := map[string]map[time.Time]string{} // the run, by job and planned time
+	planned := map[string]map[time.Time]string{} // run id by job and planned time
 	for run, err := range c.Runs(t.Context(), sdk.RunQuery{}) {
 		if err != nil {
 			t.Fatal(err)
@@ -281,7 +282,7 @@ func check(t *testing.T, url, token string, l *ledger) {
 	t.Logf("%d runs: %v", len(listed), byJob)
 }
 
-// checkGrid looks whether planned times are whole seconds apart.
+// checkGrid checks that planned times are whole seconds apart.
 func checkGrid(t *testing.T, job string, times []time.Time) {
 	if len(times) == 0 {
 		t.Errorf("job %s was never planned", job)
@@ -293,13 +294,13 @@ func checkGrid(t *testing.T, job string, times []time.Time) {
 	}
 }
 
-// checkEnds gets every acknowledged run by its id: it is terminal, in the state
-// that its work leads to.
+// checkEnds reads every acknowledged run by its id. The run must be terminal, in the
+// state that its work leads to.
 func checkEnds(t *testing.T, c *sdk.Client, l *ledger) {
 	const readers, shown = 16, 10
 	ids := slices.Collect(maps.Keys(l.of))
 	var mu sync.Mutex
-	wrong := map[string]int{} // by reason
+	wrong := map[string]int{} // count by reason
 	complain := func(reason, format string, args ...any) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -338,8 +339,8 @@ func checkEnds(t *testing.T, c *sdk.Client, l *ledger) {
 	}
 }
 
-// lostTooOften reports whether a run failed because its host was killed under it
-// more often than a run is sent again for that.
+// lostTooOften reports whether a run failed because its hosts were killed more often than
+// the server retries for.
 func lostTooOften(run *sdk.Run) bool {
 	const bound = 5
 	lost := 0
@@ -351,7 +352,8 @@ func lostTooOften(run *sdk.Run) bool {
 	return run.GetState() == "failed" && run.GetCode() == "host_lost" && lost > bound
 }
 
-// checkCounts compares the counters, which are kept at each change, with the list.
+// checkCounts compares the counters, which the server updates at each change, with the
+// listed runs.
 func checkCounts(t *testing.T, c *sdk.Client, listed map[string]int64) {
 	var total int64
 	for name, want := range listed {
@@ -384,7 +386,7 @@ func dial(t *testing.T, url string, opt sdk.Options) *sdk.Client {
 	return c
 }
 
-// roundsOf returns how often to kill.
+// roundsOf returns the number of kills.
 func roundsOf(t *testing.T) int {
 	t.Helper()
 	switch n := os.Getenv("WHEELWORK_ROUNDS"); {
@@ -412,10 +414,10 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// upTo returns a random moment within d.
+// upTo returns a random duration below d.
 func upTo(rnd *rand.Rand, d time.Duration) time.Duration { return time.Duration(rnd.Int64N(int64(d))) }
 
-// wait lets time pass: a moment to kill at, or the pause between two questions.
+// wait sleeps until the moment of a kill, or between two polls.
 func wait(d time.Duration) { <-time.After(d) }
 
 func killAfter(t *testing.T, r *process, d time.Duration) {

@@ -17,7 +17,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// ownDisk mounts a file system of its own, which a test can break.
+// ownDisk mounts a separate file system that the test may break.
 func ownDisk(t *testing.T) string {
 	t.Helper()
 	image, path := filepath.Join(t.TempDir(), "image"), t.TempDir()
@@ -43,7 +43,8 @@ func ownDisk(t *testing.T) string {
 	return path
 }
 
-// shutDown makes every later access to an ext4 fail with EIO, as a disk that died.
+// shutDown makes every later access to an ext4 file system fail with EIO, like a dead
+// disk.
 func shutDown(t *testing.T, path string) {
 	t.Helper()
 	const (
@@ -62,19 +63,19 @@ func shutDown(t *testing.T, path string) {
 	}
 }
 
-// makeReadOnly has the kernel abort a file system, which is read-only afterwards.
+// makeReadOnly makes the kernel abort a file system, which is read-only afterwards.
 func makeReadOnly(t *testing.T, path string) {
 	t.Helper()
 	if out, err := exec.Command("mount", "-o", "remount,abort", path).CombinedOutput(); err != nil {
-		t.Logf("remount: %v\n%s", err, out) // it says so and has done it
+		t.Logf("remount: %v\n%s", err, out) // the command reports an error although the abort succeeded
 	}
 	if err := os.WriteFile(filepath.Join(path, "probe"), nil, 0o600); err == nil {
 		t.Fatal("the file system can still be written")
 	}
 }
 
-// TestDeadDisk breaks the disk under a server. It must end by itself, with an exit code
-// and a reason, or with SIGTERM, and start again when the disk works.
+// TestDeadDisk breaks the disk under a server. The server must exit with a code and a
+// reason, by itself or after SIGTERM, and must start again when the disk works.
 func TestDeadDisk(t *testing.T) {
 	p := buildProgram(t, freeAddress(t, rand.New(rand.NewPCG(uint64(os.Getpid()), 1))))
 	for name, c := range map[string]struct {
@@ -97,7 +98,7 @@ func TestDeadDisk(t *testing.T) {
 			r := p.start(t)
 			token := r.await(t, p).Token
 			if c.busy {
-				prepare(t, "http://"+p.listen, token) // two schedules for every second
+				prepare(t, "http://"+p.listen, token) // applies two schedules with a planned time every second
 				go trigger(t, p, token)
 			}
 			c.lose(t, disk)

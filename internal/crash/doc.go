@@ -1,15 +1,15 @@
-// Package crash holds the tests that kill the real program, again and again, and
-// then ask it what it still knows. They own no code: only what the program
-// promises to those who are outside of it.
+// Package crash holds the tests that kill the real program repeatedly and then check what
+// it still knows. The package owns no production code. Its tests check only the promises
+// that the program makes to its clients.
 //
-// Each process is started, killed and started again on the same directory while
-// producers go on. The tests log the seed of what they do; WHEELWORK_SEED repeats
-// it, as far as the machine's timing allows. WHEELWORK_LONG=1 makes them as long
-// as the project's promises are, 200 rounds; WHEELWORK_ROUNDS says the number
-// outright, and a thousand rounds take about twenty minutes:
+// A test starts, kills and restarts each process on the same directory while producers
+// keep sending. The tests log their random seed. WHEELWORK_SEED repeats it, as far as the
+// machine's timing allows. WHEELWORK_LONG=1 runs 200 rounds, the number that the project
+// promises. WHEELWORK_ROUNDS sets the number directly, and a thousand rounds take about
+// twenty minutes:
 //
 //	WHEELWORK_ROUNDS=1000 go test ./internal/crash -run '^TestKill$' -count=1 -timeout 1h
 //
-// The mq package kills a process that does nothing but append in the same way,
-// with each of its writers, and does so much faster.
+// The mq package has a faster test of the same kind: it kills a process that only
+// appends, once with each of its writers.
 package crash

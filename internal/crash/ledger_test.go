@@ -8,7 +8,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// order is one run that a producer wants exactly once, however often it has to ask.
+// order is one run that a producer wants exactly once, however many requests it takes.
 type order struct {
 	key  string // the idempotency key, unique
 	job  string
@@ -17,11 +17,11 @@ type order struct {
 
 // work is the input of testdata/work.wasm.
 type work struct {
-	status byte // 0 done, 1 try again, 2 never try again
+	status byte // 0 success, 1 retry, 2 never retry
 	millis byte
 }
 
-// end is the state that a run must come to.
+// end is the state in which the run must end.
 func (w work) end() string {
 	if w.status == 0 {
 		return sdk.Succeeded
@@ -33,31 +33,31 @@ func (o order) trigger() sdk.Trigger {
 	return sdk.Trigger{Job: o.job, Key: o.key, Input: []byte{o.work.status, o.work.millis}}
 }
 
-// jobs is how many jobs the producers trigger. They lie in different slots.
+// jobs is the number of jobs that the producers trigger. They lie in different slots.
 const jobs = 4
 
 func jobName(i int) string { return fmt.Sprintf("work-%d", i) }
 
-// ledger is what the producers know: the orders nobody has acknowledged, and
-// which run each acknowledged one became.
+// ledger holds the knowledge of the producers: the unacknowledged orders, and the run of
+// each acknowledged order.
 type ledger struct {
 	mu   sync.Mutex
 	rnd  *rand.Rand
 	made int
-	// open are the orders whose fate is unknown. An order that a producer is
-	// asking for is in nobody's hands but the producer's.
+	// open holds the orders whose outcome is unknown. While a producer sends an order,
+	// the order is in no list.
 	open []order
-	runs map[string]string // by key
-	of   map[string]order  // by run
-	last []order           // acknowledged of late, oldest first
+	runs map[string]string // run by key
+	of   map[string]order  // order by run
+	last []order           // recently acknowledged, oldest first
 }
 
 func newLedger(seed uint64) *ledger {
 	return &ledger{rnd: rand.New(rand.NewPCG(seed, 1)), runs: map[string]string{}, of: map[string]order{}}
 }
 
-// next returns what to ask for: something that nobody has acknowledged, at times
-// something acknowledged once more, else something new.
+// next returns the order to send next: an unacknowledged one, sometimes an acknowledged
+// one again, otherwise a new one.
 func (l *ledger) next() order {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,14 +74,14 @@ func (l *ledger) next() order {
 		return l.order(work{status: 1})
 	case 3, 4, 5:
 		return l.order(work{status: 2})
-	case 6: // long enough to be killed in the middle
+	case 6: // long enough to be killed while it executes
 		return l.order(work{millis: byte(l.rnd.IntN(100))})
 	}
 	return l.order(work{})
 }
 
-// burst returns more new orders than are done at once, so that some of them are
-// still in line when the process ends.
+// burst returns more new orders than the server executes at once, so that some are still
+// queued when the process ends.
 func (l *ledger) burst() []order {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,13 +92,13 @@ func (l *ledger) burst() []order {
 	return orders
 }
 
-// order makes a new order. mu must be held.
+// order creates a new order. The caller holds mu.
 func (l *ledger) order(w work) order {
 	l.made++
 	return order{key: fmt.Sprintf("order-%d", l.made), job: jobName(l.rnd.IntN(jobs)), work: w}
 }
 
-// unknown takes back an order that was not acknowledged.
+// unknown returns an order without an acknowledgement to the open orders.
 func (l *ledger) unknown(o order) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,8 +107,8 @@ func (l *ledger) unknown(o order) {
 	}
 }
 
-// acknowledge enters what the server answered. It fails when that contradicts
-// an earlier answer.
+// acknowledge records the server's answer. It fails when the answer contradicts an
+// earlier one.
 func (l *ledger) acknowledge(o order, a sdk.Answer) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -68,7 +68,7 @@ func (p program) up(t *testing.T, args ...string) *upCluster {
 	return u
 }
 
-// pidIn returns the process that has locked a data directory, 0 for none.
+// pidIn returns the id of the process that has locked a data directory, 0 for none.
 func pidIn(dir string) int {
 	var pid int
 	raw, err := os.ReadFile(filepath.Join(dir, "lock"))
@@ -81,7 +81,7 @@ func pidIn(dir string) int {
 	return pid
 }
 
-// lives reports whether a process does, and is not one that nobody has waited for.
+// lives reports whether a process exists and is not a zombie.
 func lives(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -94,9 +94,10 @@ func lives(pid int) bool {
 	return !strings.HasPrefix(rest, "Z")
 }
 
-// TestClusterUp runs a cluster of processes: it bears the loss of the server that
-// works, and of a server's disk, which comes back by itself; it ends with the
-// process that began it, also when that is killed; and goes on at the next start.
+// TestClusterUp runs a cluster of processes. The cluster survives the loss of the active
+// server, and the loss of a server's disk, which it restores by itself. It ends with the
+// process that started it, also when that process is killed, and continues after the next
+// start.
 func TestClusterUp(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seedOf(t), 0))
 	p := buildProgram(t, "")
@@ -155,7 +156,7 @@ func TestClusterUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The disk of one that does not work is lost.
+	// A standby server loses its disk.
 	lost := (works() + 1) % 3
 	kill(lost)
 	if err := os.RemoveAll(server(lost)); err != nil {
@@ -175,7 +176,7 @@ func TestClusterUp(t *testing.T) {
 		}
 		return err == nil && voters == 3 && hasCode(lost)
 	})
-	// The one that works is lost: of the two that are left, one had no disk.
+	// The active server dies. One of the two remaining servers had lost its disk.
 	first := works()
 	kill(first)
 	run()
@@ -183,14 +184,14 @@ func TestClusterUp(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The process that began it is killed, and nothing of it stays.
+	// The parent process is killed; none of its children may survive.
 	var pids []int
 	for _, name := range []string{"server-1", "server-2", "server-3", "host-1", "host-2"} {
 		if pid := pidIn(filepath.Join(dir, name)); pid > 0 && lives(pid) {
 			pids = append(pids, pid)
 		}
 	}
-	if len(pids) < 4 { // the one that was killed may not be back
+	if len(pids) < 4 { // the killed server may not be back yet
 		t.Fatalf("only the processes %v live", pids)
 	}
 	if err := u.cmd.Process.Kill(); err != nil {
@@ -238,7 +239,7 @@ func TestClusterUp(t *testing.T) {
 	}
 }
 
-// padded is a module with some bytes more, which are of no use.
+// padded returns a module with n further bytes that have no effect.
 func padded(code []byte, n int, rnd *rand.Rand) []byte {
 	section := append([]byte{1, 'x'}, make([]byte, n)...)
 	for i := 2; i < len(section); i++ {
@@ -249,9 +250,9 @@ func padded(code []byte, n int, rnd *rand.Rand) []byte {
 	return append(b, section...)
 }
 
-// TestKilledBackup kills backups and restores at random moments: a file that has
-// the name of a backup is one, and no server starts on half a restore, which
-// the next one takes up.
+// TestKilledBackup kills backups and restores at random moments. A file that has the name
+// of a backup must be a complete one. No server starts on half a restore, and the next
+// restore resumes it.
 func TestKilledBackup(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seedOf(t), 0))
 	p := buildProgram(t, freeAddress(t, rnd))
@@ -284,7 +285,7 @@ func TestKilledBackup(t *testing.T) {
 		cmd.Env = append(os.Environ(), "WHEELWORK_URL="+says.URL, "WHEELWORK_TOKEN="+says.Token)
 		return cmd
 	}
-	// How long one takes that is left alone.
+	// Measures how long an undisturbed backup takes.
 	file := filepath.Join(dir, "whole.wwb")
 	begin := time.Now()
 	if out, err := command("backup", file).CombinedOutput(); err != nil {
@@ -297,7 +298,8 @@ func TestKilledBackup(t *testing.T) {
 	}
 	restoreTakes := time.Since(begin)
 	t.Logf("a backup takes %v, a restore %v", backupTakes.Round(time.Millisecond), restoreTakes.Round(time.Millisecond))
-	// killed starts a command and kills it; it reports whether it had come to its end.
+	// killed starts a command and kills it. It reports whether the command had already
+	// finished.
 	killed := func(cmd *exec.Cmd, takes time.Duration) bool {
 		t.Helper()
 		if err := cmd.Start(); err != nil {
@@ -339,7 +341,7 @@ func TestKilledBackup(t *testing.T) {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(to, "restoring")); err != nil {
-			continue // before it began, or at its very end
+			continue // killed before the restore began, or at its very end
 		}
 		half++
 		out, err := command("server", "--data", to, "--listen", "127.0.0.1:0").CombinedOutput()

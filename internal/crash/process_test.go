@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// program is the binary, and how its processes are started: always on the same
+// program is the binary and the way its processes are started: always on the same
 // directory and address.
 type program struct {
 	binary, data, listen string
-	ready                string // the file that it writes; "": beside the data
+	ready                string // path of the ready file; "": beside the data
 }
 
 func (p program) readyFile() string { return cmp.Or(p.ready, p.data+".ready") }
@@ -36,9 +36,9 @@ func buildProgram(t *testing.T, address string) program {
 	return p
 }
 
-// freeAddress returns a loopback address that nobody listens on. It is below the
-// ports that the kernel gives to outgoing connections, so it stays free while
-// the process that should listen is dead, and no client can connect to itself.
+// freeAddress returns a loopback address without a listener. Its port is below the range
+// that the kernel gives to outgoing connections. So it stays free while the process that
+// should listen is dead, and no client can connect to itself.
 func freeAddress(t *testing.T, rnd *rand.Rand) string {
 	t.Helper()
 	for range 100 {
@@ -56,7 +56,7 @@ func freeAddress(t *testing.T, rnd *rand.Rand) string {
 	return ""
 }
 
-// ready is what a process says of itself when it serves.
+// ready is the object that a process prints when it serves.
 type ready struct {
 	URL, GRPC, Token string
 	PID              int
@@ -65,14 +65,14 @@ type ready struct {
 // process is one life of the program.
 type process struct {
 	cmd   *exec.Cmd
-	says  output        // its standard error; complete after done
-	ready chan ready    // holds one element when it has become ready; closed without one when it never will
-	done  chan struct{} // closed when it has ended, after err is set
+	says  output        // standard error; complete after done
+	ready chan ready    // receives one element when the process is ready; closed without one when it never will be
+	done  chan struct{} // closed when the process has ended, after err is set
 	err   error
 }
 
-// start executes the program and does not wait for anything. The caller ends
-// the process with kill or stop.
+// start executes the program without waiting. The caller ends the process with kill or
+// stop.
 func (p program) start(t *testing.T) *process {
 	t.Helper()
 	r := &process{
@@ -89,8 +89,8 @@ func (p program) start(t *testing.T) *process {
 		t.Fatal(err)
 	}
 	go func() {
-		// The object is printed once the ready file is there. The file itself may
-		// be the one of a process that was killed.
+		// The process prints the object after it has written the ready file. The file
+		// alone proves nothing: a killed process may have left it.
 		var says ready
 		if json.NewDecoder(out).Decode(&says) == nil {
 			r.ready <- says
@@ -124,8 +124,8 @@ func (r *process) await(t *testing.T, p program) ready {
 	return ready{}
 }
 
-// kill ends the process as a power switch does, and returns when it is gone. A
-// process that ended by itself before, with an error, fails the test.
+// kill ends the process like a power failure and returns when the process is gone. The
+// test fails when the process had already exited with an error.
 func (r *process) kill(t *testing.T) {
 	t.Helper()
 	if err := r.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -141,7 +141,7 @@ func (r *process) kill(t *testing.T) {
 	}
 }
 
-// terminate asks the process to end in order.
+// terminate sends SIGTERM.
 func (r *process) terminate(t *testing.T) {
 	t.Helper()
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -149,7 +149,7 @@ func (r *process) terminate(t *testing.T) {
 	}
 }
 
-// stop ends the process in order.
+// stop shuts the process down and waits for it.
 func (r *process) stop(t *testing.T) {
 	t.Helper()
 	r.terminate(t)

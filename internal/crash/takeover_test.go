@@ -19,12 +19,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// sleepModule sleeps for as many seconds as its input says.
+// sleepModule sleeps for the number of seconds in its input.
 //
 //go:embed testdata/sleep.wasm
 var sleepModule []byte
 
-// role starts a process of the program with a ready file, and does not wait for it.
+// role starts a process of the program with a ready file and does not wait for it.
 func (p program) role(t *testing.T, readyFile string, args ...string) *process {
 	t.Helper()
 	if err := os.RemoveAll(readyFile); err != nil {
@@ -49,7 +49,7 @@ func (p program) role(t *testing.T, readyFile string, args ...string) *process {
 	return r
 }
 
-// output is what a process has said so far.
+// output collects what a process has printed so far.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -89,7 +89,7 @@ func (r *process) serves(t *testing.T, readyFile string) (says ready) {
 	return says
 }
 
-// until waits for something that another process does.
+// until waits for a condition that another process brings about.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for begin := time.Now(); !is(); wait(20 * time.Millisecond) {
@@ -99,11 +99,10 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestTakeOver kills the server that owns an app's unit while a hundred runs are
-// on a host. The one that stands by takes over: what runs goes on and is not
-// executed again, every planned time has one run, and every acknowledged trigger
-// ends. Then the first one comes back as the one that stands by, and it is the
-// other way round.
+// TestTakeOver kills the server that owns an app's partition while a host executes a
+// hundred runs. The standby takes over. Running attempts continue and are not executed
+// again, every planned time has one run, and every acknowledged trigger ends. Then the
+// first server returns as the standby, and the test repeats with the roles exchanged.
 func TestTakeOver(t *testing.T) {
 	seed := seedOf(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -165,7 +164,7 @@ func TestTakeOver(t *testing.T) {
 		}
 	}
 	until(t, "both servers to have the module", func() bool { return hasCode("a") && hasCode("b") })
-	// The only app that there is has a unit, and that has an owner.
+	// The only app has a partition, and the partition has an owner.
 	owner := func() (name string) {
 		t.Helper()
 		until(t, "the app's unit to have an owner", func() bool {
@@ -221,7 +220,7 @@ func TestTakeOver(t *testing.T) {
 		}
 		return victim
 	}
-	lost := round(90) // of 128 slots a quarter is for the other job, which is quick
+	lost := round(90) // a quarter of the 128 execution slots is reserved for the other job, which is quick
 	if t.Failed() {
 		return
 	}

@@ -14,11 +14,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// TestUnitsOutliveTheirOwner kills one of three servers, which own six units
-// between them, while jobs of all units run and are triggered. Its units go to
-// both others; what ran goes on and is not executed again, every acknowledged
-// trigger has one run, and no planned time is left out. Neither host nor client
-// knows of a nameserver: the servers are that.
+// TestUnitsOutliveTheirOwner kills one of three servers, which own six partitions between
+// them, while jobs of all partitions run and are triggered. The lost partitions go to
+// both other servers. Running attempts continue and are not executed again, every
+// acknowledged trigger has one run, and no planned time is left out. The hosts and the
+// client use no nameserver: the servers play that role.
 func TestUnitsOutliveTheirOwner(t *testing.T) {
 	seed := seedOf(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -80,7 +80,7 @@ func TestUnitsOutliveTheirOwner(t *testing.T) {
 	})
 	var apps []string
 	for i := range units {
-		app := fmt.Sprint("app", i) // one for each unit: they are given to the emptiest
+		app := fmt.Sprint("app", i) // one app for each partition: a new app goes to the emptiest partition
 		apps = append(apps, app)
 		if _, _, err := c.PushModule(t.Context(), sdk.Upload{App: app, Name: "sleep", Version: "1", Code: sleepModule}); err != nil {
 			t.Fatal(err)
@@ -95,7 +95,7 @@ func TestUnitsOutliveTheirOwner(t *testing.T) {
 			}
 		}
 	}
-	runs := map[string]string{} // the app of a run
+	runs := map[string]string{} // app by run
 	trigger := func(round string) {
 		t.Helper()
 		for i, app := range apps {
