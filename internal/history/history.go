@@ -1,7 +1,7 @@
-// Package history judges a cluster by what those saw who are outside of it:
-// producers, the services that handlers called, the wire to each host, and
-// whoever asked for a run. It is pure: a test records, and [Check] says which
-// promise was broken. Time and order matter only where a field says so.
+// Package history checks the promises of a cluster against the observations of its users:
+// producers, the services that handlers called, the connection to each host, and readers
+// of runs. It is pure: a test records a [History], and [Check] returns the broken
+// promises. Time and order matter only where the comment of a field says so.
 package history
 
 import (
@@ -11,27 +11,26 @@ import (
 	"time"
 )
 
-// History is what was seen, from before the first order until every order was
+// History is what a test observed, from before the first order until every order was
 // acknowledged and every run had ended.
 type History struct {
 	Orders     []Order
 	Executions []Execution
-	Dispatches []Dispatch // of each host in the order in which they went to it
-	Sightings  []Run      // of runs that had ended, at any time and from any server
-	Runs       []Run      // the list at the end
+	Dispatches []Dispatch // of each host in the order of sending
+	Sightings  []Run      // observations of ended runs, at any time and from any server
+	Runs       []Run      // the list of runs at the end
 	Schedules  []Schedule
-	// Reasons are the codes with which a run may end unsuccessfully here. A run
-	// that ends so for another reason, or for none, is a violation.
+	// Reasons are the codes with which a run of this test may end unsuccessfully. Any
+	// other reason, or a missing one, is a violation.
 	Reasons []string
-	// Once are the jobs to which nothing happened for which an attempt may be
-	// executed twice.
+	// Once names the jobs for which no event permits a second execution of an attempt.
 	Once []string
 }
 
-// Order is one run that a producer wanted, however often it had to ask.
+// Order is one run that a producer wanted, however many requests it took.
 type Order struct {
 	Key, Job string
-	// Answers are the runs that it was told, one for each acknowledgement.
+	// Answers holds the run id of each acknowledgement.
 	Answers []string
 }
 
@@ -39,58 +38,58 @@ type Order struct {
 type Execution struct {
 	Run     string
 	Attempt int
-	Token   string // what it answered, and no other one did; "" when it did not come to its end
+	Token   string // the answer, unique to this call; "" when the call did not finish
 }
 
-// Dispatch is a task that went to a host.
+// Dispatch is a task that was sent to a host.
 type Dispatch struct {
-	Host  string // one life of its process
-	Group string // what has one owner: epochs of different groups do not compare
+	Host  string // identifies one life of the host's process
+	Group string // the partition: epochs of different groups do not compare
 	Run   string
-	// Attempt and Epoch are the task's.
+	// Attempt and Epoch are those of the task.
 	Attempt int
 	Epoch   uint64
-	// Taken says that the host executed it: it sent a result or a sign of life.
+	// Taken reports that the host executed the task: it sent a result or a heartbeat.
 	Taken bool
 }
 
-// Run is what a server told of a run.
+// Run is a run as a server reported it.
 type Run struct {
 	ID, Job, State, Code string
 	Attempt              int
 	Output               string
-	Planned              time.Time // of a run of a schedule; zero: it has none
-	Covers               int64     // planned times that it stands for beside its own, the next ones
+	Planned              time.Time // for a scheduled run; zero: none
+	Covers               int64     // number of further planned times, the next ones, that this run covers
 }
 
-// Schedule is a job that nobody orders. Its runs lie on the grid of Every.
+// Schedule is a job that no producer triggers. Its planned times lie on the grid of
+// Every.
 type Schedule struct {
 	Job   string
 	Every time.Duration
 }
 
-// The rules that [Check] knows.
+// Names of the rules that [Check] applies.
 const (
-	RuleOrder    = "order"    // an acknowledged order has one run, and a run one order
+	RuleOrder    = "order"    // an acknowledged order has one run, and a run has one order
 	RuleTerminal = "terminal" // every run has ended
 	RuleReason   = "reason"   // no run ends unsuccessfully without a reason
 	RulePlanned  = "planned"  // a planned time of a job has one run
 	RuleMissing  = "missing"  // every planned time is accounted for
-	RuleResult   = "result"   // a run has one result, of its own last attempt, and it stays
+	RuleResult   = "result"   // a run has one result, from its own last attempt, and the result never changes
 	RuleTwice    = "twice"    // an attempt is executed once
-	RuleEpoch    = "epoch"    // the epochs that a host follows only rise
+	RuleEpoch    = "epoch"    // the epochs that a host follows only increase
 )
 
-// Violation is a promise that was broken.
+// Violation is a broken promise.
 type Violation struct{ Rule, Detail string }
 
 func (v Violation) String() string { return v.Rule + ": " + v.Detail }
 
-// ended are the states that do not change any more.
+// ended lists the terminal states.
 var ended = []string{"succeeded", "failed", "timed_out", "stopped", "cancelled", "skipped", "missed"}
 
-// Check returns every broken promise, the same ones in the same order for the
-// same history.
+// Check returns every broken promise, in the same order for the same history.
 func Check(h *History) []Violation {
 	c := &checker{h: h, runs: map[string]Run{}}
 	c.list()
@@ -104,7 +103,7 @@ func Check(h *History) []Violation {
 
 type checker struct {
 	h     *History
-	runs  map[string]Run // of the list, by id
+	runs  map[string]Run // the final list, by id
 	found []Violation
 }
 
@@ -112,7 +111,7 @@ func (c *checker) say(rule, format string, args ...any) {
 	c.found = append(c.found, Violation{rule, fmt.Sprintf(format, args...)})
 }
 
-// list checks each run of the list by itself.
+// list checks each run of the final list separately.
 func (c *checker) list() {
 	for _, r := range c.h.Runs {
 		if _, twice := c.runs[r.ID]; twice {
@@ -130,7 +129,7 @@ func (c *checker) list() {
 }
 
 func (c *checker) orders() {
-	of := map[string]string{} // the key, by run
+	of := map[string]string{} // key by run
 	for _, o := range c.h.Orders {
 		if len(o.Answers) == 0 {
 			c.say(RuleOrder, "order %s was never acknowledged", o.Key)
@@ -163,11 +162,11 @@ func (c *checker) scheduled(job string) bool {
 	return slices.ContainsFunc(c.h.Schedules, func(s Schedule) bool { return s.Job == job })
 }
 
-// schedules checks that the planned times of a schedule, from the first one to
-// the last, are each accounted for once.
+// schedules checks that each planned time of a schedule, from the first to the last, is
+// accounted for once.
 func (c *checker) schedules() {
 	for _, s := range c.h.Schedules {
-		by := map[int64]string{} // the run that accounts for a planned time, in steps of the grid
+		by := map[int64]string{} // the run that accounts for a planned time, by the time's index on the grid
 		var first time.Time
 		for _, r := range c.h.Runs {
 			if r.Job == s.Job && (first.IsZero() || r.Planned.Before(first)) {
@@ -202,14 +201,14 @@ func (c *checker) schedules() {
 	}
 }
 
-// results checks that a run has one result: what was once seen of it stays, and
-// the output of success is what its last attempt answered.
+// results checks that a run has one result: an observed result does not change, and the
+// output of a successful run is the answer of its last attempt.
 func (c *checker) results() {
 	for _, s := range c.h.Sightings {
 		r, there := c.runs[s.ID]
 		switch {
 		case !slices.Contains(ended, s.State):
-			// It was on its way.
+			// The attempt had not finished.
 		case !there:
 			c.say(RuleResult, "run %s was seen %s and is not in the list", s.ID, s.State)
 		case s.State != r.State || s.Attempt != r.Attempt || s.Output != r.Output || s.Code != r.Code:
@@ -256,8 +255,8 @@ func (c *checker) executions() {
 	}
 }
 
-// epochs checks that no host follows a server whose ownership has ended: once a
-// task of a higher epoch went to it, it takes none of a lower one.
+// epochs checks that no host obeys a former owner: after a task with a higher epoch, a
+// host executes none with a lower one.
 func (c *checker) epochs() {
 	type of struct{ host, group string }
 	highest := map[of]uint64{}

@@ -11,9 +11,9 @@ import (
 
 var begin = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// good is a history without a fault: two orders, one of which was asked for
-// twice and needed two attempts, one that failed for a reason, and a schedule
-// whose second run stands for two times.
+// good is a history without a violation. It has two orders: one was sent twice and needed
+// two attempts, the other failed for a permitted reason. The second run of its schedule
+// covers two planned times.
 func good() *History {
 	return &History{
 		Once:    []string{"work"},
@@ -38,7 +38,7 @@ func good() *History {
 			{"h1", "g", "r2", 1, 5, true},
 			{"h2", "g", "r2", 2, 7, true},
 			{"h1", "g", "r3", 1, 7, true},
-			{"h1", "g", "r9", 1, 5, false}, // refused
+			{"h1", "g", "r9", 1, 5, false}, // refused by the host
 		},
 		Sightings: []Run{
 			{ID: "r2", Job: "work", State: "running", Attempt: 1},
@@ -122,8 +122,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What is no fault: an attempt that may have been executed twice, when a host
-// was lost with its server.
+// TestTwiceWhereItMayBe accepts a second execution of an attempt after a host was lost
+// with its server.
 func TestTwiceWhereItMayBe(t *testing.T) {
 	h := good()
 	h.Once = []string{"tick"}
@@ -133,8 +133,8 @@ func TestTwiceWhereItMayBe(t *testing.T) {
 	}
 }
 
-// TestAnyHistory makes histories of any length, in which nothing is wrong, and
-// then loses or doubles one thing in them.
+// TestAnyHistory generates valid histories of any length, and then loses or doubles one
+// entry.
 func TestAnyHistory(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -149,7 +149,7 @@ func TestAnyHistory(t *testing.T) {
 		switch what {
 		case 0:
 			if r.Job == "tick" && (i == len(h.Runs)-1 || h.Runs[i+1].Job != "tick" || i == 0 || h.Runs[i-1].Job != "tick") {
-				continue // the ends of a schedule are nobody's to know
+				continue // a loss at either end of a schedule cannot be detected
 			}
 			h.Runs = slices.Delete(h.Runs, i, i+1)
 		case 1:
