@@ -1,7 +1,7 @@
-// Package house holds the tests over the whole repository: who may import whom
-// and why, that every package says what it owns, and that what is generated or
-// formatted by a tool is as the tool makes it. It owns no code.
+// Package house holds the tests over the whole repository: which package may import which
+// and why, that every package says what it owns, and that generated and formatted files
+// match the output of their tools. It owns no production code.
 //
-// They read the sources themselves, not what `go list` selects for this
-// machine, so that the files of every platform are held to the same rules.
+// The tests read the sources themselves, not the files that `go list` selects for this
+// machine. So the files of every platform obey the same rules.
 package house

@@ -9,18 +9,18 @@ import (
 
 const module = "github.com/wheelworkhq/wheelwork"
 
-// everything, as the only entry of a list, allows all.
+// everything, as the only entry of a list, allows all imports.
 var everything = []string{"..."}
 
-// room is a folder and the folders below it that have no row of their own.
+// room is a folder, including the subfolders without a row of their own.
 type room struct {
 	dir string
-	may []string // the other rooms it may import
-	why string   // follows "because"
+	may []string // the other rooms that it may import
+	why string   // the reason; follows "because"
 }
 
-// rooms says which of our packages may import which others. Tests may import
-// what they like. Every package has to be in a row: a new room is a decision.
+// rooms lists the imports that are allowed between our packages. Tests may import any
+// package. Every package belongs to a row: a new room is a deliberate decision.
 var rooms = []room{
 	{"api/v1", nil, "it is the contract between processes: whoever imports it must get nothing else"},
 	{"api/plugin/v1", nil, "it is the contract between hosts and plugins: whoever imports it must get nothing else"},
@@ -84,17 +84,17 @@ var rooms = []room{
 	{"internal/history", nil, "it judges what others have recorded: a test of any process can use it"},
 }
 
-// supply is a package of others, with the packages below it that have no row of
-// their own, and the rooms that alone may import it.
+// supply is an external package, including its subpackages without a row of their own,
+// and the only rooms that may import it.
 type supply struct {
 	path string
 	only []string
-	why  string // follows "because"
+	why  string // the reason; follows "because"
 }
 
-// supplies says who may import what is not ours. What is in no row and not of
-// the standard library may not be imported at all: a new dependency is a
-// decision. What only tests import has no row.
+// supplies lists the external packages that rooms may import. A package that is neither
+// listed nor in the standard library is refused: a new dependency is a deliberate
+// decision. Packages that only tests import need no row.
 var supplies = []supply{
 	{"github.com/dgraph-io/badger", []string{"bench", "store"}, "keys, transactions and the database's quirks are in one place, and another database is a change of one room"},
 	{"github.com/tetratelabs/wazero", []string{"runtime/wasm", "runtime/wasm/internal/files", "bench/runtime"}, "a guest is metered and limited in one place: no way leads around it"},
@@ -142,8 +142,8 @@ var supplies = []supply{
 	{"C", nil, "the program builds with Go alone, for every platform from one"},
 }
 
-// crossed says which rule is broken when a file of the package in dir imports
-// path; it returns "" when none is.
+// crossed names the rule that an import of path breaks in a file of the package in dir;
+// "" when none.
 func crossed(dir, path string) string {
 	home := longest(rooms, dir, func(r room) string { return r.dir })
 	if home == nil {
@@ -183,7 +183,7 @@ func allows(list []string, name string) bool {
 	return slices.Equal(list, everything) || slices.Contains(list, name)
 }
 
-// longest returns the row whose path is the longest that holds name, or nil.
+// longest returns the row with the longest path that contains name, or nil.
 func longest[T any](rows []T, name string, path func(T) string) *T {
 	var best *T
 	for i := range rows {
@@ -194,14 +194,14 @@ func longest[T any](rows []T, name string, path func(T) string) *T {
 	return best
 }
 
-// within says whether name is dir or below it.
+// within reports whether name is dir or below it.
 func within(dir, name string) bool {
 	rest, ok := strings.CutPrefix(name, dir)
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// isStandard says whether path is of the standard library, as the go command
-// decides: the first element has no dot.
+// isStandard reports whether path is in the standard library by the rule of the go
+// command: its first element has no dot.
 func isStandard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")
@@ -220,8 +220,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestRoomsExist keeps the table from telling of rooms that are gone. (A supply
-// may name the room that it waits for.)
+// TestRoomsExist fails for rows whose folder is gone. (A supply may name a room that does
+// not exist yet.)
 func TestRoomsExist(t *testing.T) {
 	all := sources(t)
 	for _, r := range rooms {
@@ -236,7 +236,7 @@ func TestRoomsExist(t *testing.T) {
 	}
 }
 
-// TestCrossed shows that the walls of the design are in the table.
+// TestCrossed checks that the table enforces the boundaries of the design.
 func TestCrossed(t *testing.T) {
 	ours := func(dir string) string { return module + "/" + dir }
 	for _, tt := range []struct{ dir, path, want string }{

@@ -10,8 +10,9 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// TestPermissions wants every method to say what its caller must hold. The
-// server refuses one that does not, to everybody, so it would never work.
+// TestPermissions checks that every method declares the permission that its caller must
+// hold. The server refuses all calls of a method without one, so the method would never
+// work.
 func TestPermissions(t *testing.T) {
 	methods := 0
 	protoregistry.GlobalFiles.RangeFilesByPackage("wheelwork.v1", func(f protoreflect.FileDescriptor) bool {

@@ -14,10 +14,10 @@ import (
 	"testing"
 )
 
-// root is the folder of the repository: go test runs in the package's own.
+// root is the folder of the repository: go test runs in the folder of the package.
 var root = filepath.Join("..", "..")
 
-// source is one Go file. Paths have slashes and begin below root.
+// source is one Go file. Its path uses slashes and is relative to root.
 type source struct {
 	path  string
 	text  []byte
@@ -25,13 +25,13 @@ type source struct {
 	file  *ast.File
 }
 
-// room is the folder of the file, which is also its package's import path
-// below the module's.
+// room is the folder of the file, which is also the package's import path relative to the
+// module.
 func (s source) room() string { return path.Dir(s.path) }
 
 func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 
-// imports returns what the file imports, as written.
+// imports returns the file's import paths as written.
 func (s source) imports() []string {
 	var out []string
 	for _, spec := range s.file.Imports {
@@ -42,13 +42,13 @@ func (s source) imports() []string {
 	return out
 }
 
-// at is where in the file a node begins, as an editor understands it.
+// at returns the position of a node in a form that editors understand.
 func (s source) at(n ast.Node) string {
 	return s.path + ":" + strconv.Itoa(s.files.Position(n.Pos()).Line)
 }
 
-// sources reads every Go file of the repository, those of the modules in bench
-// and tools included.
+// sources reads every Go file of the repository, including the modules in bench and
+// tools.
 func sources(t *testing.T) []source {
 	t.Helper()
 	var out []source
@@ -78,7 +78,7 @@ func sources(t *testing.T) []source {
 	return out
 }
 
-// ignored follows the go command, and leaves out what .gitignore does.
+// ignored reports whether the go command or .gitignore skips a folder.
 func ignored(dir string) bool {
 	return strings.HasPrefix(dir, ".") || strings.HasPrefix(dir, "_") ||
 		dir == "testdata" || dir == "bin" || dir == "tmp"
@@ -103,8 +103,8 @@ func lineOf(text []byte, offset int) int {
 	return bytes.Count(text[:offset], []byte("\n")) + 1
 }
 
-// missing skips a test that needs what this machine lacks, except in CI, which
-// has to have it.
+// missing skips a test when this machine lacks a tool. In CI it fails the test instead,
+// because CI must have the tool.
 func missing(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("WHEELWORK_REQUIRE") == "all" {

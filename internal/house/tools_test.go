@@ -25,7 +25,7 @@ func TestGenerated(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(protogen, temp)
-	cmd.Dir = filepath.Join(root, "tools") // where the generator finds its plugins
+	cmd.Dir = filepath.Join(root, "tools") // the generator finds its plugins here
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("generate: %v\n%s", err, out)
 	}
@@ -50,8 +50,8 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// buildGenerators compiles protogen, and its plugins into the build cache. A
-// machine that cannot is one that has not downloaded the tools' modules.
+// buildGenerators compiles protogen, and its plugins into the build cache. It skips the
+// test on a machine without the downloaded modules of the tools.
 func buildGenerators(t *testing.T) (protogen string) {
 	t.Helper()
 	protogen = filepath.Join(t.TempDir(), "protogen")
@@ -71,7 +71,7 @@ func buildGenerators(t *testing.T) (protogen string) {
 	return protogen
 }
 
-// copyFiles copies what ends in suffix from one tree to another.
+// copyFiles copies the files that end in suffix from one tree to another.
 func copyFiles(from, to, suffix string) error {
 	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -95,7 +95,7 @@ func copyFiles(from, to, suffix string) error {
 	})
 }
 
-// generated reads the files below dir that a generator writes, by their path.
+// generated reads the generated files below dir, by path.
 func generated(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
@@ -119,7 +119,7 @@ func generated(t *testing.T, dir string) map[string][]byte {
 	return out
 }
 
-// TestFormatted wants every Go file as gofumpt writes it.
+// TestFormatted checks that every Go file is formatted as gofumpt formats it.
 func TestFormatted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not with -short: compiles gofumpt")

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestPackageComments wants each package to say what it owns. The comment that
-// the gateway's generator gives to every package does not say it.
+// TestPackageComments checks that each package says what it owns. The comment that the
+// gateway's generator gives to every package does not count.
 func TestPackageComments(t *testing.T) {
 	says := map[string]bool{}
 	for _, s := range sources(t) {
@@ -26,7 +26,7 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// TestPackageNames refuses the names under which anything may gather.
+// TestPackageNames refuses package names that collect unrelated code.
 func TestPackageNames(t *testing.T) {
 	vague := []string{"base", "common", "helper", "helpers", "manager", "managers", "misc", "shared", "type", "types", "util", "utils"}
 	for _, s := range sources(t) {
@@ -38,10 +38,9 @@ func TestPackageNames(t *testing.T) {
 	}
 }
 
-// TestNothingPutOff refuses notes of work that somebody should do one day: do
-// it, or open an issue.
+// TestNothingPutOff refuses notes about unfinished work: finish it, or open an issue.
 func TestNothingPutOff(t *testing.T) {
-	note := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`) // in parts, for this file is read too
+	note := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`) // split because the test reads this file too
 	for _, s := range sources(t) {
 		for _, at := range note.FindAllIndex(s.text, -1) {
 			t.Errorf("%s:%d: %s: do it, or open an issue", s.path, lineOf(s.text, at[0]), s.text[at[0]:at[1]])
@@ -49,8 +48,8 @@ func TestNothingPutOff(t *testing.T) {
 	}
 }
 
-// TestPureRooms holds the rooms that must give the same answer to the same
-// question, today and when a journal is replayed: the time is always handed in.
+// TestPureRooms checks the rooms that must be deterministic, now and when a journal is
+// replayed: their callers pass in the time.
 func TestPureRooms(t *testing.T) {
 	pure := []string{"job", "sched/cron", "sched/wheel"}
 	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
