@@ -1,11 +1,11 @@
-// Package memconn has network connections within a process, for tests in fake
-// time (testing/synctest).
+// Package memconn provides network connections within a process, for tests in fake time
+// (testing/synctest).
 //
-// gRPC has such connections too (test/bufconn). They make two timers each that are
-// due at once, and of two such timers in one bubble the runtime of Go 1.26 runs
-// the functions with one context of the race detector, also on two processors at
-// the same time: the detector ends the process then (see TestDialsAtOnce). These
-// have no timers, and so no deadlines.
+// gRPC has such connections too (test/bufconn), but each of them creates two timers that
+// expire at once. When two such timers are in one bubble, the runtime of Go 1.26 runs
+// their functions with one context of the race detector, possibly on two processors at
+// the same time. The detector then ends the process (see TestDialsAtOnce). The
+// connections of this package have no timers, and therefore no deadlines.
 package memconn
 
 import (
@@ -26,8 +26,7 @@ type Listener struct {
 	done  chan struct{} // closed with the listener
 }
 
-// Listen returns a listener whose connections hold up to size bytes on their way
-// in each direction.
+// Listen returns a listener whose connections buffer up to size bytes in each direction.
 func Listen(size int) *Listener {
 	return &Listener{size: size, conns: make(chan net.Conn), done: make(chan struct{})}
 }
@@ -42,7 +41,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements [net.Listener]. Connections that there are stay.
+// Close implements [net.Listener]. Existing connections stay open.
 func (l *Listener) Close() error {
 	l.once.Do(func() { close(l.done) })
 	return nil
@@ -51,7 +50,7 @@ func (l *Listener) Close() error {
 // Addr implements [net.Listener].
 func (l *Listener) Addr() net.Addr { return address{} }
 
-// DialContext returns a connection once it has been accepted.
+// DialContext returns a connection once the listener has accepted it.
 func (l *Listener) DialContext(ctx context.Context) (net.Conn, error) {
 	there, back := newPipe(l.size), newPipe(l.size)
 	select {
@@ -64,7 +63,7 @@ func (l *Listener) DialContext(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// Dial is DialContext without end.
+// Dial is DialContext without a time limit.
 func (l *Listener) Dial() (net.Conn, error) { return l.DialContext(context.Background()) }
 
 // conn is one end of a connection.
@@ -73,7 +72,7 @@ type conn struct{ in, out *pipe }
 func (c *conn) Read(b []byte) (int, error)  { return c.in.read(b) }
 func (c *conn) Write(b []byte) (int, error) { return c.out.write(b) }
 
-// Close implements [net.Conn]. What is on its way from here arrives.
+// Close implements [net.Conn]. Bytes that were written before still arrive.
 func (c *conn) Close() error {
 	c.in.close(true)
 	c.out.close(false)
@@ -91,14 +90,14 @@ type address struct{}
 func (address) Network() string { return "memory" }
 func (address) String() string  { return "memory" }
 
-// pipe carries bytes one way.
+// pipe carries bytes in one direction.
 type pipe struct {
 	mu      sync.Mutex
 	changed sync.Cond
-	buf     []byte // what is on its way
+	buf     []byte // written and not yet read
 	size    int
-	ended   bool // nothing more is written
-	gone    bool // nobody reads
+	ended   bool // the writer has closed its end
+	gone    bool // the reader has closed its end
 }
 
 func newPipe(size int) *pipe {
@@ -148,7 +147,7 @@ func (p *pipe) write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// close ends one side of the pipe.
+// close closes one side of the pipe.
 func (p *pipe) close(reader bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

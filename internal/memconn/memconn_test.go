@@ -34,8 +34,8 @@ func connect(t *testing.T, size int) (client, server net.Conn) {
 	return client, <-accepted
 }
 
-// TestBytesArrive: what is written at one end is read at the other one, in order,
-// both ways at the same time, though less is held on its way than is written.
+// TestBytesArrive checks that each end reads in order what the other end writes, in both
+// directions at once, although the buffer is smaller than the data.
 func TestBytesArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := connect(t, 100)
@@ -61,9 +61,9 @@ func TestBytesArrive(t *testing.T) {
 	})
 }
 
-// TestClose: what was on its way when a connection was closed arrives, then its
-// end; who reads or writes at the closed end, and who writes to it, is told so, also
-// when they were waiting.
+// TestClose checks that bytes written before a close still arrive, followed by the end.
+// Readers and writers of the closed end, and writers to it, get an error, also when they
+// were already blocked.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := connect(t, 4)
@@ -72,7 +72,7 @@ func TestClose(t *testing.T) {
 		}
 		waits := make(chan error, 2)
 		go func() { _, err := client.Read(make([]byte, 1)); waits <- err }()
-		go func() { _, err := client.Write([]byte("x")); waits <- err }() // there is no room
+		go func() { _, err := client.Write([]byte("x")); waits <- err }() // the buffer is full
 		synctest.Wait()
 		if err := client.Close(); err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestNobodyAccepts: a dial ends with its context, and with the listener.
+// TestNobodyAccepts checks that a dial ends with its context and with the listener.
 func TestNobodyAccepts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memconn.Listen(1)
@@ -117,7 +117,7 @@ func TestNobodyAccepts(t *testing.T) {
 	})
 }
 
-// TestDialsAtOnce is why this package is there: with gRPC's connections the race
+// TestDialsAtOnce shows why this package exists: with gRPC's connections the race
 // detector ends the process here.
 func TestDialsAtOnce(t *testing.T) {
 	for range 20 {
