@@ -5,14 +5,15 @@ import (
 	"slices"
 )
 
-// class says how far a request may go. Connections are pooled by class, so that
-// one which was allowed a private address is never lent to one which was not.
+// class is the set of addresses that a request may reach. Connections are pooled by
+// class, so that a request without access to private addresses never reuses a connection
+// of one with access.
 type class int
 
 const (
 	public    class = iota // addresses of the Internet
-	private                // also those of this machine and its network
-	unlimited              // also link-local ones: only for a grant that names the address itself
+	private                // also addresses of this machine and its network
+	unlimited              // also link-local addresses: only for a grant that names the address itself
 	classes
 )
 
@@ -25,26 +26,27 @@ func prefixes(list ...string) []netip.Prefix {
 }
 
 var (
-	// near are addresses of this machine or of networks around it, and those set
-	// aside for tests and documents, which no name of the Internet has a reason
-	// to resolve to.
+	// near holds the addresses of this machine and of networks around it, and those
+	// reserved for tests and documentation. No public name has a reason to resolve to
+	// them.
 	near = prefixes(
 		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
 		"192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
 		"::/127", "fc00::/7", "fec0::/10", "100::/64", "2001:db8::/32", "3fff::/20",
-		// Tunnels and translations: the address inside is not ours to judge.
+		// Tunnels and translations: this program cannot check the embedded address.
 		"2001::/23", "2002::/16", "64:ff9b:1::/48",
 	)
-	// linkLocal are where clouds serve credentials to whoever asks.
+	// linkLocal holds the addresses at which clouds serve credentials without
+	// authentication.
 	linkLocal = append(prefixes("169.254.0.0/16", "fe80::/10"),
 		netip.MustParsePrefix("fd00:ec2::/32"), netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("192.0.0.192/32"))
-	// nowhere is no place for a request at all.
+	// nowhere holds addresses that are never a valid destination.
 	nowhere = prefixes("224.0.0.0/4", "255.255.255.255/32", "ff00::/8")
 	// translated holds IPv4 addresses in its last four bytes.
 	translated = netip.MustParsePrefix("64:ff9b::/96")
 )
 
-// reaches says whether requests of a class may be sent to an address.
+// reaches reports whether requests of a class may be sent to an address.
 func (c class) reaches(a netip.Addr) bool {
 	a = a.WithZone("").Unmap()
 	if !a.IsValid() {
@@ -67,8 +69,8 @@ func (c class) reaches(a netip.Addr) bool {
 	return true
 }
 
-// embedded returns the IPv4 address that an IPv6 one is translated to on its
-// way, or that it is a name of in an old notation.
+// embedded returns the IPv4 address that an IPv6 address contains, either for translation
+// on the way or in an old notation.
 func embedded(a netip.Addr) (netip.Addr, bool) {
 	if !a.Is6() {
 		return a, false

@@ -1,11 +1,11 @@
-// Package outbound sends HTTP requests on behalf of jobs. It is the only door
-// through which a handler's request leaves: it holds the grants against what is
-// written in the request, against every redirect, and against the address that
-// is really dialled, because a name can resolve to anything.
+// Package outbound sends HTTP requests on behalf of jobs. It is the only path by which a
+// handler's request leaves the host. It checks the grants against the request as written,
+// against every redirect, and against the address that is really dialled, because a name
+// can resolve to anything.
 //
-// Without a grant that says private, no request reaches this machine, networks
-// around it or the addresses where clouds serve credentials. Proxies that the
-// environment names are not used: one would dial in our place.
+// Without a grant that says private, no request reaches this machine, the networks around
+// it, or the addresses where clouds serve credentials. The client ignores the proxies of
+// the environment, because a proxy would dial without these checks.
 package outbound
 
 import (
@@ -35,8 +35,8 @@ type Config struct {
 	RequestBytes  int64         // body of a request, default 4 MiB
 	ResponseBytes int64         // body of a response, default 16 MiB
 	HeaderBytes   int64         // headers of either, default 64 KiB
-	Redirects     int           // that are followed, default 5; negative: none
-	Timeout       time.Duration // until the response's headers are there, default 30 s
+	Redirects     int           // maximum number followed, default 5; negative: none
+	Timeout       time.Duration // until the response's headers arrive, default 30 s
 	UserAgent     string        // default "wheelwork"
 	TLS           *tls.Config   // default: the system's
 }
@@ -57,7 +57,7 @@ type Client struct {
 	clients [classes]*http.Client
 }
 
-// New returns a client. Close it to end its idle connections.
+// New returns a client. The caller closes it to end its idle connections.
 func New(cfg Config) *Client {
 	c := &Client{cfg: cfg.withDefaults()}
 	for i := range c.clients {
@@ -66,7 +66,7 @@ func New(cfg Config) *Client {
 	return c
 }
 
-// Close ends idle connections. Bodies that are still read stay usable.
+// Close ends idle connections. Open bodies stay readable.
 func (c *Client) Close() error {
 	for _, client := range c.clients {
 		client.CloseIdleConnections()
@@ -100,24 +100,24 @@ func (c *Client) client(reach class) *http.Client {
 			TLSHandshakeTimeout:    c.cfg.Timeout,
 			ResponseHeaderTimeout:  c.cfg.Timeout,
 			MaxResponseHeaderBytes: c.cfg.HeaderBytes,
-			DisableCompression:     true, // the guest gets what was sent, and no bomb is unpacked here
+			DisableCompression:     true, // the guest gets the bytes as sent, and no decompression bomb unpacks here
 			ForceAttemptHTTP2:      true,
 			MaxIdleConns:           64,
 			MaxConnsPerHost:        64,
 			IdleConnTimeout:        90 * time.Second,
 		},
-		// Redirects are followed by Send, which asks for a grant for each.
+		// Send follows redirects itself, because each one needs a grant.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// Secrets finds the value of a secret that was granted.
+// Secrets returns the value of a granted secret.
 type Secrets func(ctx context.Context, name string) ([]byte, error)
 
-// Send sends a request under the grants and returns the response's head. The
-// caller closes the body, which is bound to ctx; reading more of it than
-// allowed gives runtime.ErrTooLarge. {{secret:NAME}} in a header's value is
-// replaced; secrets may be nil when there are none. No error has a secret in it.
+// Send sends a request under the grants and returns the head of the response. The caller
+// closes the body, which is bound to ctx; reading more of it than allowed gives
+// runtime.ErrTooLarge. Send replaces {{secret:NAME}} in header values; secrets may be nil
+// when there are none. No error contains a secret.
 func (c *Client) Send(ctx context.Context, g *runtime.Grants, secrets Secrets, r runtime.Request) (*runtime.Response, error) {
 	h, err := c.begin(ctx, g, secrets, r)
 	if err != nil {
@@ -135,7 +135,7 @@ func (c *Client) Send(ctx context.Context, g *runtime.Grants, secrets Secrets, r
 				Body: &bounded{res.Body, c.cfg.ResponseBytes},
 			}, nil
 		}
-		_ = res.Body.Close() // the answer is the next one
+		_ = res.Body.Close() // the next request replaces this response
 		if h, err = h.follow(res.StatusCode, location); err != nil {
 			return nil, err
 		}
@@ -150,20 +150,20 @@ func redirect(status int) bool {
 	return false
 }
 
-// hop is one request on the way to an answer.
+// hop is one request of a chain of redirects.
 type hop struct {
 	method string
 	url    *url.URL
 	header http.Header
-	secret []string // names of headers that hold a secret
+	secret []string // names of the headers that hold a secret
 	body   []byte
 
 	secretBody bool            // the body holds a secret
-	confined   bool            // what secrets it holds leave only to whom "to" allows
+	confined   bool            // its secrets may leave only to the destinations that "to" allows
 	to         *runtime.Grants // see runtime.Request.SecretTo
 }
 
-// holdsSecret says whether a secret would leave with it.
+// holdsSecret reports whether the request contains a secret.
 func (h *hop) holdsSecret() bool { return len(h.secret) > 0 || h.secretBody }
 
 func (c *Client) begin(ctx context.Context, g *runtime.Grants, secrets Secrets, r runtime.Request) (*hop, error) {
@@ -176,7 +176,7 @@ func (c *Client) begin(ctx context.Context, g *runtime.Grants, secrets Secrets, 
 		method: cmp.Or(r.Method, http.MethodGet), url: u, header: http.Header{}, body: r.Body,
 		secretBody: r.SecretBody, confined: r.SecretBody || len(r.Secret) > 0, to: r.SecretTo,
 	}
-	if g.Request(h.method, u) == nil { // before anything is looked up for it
+	if g.Request(h.method, u) == nil { // checked before any secret is looked up for the request
 		return nil, notGranted(h.method, u)
 	}
 	if int64(len(r.Body)) > c.cfg.RequestBytes {
@@ -193,7 +193,7 @@ func (c *Client) begin(ctx context.Context, g *runtime.Grants, secrets Secrets, 
 		known := slices.ContainsFunc(r.Secret, func(s string) bool { return http.CanonicalHeaderKey(s) == key })
 		for _, value := range r.Header[name] {
 			filled, secret := value, known
-			if !known { // one that is filled already may hold anything
+			if !known { // a value that is already filled may hold anything
 				if filled, secret, err = fill(ctx, g, secrets, value); err != nil {
 					return nil, err
 				}
@@ -211,8 +211,8 @@ func (c *Client) begin(ctx context.Context, g *runtime.Grants, secrets Secrets, 
 	return h, nil
 }
 
-// ownHeader says whether a header is about the connection, which is not the
-// guest's, or names another host than the one that was granted.
+// ownHeader reports whether a header describes the connection, which the guest does not
+// control, or names another host than the granted one.
 func ownHeader(name string) bool {
 	name = strings.ToLower(name)
 	switch name {
@@ -224,7 +224,7 @@ func ownHeader(name string) bool {
 
 var placeholder = regexp.MustCompile(`\{\{secret:([^{}]*)\}\}`)
 
-// fill puts secrets into a header's value.
+// fill replaces the secrets in a header's value.
 func fill(ctx context.Context, g *runtime.Grants, secrets Secrets, value string) (filled string, secret bool, err error) {
 	filled = placeholder.ReplaceAllStringFunc(value, func(match string) string {
 		secret = true
@@ -249,7 +249,7 @@ func notGranted(method string, u *url.URL) error {
 	return fmt.Errorf("%w: %.20s %.200s", runtime.ErrNotGranted, method, u.Scheme+"://"+u.Host+u.EscapedPath())
 }
 
-// hop sends one request, if it is granted.
+// hop sends one request if it is granted.
 func (c *Client) hop(ctx context.Context, g *runtime.Grants, h *hop) (*http.Response, error) {
 	grant := g.Request(h.method, h.url)
 	if grant == nil {
@@ -274,8 +274,8 @@ func (c *Client) hop(ctx context.Context, g *runtime.Grants, h *hop) (*http.Resp
 	return res, nil
 }
 
-// reachOf returns how far a grant reaches. Only one that names a link-local
-// address itself reaches it: a name must not lead there.
+// reachOf returns the class of a grant. Only a grant that names a link-local address
+// itself reaches link-local addresses: a name must not lead there.
 func reachOf(g *runtime.HTTPGrant, u *url.URL) class {
 	if !g.Private {
 		return public
@@ -286,8 +286,8 @@ func reachOf(g *runtime.HTTPGrant, u *url.URL) class {
 	return private
 }
 
-// plain takes the address out of an error, which may have a query in it, and
-// tells what a later try may mend.
+// plain removes the address from an error, because it may have a query. It marks network
+// errors as ErrUnavailable, because a later attempt may succeed.
 func plain(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
@@ -298,7 +298,7 @@ func plain(err error) error {
 	switch {
 	case errors.Is(err, runtime.ErrNotGranted), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case errors.As(err, &lookup): // without the address of the resolver
+	case errors.As(err, &lookup): // omits the address of the resolver
 		return fmt.Errorf("%w: look up %.200s: %s", runtime.ErrUnavailable, lookup.Name, lookup.Err)
 	case errors.As(err, &network):
 		return fmt.Errorf("%w: %w", runtime.ErrUnavailable, err)
@@ -306,8 +306,8 @@ func plain(err error) error {
 	return fmt.Errorf("send the request: %w", err)
 }
 
-// follow returns the request that a redirect asks for. What another host has
-// no business to learn stays behind.
+// follow returns the next request of a redirect. It removes headers, secrets and a body
+// that another host must not receive.
 func (h *hop) follow(status int, location string) (*hop, error) {
 	to, err := h.url.Parse(location)
 	if err != nil {
@@ -331,13 +331,13 @@ func (h *hop) follow(status int, location string) (*hop, error) {
 	return next, nil
 }
 
-// bounded is a body of which so many bytes are handed out.
+// bounded is a body of which the caller may read a limited number of bytes.
 type bounded struct {
 	body io.ReadCloser
 	left int64
 }
 
-// Read tells a body that is exactly as long as allowed from one that is longer.
+// Read distinguishes a body that is exactly as long as allowed from a longer one.
 func (b *bounded) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil

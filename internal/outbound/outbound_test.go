@@ -41,7 +41,7 @@ func TestReaches(t *testing.T) {
 	}
 }
 
-// world is a server on loopback over TLS, and one without.
+// world has one server with TLS and one without, both on loopback.
 type world struct {
 	secure, open *httptest.Server
 	client       *Client
@@ -99,7 +99,7 @@ func hostOf(t *testing.T, s *httptest.Server) string {
 	return u.Host
 }
 
-// allow grants everything on both servers.
+// allow grants every request to both servers.
 func (w *world) allow(t *testing.T, private bool) *runtime.Grants {
 	all := []string{"GET", "HEAD", "POST"}
 	return &runtime.Grants{
@@ -143,7 +143,7 @@ func TestAddressesAreRefused(t *testing.T) {
 	if _, err := w.send(t, w.allow(t, true), runtime.Request{URL: w.open.URL}); err != nil {
 		t.Fatal(err)
 	}
-	// A connection is idle now; without the grant it must not be used.
+	// The client now has an idle connection; without the grant it must not use it.
 	if _, err := w.send(t, w.allow(t, false), runtime.Request{URL: w.open.URL}); !errors.Is(err, runtime.ErrNotGranted) {
 		t.Errorf("loopback without its grant: %v", err)
 	}
@@ -220,7 +220,7 @@ func TestRedirects(t *testing.T) {
 			Header: http.Header{"X-Key": {"{{secret:KEY}}"}, "Cookie": {"c"}, "Authorization": {"a"}, "X-Other": {"o"}, "Content-Type": {"text/plain"}},
 		}
 	}
-	// To the same place: all goes along.
+	// To the same host: headers, secrets and body go along.
 	if _, err := w.send(t, g, with(w.secure.URL, "/end", true)); err != nil {
 		t.Fatal(err)
 	}
@@ -228,26 +228,26 @@ func TestRedirects(t *testing.T) {
 	if h, b := last(); h.Get("X-Key") != "s3cret-KEY" || h.Get("Cookie") == "" || b != "POST data" {
 		t.Errorf("after a redirect to the same host: %v %q", h, b)
 	}
-	// To another one: no secret, and no body after a 302.
+	// To another host: no secret, and no body after a 302.
 	if _, err := w.send(t, g, with(w.secure.URL, w.open.URL+"/end", false)); err != nil {
 		t.Fatal(err)
 	}
 	if h, b := last(); h.Get("X-Key") != "" || h.Get("Cookie") != "" || h.Get("Authorization") != "" || h.Get("Content-Type") != "" || h.Get("X-Other") != "o" || b != "GET " {
 		t.Errorf("after a redirect to another host: %v %q", h, b)
 	}
-	// Where no grant leads.
+	// To an address without a grant.
 	before := len(w.seen)
 	for _, to := range []string{"https://other.example/", "http://169.254.169.254/latest/meta-data", "file:///etc/passwd", "//other.example", "http://[::1"} {
 		if _, err := w.send(t, g, with(w.secure.URL, to, false)); err == nil {
 			t.Errorf("a redirect to %s was followed", to)
 		}
 	}
-	// A private place that only its name was granted.
+	// To a private address of which only the name is granted.
 	g.HTTP[1].Private = false
 	if _, err := w.send(t, g, with(w.secure.URL, w.open.URL, false)); !errors.Is(err, runtime.ErrNotGranted) {
 		t.Errorf("a redirect to a private address: %v", err)
 	}
-	// In circles.
+	// A redirect loop.
 	if res, err := w.client.Send(t.Context(), g, nil, runtime.Request{URL: w.secure.URL + "/?to=%2F%3Fto%3D%252F%253Fto%253D%25252F"}); err != nil || res.Status != 200 {
 		t.Errorf("three redirects: %v", err)
 	}
@@ -292,7 +292,8 @@ func TestABodyEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// TestErrorsTellNothingOfTheNetwork: who reads the run's log need not know it.
+// TestErrorsTellNothingOfTheNetwork checks that errors, which readers of the run's log
+// see, describe nothing of the network.
 func TestErrorsTellNothingOfTheNetwork(t *testing.T) {
 	err := plain(&url.Error{Op: "Get", URL: "https://a.example/?token=hidden", Err: &net.OpError{
 		Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "a.example", Server: "10.1.2.3:53", IsNotFound: true},

@@ -11,12 +11,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// TestSecretsThatAreThere sends requests that hold secrets already: they reach
-// only those to whom they may be sent, also after redirects, and nothing in them
-// is taken for the name of another secret.
+// TestSecretsThatAreThere sends requests that already hold secrets. The secrets reach
+// only the permitted destinations, also after redirects. Text in them that looks like the
+// name of another secret is not replaced.
 func TestSecretsThatAreThere(t *testing.T) {
 	w := newWorld(t, Config{})
-	g := w.allow(t, true) // by the operator
+	g := w.allow(t, true) // granted by the operator
 	only := func(paths ...string) *runtime.Grants {
 		return &runtime.Grants{HTTP: []runtime.HTTPGrant{{Host: hostOf(t, w.secure), Methods: []string{"POST", "GET"}, Paths: paths, Private: true}}, Secrets: []string{"KEY"}}
 	}
@@ -34,7 +34,7 @@ func TestSecretsThatAreThere(t *testing.T) {
 		from     string
 		redirect url.Values
 		body     bool
-		seen     []string // of each request: its method, the header and the body
+		seen     []string // of each request: method, header and body
 		refused  bool
 	}{
 		{"where it may go", only(), w.secure.URL + "/a", nil, true, []string{"POST " + value + " b " + value}, false},
@@ -66,7 +66,7 @@ func TestSecretsThatAreThere(t *testing.T) {
 		}
 	}
 
-	// On the Internet it leaves over TLS alone, a body as a header.
+	// To the Internet, a secret leaves only over TLS, in a body as in a header.
 	far := &runtime.Grants{HTTP: []runtime.HTTPGrant{{Host: "api.invalid", Methods: []string{"POST"}}}}
 	r := runtime.Request{Method: "POST", URL: "http://api.invalid/", Body: []byte("s3cret"), SecretBody: true, SecretTo: far}
 	if _, err := w.send(t, far, r); !errors.Is(err, runtime.ErrNotGranted) || !strings.Contains(err.Error(), "https") {
