@@ -1,7 +1,7 @@
-// Package toolchain builds handlers with the compilers of their languages. It
-// is the only room that starts compilers, and holds the one recipe of each
-// language: "wheelwork module build" and the rebuilding of this repository's own
-// fixtures use the same.
+// Package toolchain builds handlers with the compilers of their languages. It is the only
+// room that starts compilers, and it holds the one build recipe of each language.
+// "wheelwork module build" and the build of this repository's fixtures share these
+// recipes.
 package toolchain
 
 import (
@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// The languages that are compiled. Scripts are not: they are packed.
+// The compiled languages. Scripts are packed, not compiled.
 const (
 	Go             = "go"
 	Rust           = "rust"
@@ -25,10 +25,10 @@ const (
 	AssemblyScript = "assemblyscript"
 )
 
-// Languages lists them.
+// Languages returns the compiled languages.
 func Languages() []string { return []string{Go, Rust, C, Zig, AssemblyScript} }
 
-// MissingError says what to install.
+// MissingError names the tool that must be installed.
 type MissingError struct {
 	Language string
 	Tool     string
@@ -39,15 +39,15 @@ func (e *MissingError) Error() string {
 	return fmt.Sprintf("building %s needs %s, which is not installed: %s", e.Language, e.Tool, e.Install)
 }
 
-// Source is what is built.
+// Source describes the input of a build.
 type Source struct {
 	Language string
-	Dir      string // where the source and the SDK's file are
-	Main     string // the source's name in Dir; of no meaning for Go, which builds the folder
-	Batch    bool   // it exports wheelwork_run too, which Zig has to be told
+	Dir      string // folder of the source and of the SDK's file
+	Main     string // file name of the source in Dir; ignored for Go, which builds the folder
+	Batch    bool   // the source also exports wheelwork_run; Zig needs this as an argument
 }
 
-// maxOutput bounds what of a compiler's messages goes into an error.
+// maxOutput bounds the part of a compiler's messages that an error contains.
 const maxOutput = 16 << 10
 
 // Build compiles a handler to the file out.
@@ -72,7 +72,7 @@ func Build(ctx context.Context, s Source, out string) error {
 	return nil
 }
 
-// command is the recipe of a language.
+// command returns the build command of a language.
 func command(ctx context.Context, s Source, out string) (*exec.Cmd, error) {
 	switch s.Language {
 	case Go:
@@ -119,8 +119,9 @@ func command(ctx context.Context, s Source, out string) (*exec.Cmd, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Relative: asc takes an absolute path for one below its folder. The way up
-		// from that folder is the way up from where a link to it leads.
+		// The path is relative, because asc treats an absolute path as one below its
+		// folder. Links are resolved first, because ".." leads out of the target of a
+		// link.
 		dir, err := filepath.Abs(s.Dir)
 		if err == nil {
 			dir, err = filepath.EvalSymlinks(dir)
@@ -137,7 +138,7 @@ func command(ctx context.Context, s Source, out string) (*exec.Cmd, error) {
 	return nil, fmt.Errorf("there is no recipe for the language %q: it is one of %s", s.Language, strings.Join(Languages(), ", "))
 }
 
-// find looks for a tool on the PATH, then where npm puts those of a project.
+// find looks for a tool on the PATH, then in the project's folder of npm tools.
 func find(s Source, tool, install string) (string, error) {
 	if path, err := exec.LookPath(tool); err == nil || errors.Is(err, exec.ErrDot) {
 		return filepath.Abs(path)
@@ -158,8 +159,8 @@ func find(s Source, tool, install string) (string, error) {
 	}
 }
 
-// zigLib is where npm put Zig's library, which the compiler in its package does
-// not find by itself; "" when the compiler came another way.
+// zigLib returns Zig's library folder in npm's package, where the compiler does not find
+// it by itself; "" for other installations.
 func zigLib(tool string) string {
 	real, err := filepath.EvalSymlinks(tool)
 	if err != nil {
@@ -172,8 +173,8 @@ func zigLib(tool string) string {
 	return lib
 }
 
-// rustc finds a compiler that has the target: there may be several, and a
-// distribution's package has it where another installation lacks it.
+// rustc finds a compiler that has the target. A machine may have several compilers, and a
+// distribution's package may have the target when another installation lacks it.
 func rustc(ctx context.Context, s Source) (string, error) {
 	const target = "wasm32-unknown-unknown"
 	var tools []string
@@ -200,7 +201,7 @@ func rustc(ctx context.Context, s Source) (string, error) {
 	return "", &MissingError{s.Language, "rustc", "install Rust with the target " + target + ", on Debian with \"apt-get install rustc libstd-rust-dev-wasm32 lld\""}
 }
 
-// NPMRegistry asks npm which registry it is set up with.
+// NPMRegistry asks npm for its configured registry.
 func NPMRegistry(ctx context.Context) (string, error) {
 	tool, err := exec.LookPath("npm")
 	if err != nil {

@@ -12,7 +12,7 @@ func TestMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for _, language := range Languages() {
 		if _, err := os.Stat("/usr/bin/rustc"); err == nil && language == Rust {
-			continue // it is found where distributions put it
+			continue // found in the folders that distributions use
 		}
 		err := Build(t.Context(), Source{Language: language, Dir: t.TempDir(), Main: "main"}, filepath.Join(t.TempDir(), "out.wasm"))
 		var missing *MissingError
@@ -32,7 +32,7 @@ func TestUnknownLanguage(t *testing.T) {
 	}
 }
 
-// TestCompilerSays passes on what the compiler has to say of a mistake.
+// TestCompilerSays checks that an error contains the compiler's message.
 func TestCompilerSays(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\n\nfunc main() { undefinedThing() }\n"), 0o600); err != nil {
@@ -47,8 +47,8 @@ func TestCompilerSays(t *testing.T) {
 	}
 }
 
-// TestFindInProject finds the tools that npm installed for a project, from a
-// folder below it.
+// TestFindInProject finds the tools that npm installed for a project, from a folder below
+// it.
 func TestFindInProject(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	dir := t.TempDir()
@@ -86,8 +86,8 @@ func TestZigLib(t *testing.T) {
 	}
 }
 
-// TestFromInside builds a project from within its folder, as people do: asc wants
-// the file that it writes as a path relative to the source.
+// TestFromInside builds a project from within its folder, as people do: asc needs the
+// output path relative to the source.
 func TestFromInside(t *testing.T) {
 	bin, dir, out := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "out.wasm")
 	script := "#!/bin/sh\nwhile [ \"$1\" != -o ]; do shift; done\ncase $2 in /*) exit 1;; esac\necho built > \"$2\"\n"
