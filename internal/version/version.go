@@ -1,4 +1,4 @@
-// Package version says what this program was built from.
+// Package version returns the version of this program and what it was built from.
 package version
 
 import (
@@ -15,7 +15,7 @@ var release = ""
 // String returns the version for people: a release, or "dev".
 func String() string { return cmp.Or(release, "dev") }
 
-// Message returns the version with what the toolchain knows.
+// Message returns the version with the build information of the toolchain.
 func Message() *apiv1.Version {
 	v := &apiv1.Version{Version: String(), Go: runtime.Version()}
 	if b, ok := debug.ReadBuildInfo(); ok {
