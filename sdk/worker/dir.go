@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// dir is what a worker keeps on disk: who it is, and results that are not
-// acknowledged. One process has it at a time.
+// dir holds a worker's data on disk: its identity, and its unacknowledged results. Only
+// one process uses it at a time.
 type dir struct {
 	id     string
 	spool  *spool
@@ -40,7 +40,7 @@ func (d *dir) close() error { return d.unlock() }
 
 var errLocked = errors.New("another worker uses it: give each worker a directory of its own")
 
-// identity returns the id in a file, which is made when missing.
+// identity returns the id in a file, and creates the file when missing.
 func identity(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err == nil {
@@ -57,7 +57,7 @@ func identity(path string) (string, error) {
 	return id, writeFile(path, []byte(id+"\n"))
 }
 
-// writeFile makes a file that is there as a whole or not at all, and stays.
+// writeFile creates a file atomically and durably.
 func writeFile(path string, b []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix+"*")
 	if err != nil {
@@ -74,10 +74,10 @@ func writeFile(path string, b []byte) (err error) {
 	return syncDir(filepath.Dir(path))
 }
 
-// tempPrefix is how files begin that are not whole yet.
+// tempPrefix is the prefix of incomplete files.
 const tempPrefix = ".new-"
 
-// syncDir makes a rename durable, where directories can be synced.
+// syncDir makes a rename durable, where the system can sync directories.
 func syncDir(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// An Error is a failure that says more than its text.
+// Error is a failure with a code, permanence and delay.
 type Error struct {
 	Code       string        // for machines, such as "card_declined"; may be empty
-	Permanent  bool          // another attempt cannot help
-	RetryAfter time.Duration // do not try before; 0 leaves it to the job's policy
+	Permanent  bool          // another attempt cannot succeed
+	RetryAfter time.Duration // minimum delay before the next attempt; 0 leaves it to the job's policy
 	Err        error
 }
 
@@ -23,8 +23,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Permanent marks an error that another attempt would meet again. It returns nil
-// for nil.
+// Permanent marks an error that another attempt would meet again. It returns nil for nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -34,9 +33,9 @@ func Permanent(err error) error {
 	return e
 }
 
-// RetryAfter marks an error that another attempt, not before after has passed,
-// may not meet. Plain errors are tried again too: this adds the time. It returns
-// nil for nil.
+// RetryAfter marks an error that another attempt may not meet, once the delay after has
+// passed. Plain errors are retried too; RetryAfter adds the delay. It returns nil for
+// nil.
 func RetryAfter(err error, after time.Duration) error {
 	if err == nil {
 		return nil
@@ -46,8 +45,8 @@ func RetryAfter(err error, after time.Duration) error {
 	return e
 }
 
-// WithCode gives an error a code for machines, which the run shows. It returns
-// nil for nil.
+// WithCode gives an error a code for machines, which the run shows. It returns nil for
+// nil.
 func WithCode(err error, code string) error {
 	if err == nil {
 		return nil
@@ -57,7 +56,7 @@ func WithCode(err error, code string) error {
 	return e
 }
 
-// from returns a new Error around err that says what err says already.
+// from returns a new Error around err with the same properties as err.
 func from(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {

@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// lock takes a lock by creating a file that must not exist. Unlike a lock of the
-// kernel it outlives a crash; the error says what to do then.
+// lock takes a lock by creating a file that must not exist. Unlike a kernel lock it
+// survives a crash; the error then says what to do.
 func lock(path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

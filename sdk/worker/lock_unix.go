@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lock takes a lock that ends with the process at the latest.
+// lock takes a lock that the kernel releases at the end of the process.
 func lock(path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

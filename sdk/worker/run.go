@@ -14,20 +14,21 @@ import (
 	"github.com/wheelworkhq/wheelwork/host/session"
 )
 
-// outcome is what became of a call of a function.
+// outcome is the result of a function call.
 type outcome struct {
 	output []byte
 	err    error
-	code   string // why err is not the function's own; "" when it is
+	code   string // reason when err is not the function's own; "" otherwise
 	stack  []byte
 	took   time.Duration
 }
 
-// call calls a function and tells what became of it, whatever it does.
+// call calls a function and passes its outcome to tell, even if the function panics or
+// ends its goroutine.
 func call(ctx context.Context, fn Func, t *Task, tell func(outcome)) {
 	var o outcome
 	start, returned := time.Now(), false
-	defer func() { // also when the goroutine ends here
+	defer func() { // runs also when the function ends the goroutine
 		if v := recover(); v != nil {
 			o = outcome{err: fmt.Errorf("panic: %v", v), code: "panic", stack: debug.Stack()}
 			if e, ok := v.(error); ok {
@@ -43,8 +44,8 @@ func call(ctx context.Context, fn Func, t *Task, tell func(outcome)) {
 	returned = true
 }
 
-// result classes the end of a call. cause is why its context had ended by then;
-// nil: it had not.
+// result converts an outcome. cause is the reason for which the context had ended by
+// then; nil: it had not.
 func (o outcome) result(cause error) *apiv1.TaskResult {
 	r := &apiv1.TaskResult{Outcome: apiv1.Outcome_OUTCOME_RETRYABLE, Code: o.code, DurationUs: o.took.Microseconds()}
 	if o.err == nil {
@@ -77,7 +78,7 @@ func (o outcome) result(cause error) *apiv1.TaskResult {
 	return r
 }
 
-// ended classes an attempt that failed because its context had ended.
+// ended sets the result of an attempt that failed because its context had ended.
 func ended(r *apiv1.TaskResult, cause error) {
 	switch {
 	case errors.Is(cause, context.DeadlineExceeded):
@@ -140,10 +141,10 @@ func (w *worker) run(ctx context.Context, a *session.Attempt) *apiv1.TaskResult 
 	return nil
 }
 
-// concurrency is the default of Options.Concurrency.
+// concurrency returns the default of Options.Concurrency.
 func concurrency() int { return max(goruntime.GOMAXPROCS(0), 4) }
 
-// sorted returns the names of functions for people.
+// sorted returns the names of functions for messages.
 func sorted(funcs map[string]Func) []string {
 	var names []string
 	for name := range funcs {

@@ -20,10 +20,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// patience is how long a server may take to answer before the next is tried.
+// patience is how long a server may take to answer before the worker tries the next.
 const patience = 5 * time.Second
 
-// servers finds the servers that serve the worker.
+// servers finds the server that serves the worker.
 type servers struct {
 	opt  sdk.Options
 	apps []string
@@ -32,17 +32,17 @@ type servers struct {
 	log  *slog.Logger
 
 	mu sync.Mutex
-	at int // of the one that is tried first
+	at int // index of the server that is tried first
 }
 
-// unitHeader names the unit that a session is for, as servers of a cluster read it.
+// unitHeader names the partition of a session for the servers of a cluster.
 const unitHeader = "wheelwork-unit"
 
 func newServers(opt Options) (*servers, error) {
 	s := &servers{opt: opt.sdk(), apps: opt.Apps, log: opt.Logger}
 	for url := range strings.SplitSeq(opt.Address, ",") {
 		url = strings.TrimSpace(url)
-		conn, err := s.opt.Conn(url) // a mistake in it would otherwise be tried for ever
+		conn, err := s.opt.Conn(url) // otherwise the worker would retry an invalid address forever
 		if err != nil {
 			return nil, err
 		}
@@ -54,13 +54,13 @@ func newServers(opt Options) (*servers, error) {
 	return s, nil
 }
 
-// connect asks the servers in turn who serves the worker, and returns a
-// connection to that one.
+// connect asks the servers in turn which server serves the worker, and returns a
+// connection to that server.
 func (s *servers) connect(ctx context.Context) (grpc.ClientConnInterface, io.Closer, error) {
 	return s.connectTo(ctx, "")
 }
 
-// connectUnit is connect for the owner of a unit.
+// connectUnit is connect for the owner of a partition.
 func (s *servers) connectUnit(ctx context.Context, unit string) (grpc.ClientConnInterface, io.Closer, error) {
 	conn, closer, err := s.connectTo(ctx, unit)
 	return ofUnit{conn, unit}, closer, err
@@ -77,7 +77,7 @@ func (s *servers) connectTo(ctx context.Context, unit string) (to grpc.ClientCon
 	return to, closer, err
 }
 
-// each tries the servers in turn, beginning with the one that answered last.
+// each tries the servers in turn, starting with the one that answered last.
 func (s *servers) each(try func(url string) error) error {
 	var errs []error
 	s.mu.Lock()
@@ -97,8 +97,8 @@ func (s *servers) each(try func(url string) error) error {
 	return errors.Join(errs...)
 }
 
-// units asks the servers in turn for the units of their cluster, until one
-// answers; where there is no cluster there are none.
+// units asks the servers in turn for the partitions of their cluster, until one answers.
+// Without a cluster the list is empty.
 func (s *servers) units(ctx context.Context) (units []string, err error) {
 	const first, longest = 50 * time.Millisecond, 2 * time.Second
 	for wait := first; ; wait = min(2*wait, longest) {
@@ -127,7 +127,7 @@ func (s *servers) units(ctx context.Context) (units []string, err error) {
 	}
 }
 
-// ofUnit is a connection on which everything is about one unit.
+// ofUnit is a connection whose calls are all for one partition.
 type ofUnit struct {
 	grpc.ClientConnInterface
 	unit string
@@ -143,11 +143,11 @@ func (c ofUnit) NewStream(ctx context.Context, desc *grpc.StreamDesc, method str
 	return c.ClientConnInterface.NewStream(metadata.AppendToOutgoingContext(ctx, unitHeader, c.unit), desc, method, opts...)
 }
 
-// follow asks at url which server serves the worker. One that does not know is
-// it itself, and so is one whose answer cannot be reached: the address that the
-// worker was given is more likely to lead somewhere than one that servers use
-// among themselves. It returns the URL that the connection is to, and what the
-// server said; nil: it is no nameserver.
+// follow asks the server at url which server serves the worker. If that server does not
+// know, or the named server cannot be reached, follow uses the asked server itself: the
+// worker can more likely reach the address that it was given than one that servers use
+// among themselves. It returns the URL of the connection and the server's answer; nil: it
+// is not a nameserver.
 func (s *servers) follow(ctx context.Context, url, unit string) (_ *grpc.ClientConn, at string, a *apiv1.Assignment, err error) {
 	conn, err := s.opt.Conn(url)
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *servers) follow(ctx context.Context, url, unit string) (_ *grpc.ClientC
 	return to, at, a, conn.Close()
 }
 
-// assigned waits until there is a server for the worker, and not for long.
+// assigned waits for a limited time until the nameserver has a server for the worker.
 func (s *servers) assigned(ctx context.Context, conn *grpc.ClientConn, unit string) (*apiv1.Assignment, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -194,7 +194,7 @@ func (s *servers) assigned(ctx context.Context, conn *grpc.ClientConn, unit stri
 	}
 }
 
-// reach connects, and reports whether somebody is there.
+// reach connects, and reports whether a server answered.
 func reach(ctx context.Context, conn *grpc.ClientConn) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk/worker"
 )
 
-// fleet is a network of servers that do nothing but let workers in.
+// fleet is a network of servers that only accept workers.
 type fleet struct {
 	mu      sync.Mutex
 	members map[string]*member
@@ -32,14 +32,14 @@ type member struct {
 	address string
 	lis     *memconn.Listener
 	g       *grpc.Server
-	names   string // the assignment that it gives, as a nameserver; "": it is none
+	names   string // its assignment as a nameserver; "": it is none
 	works   bool
-	news    chan *apiv1.Assignment // what it says later, as a nameserver
+	news    chan *apiv1.Assignment // its later assignments as a nameserver
 }
 
 func newFleet() *fleet { return &fleet{members: map[string]*member{}, joined: make(chan string, 100)} }
 
-// add starts a server; names is the assignment that it gives.
+// add starts a server; names is its assignment.
 func (f *fleet) add(address, names string, works bool) *member {
 	m := &member{f: f, address: address, lis: memconn.Listen(1 << 16), g: grpc.NewServer(), names: names, works: works, news: make(chan *apiv1.Assignment, 1)}
 	if works {
@@ -89,7 +89,7 @@ func (m *member) Work(stream apiv1.Worker_WorkServer) error {
 }
 
 func (m *member) Watch(_ *apiv1.WatchRequest, stream apiv1.Nameserver_WatchServer) error {
-	for _, a := range []string{"", m.names} { // first it knows nobody
+	for _, a := range []string{"", m.names} { // at first it knows no server
 		if err := stream.Send(&apiv1.Assignment{Address: a, Epoch: 5}); err != nil {
 			return err
 		}
@@ -180,14 +180,14 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestSilentServer: a worker leaves a server that says nothing more, and whose
-// connection stands, when another one names its successor; not for what is older
-// than what it knows, and not for the server that it has.
+// TestSilentServer checks that a worker leaves a silent server with an open connection
+// when another server names its successor. The worker ignores older assignments, and an
+// assignment of its current server.
 func TestSilentServer(t *testing.T) {
 	const a, b, c = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
 	for name, tt := range map[string]struct {
 		addresses string
-		asked     string // who knows better
+		asked     string // the server that sends the news
 		says      *apiv1.Assignment
 		joins     string
 	}{
@@ -214,9 +214,9 @@ func TestSilentServer(t *testing.T) {
 				if at := next(); at != a {
 					t.Fatalf("it joined %s, want %s", at, a)
 				}
-				synctest.Wait() // it asks whom it asks
+				synctest.Wait() // the watch has asked the other server
 				for _, m := range []*member{first, second} {
-					m.names = cmp.Or(tt.says.Address, a) // who asks from now on is told that
+					m.names = cmp.Or(tt.says.Address, a) // the answer to later requests
 				}
 				f.members[tt.asked].news <- tt.says
 				begin := time.Now()

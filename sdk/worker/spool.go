@@ -18,22 +18,23 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// spool keeps results that no server has acknowledged, in files that are
-// written once and removed when nothing in them is waited for. A file begins
-// with magic; for each result follow its length and its CRC-32C, each of four
-// bytes, little-endian, and the TaskResult. A result that comes back after its
-// acknowledgement, because others of its file had none, is known to the server
-// and does no harm.
+// spool stores unacknowledged results in files that are written once. It removes a file
+// when every result in it was acknowledged. A file begins with magic. For each result
+// follow its length and its CRC-32C, each of four bytes, little-endian, and the
+// TaskResult.
+//
+// A result may be sent again after its acknowledgement, because others in its file had
+// none. The server recognises it, so this does no harm.
 type spool struct {
 	dir  string
 	log  *slog.Logger
-	last uint64               // the number of the newest file
-	open map[uint64]int       // results that are waited for, by file
-	of   map[resultKey]uint64 // the file of a result
-	kept []*apiv1.TaskResult  // of earlier processes, until Kept
+	last uint64               // number of the newest file
+	open map[uint64]int       // number of unacknowledged results by file
+	of   map[resultKey]uint64 // file of a result
+	kept []*apiv1.TaskResult  // results of earlier processes, until Kept
 }
 
-// resultKey names an attempt.
+// resultKey identifies an attempt.
 type resultKey struct {
 	app     string
 	run     [16]byte
@@ -44,14 +45,14 @@ func keyOf(r *apiv1.TaskResult) resultKey { return resultKey{r.App, [16]byte(r.R
 
 const (
 	magic     = "WWRESLT1"
-	spoolName = "%016x" // of a file; they sort as they were written
-	// maxEntry bounds a result: its output and texts have lower limits.
+	spoolName = "%016x" // file name; the names sort in the order of writing
+	// maxEntry bounds a result; its output and texts have lower limits.
 	maxEntry = 4 << 20
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// openSpool reads what earlier processes left.
+// openSpool reads the results of earlier processes.
 func openSpool(dir string, log *slog.Logger) (*spool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func openSpool(dir string, log *slog.Logger) (*spool, error) {
 	s := &spool{dir: dir, log: log, open: map[uint64]int{}, of: map[resultKey]uint64{}}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		if strings.HasPrefix(e.Name(), tempPrefix) { // the process was killed over it
+		if strings.HasPrefix(e.Name(), tempPrefix) { // a process was killed while it wrote the file
 			if err := os.Remove(path); err != nil {
 				return nil, err
 			}
@@ -71,7 +72,7 @@ func openSpool(dir string, log *slog.Logger) (*spool, error) {
 		}
 		n, err := strconv.ParseUint(e.Name(), 16, 64)
 		if err != nil || len(e.Name()) != 16 {
-			continue // not ours, or set aside
+			continue // a foreign or damaged file
 		}
 		s.last = n
 		if err := s.read(n, path); err != nil {
@@ -81,8 +82,7 @@ func openSpool(dir string, log *slog.Logger) (*spool, error) {
 	return s, nil
 }
 
-// read takes in a file. One that is damaged is set aside; what is whole before
-// the damage counts.
+// read loads a file. It renames a damaged file and keeps the results before the damage.
 func (s *spool) read(n uint64, path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *spool) read(n uint64, path string) error {
 		}
 	}
 	if damage == nil {
-		if s.open[n] == 0 { // all of it is in earlier files
+		if s.open[n] == 0 { // earlier files hold all of its results
 			return os.Remove(path)
 		}
 		return nil
@@ -111,7 +111,7 @@ func (s *spool) read(n uint64, path string) error {
 	return writeFile(path, encodeResults(results))
 }
 
-// add notes that a result is in a file, unless it is in one already.
+// add records the file of a result, unless the result is in a file already.
 func (s *spool) add(k resultKey, n uint64) bool {
 	if _, ok := s.of[k]; ok {
 		return false
@@ -121,14 +121,14 @@ func (s *spool) add(k resultKey, n uint64) bool {
 	return true
 }
 
-// Kept returns what earlier processes left.
+// Kept returns the results of earlier processes.
 func (s *spool) Kept() ([]*apiv1.TaskResult, error) {
 	kept := s.kept
 	s.kept = nil
 	return kept, nil
 }
 
-// Keep writes a file of results; they are durable when it returns.
+// Keep writes results to a new file; they are durable when it returns.
 func (s *spool) Keep(results []*apiv1.TaskResult) error {
 	n := s.last + 1
 	if err := writeFile(filepath.Join(s.dir, fmt.Sprintf(spoolName, n)), encodeResults(results)); err != nil {
@@ -141,8 +141,8 @@ func (s *spool) Keep(results []*apiv1.TaskResult) error {
 	return nil
 }
 
-// Forget removes the file of a result when it was the last one in it that was
-// waited for.
+// Forget marks a result as acknowledged, and removes its file when that was the last
+// unacknowledged one in it.
 func (s *spool) Forget(r *apiv1.TaskResult) error {
 	k := keyOf(r)
 	n, ok := s.of[k]
@@ -157,7 +157,7 @@ func (s *spool) Forget(r *apiv1.TaskResult) error {
 	return os.Remove(filepath.Join(s.dir, fmt.Sprintf(spoolName, n)))
 }
 
-// Sync does nothing: Keep has.
+// Sync does nothing, because Keep syncs.
 func (*spool) Sync() error { return nil }
 
 func encodeResults(results []*apiv1.TaskResult) []byte {
@@ -165,7 +165,7 @@ func encodeResults(results []*apiv1.TaskResult) []byte {
 	for _, r := range results {
 		body, err := proto.Marshal(r)
 		if err != nil {
-			continue // its texts are UTF-8 and it has no other way to fail
+			continue // invalid UTF-8 would be the only reason to fail, and the texts are valid
 		}
 		b = binary.LittleEndian.AppendUint32(b, uint32(len(body)))
 		b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(body, castagnoli))
@@ -174,7 +174,7 @@ func encodeResults(results []*apiv1.TaskResult) []byte {
 	return b
 }
 
-// decodeResults returns the results of a file up to what is wrong with it.
+// decodeResults returns the results of a file before the first error.
 func decodeResults(b []byte) (results []*apiv1.TaskResult, err error) {
 	b, ok := bytes.CutPrefix(b, []byte(magic))
 	if !ok {

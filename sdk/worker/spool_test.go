@@ -74,8 +74,8 @@ func TestSpoolKeepsUntilForgotten(t *testing.T) {
 		t.Fatalf("files: %q", names)
 	}
 
-	// One that shares a file with one that is waited for comes back; files that
-	// were not finished do not.
+	// An acknowledged result that shares a file with an unacknowledged one comes back;
+	// incomplete files do not.
 	check(os.WriteFile(filepath.Join(dir, tempPrefix+"1"), []byte("half"), 0o600))
 	check(os.WriteFile(filepath.Join(dir, "notes"), []byte("of somebody"), 0o600))
 	s, kept = open(t, dir)
@@ -95,12 +95,12 @@ func TestSpoolKeepsUntilForgotten(t *testing.T) {
 	}
 }
 
-// Whatever a disk does to a file, the spool opens, gives back results that were
-// kept and no others, and loses none that stands before the damage.
+// TestSpoolSurvivesDamage damages a file in many ways. The spool must open, return only
+// results that were kept, and lose none that stands before the damage.
 func TestSpoolSurvivesDamage(t *testing.T) {
 	whole := encodeResults([]*apiv1.TaskResult{aResult(1), aResult(2), aResult(3)})
 	first := len(encodeResults([]*apiv1.TaskResult{aResult(1)}))
-	// A file that is cut between results looks like one that was written so.
+	// A file that is cut between results looks like a shorter, complete one.
 	between := []int{len(magic), first, len(encodeResults([]*apiv1.TaskResult{aResult(1), aResult(2)}))}
 	try := func(what string, at int, b []byte) {
 		t.Helper()

@@ -12,19 +12,19 @@ import (
 	"github.com/wheelworkhq/wheelwork/host/session"
 )
 
-// Task is one attempt of one run. Its fields are read only; its methods may be
-// called from any goroutine and do nothing once the function has returned.
+// Task is one attempt of one run. Its fields are read-only. Its methods may be called
+// from any goroutine and have no effect once the function has returned.
 type Task struct {
 	Run         string // the id, the same in all attempts
 	App         string
 	Job         string
 	Handler     string // without "native:"
-	Attempt     int    // 1 for the first try
-	MaxAttempts int    // the last attempt that the retry policy allows
+	Attempt     int    // 1 for the first attempt
+	MaxAttempts int    // number of the last attempt that the retry policy allows
 	PlannedAt   time.Time
-	Covers      int64     // planned times that passed and for which the run stands beside its own
-	Part        int       // of a fan-out: the number of this part, from 0
-	Parts       int       // how many parts there are; 0: the run is no part
+	Covers      int64     // number of missed planned times that this run covers beside its own
+	Part        int       // number of this part of a fan-out, from 0
+	Parts       int       // number of parts of the fan-out; 0: the run is not a part
 	Deadline    time.Time // of the context; zero: none
 	TraceParent string    // W3C trace context, "" when the run is not traced
 
@@ -39,7 +39,7 @@ type Task struct {
 	full    bool
 }
 
-// Bounds of what one attempt may say, the same as for modules.
+// Bounds of the reports of one attempt, the same as for modules.
 const (
 	maxOutput = 1 << 20
 	maxLog    = 1 << 20
@@ -65,8 +65,8 @@ func newTask(a *session.Attempt, name string) *Task {
 	return t
 }
 
-// Progress tells how far the function is; the run shows the latest of several.
-// total 0 means unknown.
+// Progress reports the progress of the function; the run shows the latest report. total 0
+// means unknown.
 func (t *Task) Progress(done, total int64, message string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,12 +83,12 @@ func (t *Task) Logf(format string, args ...any) {
 // Log returns a logger that writes to the run's log.
 func (t *Task) Log() *slog.Logger { return slog.New(t.LogHandler()) }
 
-// LogHandler returns what takes records for the run's log, to be given to a
-// logger of the program's own, or to be wrapped.
+// LogHandler returns a handler for the run's log, for a logger of the program or for a
+// wrapper.
 func (t *Task) LogHandler() slog.Handler { return logHandler{task: t} }
 
-// write cuts a text into lines and sends as much as the limit allows. Each line
-// costs its bytes and one for its line break.
+// write splits a text into lines and sends as much as the limit allows. Each line counts
+// with its bytes and one for the line break.
 func (t *Task) write(level slog.Level, text []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +101,7 @@ func (t *Task) write(level slog.Level, text []byte) {
 	}
 }
 
-// emit sends one line; t.mu must be held.
+// emit sends one line; the caller holds t.mu.
 func (t *Task) emit(level slog.Level, line []byte) {
 	switch {
 	case t.ended || t.full:
@@ -114,7 +114,8 @@ func (t *Task) emit(level slog.Level, line []byte) {
 	}
 }
 
-// end makes the task deaf: its function has returned, or is not waited for any more.
+// end makes later calls of the methods have no effect: the function has returned, or its
+// run was given up.
 func (t *Task) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,7 +135,8 @@ func levelOf(level slog.Level) int32 {
 	return 3
 }
 
-// logHandler writes records as text without time and level, which go beside it.
+// logHandler writes records as text without time and level, which the message carries
+// separately.
 type logHandler struct {
 	task   *Task
 	groups []string
@@ -161,12 +163,12 @@ func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// text formats attributes alone: time, level and message go another way.
+// text formats attributes only: the message carries time, level and text separately.
 func (h logHandler) text(w *bytes.Buffer) slog.Handler {
 	var text slog.Handler = slog.NewTextHandler(w, &slog.HandlerOptions{
 		Level: slog.Level(-1 << 10),
 		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-			// An attribute of the program may be called like one of slog's own.
+			// An attribute of the program may have the name of one of slog's own.
 			_, level := a.Value.Any().(slog.Level)
 			if len(groups) == 0 && (a.Key == slog.LevelKey && level || a.Key == slog.MessageKey && a.Value.String() == "") {
 				return slog.Attr{}

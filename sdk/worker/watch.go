@@ -10,14 +10,15 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// watchAgain is the pause before another server is asked who serves the worker.
+// watchAgain is the pause before the watch asks another server which server serves the
+// worker.
 const watchAgain = 500 * time.Millisecond
 
-// watch gives up the connection to a server once another server knows of a newer
-// one in its place. One that is lost without a word, with its machine or its
-// network, keeps its connections open for as long as TCP hopes, half a minute; its
-// ownership ends after seconds. at is the server's own URL, which is not asked; a
-// names it. Closing what is returned closes the connection as well.
+// watch closes the connection to a server once another server names a newer one. A server
+// that is lost with its machine or network leaves its connections open until TCP gives
+// up, half a minute later, while its ownership ends after seconds. at is the server's own
+// URL, which watch does not ask; a is the assignment that names it. Closing the result
+// closes the connection as well.
 func (s *servers) watch(conn io.Closer, unit, at string, a *apiv1.Assignment) io.Closer {
 	others := slices.DeleteFunc(slices.Clone(s.urls), func(url string) bool { return url == at })
 	if a == nil || len(others) == 0 {
@@ -40,7 +41,7 @@ func (s *servers) watch(conn io.Closer, unit, at string, a *apiv1.Assignment) io
 	return w
 }
 
-// watching is a connection that ends when there is somebody newer to go to.
+// watching is a connection that ends when a newer server is known.
 type watching struct {
 	conn   io.Closer
 	cancel context.CancelFunc
@@ -55,8 +56,8 @@ func (w *watching) Close() error {
 	return nil
 }
 
-// newer returns true when the server at url names a later one than a, and false
-// when it cannot say any more. What it says of earlier ones is late.
+// newer waits for an answer of the server at url. It returns true when the server names a
+// later assignment than a, and false when the call fails. It ignores earlier assignments.
 func (s *servers) newer(ctx context.Context, url, unit string, a *apiv1.Assignment) bool {
 	conn, err := s.opt.Conn(url)
 	if err != nil {

@@ -22,23 +22,22 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// prefix is how jobs and hellos name functions of workers.
+// prefix precedes the names of worker functions in jobs and hellos.
 const prefix = "native:"
 
-// Func executes an attempt and returns the run's output, at most 1 MiB. It
-// should return soon after ctx has ended. What it returns without an error
-// counts as success, also then.
+// Func executes an attempt and returns the run's output, at most 1 MiB. It should return
+// soon after ctx has ended. A result without an error counts as success, also after that.
 type Func func(ctx context.Context, t *Task) ([]byte, error)
 
-// Handler is a function under the name by which jobs call it.
+// Handler is a function with the name by which jobs call it.
 type Handler struct {
 	name string
 	fn   Func
 	err  error
 }
 
-// Handle names a function. Jobs call it native:NAME. A name has letters,
-// digits, '.', '_' and '-', at most 128, and begins with a letter or a digit.
+// Handle names a function. Jobs call it native:NAME. A name has at most 128 letters,
+// digits, '.', '_' and '-', and begins with a letter or a digit.
 func Handle(name string, fn Func) Handler {
 	h := Handler{name: name, fn: fn}
 	switch {
@@ -50,9 +49,9 @@ func Handle(name string, fn Func) Handler {
 	return h
 }
 
-// HandleJSON names a function whose input and output are JSON. A run without
-// input gives it the zero value; an input that does not fit is a permanent
-// failure with the code "bad_input".
+// HandleJSON names a function whose input and output are JSON. A run without input passes
+// the zero value. An input that does not fit is a permanent failure with the code
+// "bad_input".
 func HandleJSON[In, Out any](name string, fn func(ctx context.Context, t *Task, in In) (Out, error)) Handler {
 	if fn == nil {
 		return Handle(name, nil)
@@ -94,13 +93,13 @@ func isName(s string) bool {
 // Options adjusts [Run]. Address is required; a zero value means the default
 // named beside the field.
 type Options struct {
-	// Address is http://host:port or https://host:port of a server or a
-	// nameserver, or of several of one installation, separated by commas. The next
-	// is tried when one is out of reach.
+	// Address is http://host:port or https://host:port of a server or a nameserver, or
+	// several of one installation, separated by commas. The worker tries the next one
+	// when one is out of reach.
 	Address string
 
-	// Token lets the worker in: one with the permission "work", as in the file
-	// host-token of a server's data directory. White space around it does not count.
+	// Token authenticates the worker. It needs the permission "work", like the token in
+	// the file host-token of a server's data directory. White space around it is ignored.
 	Token string
 
 	// TLS is used for https addresses. Default: the system's roots, TLS 1.2 or later.
@@ -108,26 +107,28 @@ type Options struct {
 
 	Name    string            // for people; default: the machine's name
 	Labels  map[string]string // for the routing of jobs
-	Apps    []string          // whose jobs it executes; default: all
-	Version string            // of the program, for people; default: that of its main module
+	Apps    []string          // the apps whose jobs it executes; default: all
+	Version string            // version of the program, for people; default: that of its main module
 
-	// Concurrency is how many functions run at once. Default: GOMAXPROCS, at least 4.
+	// Concurrency is the number of functions that run at once. Default: GOMAXPROCS, at
+	// least 4.
 	Concurrency int
 
-	// Dir is a directory of this worker alone, made when missing. There it keeps who it is and
-	// results that no server has acknowledged yet, so that a restart does not lose
-	// them. Default: none; what is not acknowledged when the program ends is
+	// Dir is a directory for this worker alone, created when missing. It holds the
+	// worker's identity and unacknowledged results, so that a restart does not lose them.
+	// Default: none; runs whose results are unacknowledged at the end of the program are
 	// executed again.
 	Dir string
 
-	// DrainTimeout is how long functions may go on when Run is to end. Default: 10 s.
+	// DrainTimeout is how long functions may continue after ctx of Run has ended.
+	// Default: 10 s.
 	DrainTimeout time.Duration
 
-	// Patience is how long a function may go on after its context has ended
-	// before its run is given up. Default: 10 s.
+	// Patience is how long a function may continue after its context has ended before the
+	// worker gives up its run. Default: 10 s.
 	Patience time.Duration
 
-	// Logger takes what the worker itself has to say. Default: [slog.Default].
+	// Logger receives the worker's own messages. Default: [slog.Default].
 	Logger *slog.Logger
 
 	// Dialer opens connections to host:port. Default: TCP.
@@ -140,11 +141,11 @@ type worker struct {
 	names []string // sorted, as jobs name them
 }
 
-// Run executes runs of jobs with the given functions until ctx ends. Then it
-// takes no more, gives back what has not begun, lets functions finish for
-// DrainTimeout, ends the contexts of the others, and returns when their results
-// are with a server or, if that fails, kept. A server that is out of reach is
-// waited for; one that refuses the worker before it has joined is an error.
+// Run executes runs of jobs with the given functions until ctx ends. Then it accepts no
+// more tasks, returns those that have not begun, and lets functions finish for
+// DrainTimeout. After that it ends the contexts of the others. It returns when a server
+// has their results or, if that fails, when they are stored. Run waits for a server that
+// is out of reach. It fails if a server refuses the worker before the worker has joined.
 func Run(ctx context.Context, opt Options, handlers ...Handler) (err error) {
 	w, err := newWorker(opt, handlers)
 	if err != nil {
@@ -180,7 +181,7 @@ func Run(ctx context.Context, opt Options, handlers ...Handler) (err error) {
 	return nil
 }
 
-// newWorker fills in the defaults and says what is wrong.
+// newWorker fills in the defaults and validates the options.
 func newWorker(opt Options, handlers []Handler) (*worker, error) {
 	opt.Concurrency = cmp.Or(opt.Concurrency, concurrency())
 	opt.DrainTimeout = cmp.Or(opt.DrainTimeout, 10*time.Second)
@@ -189,7 +190,7 @@ func newWorker(opt Options, handlers []Handler) (*worker, error) {
 		opt.Logger = slog.Default()
 	}
 	if opt.Name == "" {
-		opt.Name, _ = os.Hostname() // without it the id is the name
+		opt.Name, _ = os.Hostname() // without a host name, the id is the name
 	}
 	if info, ok := debug.ReadBuildInfo(); ok && opt.Version == "" {
 		opt.Version = strings.Trim(info.Main.Version, "()")
@@ -218,7 +219,7 @@ func newWorker(opt Options, handlers []Handler) (*worker, error) {
 	return w, nil
 }
 
-// refused says of a first join that another try cannot help.
+// refused reports whether the error of a first join is permanent.
 func refused(err error) bool {
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:

@@ -32,16 +32,16 @@ import (
 	"github.com/wheelworkhq/wheelwork/store"
 )
 
-// world is a real server on real files in a bubble of fake time, joined to
-// workers by in-memory connections.
+// world is a real server on real files in a bubble of fake time, joined to workers by
+// in-memory connections.
 type world struct {
 	t    *testing.T
 	dir  string
 	opts []grpc.ServerOption
 
 	mu     sync.Mutex
-	listen *memconn.Listener // nil: no server is up, or the network is cut
-	conns  []net.Conn        // of workers
+	listen *memconn.Listener // nil: the server is down, or the network is cut
+	conns  []net.Conn        // connections of workers
 	cut    bool
 
 	stopServer func()
@@ -50,7 +50,7 @@ type world struct {
 	runs       apiv1.RunsClient
 }
 
-// inWorld runs f beside a server.
+// inWorld runs f with a server.
 func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, dir: t.TempDir()}
@@ -125,7 +125,7 @@ func (w *world) stop() {
 	}
 }
 
-// dial is how workers reach the server.
+// dial connects a worker to the server.
 func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
 	w.mu.Lock()
 	lis, cut := w.listen, w.cut
@@ -203,7 +203,7 @@ func (w *world) get(id string) *apiv1.Run {
 	return r
 }
 
-// wait follows a run to its end.
+// wait waits until a run has ended.
 func (w *world) wait(id string) *apiv1.Run {
 	w.t.Helper()
 	s, err := w.runs.WatchRun(w.t.Context(), &apiv1.WatchRunRequest{Id: id})
@@ -315,7 +315,7 @@ func TestFailures(t *testing.T) {
 		outcome string // of the first attempt
 		code    string
 		text    string
-		after   time.Duration // to the second attempt; 0: there is none
+		after   time.Duration // until the second attempt; 0: there is none
 	}{
 		"plain":     {func(context.Context, *worker.Task) ([]byte, error) { return nil, boom }, "retryable", "", "boom", time.Second},
 		"permanent": {func(context.Context, *worker.Task) ([]byte, error) { return nil, worker.Permanent(boom) }, "permanent", "", "boom", 0},
@@ -441,8 +441,9 @@ func TestCancelAndTimeout(t *testing.T) {
 	})
 }
 
-// A function that does not heed its context is given up. Its place stays taken
-// until it returns, so that such functions cannot pile up.
+// TestFunctionThatDoesNotReturnIsGivenUp checks that the worker gives up a function that
+// ignores its context. The function keeps its execution slot until it returns, so that
+// such functions cannot pile up.
 func TestFunctionThatDoesNotReturnIsGivenUp(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		release := make(chan struct{})
@@ -471,7 +472,7 @@ func TestFunctionThatDoesNotReturnIsGivenUp(t *testing.T) {
 		if r := w.wait(w.trigger("quick")); r.State != "succeeded" {
 			t.Fatalf("the other place: %v", r)
 		}
-		// With every place taken, no run is held here: another worker gets them.
+		// With every slot taken, the worker holds no further run: other workers get them.
 		if r := w.wait(w.trigger("deaf")); r.State != "timed_out" {
 			t.Fatalf("the second: %v", r)
 		}
@@ -546,7 +547,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// A function goes on while its server is away, and is not called again.
+// TestServerRestart checks that a function continues while its server is down, and is not
+// called again.
 func TestServerRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var calls atomic.Int32
@@ -556,7 +558,7 @@ func TestServerRestart(t *testing.T) {
 			return []byte("once"), nil
 		}))()
 		w.apply(&apiv1.Job{Name: "j", Handler: native("f")})
-		for _, away := range []time.Duration{time.Second, 8 * time.Second} { // it ends after, and before the server is back
+		for _, away := range []time.Duration{time.Second, 8 * time.Second} { // the function ends after the restart, and before it
 			calls.Store(0)
 			id := w.trigger("j")
 			time.Sleep(time.Second)
@@ -570,8 +572,8 @@ func TestServerRestart(t *testing.T) {
 	})
 }
 
-// A result that could not be delivered comes with the next session, and with Dir
-// also after the worker was started again.
+// TestResultSurvives checks that an undelivered result is sent in the next session, and
+// with Dir also after a restart of the worker.
 func TestResultSurvives(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -649,7 +651,7 @@ func TestDirIsForOneWorker(t *testing.T) {
 	})
 }
 
-// host returns the id of the one host that is up.
+// host returns the id of the only connected host.
 func (w *world) host() string {
 	w.t.Helper()
 	list, err := apiv1.NewClusterClient(w.conn).ListHosts(w.t.Context(), &apiv1.ListHostsRequest{})
@@ -698,8 +700,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A worker that is refused says so and does not try for ever; one that finds
-// nobody goes on.
+// TestRefused checks that a refused worker returns an error instead of retrying. A worker
+// that reaches no server keeps trying.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, dir: t.TempDir(), opts: []grpc.ServerOption{grpc.StreamInterceptor(

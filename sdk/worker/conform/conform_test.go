@@ -23,7 +23,7 @@ import (
 
 var theirs = flag.String("worker", "", "`command` of a worker to test instead of ours; its words are separated by spaces")
 
-// asWorker makes the test's own program the worker that is tested.
+// asWorker makes the test binary itself the worker under test.
 const asWorker = "WHEELWORK_CONFORM_WORKER"
 
 func TestMain(m *testing.M) {
@@ -110,7 +110,7 @@ func TestWorker(t *testing.T) {
 	all(t, func(t *testing.T) *program { return start(t, []string{self}, asWorker+"=1") })
 }
 
-// TestNode runs the worker of examples/worker-node, which shares no code with ours.
+// TestNode tests the worker of examples/worker-node, which shares no code with ours.
 func TestNode(t *testing.T) {
 	if *theirs != "" {
 		t.Skip("another worker is tested")
@@ -137,7 +137,7 @@ func missing(t *testing.T, what string) {
 	t.Skip(what)
 }
 
-// all are the rules of docs/work-protocol.md, each with a program of its own.
+// all checks the rules of docs/work-protocol.md, with a new program for each.
 func all(t *testing.T, start func(t *testing.T) *program) {
 	for _, c := range []struct {
 		name string
@@ -183,7 +183,7 @@ func hello(t *testing.T, p *program) {
 }
 
 func results(t *testing.T, p *program) {
-	input := "\x00\xff" + strings.Repeat("é", 30_000) // 60 kB that are no text
+	input := "\x00\xff" + strings.Repeat("é", 30_000) // 60 kB that are not UTF-8
 	begin := time.Now()
 	p.send(p.task("big", "echo", input), p.task("empty", "echo", ""))
 	r := p.result("big")
@@ -250,7 +250,7 @@ func failures(t *testing.T, p *program) {
 func unknown(t *testing.T, p *program) {
 	module := p.task("module", "echo", "x")
 	module.Module, module.Digest, module.Handler = "m@1", "sha256:00", "main"
-	named := p.task("named", "echo", "x") // the entry of a module may be called so
+	named := p.task("named", "echo", "x") // a module's entry may have such a name
 	named.Module, named.Digest = "m@1", "sha256:00"
 	p.send(p.task("none", "none", ""), p.task("proto", "constructor", ""), module, named)
 	for _, name := range []string{"none", "proto", "module", "named"} {
@@ -267,7 +267,7 @@ func cancels(t *testing.T, p *program) {
 	p.begun("second")
 	p.send(queued)
 	other := p.task("other", "wait", "")
-	other.Run = queued.Run // another attempt of it: the cancel is not for this one
+	other.Run = queued.Run // another attempt of the same run: the cancel does not apply to it
 	p.down(&apiv1.WorkDown{Cancels: []*apiv1.TaskCancel{{Run: first.Run, Attempt: first.Attempt + 1}, {Run: make([]byte, 16), Attempt: 1}, {}}})
 	p.cancel(queued)
 	if r := p.result("queued"); r.Outcome != apiv1.Outcome_OUTCOME_STOPPED {
@@ -303,7 +303,7 @@ func timeout(t *testing.T, p *program) {
 	}
 }
 
-// credits sends many tasks as fast as it may, and wants all results.
+// credits sends many tasks as fast as the credits allow, and waits for all results.
 func credits(t *testing.T, p *program) {
 	const n = 500
 	for i := range n {
@@ -314,7 +314,7 @@ func credits(t *testing.T, p *program) {
 			t.Fatalf("result %d: %v", i, r)
 		}
 	}
-	// When all is done there is room again for as many as run at once.
+	// After all results, the program has granted a credit for every slot again.
 	p.await("credits for every slot", func() bool { return p.session != nil && p.session.credits >= slots })
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -330,13 +330,13 @@ func lowerEpoch(t *testing.T, p *program) {
 	p.result("now")
 	stale, other := p.task("stale", "echo", "x"), p.task("other", "echo", "x")
 	stale.Epoch--
-	other.App, other.Epoch = "another", 1 // epochs are of apps
+	other.App, other.Epoch = "another", 1 // each app has its own epochs
 	higher := p.task("higher", "echo", "x")
 	higher.Epoch++
 	p.send(stale, other, higher)
 	p.result("other")
 	p.result("higher")
-	p.send(p.task("then", "nap", "1")) // the epoch of before is a lower one now
+	p.send(p.task("then", "nap", "1")) // the former epoch is now too low
 	p.await("room for every slot: a task that is refused uses no room", func() bool { return p.session != nil && p.session.credits >= slots })
 	if names := running(p.cut()); len(names) != 0 {
 		t.Errorf("it holds %q", names)
@@ -387,7 +387,7 @@ func unacknowledged(t *testing.T, p *program) {
 	p.await("a session", func() bool { x = p.session; return x != nil })
 	p.change(func() { p.hold = false })
 	x.send(&apiv1.WorkDown{Acked: x.batch})
-	p.send(p.task("c", "echo", "c")) // its acknowledgement comes after that one
+	p.send(p.task("c", "echo", "c")) // its acknowledgement follows that of the task before
 	p.result("c")
 	p.send(p.task("d", "echo", "d"))
 	p.result("d")

@@ -26,13 +26,13 @@ const (
 	token = "a-token-of-the-conformance-test"
 	slots = 2
 	app   = "conform"
-	epoch = 1 << 40 // more than a float or 32 bits hold exactly together with what is added
+	epoch = 1 << 40 // even with a small number added, more than a float or 32 bits hold exactly
 
-	// patience is how long the program may take for anything.
+	// patience bounds the time of the program for any step.
 	patience = 20 * time.Second
 )
 
-// server says to one program what a test wants and notes what the program says.
+// server sends to one program what a test wants and records its messages.
 type server struct {
 	apiv1.UnimplementedWorkerServer
 	t *testing.T
@@ -40,18 +40,18 @@ type server struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed at each change
 	said    []string      // broken rules
-	streams int           // that have begun
+	streams int           // number of streams so far
 	session *session      // the current one; nil: none
 	hellos  []*apiv1.Hello
 	sent    map[string]*apiv1.Task       // by name
 	results map[string]*apiv1.TaskResult // the first of each, by name
-	times   map[string]int               // how often a result came
+	times   map[string]int               // number of results by name
 	lines   map[string][]string
 	latest  map[string]*apiv1.TaskProgress
-	before  map[string]int // how many lines were there before the result
+	before  map[string]int // number of lines before the result, by name
 	loads   int
 	drains  bool
-	hold    bool // results are not acknowledged
+	hold    bool // do not acknowledge results
 }
 
 // session is one stream.
@@ -71,7 +71,7 @@ func newServer(t *testing.T) *server {
 	}
 }
 
-// change notes something and wakes who waits.
+// change changes the state and wakes the waiters.
 func (s *server) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *server) change(f func()) {
 	s.changed = make(chan struct{})
 }
 
-// await waits until something holds. It is asked with the lock.
+// await waits for a condition. It calls holds with the lock held.
 func (s *server) await(what string, holds func() bool) {
 	s.t.Helper()
 	timeout := time.NewTimer(patience)
@@ -100,7 +100,7 @@ func (s *server) await(what string, holds func() bool) {
 	}
 }
 
-// broken notes a rule that the program broke; s.mu must be held.
+// broken records a rule that the program broke; the caller holds s.mu.
 func (s *server) broken(format string, args ...any) {
 	s.said = append(s.said, fmt.Sprintf(format, args...))
 }
@@ -151,7 +151,7 @@ func (s *server) Work(stream apiv1.Worker_WorkServer) error {
 	return err
 }
 
-// nameOf is how a test calls a run: its id holds it.
+// nameOf returns a test's name of a run, which is part of the run's id.
 func nameOf(run []byte) string { return strings.TrimRight(string(run), "\x00") }
 
 func (s *server) hear(x *session, up *apiv1.WorkUp) {
@@ -194,7 +194,7 @@ func (s *server) hear(x *session, up *apiv1.WorkUp) {
 	}
 }
 
-// note takes a result; s.mu must be held.
+// note records a result; the caller holds s.mu.
 func (s *server) note(r *apiv1.TaskResult) {
 	name := nameOf(r.Run)
 	task := s.sent[name]
@@ -214,8 +214,8 @@ func (s *server) note(r *apiv1.TaskResult) {
 	}
 }
 
-// send is for the test and for acknowledgements. One that fails is of a stream
-// that has ended.
+// send is used by the test and for acknowledgements. It ignores errors, which mean that
+// the stream has ended.
 func (x *session) send(m *apiv1.WorkDown) {
 	x.sending.Lock()
 	defer x.sending.Unlock()
@@ -230,7 +230,7 @@ func (s *server) down(m *apiv1.WorkDown) {
 	x.send(m)
 }
 
-// task makes a task. Its name is in its run, so it has at most 16 letters.
+// task creates a task. Its name is part of its run id, so it has at most 16 letters.
 func (s *server) task(name, handler, input string) *apiv1.Task {
 	run := make([]byte, 16)
 	copy(run, name)
@@ -242,7 +242,7 @@ func (s *server) task(name, handler, input string) *apiv1.Task {
 	return t
 }
 
-// send sends tasks when the program has granted credits for them.
+// send sends tasks as soon as the program has granted credits for them.
 func (s *server) send(tasks ...*apiv1.Task) {
 	s.t.Helper()
 	for _, t := range tasks {
@@ -269,7 +269,7 @@ func (s *server) result(name string) (r *apiv1.TaskResult) {
 	return r
 }
 
-// begun waits until the function of a run has said so.
+// begun waits until the function of a run has reported its start.
 func (s *server) begun(name string) {
 	s.t.Helper()
 	s.await("the begin of "+name, func() bool { return slices.Contains(s.lines[name], "1 begun") })
@@ -294,7 +294,7 @@ func (s *server) cut() (hello *apiv1.Hello) {
 	return hello
 }
 
-// running are the names of runs in a hello.
+// running returns the names of the runs in a hello.
 func running(h *apiv1.Hello) []string {
 	var names []string
 	for _, r := range h.GetRunning() {
@@ -311,10 +311,10 @@ type program struct {
 	cmd  *exec.Cmd
 	out  *output
 	done chan struct{}
-	err  error // after done
+	err  error // valid after done
 }
 
-// output keeps the last of what a program says.
+// output keeps the end of a program's output.
 type output struct {
 	mu sync.Mutex
 	b  []byte
@@ -328,7 +328,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// start runs a program beside a server of its own until the end of the test.
+// start runs a program with a server of its own until the end of the test.
 func start(t *testing.T, command []string, env ...string) *program {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -367,7 +367,7 @@ func start(t *testing.T, command []string, env ...string) *program {
 	return p
 }
 
-// terminate asks the program to end.
+// terminate sends SIGTERM to the program.
 func (p *program) terminate() {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -375,7 +375,7 @@ func (p *program) terminate() {
 	}
 }
 
-// ended waits until the program has ended by itself.
+// ended waits until the program has exited by itself.
 func (p *program) ended() {
 	p.t.Helper()
 	select {
