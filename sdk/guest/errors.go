@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// ErrCancelled is what a handler returns when it stopped because Cancelled said so.
+// ErrCancelled is the error of a handler that stopped because Cancelled returned true.
 var ErrCancelled = errors.New("cancelled")
 
-// An Error is a failure that says more than its text.
+// Error is a failure with a code, permanence and delay.
 type Error struct {
 	Code       string        // for machines, such as "card_declined"; may be empty
-	Permanent  bool          // another attempt cannot help
-	RetryAfter time.Duration // do not try before; 0 leaves it to the job's policy
+	Permanent  bool          // another attempt cannot succeed
+	RetryAfter time.Duration // minimum delay before the next attempt; 0 leaves it to the job's policy
 	Err        error
 }
 
@@ -28,8 +28,8 @@ func Permanent(code string, err error) error {
 	return &Error{Code: code, Permanent: true, Err: err}
 }
 
-// Retryable marks an error that another attempt, not before after has passed,
-// may not meet. Plain errors are retryable too; this adds code and delay.
+// Retryable marks an error that another attempt may not meet, once the delay after has
+// passed. Plain errors are retryable too; Retryable adds a code and a delay.
 func Retryable(code string, after time.Duration, err error) error {
 	return &Error{Code: code, RetryAfter: after, Err: err}
 }

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// A HandlerFunc runs one task. It returns nil when the task is done.
+// HandlerFunc executes one task. It returns nil when the task succeeded.
 type HandlerFunc func(ctx Context) error
 
-// handlers are the registered handlers; the host calls one by its index. It is
-// filled by initialisers, before the host calls, and not changed after.
+// handlers holds the registered handlers; the host calls one by its index. Initialisers
+// fill it before the host's first call, and it does not change afterwards.
 var handlers []handler
 
 type handler struct {
@@ -22,9 +22,9 @@ type handler struct {
 	batch bool
 }
 
-// Handle registers a handler. Call it from init: main does not run. The first
-// handler should be named "main", which is what a job runs unless it says
-// otherwise. Handle panics when the name is empty or taken.
+// Handle registers a handler. Call it from init, because main does not run. Name the
+// first handler "main": a job runs it unless the job names another one. Handle panics
+// when the name is empty or taken.
 func Handle(name string, run HandlerFunc) {
 	if name == "" || run == nil {
 		panic("guest: Handle needs a name and a function")
@@ -37,22 +37,22 @@ func Handle(name string, run HandlerFunc) {
 	handlers = append(handlers, handler{name: name, run: run})
 }
 
-// HandleBatch registers a handler whose tasks the host may run several of in one
-// call, without a reset between them: it must not keep anything of one task that
-// another must not see.
+// HandleBatch registers a handler that the host may call for several tasks without a
+// reset between them. The handler must not keep data of one task that another task must
+// not see.
 func HandleBatch(name string, run HandlerFunc) {
 	Handle(name, run)
 	handlers[len(handlers)-1].batch = true
 }
 
-// manifest is what Describe was given.
+// manifest is the argument of Describe.
 var manifest string
 
-// Describe sets the manifest, JSON as docs/abi.md describes it. Call it from init.
-// Without it the manifest names the handlers and asks for nothing.
+// Describe sets the manifest, JSON as docs/abi.md describes it. Call it from init. The
+// default manifest names the handlers and asks for no capabilities.
 func Describe(text string) { manifest = text }
 
-// Statuses of wheelwork_handle.
+// Status codes of wheelwork_handle.
 const (
 	statusOK        = 0
 	statusRetryable = 1
@@ -86,7 +86,7 @@ func describe() {
 	outputWrite(address(text), length(text))
 }
 
-// ownManifest names the handlers.
+// ownManifest returns a manifest that names the handlers.
 func ownManifest() []byte {
 	type entry struct {
 		Name  string `json:"name"`
@@ -103,7 +103,7 @@ func ownManifest() []byte {
 	return text
 }
 
-// status reports an error to the host.
+// status reports an error to the host and returns its status code.
 func status(err error) int32 {
 	if err == nil {
 		return statusOK
@@ -111,7 +111,7 @@ func status(err error) int32 {
 	return tell(err)
 }
 
-// Context is the task at hand. It is valid until the handler returns.
+// Context is the current task. It is valid until the handler returns.
 type Context struct{}
 
 // Input returns a copy of the task's input.
@@ -124,22 +124,21 @@ func (Context) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Param returns what the task tells about itself (run_id, app, job, attempt,
-// max_attempts, planned_at_ms, covers, part, parts, deadline_ms, module, digest,
-// handler, trace_parent) or a variable of the job's environment. ok is false when there
-// is none of that name.
+// Param returns a property of the task (run_id, app, job, attempt, max_attempts,
+// planned_at_ms, covers, part, parts, deadline_ms, module, digest, handler, trace_parent)
+// or a variable of the job's environment. ok is false when neither has the name.
 func (Context) Param(name string) (value string, ok bool) { return param(name) }
 
-// Progress tells how far the handler is. total 0 means unknown. The host passes
-// on the latest of several.
+// Progress reports the progress of the handler. total 0 means unknown. The host forwards
+// only the latest of several reports.
 func (Context) Progress(done, total int64, message string) {
 	p := []byte(message)
 	progress(done, total, address(p), length(p))
 }
 
-// Cancelled says whether the handler should stop: it was cancelled, or its
-// deadline is near. A handler that stops for it returns ErrCancelled; one that
-// does not is ended soon after.
+// Cancelled reports whether the handler should stop, because the run was cancelled or its
+// deadline is near. A handler that stops for this reason returns ErrCancelled. The host
+// soon ends a handler that continues.
 func (Context) Cancelled() bool { return cancelled() != 0 }
 
 // Log returns a logger that writes to the run's log.
@@ -150,5 +149,5 @@ func (Context) Logf(format string, args ...any) {
 	writeLog(slog.LevelInfo, fmt.Appendf(nil, format, args...))
 }
 
-// Now is the host's clock, to the millisecond. time.Now works too.
+// Now returns the host's time, to the millisecond. time.Now works too.
 func (Context) Now() time.Time { return time.UnixMilli(nowMs()) }

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// The host's functions. Pointers are into this module's memory; see
+// Functions of the host. Pointers refer to this module's memory; see
 // runtime/abi/wheelwork.wit.
 
 //go:wasmimport wheelwork_v1 input_len
@@ -47,8 +47,8 @@ func input() []byte {
 	return p
 }
 
-// param reads into a small buffer first and, when that was too small, into one
-// of the right size.
+// param reads into a small buffer first and, when that was too small, into one of the
+// required size.
 func param(name string) (string, bool) {
 	key := []byte(name)
 	buf := make([]byte, 128)
@@ -118,7 +118,7 @@ func jobNext(timeoutMs int32) int32
 //go:wasmimport wheelwork_v1 job_done
 func jobDone(status int32) int32
 
-// fetch reads what f writes, into a buffer that is large enough.
+// fetch returns the bytes that f writes, growing the buffer until it is large enough.
 func fetch(f func(p unsafe.Pointer, capacity uint32) int32) ([]byte, error) {
 	buf := make([]byte, 512)
 	for {

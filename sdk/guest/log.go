@@ -8,7 +8,7 @@ import (
 	"log/slog"
 )
 
-// logHandler writes records as text without time, which the host adds.
+// logHandler writes records as text without the time, which the host adds.
 type logHandler struct {
 	attrs  []slog.Attr
 	groups []string
@@ -34,7 +34,7 @@ func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// text formats attributes alone: time, level and message go another way.
+// text formats attributes only: the host gets time, level and message separately.
 func (h logHandler) text(w *bytes.Buffer) slog.Handler {
 	var text slog.Handler = slog.NewTextHandler(w, &slog.HandlerOptions{
 		Level: slog.LevelDebug,

@@ -14,8 +14,7 @@ import (
 	"unsafe"
 )
 
-// What the host answers instead of doing what it was asked for. Test with
-// errors.Is; the run's log says more.
+// Refusals of the host. Test for them with errors.Is; the run's log has the details.
 var (
 	ErrNoEntry     = errors.New("there is no such entry")
 	ErrConflict    = errors.New("the entry has another version")
@@ -27,13 +26,13 @@ var (
 	ErrNotServed   = errors.New("this host does not serve it")
 )
 
-// hostErrors maps the host's numbers.
+// hostErrors maps the host's numbers to errors.
 var hostErrors = map[int64]error{
 	-6: ErrUnavailable, -11: ErrCancelled, -19: ErrQuota, -20: ErrConflict, -28: ErrInvalid,
 	-33: ErrQuota, -44: ErrNoEntry, -52: ErrNotServed, -61: ErrTooLarge, -76: ErrNotGranted,
 }
 
-// hostError is the error of a result below 0, or nil.
+// hostError returns the error of a negative result, otherwise nil.
 func hostError(n int64) error {
 	if n >= 0 {
 		return nil
@@ -44,26 +43,27 @@ func hostError(n int64) error {
 	return fmt.Errorf("the host failed with number %d", -n)
 }
 
-// Sleep waits. It ends with the attempt.
+// Sleep waits for d, or until the attempt ends.
 func (Context) Sleep(d time.Duration) { sleepMs(d.Milliseconds()) }
 
-// Checkpoint returns what an earlier attempt of this run left last, or ErrNoEntry.
+// Checkpoint returns the last checkpoint of an earlier attempt of this run, or
+// ErrNoEntry.
 func (Context) Checkpoint() ([]byte, error) { return fetch(checkpointGet) }
 
-// SetCheckpoint keeps data for the next attempt of this run. It is durable when
-// it returns.
+// SetCheckpoint saves data for the next attempt of this run. The data is durable when
+// SetCheckpoint returns.
 func (Context) SetCheckpoint(data []byte) error {
 	return hostError(int64(checkpointPut(address(data), length(data))))
 }
 
-// A Bucket holds keys and values of the app, which all its modules share that
-// were granted it.
+// Bucket holds keys and values of the app. All modules of the app with a grant for the
+// bucket share it.
 type Bucket struct{ name string }
 
-// Bucket returns the bucket of that name.
+// Bucket returns the bucket with this name.
 func (Context) Bucket(name string) Bucket { return Bucket{name} }
 
-// AnyVersion, as an expected version, stands for any, and for no entry too.
+// AnyVersion as an expected version matches every version, and a missing entry.
 const AnyVersion = ^uint64(0)
 
 // Get returns a value and its version, or ErrNoEntry.
@@ -75,37 +75,39 @@ func (b Bucket) Get(key string) (value []byte, version uint64, err error) {
 	return value, version, err
 }
 
-// Put sets a value, whatever was there, and returns its version.
+// Put sets a value unconditionally and returns its version.
 func (b Bucket) Put(key string, value []byte) (version uint64, err error) {
 	bucket, k := []byte(b.name), []byte(key)
 	n := kvPut(address(bucket), length(bucket), address(k), length(k), address(value), length(value))
 	return uint64(max(n, 0)), hostError(n)
 }
 
-// Swap sets a value if the entry has the expected version, 0 for no entry, and
-// returns its new version; ErrConflict if it has another one.
+// Swap sets a value if the entry has the expected version, 0 for no entry, and returns
+// the new version. It returns ErrConflict if the entry has another version.
 func (b Bucket) Swap(key string, value []byte, expect uint64) (version uint64, err error) {
 	bucket, k := []byte(b.name), []byte(key)
 	n := kvCAS(address(bucket), length(bucket), address(k), length(k), address(value), length(value), expect)
 	return uint64(max(n, 0)), hostError(n)
 }
 
-// Delete removes an entry that has the expected version, or AnyVersion.
+// Delete removes an entry if it has the expected version, or for AnyVersion
+// unconditionally.
 func (b Bucket) Delete(key string, expect uint64) error {
 	bucket, k := []byte(b.name), []byte(key)
 	return hostError(int64(kvDelete(address(bucket), length(bucket), address(k), length(k), expect)))
 }
 
-// Submit asks for a run.
+// Submit describes a run for Enqueue.
 type Submit struct {
-	App   string // "" is the task's own
+	App   string // "": the task's own app
 	Job   string
-	Input []byte // nil is the job's own
-	Key   string // idempotency key; "": another attempt that enqueues in the same order makes no other runs
+	Input []byte // nil: the job's own input
+	Key   string // idempotency key; "": derived from the order of the calls, so a repeated attempt makes no further runs
 	Delay time.Duration
 }
 
-// Enqueue makes a run of a job and returns its id. It is durable when it returns.
+// Enqueue creates a run of a job and returns its id. The run is durable when Enqueue
+// returns.
 func (Context) Enqueue(s Submit) (run string, err error) {
 	spec := struct {
 		App     string  `json:"app,omitempty"`
@@ -122,15 +124,15 @@ func (Context) Enqueue(s Submit) (run string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// One call: a second one for a larger buffer would make a second run.
+	// There is only one call: repeating it with a larger buffer would create a second
+	// run.
 	id := make([]byte, 256)
 	n := jobEnqueue(address(text), length(text), address(id), length(id))
 	return string(id[:min(max(int(n), 0), len(id))]), hostError(int64(n))
 }
 
-// Map adds parts to the run, which run the same handler with these inputs. An
-// attempt that is tried again must map the same inputs in the same order: they
-// are then the same parts.
+// Map adds parts with these inputs to the run; the same handler executes them. A retried
+// attempt must map the same inputs in the same order, and then refers to the same parts.
 func (Context) Map(inputs ...[]byte) error {
 	var list []byte
 	for _, in := range inputs {
@@ -140,8 +142,8 @@ func (Context) Map(inputs ...[]byte) error {
 	return hostError(int64(mapInputs(address(list), length(list))))
 }
 
-// Secret returns a secret of the app, or ErrNoEntry. A secret that only goes
-// into a request's header need not be read: write {{secret:NAME}} there.
+// Secret returns a secret of the app, or ErrNoEntry. A handler need not read a secret
+// that only goes into a request's header: it writes {{secret:NAME}} there.
 func (Context) Secret(name string) ([]byte, error) {
 	n := []byte(name)
 	return fetch(func(p unsafe.Pointer, capacity uint32) int32 { return secretGet(address(n), length(n), p, capacity) })
@@ -149,20 +151,20 @@ func (Context) Secret(name string) ([]byte, error) {
 
 // Request is an HTTP request. The host replaces {{secret:NAME}} in header values.
 type Request struct {
-	Method string // "" is GET
+	Method string // "": GET
 	URL    string
 	Header map[string][]string
 	Body   []byte
 }
 
-// Response is an answer. Its body has to be closed.
+// Response is the response to a Request. The caller closes its body.
 type Response struct {
 	Status int
-	Header map[string][]string // names in their canonical form, such as Content-Type
+	Header map[string][]string // names in canonical form, such as Content-Type
 	Body   io.ReadCloser
 }
 
-// Send sends a request and returns when the response's head is there.
+// Send sends a request and returns when the head of the response has arrived.
 func (Context) Send(r Request) (*Response, error) {
 	text, err := json.Marshal(struct {
 		Method  string              `json:"method,omitempty"`
@@ -192,7 +194,7 @@ func (Context) Send(r Request) (*Response, error) {
 	return res, nil
 }
 
-// body is that of a response.
+// body is the body of a response.
 type body struct{ handle int32 }
 
 func (b body) Read(p []byte) (int, error) {

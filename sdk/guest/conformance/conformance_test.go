@@ -1,5 +1,5 @@
-// Package conformance holds one handler in every language there is an SDK for
-// and the table of cases that all of them pass; see README.md.
+// Package conformance holds one handler in each language with an SDK, and the table of
+// cases that every one of them must pass; see README.md.
 package conformance
 
 import (
@@ -34,12 +34,12 @@ import (
 
 var update = flag.Bool("update", false, "build the fixtures and write them to testdata")
 
-// manifestOf names the two handlers. Scripts take one task at a time.
+// manifestOf returns a manifest with the two handlers. Scripts take one task at a time.
 func manifestOf(batch bool) string {
 	return fmt.Sprintf(`{"handlers":[{"name":"main","batch":%t},{"name":"second"}]}`, batch)
 }
 
-// compiled are the languages with a fixture, and the SDK's file of each.
+// compiled lists the languages with a fixture, and the SDK's file of each.
 var compiled = []struct{ language, main, sdk string }{
 	{toolchain.C, "main.c", "c/wheelwork.h"},
 	{toolchain.Rust, "main.rs", "rust/wheelwork.rs"},
@@ -47,7 +47,7 @@ var compiled = []struct{ language, main, sdk string }{
 	{toolchain.AssemblyScript, "main.ts", "assemblyscript/wheelwork.ts"},
 }
 
-// skip skips a test for which something is missing, where that is allowed.
+// skip skips a test when a tool is missing, where that is allowed.
 func skip(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("WHEELWORK_REQUIRE") == "all" {
@@ -56,7 +56,7 @@ func skip(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// build compiles the handler of a language as "module build" does.
+// build compiles the handler of a language like "module build".
 func build(t *testing.T, language, main, sdk string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -94,7 +94,7 @@ func compile(t *testing.T, s toolchain.Source) []byte {
 	return code
 }
 
-// pack makes a module of a script, and makes its interpreter ready.
+// pack makes a module of a script and loads its interpreter.
 func pack(t *testing.T, engine *wasm.Engine, language, main, sdk string) []byte {
 	t.Helper()
 	known, _ := script.ByLanguage(language)
@@ -139,7 +139,7 @@ func newEngine(t *testing.T, services runtime.Services) *wasm.Engine {
 	return engine
 }
 
-// load makes a handler ready, with the manifest that names its two entries.
+// load prepares a handler for execution, with the manifest that names its two entries.
 func load(t *testing.T, engine *wasm.Engine, code []byte) (digest string) {
 	t.Helper()
 	_, err := script.Unpack(code)
@@ -156,7 +156,7 @@ func load(t *testing.T, engine *wasm.Engine, code []byte) (digest string) {
 	return info.Digest
 }
 
-// TestConformance puts the handler of every language through the table.
+// TestConformance runs the table with the handler of every language.
 func TestConformance(t *testing.T) {
 	run := func(name string, code func(t *testing.T, engine *wasm.Engine) []byte) {
 		t.Run(name, func(t *testing.T) {
@@ -189,8 +189,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestFixtures builds the fixtures afresh and puts them through the table; with
-// -update it writes them.
+// TestFixtures rebuilds the fixtures and runs the table with them; with -update it writes
+// them.
 func TestFixtures(t *testing.T) {
 	for _, l := range compiled {
 		t.Run(l.language, func(t *testing.T) {
@@ -208,13 +208,13 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// said is what a task left besides its output.
+// said is the output of a task besides its result.
 type said struct {
 	Lines    []string // level and text
-	Progress string   // the last
+	Progress string   // the last report
 }
 
-// sink remembers what a handler says.
+// sink records the reports of a handler.
 type sink struct {
 	mu    sync.Mutex
 	said  said
@@ -240,7 +240,7 @@ func (s *sink) Progress(done, total int64, message string) {
 func conform(t *testing.T, engine *wasm.Engine, services *services, digest string) {
 	big := bytes.Repeat([]byte("0123456789abcdef"), 64<<10) // a megabyte
 	odd := []byte("\x00\xff\xfe ünï 漢字 \U0001f600\r\n")
-	long := strings.Repeat("ü", 300) // more than the first buffer of an SDK
+	long := strings.Repeat("ü", 300) // longer than the first buffer of an SDK
 	hash := func(data []byte) string {
 		h := fnv.New32a()
 		h.Write(data)
@@ -374,7 +374,7 @@ func conform(t *testing.T, engine *wasm.Engine, services *services, digest strin
 	}
 }
 
-// conformBatch runs tasks of different ends in one call of the guest.
+// conformBatch runs tasks with different results in one call of the guest.
 func conformBatch(t *testing.T, engine *wasm.Engine, task func(string) runtime.Task) {
 	var items []*runtime.Item
 	for i, name := range []string{"echo", "permanent", "echo", "retryable", "checksum"} {
@@ -394,7 +394,7 @@ func conformBatch(t *testing.T, engine *wasm.Engine, task func(string) runtime.T
 	}
 }
 
-// withoutDenials drops the lines in which the host says what it refused.
+// withoutDenials removes the lines in which the host reports what it refused.
 func withoutDenials(lines []string) (kept []string) {
 	for _, line := range lines {
 		if !strings.Contains(line, runtime.ErrNotGranted.Error()) {
@@ -404,10 +404,10 @@ func withoutDenials(lines []string) (kept []string) {
 	return kept
 }
 
-// cut keeps a difference of megabytes readable.
+// cut keeps the message about a large difference readable.
 func cut(s string) string { return s[:min(len(s), 2000)] }
 
-// services stand in for a server, which is beyond the wall of the runtime.
+// services replaces a server, which is outside of the runtime.
 type services struct {
 	mu         sync.Mutex
 	values     map[string]entry

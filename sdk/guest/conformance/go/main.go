@@ -1,6 +1,6 @@
 //go:build wasip1
 
-// The conformance handler in Go; see ../README.md for what each case does.
+// The conformance handler in Go; see ../README.md for the behaviour in each case.
 package main
 
 import (
@@ -139,7 +139,7 @@ func checkpoint(ctx guest.Context) error {
 	return err
 }
 
-// explain writes what the host answered.
+// explain writes the host's answer.
 func explain(ctx guest.Context, err error) {
 	switch {
 	case err == nil:
