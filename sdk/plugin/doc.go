@@ -1,5 +1,5 @@
-// Package plugin makes a Go program a plugin of Wheelwork: a program that a
-// worker host starts, and whose functions are handlers for jobs.
+// Package plugin makes a Go program a plugin of Wheelwork: a program that a host starts,
+// and whose functions are handlers for jobs.
 //
 //	func main() {
 //		plugin.Serve(plugin.Config{Handlers: map[string]plugin.Func{
@@ -10,12 +10,11 @@
 //		}})
 //	}
 //
-// The operator of a host allows the program under a name, say images, and jobs
-// then have the handler plugin:images/resize. Handlers run natively: nothing
-// bounds what they do, so it is the operator who decides, and not who defines
-// jobs.
+// The operator of a host allows the program under a name, for example images; jobs then
+// use the handler plugin:images/resize. Handlers run natively and without any sandbox. So
+// the operator allows a plugin, not the author of a job.
 //
-// Many tasks run at once, each in a goroutine of its own. A handler returns when
-// its context ends; one that does not is killed with the program after a few
-// seconds, and with it the tasks that run beside it.
+// Tasks run concurrently, each in its own goroutine. A handler must return when its
+// context ends. If it does not, the host kills the program after a few seconds, and the
+// other tasks of the program fail with it.
 package plugin

@@ -12,7 +12,7 @@ import (
 	pluginv1 "github.com/wheelworkhq/wheelwork/api/plugin/v1"
 )
 
-// What a plugin does with its host is tested in runtime/plugin, with processes.
+// The tests in runtime/plugin cover a plugin together with its host, with real processes.
 
 func TestServeRefuses(t *testing.T) {
 	handlers := map[string]Func{"main": func(context.Context, *Task) ([]byte, error) { return nil, nil }}
@@ -72,7 +72,7 @@ func TestResult(t *testing.T) {
 	}
 }
 
-// drain takes all that an outbox holds.
+// drain returns all messages of an outbox.
 func drain(o *outbox) (messages []*pluginv1.FromPlugin) {
 	for {
 		m, _ := o.next()
@@ -83,8 +83,9 @@ func drain(o *outbox) (messages []*pluginv1.FromPlugin) {
 	}
 }
 
-// A handler that logs faster than the host takes is neither stopped nor does it
-// fill the memory, and the log before a result comes before it.
+// TestOutboxIsBounded uses a handler that logs faster than the host reads. The outbox
+// neither blocks the handler nor grows without bound, and the log lines written before a
+// result are sent before it.
 func TestOutboxIsBounded(t *testing.T) {
 	o := newOutbox()
 	line := strings.Repeat("x", 2*maxLine)

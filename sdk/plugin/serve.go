@@ -30,27 +30,26 @@ import (
 	pluginv1 "github.com/wheelworkhq/wheelwork/api/plugin/v1"
 )
 
-// Config is what a plugin is. Handlers are required.
+// Config describes a plugin. Handlers is required.
 type Config struct {
-	Handlers map[string]Func // by name; "main" is the one of jobs that name none
+	Handlers map[string]Func // by name; a job without a handler name uses "main"
 	Version  string          // for people
-	// Concurrency is how many tasks run at once, at most 1024; default 64. With 1,
-	// what the program writes to its standard output and standard error is the log
-	// of the run.
+	// Concurrency is the number of tasks that run at once, at most 1024; default 64. With
+	// 1, the program's standard output and standard error go to the log of the run.
 	Concurrency int
 }
 
-// The handshake with a host.
+// Constants of the handshake with a host.
 const (
-	coreVersion     = 1 // of go-plugin's
+	coreVersion     = 1 // go-plugin's core protocol version
 	protocolVersion = 1
 	cookieKey       = "WHEELWORK_PLUGIN"
 	cookieValue     = "f4b1d3b6-handlers-for-jobs"
 	maxMessage      = 16 << 20
 )
 
-// Serve serves the handlers to the host that started the program, until that
-// says that it is enough or is gone. It does not return.
+// Serve serves the handlers to the host that started the program, until the host shuts
+// the plugin down or is gone. It does not return.
 func Serve(cfg Config) {
 	if err := serve(cfg); err != nil {
 		fmt.Fprintln(os.Stderr, "plugin:", err)
@@ -86,8 +85,8 @@ func serve(cfg Config) error {
 	h.SetServingStatus("plugin", grpc_health_v1.HealthCheckResponse_SERVING)
 	grpc_health_v1.RegisterHealthServer(s, h)
 	s.RegisterService(&controller, s)
-	// The host holds the other end of standard input, and nothing comes from it
-	// but its end: then the host is dead, and nobody wants the results.
+	// The host holds the other end of standard input and never writes to it. End of file
+	// means that the host is dead, so the results have no reader.
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
@@ -98,7 +97,7 @@ func serve(cfg Config) error {
 	return s.Serve(lis)
 }
 
-// listen opens the door that the host is told of.
+// listen opens the listener whose address the host receives.
 func listen(dir string) (net.Listener, error) {
 	if runtime.GOOS == "windows" {
 		return net.Listen("tcp", "127.0.0.1:0")
@@ -109,8 +108,8 @@ func listen(dir string) (net.Listener, error) {
 	return net.Listen("unix", filepath.Join(dir, "plugin.sock"))
 }
 
-// mutualTLS lets in nobody but the host whose certificate is given, and returns
-// the certificate that the host is to know this program by.
+// mutualTLS accepts only the host with the given certificate. It also returns the
+// certificate by which the host recognises this program.
 func mutualTLS(client string) (*tls.Config, []byte, error) {
 	hosts := x509.NewCertPool()
 	if !hosts.AppendCertsFromPEM([]byte(client)) {
@@ -137,7 +136,7 @@ func mutualTLS(client string) (*tls.Config, []byte, error) {
 	}, cert, nil
 }
 
-// controller is go-plugin's service by which a host ends a plugin in order.
+// controller is go-plugin's service by which a host shuts a plugin down.
 var controller = grpc.ServiceDesc{
 	ServiceName: "plugin.GRPCController",
 	HandlerType: (*stopper)(nil),
@@ -145,7 +144,7 @@ var controller = grpc.ServiceDesc{
 		if err := decode(&emptypb.Empty{}); err != nil {
 			return nil, err
 		}
-		go server.(stopper).GracefulStop() // it waits for this call, too
+		go server.(stopper).GracefulStop() // GracefulStop waits for this call too, so it needs its own goroutine
 		return &emptypb.Empty{}, nil
 	}}},
 }

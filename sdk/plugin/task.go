@@ -12,9 +12,8 @@ import (
 	pluginv1 "github.com/wheelworkhq/wheelwork/api/plugin/v1"
 )
 
-// Func is a handler. What it returns is the output of the run. An error fails the
-// attempt, which is tried again as the job's policy says, unless it is
-// [Permanent].
+// Func is a handler. It returns the output of the run. An error fails the attempt, which
+// the job's policy may retry unless the error is [Permanent].
 type Func func(ctx context.Context, t *Task) ([]byte, error)
 
 // Task is one attempt of one run.
@@ -22,25 +21,25 @@ type Task struct {
 	Run         string
 	App         string
 	Job         string
-	Attempt     int // 1 for the first try
+	Attempt     int // 1 for the first attempt
 	MaxAttempts int
 	PlannedAt   time.Time
-	Covers      int64 // planned times that passed and for which the run stands beside its own
-	Part        int   // of a fan-out: the number of this part, from 0
-	Parts       int   // how many parts there are; 0: the run is no part
+	Covers      int64 // number of missed planned times that this run covers beside its own
+	Part        int   // number of this part of a fan-out, from 0
+	Parts       int   // number of parts of the fan-out; 0: the run is not a part
 
 	Handler     string
 	Input       []byte
 	Args        []string          // handler.args of the job
 	Env         map[string]string // handler.env of the job
 	TraceParent string            // W3C trace context, "" when the run is not traced
-	OutputLimit int64             // a longer output fails the run for good
+	OutputLimit int64             // maximum length of the output; a longer output fails the run permanently
 
 	id  uint64
 	out *outbox
 }
 
-// Log returns a logger whose lines are the log of the run.
+// Log returns a logger that writes to the log of the run.
 func (t *Task) Log() *slog.Logger { return slog.New(&logHandler{out: t.out, id: t.id}) }
 
 // Printf writes a line to the log of the run.
@@ -48,13 +47,13 @@ func (t *Task) Printf(format string, args ...any) {
 	t.out.log(t.id, slog.LevelInfo, fmt.Sprintf(format, args...))
 }
 
-// Progress says how far the handler is; total is 0 when unknown. It may be called
-// as often as is convenient: the latest state is what is shown.
+// Progress reports the progress of the handler; total is 0 when unknown. A handler may
+// call it as often as it likes: only the latest report is shown.
 func (t *Task) Progress(done, total int64, message string) {
 	t.out.progress(&pluginv1.Progress{Id: t.id, Done: done, Total: total, Message: message})
 }
 
-// failure is an error that says more than that the attempt failed.
+// failure is an error with a code, permanence or a delay.
 type failure struct {
 	error
 	permanent bool
@@ -64,7 +63,7 @@ type failure struct {
 
 func (f *failure) Unwrap() error { return f.error }
 
-// Permanent says that another try cannot help. A nil error stays nil.
+// Permanent marks an error that another attempt would meet again. A nil error stays nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -72,7 +71,7 @@ func Permanent(err error) error {
 	return &failure{error: err, permanent: true}
 }
 
-// RetryAfter says when another try may help. A nil error stays nil.
+// RetryAfter sets the minimum delay before the next attempt. A nil error stays nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -80,8 +79,7 @@ func RetryAfter(err error, d time.Duration) error {
 	return &failure{error: err, after: d}
 }
 
-// Coded gives an error a code for machines, which the run keeps. A nil error
-// stays nil.
+// Coded gives an error a code for machines, which the run stores. A nil error stays nil.
 func Coded(err error, code string) error {
 	if err == nil {
 		return nil
@@ -89,7 +87,7 @@ func Coded(err error, code string) error {
 	return &failure{error: err, code: code}
 }
 
-// result is what becomes of a handler's return.
+// result converts the return values of a handler.
 func result(ctx context.Context, id uint64, output []byte, err error) *pluginv1.Result {
 	r := &pluginv1.Result{Id: id, Outcome: pluginv1.Outcome_OUTCOME_SUCCEEDED, Output: output}
 	if err == nil {
@@ -116,8 +114,8 @@ func result(ctx context.Context, id uint64, output []byte, err error) *pluginv1.
 	return r
 }
 
-// call runs a handler. A panic is a failed attempt: the other tasks of the
-// program are to go on.
+// call runs a handler. It converts a panic to a failed attempt, because the other tasks
+// of the program must continue.
 func call(ctx context.Context, fn Func, t *Task) (r *pluginv1.Result) {
 	start := time.Now()
 	defer func() {
@@ -132,8 +130,7 @@ func call(ctx context.Context, fn Func, t *Task) (r *pluginv1.Result) {
 	return result(ctx, t.id, output, err)
 }
 
-// until is a context whose end is the host's to say, and which knows when that
-// will be at the latest.
+// until is a context that the host ends, with a deadline that is the latest time for it.
 type until struct {
 	context.Context
 	at time.Time
@@ -141,12 +138,12 @@ type until struct {
 
 func (u until) Deadline() (time.Time, bool) { return u.at, !u.at.IsZero() }
 
-// logHandler makes lines of slog's records.
+// logHandler converts slog's records to lines.
 type logHandler struct {
 	out    *outbox
 	id     uint64
-	attrs  string // " key=value…" of WithAttrs
-	prefix string // "group." of WithGroup
+	attrs  string // " key=value…" from WithAttrs
+	prefix string // "group." from WithGroup
 }
 
 func (*logHandler) Enabled(context.Context, slog.Level) bool { return true }

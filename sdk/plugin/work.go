@@ -16,7 +16,7 @@ import (
 	pluginv1 "github.com/wheelworkhq/wheelwork/api/plugin/v1"
 )
 
-// service is the plugin as the host calls it.
+// service is the gRPC service that the host calls.
 type service struct {
 	pluginv1.UnimplementedPluginServer
 	cfg Config
@@ -28,8 +28,8 @@ func (s *service) Describe(context.Context, *pluginv1.DescribeRequest) (*pluginv
 	}, nil
 }
 
-// Work runs tasks until the host says that nothing more comes, and then until
-// they have ended.
+// Work runs tasks until the host closes its side of the stream, and then waits for their
+// ends.
 func (s *service) Work(stream grpc.BidiStreamingServer[pluginv1.ToPlugin, pluginv1.FromPlugin]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	w := &worker{cfg: &s.cfg, out: newOutbox(), cancels: map[uint64]context.CancelFunc{}}
@@ -91,7 +91,7 @@ func (w *worker) start(ctx context.Context, m *pluginv1.Task) {
 	})
 }
 
-// stop ends the context of a task.
+// stop cancels the context of a task.
 func (w *worker) stop(id uint64) {
 	w.mu.Lock()
 	cancel := w.cancels[id]
@@ -103,26 +103,26 @@ func (w *worker) stop(id uint64) {
 }
 
 const (
-	// Bounds of one message to the host, which takes 16 MiB.
+	// Bounds one message to the host, whose limit is 16 MiB.
 	maxMessageBytes = 4 << 20
 	maxResults      = 256
-	// maxHeld bounds the log lines that wait to be sent; what comes on top is
-	// dropped and counted: a log must not stop a handler.
+	// maxHeld bounds the log lines that wait to be sent. Further lines are dropped and
+	// counted, because a log must not block a handler.
 	maxHeld = 8 << 20
-	// maxLine is where the host would cut a line, too.
+	// maxLine is the length at which the host cuts a line too.
 	maxLine = 16 << 10
 )
 
-// outbox collects what goes to the host. What comes while a message is on its
-// way goes into the next.
+// outbox collects messages for the host. While one message is being sent, new data goes
+// into the next.
 type outbox struct {
 	kick chan struct{} // capacity 1
 
 	mu      sync.Mutex
 	results []*pluginv1.Result
 	logs    []*pluginv1.Log
-	held    int // bytes of logs
-	dropped int // lines that found no room
+	held    int // bytes of log lines
+	dropped int // number of lines without room
 	latest  map[uint64]*pluginv1.Progress
 	closed  bool
 }
@@ -181,7 +181,7 @@ func levelOf(l slog.Level) int32 {
 	return 3
 }
 
-// close lets send end when everything is sent.
+// close lets send return when everything is sent.
 func (o *outbox) close() {
 	o.mu.Lock()
 	o.closed = true
@@ -189,8 +189,8 @@ func (o *outbox) close() {
 	o.signal()
 }
 
-// next builds a message; nil when there is nothing to say. Lines go before
-// results, so that the log of a run that ended is whole.
+// next builds a message; nil when there is none. Lines go before results, so that the log
+// of a finished run is complete.
 func (o *outbox) next() (m *pluginv1.FromPlugin, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -229,10 +229,10 @@ func (o *outbox) next() (m *pluginv1.FromPlugin, closed bool) {
 	return m, false
 }
 
-// send sends until the outbox is closed and empty.
+// send sends messages until the outbox is closed and empty.
 func (o *outbox) send(stream grpc.ServerStreamingServer[pluginv1.FromPlugin]) error {
 	for range o.kick {
-		runtime.Gosched() // let handlers that are about to end do so: one message is cheaper than two
+		runtime.Gosched() // lets handlers finish that are about to: one message is cheaper than two
 		for {
 			m, closed := o.next()
 			if closed {
