@@ -13,7 +13,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// BulkJobs looks at all jobs in one page.
+// BulkJobs handles all jobs in one page.
 func (s *Server) BulkJobs(_ context.Context, r *apiv1.BulkJobsRequest) (*apiv1.BulkJobsResponse, error) {
 	switch {
 	case !slices.Contains([]string{"pause", "resume", "trigger", "delete"}, r.GetAction()):
@@ -91,7 +91,7 @@ func (s *Server) ExplainRun(_ context.Context, r *apiv1.ExplainRunRequest) (*api
 
 // Calendars
 
-// PutCalendar keeps a calendar as it is: it reads neither dates nor iCalendar.
+// PutCalendar stores a calendar as it is: it parses neither dates nor iCalendar.
 func (s *Server) PutCalendar(_ context.Context, r *apiv1.PutCalendarRequest) (*apiv1.Calendar, error) {
 	calendar := proto.CloneOf(r.GetCalendar())
 	if calendar.GetName() == "" {

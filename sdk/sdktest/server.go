@@ -1,7 +1,6 @@
-// Package sdktest is a Wheelwork server for tests: it keeps jobs, runs and
-// modules in memory, fires no schedule, and ends each run by calling a Go
-// function. It serves what [sdk.Client] calls, over real gRPC, and can be told
-// to fail in the ways a network does.
+// Package sdktest provides a Wheelwork server for tests. The server keeps jobs, runs and
+// modules in memory, fires no schedule, and ends each run by calling a Go function. It
+// serves the calls of [sdk.Client] over real gRPC, and can fail in the ways of a network.
 package sdktest
 
 import (
@@ -30,24 +29,23 @@ import (
 
 // Config adjusts a [Server]. The zero value is valid.
 type Config struct {
-	// Token that calls must carry. Default: none is asked for.
+	// Token that calls must carry. Default: calls need none.
 	Token string
 
-	// Handle does the work of a run and returns its output; an error fails the
-	// run. ctx ends when the run is cancelled or the server is closed.
-	// Default: the input is the output.
+	// Handle executes a run and returns its output; an error fails the run. ctx ends when
+	// the run is cancelled or the server is closed. Default: the input is the output.
 	Handle func(ctx context.Context, run *apiv1.Run, log func(line string)) (output string, err error)
 
 	// UnreadableBlocks is how many damaged blocks of the history each page of a list of
 	// runs passes over. Default: none.
 	UnreadableBlocks int
 
-	// Before and After are called around carrying out one message of a produce
-	// stream. An error ends the stream instead of an answer. Default: nothing.
+	// Before and After are called before and after the execution of one message of a
+	// produce stream. An error ends the stream instead of an answer. Default: none.
 	Before, After func(*apiv1.ProduceRequest) error
 }
 
-// Server is the fake. It is safe for concurrent use.
+// Server is the fake server. It is safe for concurrent use.
 type Server struct {
 	apiv1.UnimplementedJobsServer
 	apiv1.UnimplementedRunsServer
@@ -62,7 +60,7 @@ type Server struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // one for each run that is not terminal
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	conns   map[net.Conn]struct{}
 	jobs    map[string]*apiv1.Job // by app/name
 	runs    []*run                // oldest first
@@ -72,14 +70,14 @@ type Server struct {
 	changed chan struct{}              // closed and replaced at each change of a run
 }
 
-// run is a run with what its watchers need.
+// run is a run with the data for its watchers.
 type run struct {
 	*apiv1.Run
 	log    []*apiv1.LogLine
 	cancel context.CancelFunc
 }
 
-// NewServer returns a server without jobs. Call Close when done with it.
+// NewServer returns a server without jobs. The caller calls Close when done.
 func NewServer(conf Config) *Server {
 	if conf.Handle == nil {
 		conf.Handle = func(_ context.Context, run *apiv1.Run, _ func(string)) (string, error) { return run.GetInput(), nil }
@@ -123,8 +121,8 @@ func NewServer(conf Config) *Server {
 	return s
 }
 
-// Serve accepts connections until the server is closed. It may be called for
-// several listeners.
+// Serve accepts connections until the server is closed. It may be called for several
+// listeners.
 func (s *Server) Serve(l net.Listener) error {
 	return s.grpc.Serve(&listener{Listener: l, server: s})
 }
@@ -136,7 +134,7 @@ func (s *Server) Close() {
 	s.work.Wait()
 }
 
-// Disconnect cuts every connection, as a network does: without a word.
+// Disconnect cuts every connection without a message, like a network failure.
 func (s *Server) Disconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,14 +144,14 @@ func (s *Server) Disconnect() {
 	clear(s.conns)
 }
 
-// Runs returns how many runs were accepted.
+// Runs returns the number of accepted runs.
 func (s *Server) Runs() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.runs)
 }
 
-// Jobs returns how many jobs there are.
+// Jobs returns the number of jobs.
 func (s *Server) Jobs() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +199,7 @@ func (s *Server) ApplyJob(_ context.Context, r *apiv1.ApplyJobRequest) (*apiv1.A
 	return &apiv1.ApplyJobResponse{Job: r.GetJob(), Result: result}, nil
 }
 
-// changedLocked refuses a change of a job that has another etag than the caller saw.
+// changedLocked refuses a change if the job has another etag than the caller expects.
 func (s *Server) changedLocked(job *apiv1.Job, ifMatch string) error {
 	was := s.jobs[job.GetApp()+"/"+job.GetName()]
 	if ifMatch == "" || was != nil && (ifMatch == "*" || ifMatch == was.Etag) {
@@ -369,7 +367,7 @@ func (s *Server) startLocked(job *apiv1.Job, input string) *run {
 		Host: "sdktest", Module: job.GetHandler().GetModule(), Handler: cmp.Or(job.GetHandler().GetName(), "main"), Input: input,
 	}}
 	s.runs = append(s.runs, run)
-	s.work.Go(func() { s.handle(ctx, run) }) // which begins with the lock
+	s.work.Go(func() { s.handle(ctx, run) }) // handle begins by taking the lock
 	return run
 }
 
@@ -398,7 +396,7 @@ func (s *Server) handle(ctx context.Context, run *run) {
 	})
 }
 
-// update changes runs and wakes those who watch them.
+// update changes runs and wakes their watchers.
 func (s *Server) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -528,7 +526,8 @@ func (s *Server) ReadLog(r *apiv1.ReadLogRequest, stream grpc.ServerStreamingSer
 	})
 }
 
-// watch calls visit with the lock held, now and after each change, until it is done.
+// watch calls visit with the lock held, now and after each change, until visit reports
+// done.
 func (s *Server) watch(ctx context.Context, id string, visit func(*run) (done bool, err error)) error {
 	for {
 		s.mu.Lock()
