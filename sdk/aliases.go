@@ -11,8 +11,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// DownloadModule returns the bytes of a version, named name@version or
-// name@alias. The caller compares their digest if it matters who sent them.
+// DownloadModule returns the bytes of a version, named name@version or name@alias. The
+// server is trusted: a caller that does not trust it compares the digest of the bytes.
 func (c *Client) DownloadModule(ctx context.Context, app, ref string) ([]byte, error) {
 	name, version, err := SplitModule(ref)
 	if err != nil {
@@ -48,16 +48,16 @@ func (c *Client) SignModule(ctx context.Context, app, ref string, s *Signature) 
 	return m, c.callError(ctx, "sign module "+ref, err)
 }
 
-// AliasChange is what to do with an alias. The zero value of a field leaves its
-// part as it is.
+// AliasChange is a change of an alias. A field with its zero value leaves that part of
+// the alias unchanged.
 type AliasChange struct {
-	Version   string  // where it points from now on; a canary that is not given again ends
-	Canary    *Canary // put on trial beside it
+	Version   string  // the new target; ends the canary unless Canary is set again
+	Canary    *Canary // version that receives a share of the runs on trial
 	EndCanary bool
-	WhenReady bool // refused while a host does not have the version ready
+	WhenReady bool // refuses the change while a host does not have the version ready
 }
 
-// SetAlias makes an alias, named name@alias, or changes it.
+// SetAlias creates or changes an alias, named name@alias.
 func (c *Client) SetAlias(ctx context.Context, app, ref string, change AliasChange) (*Alias, error) {
 	module, name, err := SplitModule(ref)
 	if err != nil {
@@ -80,20 +80,20 @@ func (c *Client) Alias(ctx context.Context, app, ref string) (*Alias, error) {
 	return x, c.callError(ctx, "get alias "+ref, err)
 }
 
-// Aliases returns the aliases of an app, or of one module of it.
+// Aliases returns the aliases of an app, or only those of one module.
 func (c *Client) Aliases(ctx context.Context, app, module string) ([]*Alias, error) {
 	r, err := c.modules.ListAliases(ctx, &apiv1.ListAliasesRequest{App: appOf(app), Module: module})
 	return r.GetAliases(), c.callError(ctx, "list aliases", err)
 }
 
-// DeleteAlias removes an alias. If jobs name it, it fails with [ErrPrecondition] and
-// the names of these.
+// DeleteAlias removes an alias. If jobs name it, DeleteAlias fails with [ErrPrecondition]
+// and returns the names of these jobs.
 func (c *Client) DeleteAlias(ctx context.Context, app, ref string) error {
 	return c.deleteAlias(ctx, app, ref, false)
 }
 
-// ForceDeleteAlias is [Client.DeleteAlias] also of an alias that jobs name. Their runs
-// fail until it is set again.
+// ForceDeleteAlias removes an alias like [Client.DeleteAlias], even if jobs name it.
+// Their runs fail until the alias is set again.
 func (c *Client) ForceDeleteAlias(ctx context.Context, app, ref string) error {
 	return c.deleteAlias(ctx, app, ref, true)
 }
@@ -107,16 +107,16 @@ func (c *Client) deleteAlias(ctx context.Context, app, ref string, force bool) e
 	return c.callError(ctx, "delete alias "+ref, err)
 }
 
-// DeleteModule drops the bytes of a version, named name@version, and returns how many
-// became free. Pushing the same bytes again brings the version back. If a job, an
-// alias, a script or a live run names it, it fails with [ErrPrecondition] and the
-// names of these.
+// DeleteModule deletes the bytes of a version, named name@version, and returns how many
+// bytes became free. Pushing the same bytes again restores the version. If a job, an
+// alias, a script or a live run names the version, DeleteModule fails with
+// [ErrPrecondition] and returns their names.
 func (c *Client) DeleteModule(ctx context.Context, app, ref string) (int64, error) {
 	return c.deleteModule(ctx, app, ref, false)
 }
 
-// ForceDeleteModule is [Client.DeleteModule] also of a version that something names.
-// What runs it fails on hosts that have not loaded it.
+// ForceDeleteModule deletes a version like [Client.DeleteModule], even if something names
+// it. Runs that need it fail on hosts that have not loaded it.
 func (c *Client) ForceDeleteModule(ctx context.Context, app, ref string) (int64, error) {
 	return c.deleteModule(ctx, app, ref, true)
 }
@@ -130,8 +130,8 @@ func (c *Client) deleteModule(ctx context.Context, app, ref string, force bool) 
 	return r.GetBytes(), c.callError(ctx, "delete module "+ref, err)
 }
 
-// Rollout says which hosts have a version ready, named name@version, name@alias
-// or name@latest.
+// Rollout reports which hosts have a version ready, named name@version, name@alias or
+// name@latest.
 func (c *Client) Rollout(ctx context.Context, app, ref string) (*Rollout, error) {
 	name, version, err := SplitModule(ref)
 	if err != nil {
@@ -141,8 +141,8 @@ func (c *Client) Rollout(ctx context.Context, app, ref string) (*Rollout, error)
 	return r, c.callError(ctx, "get the roll-out of "+ref, err)
 }
 
-// CollectModules drops the bytes of versions that nothing refers to and that
-// were pushed longer ago than olderThan; 0 means the server's default.
+// CollectModules deletes the bytes of versions that nothing refers to and that were
+// pushed longer ago than olderThan; 0 means the server's default.
 func (c *Client) CollectModules(ctx context.Context, app string, olderThan time.Duration, dryRun bool) (*Collection, error) {
 	req := &apiv1.CollectModulesRequest{App: appOf(app), DryRun: dryRun}
 	if olderThan > 0 {

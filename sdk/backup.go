@@ -8,9 +8,9 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Backup writes a backup of the server to w, as `wheelwork restore` reads it. It
-// holds all that was acknowledged before the call, and the server's keys. What
-// was written before an error is no backup.
+// Backup writes a backup of the server to w, in the format that `wheelwork restore`
+// reads. It contains everything that was acknowledged before the call, and the server's
+// keys. After an error the bytes in w are not a valid backup.
 func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// echo answers every command and does nothing.
+// echo answers every command without executing it.
 type echo struct {
 	apiv1.UnimplementedClusterServer
 	apiv1.UnimplementedProducerServer
@@ -41,9 +41,9 @@ func (echo) Produce(stream grpc.BidiStreamingServer[apiv1.ProduceRequest, apiv1.
 	}
 }
 
-// BenchmarkTrigger measures the producer alone: each caller triggers one run
-// after another on one client, and a server in the same process answers at once.
-// Client and server share the processors.
+// BenchmarkTrigger measures the producer alone. Each caller triggers one run after
+// another on one client, and a server in the same process answers at once. Client and
+// server share the processors.
 func BenchmarkTrigger(b *testing.B) {
 	for _, callers := range []int{1, 64, 1024} {
 		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
@@ -67,7 +67,7 @@ func BenchmarkTrigger(b *testing.B) {
 	}
 }
 
-// BenchmarkTriggerThen is one goroutine that waits for nothing but room.
+// BenchmarkTriggerThen uses one goroutine that waits only for room.
 func BenchmarkTriggerThen(b *testing.B) {
 	c := echoed(b)
 	b.ReportAllocs()
@@ -84,13 +84,13 @@ func BenchmarkTriggerThen(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commands/s")
 }
 
-// share is how many of n things the i-th of some workers does.
+// share returns how many of n items the i-th worker handles.
 func share(n, workers, i int) int { return n/workers + min(1, max(0, n%workers-i)) }
 
 func echoed(b *testing.B) *sdk.Client {
 	b.Helper()
 	listener := memconn.Listen(1 << 20)
-	g := grpc.NewServer(grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20)) // as the server has it
+	g := grpc.NewServer(grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<20)) // same settings as the server
 	apiv1.RegisterClusterServer(g, echo{})
 	apiv1.RegisterProducerServer(g, echo{})
 	go g.Serve(listener) //nolint:errcheck // ends with the server

@@ -10,9 +10,9 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// PutCalendar creates or replaces a calendar and returns it as it is kept: dates
-// sorted and joined to ranges, those of an iCalendar file among them. The jobs
-// that name it are planned anew. An empty App means [DefaultApp].
+// PutCalendar creates or replaces a calendar and returns it as stored: dates sorted and
+// joined to ranges, including those of an iCalendar file. The server plans the jobs that
+// name the calendar again. An empty App means [DefaultApp].
 func (c *Client) PutCalendar(ctx context.Context, calendar *Calendar) (*Calendar, error) {
 	kept, err := c.calendars.PutCalendar(forApp(ctx, calendar.GetApp()), &apiv1.PutCalendarRequest{Calendar: calendar})
 	return kept, c.callError(ctx, "put calendar "+calendar.GetName(), err)
@@ -24,7 +24,7 @@ func (c *Client) Calendar(ctx context.Context, app, name string) (*Calendar, err
 	return calendar, c.callError(ctx, "get calendar "+name, err)
 }
 
-// Calendars returns the calendars of an app by name, at most 1000.
+// Calendars returns the calendars of an app, sorted by name, at most 1000.
 func (c *Client) Calendars(ctx context.Context, app string) ([]*Calendar, error) {
 	r, err := c.calendars.ListCalendars(ctx, &apiv1.ListCalendarsRequest{App: appOf(app)})
 	return r.GetCalendars(), c.callError(ctx, "list calendars", err)
@@ -37,8 +37,8 @@ func (c *Client) DeleteCalendar(ctx context.Context, app, name string) error {
 	return c.callError(ctx, "delete calendar "+name, err)
 }
 
-// ReadCalendars reads calendar documents in the forms of [ReadJobs], with the
-// fields of [Calendar]. Whether the dates make sense is for the server to say.
+// ReadCalendars reads calendar documents in the formats of [ReadJobs], with the fields of
+// [Calendar]. The server, not the reader, validates the dates.
 func ReadCalendars(r io.Reader) ([]*Calendar, error) {
 	var calendars []*Calendar
 	err := readDocuments(r, func(n *yaml.Node) error {
@@ -55,8 +55,8 @@ func ReadCalendars(r io.Reader) ([]*Calendar, error) {
 	return calendars, nil
 }
 
-// WriteCalendars writes calendars as YAML documents that [ReadCalendars] reads,
-// without what the server sets.
+// WriteCalendars writes calendars as YAML documents that [ReadCalendars] reads. It omits
+// the fields that the server sets.
 func WriteCalendars(w io.Writer, calendars ...*Calendar) error {
 	return writeDocuments(w, calendars, func(c *Calendar) string { return "calendar " + c.GetName() })
 }

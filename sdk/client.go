@@ -23,40 +23,40 @@ import (
 
 // Options adjusts [Dial]. The zero value is valid.
 type Options struct {
-	// Token is sent with every call, without white space around it, so that the
-	// contents of a token file will do. Default: none, which only public calls accept.
+	// Token is sent with every call. White space around it is removed, so the contents of
+	// a token file are valid. Default: none, which only public calls accept.
 	Token string
 
 	// TLS is used for https addresses. Default: the system's roots, TLS 1.2 or later.
 	TLS *tls.Config
 
-	// Ack says when a command is answered: [Applied] when it is done, [Kept] when a server has it for certain and will do
-	// it, or make it a dead letter, later. Default: Applied.
+	// Ack selects when a command is answered. [Applied]: when it is done. [Kept]: when a
+	// server has stored it durably and will execute it later, or move it to the dead
+	// letters. Default: Applied.
 	Ack Ack
 
-	// MaxPending bounds the commands that are not answered yet. Whoever calls
-	// when it is reached waits, or is refused with [ErrFull] by the Try forms.
-	// Default: 8192. At most 65 536.
+	// MaxPending bounds the unanswered commands. At the bound, calls wait for room, and
+	// the Try forms fail with [ErrFull]. Default: 8192. At most 65 536.
 	MaxPending int
 
-	// MaxPendingBytes bounds the same commands by their size on the wire.
-	// Default: 64 MiB. At least 1 MiB, the largest command.
+	// MaxPendingBytes bounds the size of the unanswered commands on the wire. Default: 64
+	// MiB. At least 1 MiB, the size of the largest command.
 	MaxPendingBytes int
 
-	// Timeout is how long a command may take in all, from the call: the wait for
-	// room, all attempts and the answer. A deadline of the call's context that
-	// is earlier holds instead. A command is never sent again later than 9
-	// minutes after it was first sent. Default: 1 min.
+	// Timeout bounds the whole life of a command from the call: the wait for room, all
+	// attempts and the answer. An earlier deadline of the call's context takes
+	// precedence. A command is never sent again later than 9 minutes after it was first
+	// sent. Default: 1 min.
 	Timeout time.Duration
 
-	// AttemptTimeout is how long a server may owe an answer to commands before
-	// they are sent to another one. It has to cover the transfer of a message of
-	// 1 MiB. Default: 5 s. At most 1 min.
+	// AttemptTimeout is the time in which a server must answer commands before the client
+	// sends them to another server. It has to cover the transfer of a message of 1 MiB.
+	// Default: 5 s. At most 1 min.
 	AttemptTimeout time.Duration
 
-	// RetryFor is how long commands, uploads, waits and followed logs survive that
-	// no server can be reached before they fail with [ErrUnavailable].
-	// Default: 30 s. Negative: they fail at once.
+	// RetryFor is how long commands, uploads, waits and followed logs survive while no
+	// server can be reached. Then they fail with [ErrUnavailable]. Default: 30 s.
+	// Negative: they fail at once.
 	RetryFor time.Duration
 
 	// Dialer opens connections to host:port. Default: TCP.
@@ -83,13 +83,15 @@ type Client struct {
 	backups   apiv1.BackupsClient
 }
 
-// Dial connects to the server at http://host:port or https://host:port and
-// returns when it has answered; ctx bounds that only. Several addresses of one
-// installation, separated by commas, are tried one after another. Later losses
-// of a connection are repaired by the client itself, and what one server does
-// not answer goes to the others. The client connects to no other address, whatever
-// servers say: each of them passes on what another one has to do. Dial fails with [ErrUnavailable] if nobody
-// answers. It does not check the token: the first call that needs one does.
+// Dial connects to the server at http://host:port or https://host:port and returns when
+// the server has answered; ctx bounds only Dial itself. The address may list several
+// servers of one installation, separated by commas; Dial tries one after another.
+//
+// The client repairs lost connections by itself, and sends commands that one server does
+// not answer to the others. It connects to no other address, whatever servers say: each
+// server forwards the calls that another server must answer. Dial fails with
+// [ErrUnavailable] if no server answers. It does not check the token: the first call that
+// needs one does.
 func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 	limits, err := opt.limits()
 	if err != nil {
@@ -123,7 +125,7 @@ func Dial(ctx context.Context, address string, opt Options) (*Client, error) {
 	return c, nil
 }
 
-// limits are the bounds of commands with their defaults.
+// limits returns the bounds of commands with defaults filled in.
 func (o Options) limits() (limits, error) {
 	l := limits{
 		commands: cmp.Or(o.MaxPending, 8192),
@@ -148,28 +150,28 @@ func (o Options) limits() (limits, error) {
 	return l, nil
 }
 
-// Flush waits until the commands of all calls that have returned are answered
-// or have failed. It does not wait for calls that still wait for room, and what
-// is called meanwhile is not its concern. It fails only when ctx ends first.
+// Flush waits until the commands of all calls that have returned are answered or have
+// failed. It does not wait for calls that still wait for room, or for calls that begin
+// after it. It fails only when ctx ends first.
 func (c *Client) Flush(ctx context.Context) error { return c.producer.flush(ctx) }
 
-// Close ends the client. It waits for nothing: commands that are not answered
-// yet fail with [ErrClosed], so that each is settled when Close returns. Call
-// [Client.Flush] before if their fate matters. Close must not be called from a
-// function given to [Pending.Then].
+// Close ends the client without waiting. Unanswered commands fail with [ErrClosed], so
+// every command has an outcome when Close returns. Call [Client.Flush] first if the
+// commands must be answered. Close must not be called from a function given to
+// [Pending.Then].
 func (c *Client) Close() error {
 	c.producer.close()
 	return c.servers.close()
 }
 
-// Version returns what the server said about itself when the client connected.
+// Version returns the version that the server reported when the client connected.
 func (c *Client) Version() *Version { return c.version }
 
-// Conn prepares a connection to one server with these options, for services of
-// the API that a [Client] does not cover. The first call makes it.
+// Conn prepares a connection to one server with these options, for API services that a
+// [Client] does not cover. The first call opens the connection.
 func (o Options) Conn(address string) (*grpc.ClientConn, error) { return o.connect(address) }
 
-// connect prepares the connection to a server; the first call makes it.
+// connect prepares the connection to a server; the first call opens it.
 func (o Options) connect(address string) (*grpc.ClientConn, error) {
 	target, transport, err := target(address, o.TLS)
 	if err != nil {
@@ -182,7 +184,7 @@ func (o Options) connect(address string) (*grpc.ClientConn, error) {
 	return grpc.NewClient(target, dialOptions(transport, o)...)
 }
 
-// target splits an address into what gRPC dials and how it is protected.
+// target splits an address into the address for gRPC and its transport security.
 func target(address string, conf *tls.Config) (string, credentials.TransportCredentials, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.User != nil {
@@ -205,12 +207,13 @@ func dialOptions(transport credentials.TransportCredentials, opt Options) []grpc
 		grpc.WithTransportCredentials(transport),
 		grpc.WithUserAgent("wheelwork-sdk"),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.ForceCodecV2(codec.New())),
-		// The transport must not sleep longer than those who wait behind it.
+		// The transport must not pause longer than the calls that wait for it.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxPause},
 			MinConnectTimeout: 5 * time.Second,
 		}),
-		// A watch may be silent for long: this tells a quiet server from a lost one.
+		// A watch may be silent for long: keepalive distinguishes a quiet server from a
+		// lost one.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 	}
 	if opt.Token != "" {
@@ -226,8 +229,8 @@ func dialOptions(transport credentials.TransportCredentials, opt Options) []grpc
 // of 64 KiB input each.
 const maxAnswer = 80 << 20
 
-// bearer sends a token with each call. It does so without TLS too: a server in
-// dev mode listens on loopback without.
+// bearer sends a token with each call, also without TLS: a server in dev mode listens on
+// loopback without TLS.
 type bearer string
 
 func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {

@@ -22,11 +22,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
 )
 
-// fleet is a server in memory that can be out of reach.
+// fleet is a server in memory that a test can make unreachable.
 type fleet struct {
 	*sdktest.Server
 	listener *memconn.Listener
-	refuse   atomic.Bool // new connections
+	refuse   atomic.Bool // refuse new connections
 }
 
 func start(t *testing.T, conf sdktest.Config) *fleet {
@@ -116,7 +116,7 @@ func TestLists(t *testing.T) {
 	f := start(t, sdktest.Config{})
 	c := f.dial(t, sdk.Options{})
 	var pending []*sdk.Pending
-	for i := range 2100 { // three pages
+	for i := range 2100 { // more than two pages
 		pending = append(pending, c.ApplyAsync(t.Context(), job(fmt.Sprintf("j%04d", i))))
 	}
 	for i := range 3 {
@@ -172,13 +172,13 @@ func canceled(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestCoalescing holds the first message back while many goroutines call, and
-// counts in how few messages their commands travel.
+// TestCoalescing delays the first message while many goroutines call, and counts the
+// messages in which their commands travel.
 func TestCoalescing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers = 2000
 		hold := make(chan struct{})
-		var sizes []int // written by the one goroutine of the stream
+		var sizes []int // written only by the goroutine of the stream
 		f := start(t, sdktest.Config{Before: func(r *apiv1.ProduceRequest) error {
 			<-hold
 			sizes = append(sizes, len(r.GetCommands()))
@@ -215,7 +215,7 @@ func TestLargeCommands(t *testing.T) {
 	}})
 	c := f.dial(t, sdk.Options{})
 	var pending []*sdk.Pending
-	for i := range 200 { // 12.5 MiB: in one message a gRPC server would refuse them
+	for i := range 200 { // 12.5 MiB: a gRPC server would refuse them in one message
 		j := job(fmt.Sprint("j", i))
 		j.Input = strings.Repeat("x", 64<<10)
 		pending = append(pending, c.ApplyAsync(t.Context(), j))
@@ -244,8 +244,8 @@ func first(jobs func(func(*sdk.Job, error) bool)) func(func(*sdk.Job) bool) {
 	}
 }
 
-// TestReconnect loses every third answer after the server carried the message
-// out. Nothing may be lost and nothing may happen twice.
+// TestReconnect loses every third answer after the server has executed the message. No
+// command may be lost or executed twice.
 func TestReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const triggers = 3000
@@ -286,8 +286,8 @@ func TestReconnect(t *testing.T) {
 	})
 }
 
-// TestDeleteResent deletes a job whose first answer is lost: the second
-// sending finds nothing, which is what was asked for.
+// TestDeleteResent deletes a job and loses the first answer. The repeated command finds
+// no job, which counts as success.
 func TestDeleteResent(t *testing.T) {
 	lost := false
 	f := start(t, sdktest.Config{After: func(r *apiv1.ProduceRequest) error {
@@ -306,7 +306,7 @@ func TestDeleteResent(t *testing.T) {
 	}
 }
 
-// TestOutage cuts the server off for ten seconds of fake time, then for ever.
+// TestOutage cuts the server off for ten seconds of fake time, then forever.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, sdktest.Config{})
@@ -333,7 +333,7 @@ func TestOutage(t *testing.T) {
 			t.Errorf("apply gave up after %v, want 30 s", took)
 		}
 
-		// The client itself has not given up.
+		// The client itself keeps trying.
 		f.refuse.Store(false)
 		if _, err := c.Apply(t.Context(), job("c")); err != nil {
 			t.Errorf("apply after the outage: %v", err)
@@ -343,7 +343,7 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestBackPressure fills the client's room while the server is stuck.
+// TestBackPressure fills the client's room while the server does not answer.
 func TestBackPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
@@ -366,8 +366,8 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-// TestWithdraw ends the contexts of callers whose commands cannot be sent. None
-// of them may arrive later, and their room must be free again.
+// TestWithdraw ends the contexts of callers whose commands cannot be sent. None of the
+// commands may arrive later, and their room must be free again.
 func TestWithdraw(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, sdktest.Config{})
@@ -422,8 +422,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestRefusedStream checks that a refusal of the whole stream reaches each
-// caller at once and that the client is usable afterwards.
+// TestRefusedStream checks that the refusal of a stream reaches each caller at once and
+// that the client is usable afterwards.
 func TestRefusedStream(t *testing.T) {
 	refuse := true
 	f := start(t, sdktest.Config{Before: func(*apiv1.ProduceRequest) error {
@@ -455,7 +455,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestWatch cuts the connection while a run is watched and its log followed.
+// TestWatch cuts the connection while the client watches a run and follows its log.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, sdktest.Config{Handle: func(ctx context.Context, _ *apiv1.Run, log func(string)) (string, error) {
@@ -579,8 +579,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// TestTokenOfAFile dials with the contents of a token file, which end with a line
-// break, and with a text that is no token.
+// TestTokenOfAFile dials with the contents of a token file, which end with a line break,
+// and with a text that is not a token.
 func TestTokenOfAFile(t *testing.T) {
 	f := start(t, sdktest.Config{Token: "secret"})
 	if _, err := f.dial(t, sdk.Options{Token: " secret\n"}).Hosts(t.Context()); err != nil {
@@ -630,8 +630,8 @@ func BenchmarkApply(b *testing.B) {
 	})
 }
 
-// A run and its end in one call, also when the call breaks, its time is over on the
-// way, or the caller has none.
+// TestTriggerAndWait triggers a run and waits for its end in one call, also when the call
+// breaks, when its deadline passes on the way, and when the caller has no deadline.
 func TestTriggerAndWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		takes := time.Second

@@ -6,7 +6,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Hosts returns the hosts that the server knows.
+// Hosts returns the known hosts of the server.
 func (c *Client) Hosts(ctx context.Context) ([]*Host, error) {
 	r, err := c.cluster.ListHosts(ctx, &apiv1.ListHostsRequest{})
 	return r.GetHosts(), c.callError(ctx, "list hosts", err)
@@ -18,47 +18,47 @@ func (c *Client) Overview(ctx context.Context, app string) (*Overview, error) {
 	return o, c.callError(ctx, "get overview of app "+appOf(app), err)
 }
 
-// Cluster returns which servers there are and which units they own.
+// Cluster returns the servers of the cluster and the partitions that each of them owns.
 func (c *Client) Cluster(ctx context.Context) (*Cluster, error) {
 	r, err := c.members.GetCluster(ctx, &apiv1.GetClusterRequest{})
 	return r, c.callError(ctx, "show the cluster", err)
 }
 
-// Drain has a server, named by its id or its address, give away what it owns. It
-// returns when that is decided, not when it is done: [Client.Cluster] shows it.
+// Drain makes a server, named by its id or its address, give up its partitions. Drain
+// returns when that is decided; [Client.Cluster] shows the progress.
 func (c *Client) Drain(ctx context.Context, server string) (*Cluster, error) {
 	r, err := c.members.DrainServer(ctx, &apiv1.DrainServerRequest{Server: server})
 	return r, c.callError(ctx, "drain the server "+server, err)
 }
 
-// Undrain lets a server own something again.
+// Undrain allows a server to own partitions again.
 func (c *Client) Undrain(ctx context.Context, server string) (*Cluster, error) {
 	r, err := c.members.UndrainServer(ctx, &apiv1.UndrainServerRequest{Server: server})
 	return r, c.callError(ctx, "undrain the server "+server, err)
 }
 
-// MoveUnit has a unit go to a server. The balancer may move it on later.
+// MoveUnit moves a partition to a server. The balancer may move it again later.
 func (c *Client) MoveUnit(ctx context.Context, unit, server string) (*Cluster, error) {
 	r, err := c.members.MoveUnit(ctx, &apiv1.MoveUnitRequest{Unit: unit, Server: server})
 	return r, c.callError(ctx, "move the unit "+unit, err)
 }
 
-// SplitApp spreads the jobs of an app over so many units; 0: over all. It returns when
-// that is decided: [Client.Cluster] shows how far it is. The balancer leaves the app
-// alone then.
+// SplitApp spreads the jobs of an app over the given number of partitions; 0: over all.
+// It returns when that is decided; [Client.Cluster] shows the progress. The balancer
+// leaves the app alone afterwards.
 func (c *Client) SplitApp(ctx context.Context, app string, units int) (*Cluster, error) {
 	r, err := c.members.SplitApp(ctx, &apiv1.SplitAppRequest{App: appOf(app), Units: int32(units)})
 	return r, c.callError(ctx, "split the app "+appOf(app), err)
 }
 
-// BalanceApp leaves it to the balancer again whether an app is split.
+// BalanceApp lets the balancer decide again whether an app is split.
 func (c *Client) BalanceApp(ctx context.Context, app string) (*Cluster, error) {
 	r, err := c.members.SplitApp(ctx, &apiv1.SplitAppRequest{App: appOf(app), Auto: true})
 	return r, c.callError(ctx, "balance the app "+appOf(app), err)
 }
 
-// MergeApp brings the jobs of an app back into the unit where it began. The balancer
-// leaves the app alone then.
+// MergeApp moves the jobs of an app back to its primary partition. The balancer leaves
+// the app alone afterwards.
 func (c *Client) MergeApp(ctx context.Context, app string) (*Cluster, error) {
 	r, err := c.members.MergeApp(ctx, &apiv1.MergeAppRequest{App: appOf(app)})
 	return r, c.callError(ctx, "merge the app "+appOf(app), err)

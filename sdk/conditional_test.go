@@ -11,7 +11,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
 )
 
-// TestApplyIf has programs read, add and write at the same time: no addition is lost.
+// TestApplyIf lets programs read, extend and write a job concurrently: no addition may be
+// lost.
 func TestApplyIf(t *testing.T) {
 	const callers, additions = 6, 50
 	c := start(t, sdktest.Config{}).dial(t, sdk.Options{})

@@ -12,7 +12,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// TestControl drives what operators do against the real server.
+// TestControl tests the calls of operators against the real server.
 func TestControl(t *testing.T) {
 	ready := dev(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -58,7 +58,8 @@ func TestControl(t *testing.T) {
 	})
 
 	t.Run("backfill", func(t *testing.T) {
-		// Paused, so that its fixed rate has planned nothing that the times could be counted from.
+		// Paused, so that its fixed rate has planned no time yet from which later times
+		// would be counted.
 		apply(&sdk.Job{Name: "often", Schedule: &sdk.Schedule{Every: "1s"}, Paused: new(true)})
 		from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		b := sdk.Backfill{Job: "often", From: from, Until: from.Add(1500 * time.Second), DryRun: true}
@@ -91,7 +92,7 @@ func TestControl(t *testing.T) {
 		if _, err := c.Bulk(ctx, sdk.Bulk{Action: sdk.BulkPause}); !errors.Is(err, sdk.ErrInvalid) {
 			t.Errorf("bulk without a choice: %v", err)
 		}
-		for range 1500 { // more names than one call takes
+		for range 1500 { // more names than one call accepts
 			names = append(names, "none")
 		}
 		done, err := c.Bulk(ctx, sdk.Bulk{Action: sdk.BulkPause, Names: names, Labels: map[string]string{"odd": "0"}, DryRun: true})

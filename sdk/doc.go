@@ -1,5 +1,5 @@
-// Package sdk is what a program imports to create, change, trigger and watch
-// jobs on a Wheelwork server.
+// Package sdk lets a program create, change, trigger and watch jobs on a Wheelwork
+// server.
 //
 //	client, err := sdk.Dial(ctx, "http://127.0.0.1:7700", sdk.Options{Token: token})
 //	if err != nil {
@@ -13,26 +13,24 @@
 //		Schedule: &sdk.Schedule{Every: "30s"},
 //	})
 //
-// A [Client] is safe for concurrent use and meant to be shared: [Client.Apply],
-// [Client.Delete] and [Client.Trigger] of any number of goroutines travel
-// together as batches on one stream for each app, so a program gets its
-// throughput from calling at once, not from batching by hand. The Async forms
-// give the same to a single goroutine, with a future ([Pending.Wait]) or a
-// function ([Pending.Then]) for the answer; the Try forms never block.
-// Everything else is one call each.
+// A [Client] is safe for concurrent use and meant to be shared. Concurrent calls of
+// [Client.Apply], [Client.Delete] and [Client.Trigger] travel together, in batches, on
+// one stream for each app. So a program gets its throughput from concurrent calls and
+// needs no batching of its own. The Async forms give the same throughput to a single
+// goroutine, with a future ([Pending.Wait]) or a function ([Pending.Then]) for the
+// answer. The Try forms never block. Every other method makes one call.
 //
 // # What is guaranteed
 //
-// A command whose call returned without an error was carried out once and is
-// durable. Commands that one goroutine gives for one app are carried out in its
-// order. When a server dies, hangs or cannot be reached, what it did not answer
-// goes to another server of the installation, or to the same one again: at
-// least once, made exactly once by the server, which recognises what came
-// before (see [Trigger]). A client stops sending a command again well
-// before the server forgets. An error that matches [ErrUnknown] says that the
-// client gave up on a command that a server may have carried out; any other
-// error says that it was not.
+// A command whose call returned without an error was executed once and is durable.
+// Commands that one goroutine sends for one app are executed in its order. When a server
+// dies, hangs or cannot be reached, the client sends the unanswered commands to another
+// server of the installation, or to the same server again. A command is sent at least
+// once and executed exactly once, because servers recognise repeated commands (see
+// [Trigger]). A client stops repeating a command well before servers forget it. An error
+// that matches [ErrUnknown] means that the client gave up on a command that a server may
+// have executed. After any other error the command was not executed.
 //
-// This room owns the client side of the API and the form of job documents
-// ([ReadJobs], [WriteJobs]). It knows nothing of the server's inside.
+// This room owns the client side of the API and the format of job documents ([ReadJobs],
+// [WriteJobs]). It does not depend on the server's internals.
 package sdk

@@ -23,22 +23,21 @@ const (
 	maxDocuments = 64 << 20 // bytes of one source of documents
 	maxInputFile = 64 << 10 // bytes, as the API allows for an input
 
-	// Fields of a job or a calendar with these numbers are the server's: a
-	// document may hold them, because that is what `job get` prints, and they are
-	// not read, but for the etag. What a document holds inside has no such numbers.
+	// Fields of a job or a calendar with these numbers are set by the server. A document
+	// may contain them, because `job get` prints them; the reader ignores them, except
+	// for the etag. Nested messages have no such numbers.
 	firstServerField, lastServerField protoreflect.FieldNumber = 20, 29
 )
 
-// ReadJobs reads job documents: YAML with any number of documents, or JSON
-// objects one after another, or lists of jobs in either. Field names are those
-// of [Job], in its spelling or in camel case; an unknown one is an error that
-// says where it stands. Numbers, dates and booleans in the place of a text are
-// taken as they are written.
+// ReadJobs reads job documents: YAML with any number of documents, JSON objects one after
+// another, or lists of jobs in either format. Field names are those of [Job], as in the
+// .proto file or in camel case. An unknown field is an error that names its position.
+// Numbers, dates and booleans in a text field keep their spelling.
 //
-// The field inputFile names a file, relative to dir, whose bytes become the
-// input. A job that names no app is left without one, which [Client.Apply] takes
-// for [DefaultApp]. Fields that the server sets are ignored, but for the etag: see
-// [Client.Apply]. Whether a job makes sense is for the server to say.
+// The field inputFile names a file, relative to dir, whose bytes become the input. A job
+// without an app stays without one; [Client.Apply] uses [DefaultApp] for it. ReadJobs
+// ignores fields that the server sets, except for the etag: see [Client.Apply]. The
+// server, not the reader, validates the job.
 func ReadJobs(r io.Reader, dir string) ([]*Job, error) {
 	var jobs []*Job
 	err := readDocuments(r, func(n *yaml.Node) error {
@@ -52,8 +51,8 @@ func ReadJobs(r io.Reader, dir string) ([]*Job, error) {
 	return jobs, nil
 }
 
-// readDocuments calls read with each document of a source, and with each element
-// of those that are lists.
+// readDocuments calls read with each document of a source. If a document is a list, it
+// calls read with each element.
 func readDocuments(r io.Reader, read func(*yaml.Node) error) error {
 	source, err := io.ReadAll(io.LimitReader(r, maxDocuments+1))
 	if err != nil {
@@ -80,7 +79,7 @@ func readDocuments(r io.Reader, read func(*yaml.Node) error) error {
 	return nil
 }
 
-// etagField says which definition a document was made from.
+// etagField identifies the definition from which a document was made.
 const etagField = "etag"
 
 func isServers(field protoreflect.FieldDescriptor) bool {
@@ -95,7 +94,7 @@ func parse(source []byte) ([]*yaml.Node, error) {
 		if jsonErr == nil {
 			return documents, nil
 		}
-		// YAML may begin so too.
+		// YAML may begin with these characters too.
 		if documents, err := parseYAML(source); err == nil {
 			return documents, nil
 		}
@@ -122,7 +121,7 @@ func parseYAML(source []byte) ([]*yaml.Node, error) {
 	}
 }
 
-// parseJSON reads JSON texts one after another into the nodes that YAML has.
+// parseJSON reads consecutive JSON texts into YAML nodes.
 func parseJSON(source []byte) ([]*yaml.Node, error) {
 	p := jsonParser{source: source, line: 1, decoder: json.NewDecoder(bytes.NewReader(source))}
 	p.decoder.UseNumber()
@@ -142,7 +141,7 @@ func parseJSON(source []byte) ([]*yaml.Node, error) {
 type jsonParser struct {
 	source  []byte
 	decoder *json.Decoder
-	read    int64 // bytes of source whose line breaks are counted in line
+	read    int64 // number of bytes of source whose line breaks are counted in line
 	line    int
 	depth   int
 }
@@ -180,7 +179,7 @@ func (p *jsonParser) value() (*yaml.Node, error) {
 }
 
 func (p *jsonParser) container(open json.Delim, n *yaml.Node) (*yaml.Node, error) {
-	const deepest = 100 // a job needs 3
+	const deepest = 100 // a job needs 3 levels
 	if p.depth++; p.depth > deepest {
 		return nil, errors.New("nested too deeply")
 	}
@@ -206,7 +205,7 @@ func (p *jsonParser) container(open json.Delim, n *yaml.Node) (*yaml.Node, error
 	return n, err
 }
 
-// readJob turns one mapping into a job.
+// readJob converts one mapping to a job.
 func readJob(n *yaml.Node, dir string) (*Job, error) {
 	job := &Job{}
 	inputFile, rest, err := cutInputFile(resolve(n))
@@ -229,7 +228,8 @@ func readJob(n *yaml.Node, dir string) (*Job, error) {
 	return job, nil
 }
 
-// cutInputFile takes the one field out of a document that is not a field of [Job].
+// cutInputFile removes inputFile, the one field that is not a field of [Job], from a
+// document.
 func cutInputFile(n *yaml.Node) (file, rest *yaml.Node, err error) {
 	if n.Kind != yaml.MappingNode {
 		return nil, nil, fmt.Errorf("line %d: want a job with fields, found %s", n.Line, kindOf(n))
@@ -279,8 +279,8 @@ func setInput(job *Job, input []byte) {
 	}
 }
 
-// readMessage fills a message from a mapping. path is where it stands in the
-// job, "" for the job itself.
+// readMessage fills a message from a mapping. path is the position in the job, "" for the
+// job itself.
 func readMessage(m protoreflect.Message, n *yaml.Node, path string) error {
 	if n.Kind != yaml.MappingNode {
 		return fmt.Errorf("line %d: %s: want fields, found %s", n.Line, path, kindOf(n))
@@ -320,7 +320,7 @@ func readField(m protoreflect.Message, field protoreflect.FieldDescriptor, n *ya
 	if err != nil {
 		return err
 	}
-	// YAML's own form of bytes in a text field: the input in base64.
+	// YAML's binary type in a text field: the input in base64.
 	if raw := v.Interface(); field.Kind() == protoreflect.StringKind && !utf8.ValidString(raw.(string)) {
 		job, ok := m.Interface().(*Job)
 		if !ok || field.Name() != "input" {
@@ -377,7 +377,7 @@ func readList(elements protoreflect.List, field protoreflect.FieldDescriptor, n 
 	return nil
 }
 
-// readText is readScalar for elements, which cannot hold bytes.
+// readText is readScalar for list elements, which cannot hold bytes.
 func readText(field protoreflect.FieldDescriptor, n *yaml.Node, at string) (protoreflect.Value, error) {
 	v, err := readScalar(field, n, at)
 	if err == nil && !utf8.ValidString(v.String()) {
@@ -396,7 +396,7 @@ func readScalar(field protoreflect.FieldDescriptor, n *yaml.Node, at string) (pr
 			return wrong("a text")
 		}
 		if n.ShortTag() != "!!binary" {
-			return protoreflect.ValueOfString(n.Value), nil // as it is written, whatever YAML makes of it
+			return protoreflect.ValueOfString(n.Value), nil // keeps the spelling, whatever type YAML infers
 		}
 		raw, err := decodeBase64(n.Value)
 		if err != nil {
@@ -446,7 +446,7 @@ func decodeBase64(text string) ([]byte, error) {
 	return base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
 }
 
-// resolve follows an alias to what it stands for.
+// resolve returns the target of an alias.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -489,7 +489,7 @@ func shorten(s string, most int) string {
 	return s
 }
 
-// suggestion names the field that was meant, or all there are.
+// suggestion returns the field that was probably meant, or all field names.
 func suggestion(d protoreflect.MessageDescriptor, wrong string) string {
 	if wrong == "<<" {
 		return ": merge keys are not supported, write the fields out"
@@ -510,8 +510,8 @@ func suggestion(d protoreflect.MessageDescriptor, wrong string) string {
 	return ": want one of " + strings.Join(names, ", ")
 }
 
-// distance is the number of letters to insert, delete or replace between two
-// words. Words that differ in length by more than 2 are simply far apart.
+// distance returns the number of letters to insert, delete or replace between two words.
+// It treats words whose lengths differ by more than 2 as far apart.
 func distance(a, b string) int {
 	if len(a)-len(b) > 2 || len(b)-len(a) > 2 {
 		return 3

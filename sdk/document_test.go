@@ -208,8 +208,8 @@ func TestReadJobsErrors(t *testing.T) {
 	}
 }
 
-// FuzzReadJobs checks that nothing a file holds breaks the reader, and that
-// what it accepts is written in a form that reads back as the same jobs.
+// FuzzReadJobs checks that no file crashes the reader, and that accepted jobs are written
+// in a form that reads back as the same jobs.
 func FuzzReadJobs(f *testing.F) {
 	for _, seed := range []string{
 		"", "name: a\n---\nname: b\n", `{"name":"a"}[{"name":"b"}]`, "- &a {name: a, labels: {x: y}}\n- *a\n",
@@ -234,7 +234,7 @@ func FuzzReadJobs(f *testing.F) {
 			t.Fatalf("%v\n%s", err, written.Bytes())
 		}
 		for _, job := range jobs {
-			job.Etag = "" // says what a document was made from, and is not written
+			job.Etag = "" // the etag says what a document was made from, and is not written
 		}
 		if diff := cmp.Diff(jobs, again, protocmp.Transform(), protocmp.IgnoreEmptyMessages()); diff != "" {
 			t.Errorf("jobs (-read +reread):\n%s\n%s", diff, written.Bytes())

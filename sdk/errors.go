@@ -13,18 +13,20 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Error is a refusal by the server, or its absence. It matches the sentinel of
-// its code:
+// Error is a refusal by the server, or the report that no server could be reached. It
+// matches the sentinel of its code:
 //
 //	if errors.Is(err, sdk.ErrNotFound) { … }
 type Error struct {
 	Code    codes.Code
-	Message string // one sentence for people; never empty but in the sentinels
+	Message string // one sentence for people; empty only in the sentinels
 
-	// Names are of what names the thing that was not deleted, as "job totals" or "alias greet@prod": the first 100. Empty for
-	// other errors, and for commands that were not a call of their own.
+	// Names lists what refers to the thing that was not deleted, as "job totals" or
+	// "alias greet@prod": the first 100. It is empty for other errors, and for commands
+	// that were not a call of their own.
 	Names []string
-	// Etag is what a job has now whose etag was another one than the caller's; "" if it is not there.
+	// Etag is the current etag of a job when it differs from the caller's; "" if the job
+	// does not exist.
 	Etag string
 }
 
@@ -46,37 +48,37 @@ var (
 	ErrInvalid         = &Error{Code: codes.InvalidArgument}    // the request can never succeed as it is
 	ErrNotFound        = &Error{Code: codes.NotFound}           // no such job, run, module or app
 	ErrConflict        = &Error{Code: codes.AlreadyExists}      // for example other bytes under a version that exists
-	ErrPrecondition    = &Error{Code: codes.FailedPrecondition} // for example a run that has ended, or a job to delete that others name
+	ErrPrecondition    = &Error{Code: codes.FailedPrecondition} // a run has ended, say, or a job to delete is named by others
 	ErrUnauthenticated = &Error{Code: codes.Unauthenticated}    // the token is missing or wrong
 	ErrDenied          = &Error{Code: codes.PermissionDenied}   // the token does not allow it
-	ErrExhausted       = &Error{Code: codes.ResourceExhausted}  // a quota or a disk is full; later it may succeed
-	ErrChanged         = &Error{Code: codes.Aborted}            // a value has another version than the expected one, a job another etag
+	ErrExhausted       = &Error{Code: codes.ResourceExhausted}  // a quota or a disk is full; a later call may succeed
+	ErrChanged         = &Error{Code: codes.Aborted}            // a value or job has another version or etag than expected
 	ErrUnavailable     = &Error{Code: codes.Unavailable}        // the server cannot be reached
 )
 
-// ErrClosed says that the client was closed before the command was answered.
+// ErrClosed means that the client was closed before the command was answered.
 var ErrClosed = errors.New("the client is closed")
 
-// ErrFull says that there is no room for another command now: see [Options].
+// ErrFull means that the client has no room for another command now: see [Options].
 var ErrFull = errors.New("as many commands as the client may hold are not answered yet: try again when some are, or raise MaxPending")
 
-// ErrUnknown says that a command was sent and that no server said what became
-// of it: it may have been carried out, or still be. It comes together with the cause. An
-// error without it is certain: the command was not carried out and will not be.
-// This is so for commands, whatever their form, and not for other calls such as
+// ErrUnknown means that a command was sent and no server reported its outcome. A server
+// may have executed it, or may still do so. The error comes together with its cause. If a
+// command fails with an error that does not match ErrUnknown, it was not executed and
+// will not be. This holds for commands in every form, but not for other calls such as
 // [Client.TriggerRun].
 //
-// To find out what happened, send the command again: applying and deleting
-// twice is harmless, and a trigger with a Key of your own starts no second run
-// within the window of the server, see [Trigger].
+// To find out what happened, send the command again. Applying and deleting twice is
+// harmless, and a trigger with a Key of your own starts no second run within the server's
+// window, see [Trigger].
 var ErrUnknown = errors.New("whether the server carried it out is unknown")
 
 func unknown(cause error) error { return fmt.Errorf("%w: %w", ErrUnknown, cause) }
 
 func notSent(cause error) error { return fmt.Errorf("it was not sent: %w", cause) }
 
-// callError turns the error of a call into what the caller reads. Errors that
-// the caller's own context caused stay recognisable as such.
+// callError converts the error of a call for the caller. Errors that the caller's own
+// context caused stay recognisable.
 func (c *Client) callError(ctx context.Context, op string, err error) error {
 	if err == nil {
 		return nil
@@ -85,7 +87,7 @@ func (c *Client) callError(ctx context.Context, op string, err error) error {
 		return fmt.Errorf("%s: %w", op, cause)
 	}
 	s := status.Convert(err)
-	// A deadline of the call may fire on the wire just before it does here.
+	// A deadline of the call may expire on the wire just before it does here.
 	if s.Code() == codes.DeadlineExceeded {
 		return fmt.Errorf("%s: %w", op, context.DeadlineExceeded)
 	}
@@ -109,7 +111,8 @@ func (c *Client) statusError(s *status.Status) *Error {
 	return err
 }
 
-// unavailable names the break of a stream by what it means to the caller.
+// unavailable converts the break of a stream to an error that says what it means for the
+// caller.
 func unavailable(err error) *status.Status {
 	if status.Code(err) == codes.Unavailable {
 		return status.Convert(err)
@@ -117,8 +120,9 @@ func unavailable(err error) *status.Status {
 	return status.New(codes.Unavailable, "the server ended the connection")
 }
 
-// dialReason keeps what a person can act on of the transport's nested report:
-// "connection error: desc = \"transport: Error while dialing: dial tcp …: connect: connection refused\"".
+// dialReason extracts the part that a person can act on from the transport's nested
+// error: "connection error: desc = \"transport: Error while dialing: dial tcp …: connect:
+// connection refused\"".
 func dialReason(message string) string {
 	if _, rest, ok := strings.Cut(message, "Error while dialing: "); ok {
 		message = rest
@@ -128,8 +132,8 @@ func dialReason(message string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(message, "transport: "), `"`)
 }
 
-// refused reports whether a stream that answered nothing was turned away before
-// a server looked at what it carried.
+// refused reports whether a stream without any answer was refused before a server looked
+// at its messages.
 func refused(err error) bool {
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
@@ -138,8 +142,8 @@ func refused(err error) bool {
 	return false
 }
 
-// broken reports whether a stream ended in a way that another stream may cure:
-// the connection was lost or the server went away without a verdict.
+// broken reports whether another stream may succeed: the connection was lost, or the
+// server closed the stream without a verdict.
 func broken(err error) bool {
 	if errors.Is(err, io.EOF) {
 		return true

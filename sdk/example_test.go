@@ -14,7 +14,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
 )
 
-// serve starts a server for an example. Yours is the one that `wheelwork dev` prints.
+// serve starts a server for an example. In a program, use the address that `wheelwork
+// dev` prints.
 func serve() (address string, stop func()) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -93,7 +94,7 @@ func ExampleClient_Apply_concurrently() {
 	// Output: 100 jobs
 }
 
-// One goroutine sends much and looks at each answer without waiting for it.
+// One goroutine sends many triggers and handles each answer without waiting for it.
 func ExamplePending_Then() {
 	address, stop := serve()
 	defer stop()
@@ -109,7 +110,7 @@ func ExamplePending_Then() {
 
 	var accepted, duplicates, failed atomic.Int64
 	for i := range 1000 {
-		order := fmt.Sprint("order ", i%900) // 100 come twice
+		order := fmt.Sprint("order ", i%900) // 100 triggers are duplicates
 		client.TriggerAsync(ctx, sdk.Trigger{Job: "bill", Input: []byte(order), Key: order}).Then(func(a sdk.Answer, err error) {
 			switch {
 			case err != nil:
@@ -128,13 +129,13 @@ func ExamplePending_Then() {
 	// Output: 900 accepted, 100 duplicates, 0 failed
 }
 
-// A program that must not wait refuses work when the client is full, and tells
-// a command that was not carried out from one that may have been.
+// A program that must not wait refuses work when the client is full. It distinguishes a
+// command that was not executed from one that may have been.
 func ExampleClient_TryTrigger() {
 	address, stop := serve()
 	defer stop()
 	ctx := context.Background()
-	// Several servers would be one address, separated by commas.
+	// A list of servers is one address, separated by commas.
 	client, err := sdk.Dial(ctx, address, sdk.Options{MaxPending: 1000, Timeout: 10 * time.Second})
 	if err != nil {
 		log.Fatal(err)

@@ -16,26 +16,27 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Apply creates or updates a job and returns when the change is durable.
-// Applying the same definition again changes nothing. An empty App means
-// [DefaultApp]. A job that is there is changed only while it has the Etag of the
-// definition, if that is set: see [Client.ApplyIf].
+// Apply creates or updates a job and returns when the change is durable. Applying the
+// same definition again changes nothing. An empty App means [DefaultApp]. If the
+// definition has an Etag, an existing job is changed only while it has the same etag: see
+// [Client.ApplyIf].
 //
-// When ctx ends first, a command that is not on the wire is taken back; the
-// error of one that is matches [ErrUnknown].
+// When ctx ends first, the client withdraws a command that is not on the wire yet. The
+// error of a command that is on the wire matches [ErrUnknown].
 func (c *Client) Apply(ctx context.Context, job *Job) (Answer, error) {
 	app, command := applyCommand(job)
 	answer, err := c.producer.call(ctx, app, command)
 	return answer, wrap("apply job "+job.GetName(), err)
 }
 
-// ApplyIf is [Client.Apply] of a definition that was made from one with this etag,
-// the Etag of what [Client.Job] returned; "*" stands for any job that is there. If the
-// job has another etag now, or is not there, nothing is changed, and the error
-// matches [ErrChanged]: read the job again, and repeat the change. So no update of
-// another caller is lost. When a server is lost on the way, the change may have been
-// made although the answer is an error, also one that matches [ErrChanged]: what the
-// job is when it is read again tells.
+// ApplyIf applies a definition like [Client.Apply], but only if the job still has this
+// etag. The caller takes the etag from the result of [Client.Job] and makes its change to
+// that definition; "*" matches any existing job. If the job has another etag, or does not
+// exist, nothing changes and the error matches [ErrChanged]. Then read the job and repeat
+// the change, so that no update of another caller is lost.
+//
+// If a server is lost during the call, the change may have been made although the call
+// fails, even with an error that matches [ErrChanged]. Read the job again to find out.
 func (c *Client) ApplyIf(ctx context.Context, job *Job, etag string) (Answer, error) {
 	if etag == "" {
 		return Answer{}, fmt.Errorf("apply job %s: %w", job.GetName(), &Error{Code: codes.InvalidArgument, Message: "the etag is empty: take that of the job as it was read"})
@@ -44,33 +45,33 @@ func (c *Client) ApplyIf(ctx context.Context, job *Job, etag string) (Answer, er
 	return Answer{Result: Result(r.GetResult())}, c.callError(ctx, "apply job "+job.GetName(), err)
 }
 
-// ApplyAsync is [Client.Apply] without waiting for the answer. It blocks only
-// while there is no room for another command, at most until ctx ends. A
-// deadline of ctx holds for the command too; cancelling ctx later does not
-// concern it. The job must not be changed before the answer has come.
+// ApplyAsync is [Client.Apply] without waiting for the answer. It blocks only while there
+// is no room for another command, at most until ctx ends. A deadline of ctx applies to
+// the command too; cancelling ctx later has no effect on it. The caller must not change
+// the job before the answer has arrived.
 func (c *Client) ApplyAsync(ctx context.Context, job *Job) *Pending {
 	app, command := applyCommand(job)
 	return c.producer.submit(ctx, app, command)
 }
 
-// TryApply is [Client.ApplyAsync] that never blocks: it fails if the command
-// could not be queued, with [ErrFull] if there is no room for it.
+// TryApply is [Client.ApplyAsync] without blocking. It fails if the command could not be
+// queued, with [ErrFull] if there is no room for it.
 func (c *Client) TryApply(ctx context.Context, job *Job) (*Pending, error) {
 	app, command := applyCommand(job)
 	pending, err := c.producer.trySubmit(ctx, app, command)
 	return pending, wrap("apply job "+job.GetName(), err)
 }
 
-// Delete removes a job. Runs that were accepted go on. It fails with
-// [ErrNotFound] if there is no such job, and with [ErrPrecondition] if other jobs
-// depend on it or have it as a node. As to ctx see [Client.Apply].
+// Delete removes a job. Its accepted runs continue. It fails with [ErrNotFound] if the
+// job does not exist, and with [ErrPrecondition] if other jobs depend on it or have it as
+// a node. For the effect of ctx see [Client.Apply].
 func (c *Client) Delete(ctx context.Context, app, name string) error {
 	_, err := c.producer.call(ctx, appOf(app), deleteCommand(app, name))
 	return wrap("delete job "+name, err)
 }
 
-// ForceDelete is [Client.Delete] also of a job that others name. They stay, and do
-// not run until the job is there again, or they name another one.
+// ForceDelete removes a job like [Client.Delete], even if other jobs name it. Those jobs
+// stay and do not run until the job exists again or they name another one.
 func (c *Client) ForceDelete(ctx context.Context, app, name string) error {
 	command := deleteCommand(app, name)
 	command.GetDelete().Force = true
@@ -83,28 +84,28 @@ func (c *Client) DeleteAsync(ctx context.Context, app, name string) *Pending {
 	return c.producer.submit(ctx, appOf(app), deleteCommand(app, name))
 }
 
-// TryDelete is [Client.DeleteAsync] that never blocks; see [Client.TryApply].
+// TryDelete is [Client.DeleteAsync] without blocking; see [Client.TryApply].
 func (c *Client) TryDelete(ctx context.Context, app, name string) (*Pending, error) {
 	pending, err := c.producer.trySubmit(ctx, appOf(app), deleteCommand(app, name))
 	return pending, wrap("delete job "+name, err)
 }
 
-// Trigger asks for one run of a job.
+// Trigger describes one run of a job.
 type Trigger struct {
 	App   string // default [DefaultApp]
 	Job   string
-	Input []byte // instead of the job's own; nil: the job's own. At most 64 KiB
+	Input []byte // replaces the job's own input; nil: the job's own. At most 64 KiB
 
-	// Key makes the trigger idempotent: the server answers the same key with
-	// the same run, for 10 minutes, and for the last 65 536 keys of a slot,
-	// which is a sixteenth of an app's jobs. After that the key is new and starts
-	// another run. Default: 128 random bits, so that what the client itself
-	// sends again starts no second run. At most 256 bytes.
+	// Key makes the trigger idempotent. The server answers a repeated key with the same
+	// run, for 10 minutes and for the last 65 536 keys of a slot, which is a sixteenth of
+	// an app's jobs. After that the key is new and starts another run. Default: 128
+	// random bits, so that a trigger which the client itself repeats starts no second
+	// run. At most 256 bytes.
 	Key string
 }
 
-// Trigger starts a run and returns its id when it is durable. As to ctx see
-// [Client.Apply].
+// Trigger starts a run and returns its id when the run is durable. For the effect of ctx
+// see [Client.Apply].
 func (c *Client) Trigger(ctx context.Context, t Trigger) (Answer, error) {
 	answer, err := c.producer.call(ctx, appOf(t.App), t.command())
 	return answer, wrap("trigger job "+t.Job, err)
@@ -115,22 +116,23 @@ func (c *Client) TriggerAsync(ctx context.Context, t Trigger) *Pending {
 	return c.producer.submit(ctx, appOf(t.App), t.command())
 }
 
-// TryTrigger is [Client.TriggerAsync] that never blocks; see [Client.TryApply].
+// TryTrigger is [Client.TriggerAsync] without blocking; see [Client.TryApply].
 func (c *Client) TryTrigger(ctx context.Context, t Trigger) (*Pending, error) {
 	pending, err := c.producer.trySubmit(ctx, appOf(t.App), t.command())
 	return pending, wrap("trigger job "+t.Job, err)
 }
 
-// TriggerRun is [Client.Trigger] in a call of its own that returns the whole
-// run. Prefer Trigger when there are many.
+// TriggerRun triggers a run in a call of its own and returns the whole run. Prefer
+// Trigger for many runs.
 func (c *Client) TriggerRun(ctx context.Context, t Trigger) (*Run, error) {
 	run, err := c.jobs.TriggerJob(ctx, t.fill(&apiv1.TriggerJobRequest{}))
 	return run, c.callError(ctx, "trigger job "+t.Job, err)
 }
 
-// TriggerAndWait starts a run, waits for its end and returns it, however it ended: [Client.Trigger] and
-// [Client.Wait], mostly in one call. When ctx ends first the error matches the context's, and the run goes on: the
-// same Key finds it again.
+// TriggerAndWait starts a run, waits for its end and returns it, however it ended. It
+// combines [Client.Trigger] and [Client.Wait], mostly in one call. When ctx ends first,
+// the error matches the context's error and the run continues; a trigger with the same
+// Key finds it again.
 func (c *Client) TriggerAndWait(ctx context.Context, t Trigger) (*Run, error) {
 	t.Key = cmp.Or(t.Key, freshKey())
 	request := t.fill(&apiv1.TriggerJobRequest{})
@@ -139,13 +141,13 @@ func (c *Client) TriggerAndWait(ctx context.Context, t Trigger) (*Run, error) {
 	switch {
 	case err == nil && run.GetFinishedAt() != nil:
 		return run, nil
-	case err == nil: // it takes long, or the server knows of no waiting
+	case err == nil: // the run takes long, or the server cannot wait
 		return c.Wait(ctx, t.App, run.GetId())
 	case ctx.Err() != nil || !broken(err) && !moving(err):
 		return nil, c.callError(ctx, "trigger job "+t.Job, err)
 	}
-	// The server is gone, or another one has the job now: the producer finds it, and
-	// the key stands for the run that there may be.
+	// The server is gone, or another server has the job now. The producer finds that
+	// server, and the key identifies the run if it exists.
 	answer, err := c.Trigger(ctx, t)
 	if err != nil {
 		return nil, err
@@ -153,8 +155,8 @@ func (c *Client) TriggerAndWait(ctx context.Context, t Trigger) (*Run, error) {
 	return c.Wait(ctx, t.App, answer.RunID)
 }
 
-// DryRun checks a definition and says what [Client.Apply] would do. together are
-// the names of jobs that would be applied before it: it may refer to them.
+// DryRun checks a definition and reports what [Client.Apply] would do. together names
+// jobs that would be applied before it, so the definition may refer to them.
 func (c *Client) DryRun(ctx context.Context, job *Job, together ...string) (Result, error) {
 	r, err := c.jobs.ApplyJob(forApp(ctx, job.GetApp()), &apiv1.ApplyJobRequest{Job: withApp(job), DryRun: true, Together: together})
 	return Result(r.GetResult()), c.callError(ctx, "check job "+job.GetName(), err)
@@ -169,15 +171,15 @@ func (c *Client) Job(ctx context.Context, app, name string) (*Job, error) {
 // JobQuery selects jobs.
 type JobQuery struct {
 	App    string // default [DefaultApp]
-	Prefix string // of the name
+	Prefix string // prefix of the name
 	Limit  int    // default: all
 
-	// NoInput leaves the inputs of the jobs out, which may be large. A job without
-	// its input is not to be applied. Default: with them.
+	// NoInput omits the inputs of the jobs, which may be large. Do not apply a job that
+	// was read without its input. Default: with inputs.
 	NoInput bool
 }
 
-// Jobs returns the selected jobs by name. It reads page after page while the
+// Jobs returns the selected jobs, sorted by name. It reads page after page while the
 // caller iterates and ends after the first error.
 func (c *Client) Jobs(ctx context.Context, q JobQuery) iter.Seq2[*Job, error] {
 	return pages(q.Limit, func(size int32, token string) ([]*Job, string, error) {
@@ -188,54 +190,55 @@ func (c *Client) Jobs(ctx context.Context, q JobQuery) iter.Seq2[*Job, error] {
 	})
 }
 
-// Pause keeps the job's schedule from firing. Triggering it still works.
+// Pause stops the job's schedule. Triggers still start runs.
 func (c *Client) Pause(ctx context.Context, app, name string) (*Job, error) {
 	job, err := c.jobs.PauseJob(ctx, &apiv1.PauseJobRequest{App: appOf(app), Name: name})
 	return job, c.callError(ctx, "pause job "+name, err)
 }
 
-// Resume ends a pause. What the schedule would have fired meanwhile is not made up for.
+// Resume ends a pause. It does not make up for planned times during the pause.
 func (c *Client) Resume(ctx context.Context, app, name string) (*Job, error) {
 	job, err := c.jobs.ResumeJob(ctx, &apiv1.ResumeJobRequest{App: appOf(app), Name: name})
 	return job, c.callError(ctx, "resume job "+name, err)
 }
 
-// SkipNext gives up the next planned time of the job's schedule and returns the
-// job with the one after it. The time that is given up becomes a run that was
-// skipped. It fails with [ErrPrecondition] if nothing is planned.
+// SkipNext skips the next planned time of the job's schedule and returns the job with the
+// time after it. The skipped time becomes a run in the state skipped. It fails with
+// [ErrPrecondition] if no time is planned.
 func (c *Client) SkipNext(ctx context.Context, app, name string) (*Job, error) {
 	job, err := c.jobs.SkipNext(ctx, &apiv1.SkipNextRequest{App: appOf(app), Name: name})
 	return job, c.callError(ctx, "skip the next run of job "+name, err)
 }
 
-// Backfill asks for the runs of a range of planned times, also in the past.
+// Backfill describes a range of planned times, possibly in the past, for which runs are
+// wanted.
 type Backfill struct {
 	App    string // default [DefaultApp]
 	Job    string
-	From   time.Time // the first time
-	Until  time.Time // before this one
-	Limit  int       // look at so many planned times at most; default: all
-	DryRun bool      // only say which times
+	From   time.Time // first time, inclusive
+	Until  time.Time // last time, exclusive
+	Limit  int       // maximum number of planned times to look at; default: all
+	DryRun bool      // only report the times
 
-	// Progress is told after each of the calls that this takes. Default: nobody is.
+	// Progress is called after each call to the server. Default: none.
 	Progress func(Backfilled)
 }
 
-// Backfilled is what became of a [Backfill].
+// Backfilled is the result of a [Backfill].
 type Backfilled struct {
-	Accepted int64       // runs that are new; of a dry run: that would be
-	Existing int64       // times that had a run already
+	Accepted int64       // number of new runs; for a dry run: that would be created
+	Existing int64       // number of times that already had a run
 	Times    []time.Time // the first 100 of the new runs
-	Next     time.Time   // From of the call that goes on; zero: all is done
+	Next     time.Time   // From of a call that continues; zero: the range is complete
 }
 
-// backfillStep is how many planned times one call looks at. The API allows
-// 10 000; fewer let a progress bar move.
+// backfillStep is the number of planned times for each call. The API allows 10 000;
+// smaller calls let a progress bar move.
 const backfillStep = 1000
 
-// Backfill makes a run for each time that the job's schedule plans in a range. A
-// time that has a run already gets no second one: doing it again, or going on
-// after an error from [Backfilled.Next], is safe. With an error comes what was
+// Backfill creates a run for each time that the job's schedule plans in a range. A time
+// that already has a run gets no second one. So it is safe to repeat a backfill, or to
+// continue after an error from [Backfilled.Next]. With an error Backfill returns what was
 // done before it.
 func (c *Client) Backfill(ctx context.Context, b Backfill) (Backfilled, error) {
 	const shown = 100
@@ -270,7 +273,7 @@ func (c *Client) Backfill(ctx context.Context, b Backfill) (Backfilled, error) {
 	}
 }
 
-// The actions of a [Bulk]. The texts are part of the API.
+// Actions of a [Bulk]. The texts are part of the API.
 const (
 	BulkPause   = "pause"
 	BulkResume  = "resume"
@@ -278,36 +281,35 @@ const (
 	BulkDelete  = "delete"
 )
 
-// Bulk asks for one action on many jobs: those that Prefix, Names and Labels,
-// as far as they are given, all select.
+// Bulk describes one action on many jobs. It selects the jobs that match all of Prefix,
+// Names and Labels, as far as these are set.
 type Bulk struct {
 	App    string // default [DefaultApp]
 	Action string // one of the actions above
-	Prefix string // of the name
+	Prefix string // prefix of the name
 	Names  []string
-	Labels map[string]string // all of these
-	All    bool              // needed when nothing selects
+	Labels map[string]string // the job must have all of them
+	All    bool              // required when no selector is set
 	DryRun bool              // only count
-	Force  bool              // delete: also jobs that others name which this does not delete
+	Force  bool              // delete: also jobs that are named by other jobs outside the selection
 
-	// Progress is told after each of the calls that this takes. Default: nobody is.
+	// Progress is called after each call to the server. Default: none.
 	Progress func(Bulked)
 }
 
-// Bulked is what became of a [Bulk].
+// Bulked is the result of a [Bulk].
 type Bulked struct {
-	Matched  int64    // jobs that were selected
-	Changed  int64    // jobs to which it was done
-	Failures []string // "name: why", at most 100 of each call
+	Matched  int64    // number of selected jobs
+	Changed  int64    // number of jobs on which the action succeeded
+	Failures []string // "name: reason", at most 100 of each call
 }
 
-// bulkNames is how many names one call takes.
+// bulkNames is the maximum number of names in one call.
 const bulkNames = 1000
 
-// Bulk does the same to many jobs. Whether there was a job that refused is in
-// [Bulked.Failures], not in the error. With an error comes what was done before
-// it; doing it again is harmless but for [BulkTrigger], which then starts
-// further runs.
+// Bulk applies one action to many jobs. Jobs that refuse the action are in
+// [Bulked.Failures], not in the error. With an error Bulk returns what was done before
+// it. Repeating a Bulk is harmless, except for [BulkTrigger], which starts further runs.
 func (c *Client) Bulk(ctx context.Context, b Bulk) (Bulked, error) {
 	var done Bulked
 	request := &apiv1.BulkJobsRequest{
@@ -343,7 +345,8 @@ func deleteCommand(app, name string) *apiv1.Command {
 	return &apiv1.Command{Kind: &apiv1.Command_Delete{Delete: &apiv1.DeleteJobRequest{App: appOf(app), Name: name}}}
 }
 
-// command is one allocation: triggers come by the hundred thousand.
+// command makes a single allocation, because programs send triggers by the hundred
+// thousand.
 func (t Trigger) command() *apiv1.Command {
 	m := &struct {
 		command apiv1.Command
@@ -370,9 +373,9 @@ func (t Trigger) fill(r *apiv1.TriggerJobRequest) *apiv1.TriggerJobRequest {
 	return r
 }
 
-// freshKey returns a key that no other trigger has: 120 bits of a generator that the
-// system seeds. It is no secret, and to ask the system for each was a tenth of what a
-// client does for a trigger.
+// freshKey returns a unique key: 120 bits of a generator that the system seeds. The key
+// is not a secret. Reading each key from the system took a tenth of the client's time for
+// a trigger.
 func freshKey() string {
 	const digits, each = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 12
 	var key [2 * each]byte
@@ -384,7 +387,7 @@ func freshKey() string {
 	return string(key[:])
 }
 
-// withApp returns the job with its app named, without touching the caller's.
+// withApp returns a copy of the job with its app set, without changing the caller's job.
 func withApp(job *Job) *Job {
 	if job.GetApp() != "" {
 		return job
@@ -403,9 +406,9 @@ func wrap(op string, err error) error {
 	return fmt.Errorf("%s: %w", op, err)
 }
 
-// pages iterates over a paged list, up to limit elements if it is positive.
+// pages iterates over a paged list, up to limit elements if limit is positive.
 func pages[T any](limit int, page func(size int32, token string) ([]T, string, error)) iter.Seq2[T, error] {
-	const largest = 1000 // that the API serves
+	const largest = 1000 // the largest page of the API
 	return func(yield func(T, error) bool) {
 		token, left := "", limit
 		for {

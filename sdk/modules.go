@@ -11,7 +11,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Upload is one version of a module on its way to the server.
+// Upload is one version of a module to be uploaded.
 type Upload struct {
 	App      string // default [DefaultApp]
 	Name     string
@@ -19,24 +19,25 @@ type Upload struct {
 	Code     []byte // the WebAssembly binary
 	Manifest string // JSON; default: none
 
-	// Signatures of the bytes as the server keeps them: with the manifest in them, if there is one.
+	// Signatures of the bytes as the server stores them, which includes the manifest if
+	// there is one.
 	Signatures []*Signature
 
-	// Progress is told after each chunk how many bytes were sent. Default: nobody is.
+	// Progress is called after each chunk with the bytes sent so far. Default: none.
 	Progress func(sent, total int64)
 }
 
-// chunk is how much of a module travels in one message, in bytes. The API
-// allows 1 MiB; smaller ones let a progress bar move.
+// chunk is the number of module bytes in one message. The API allows 1 MiB; smaller
+// chunks let a progress bar move.
 const chunk = 256 << 10
 
-// PushModule uploads a version of a module. Versions are immutable: pushing
-// the same bytes again is [Unchanged], other bytes fail with [ErrConflict]. An
-// upload that is cut off, as when its app goes to another server, begins again;
-// it is [Unchanged] too when the one before had come to its end.
+// PushModule uploads a version of a module. Versions are immutable: pushing the same
+// bytes again returns [Unchanged], and other bytes fail with [ErrConflict]. An
+// interrupted upload begins again, for example when its app moves to another server. It
+// also returns [Unchanged] when the interrupted upload had been completed.
 func (c *Client) PushModule(ctx context.Context, u Upload) (*Module, Result, error) {
 	op := "push module " + u.Name + "@" + u.Version
-	var down time.Time // since when no upload came to its end
+	var down time.Time // time of the first failure since the last complete upload
 	pause := minPause
 	for hops := 0; ; {
 		m, result, err := c.pushModule(ctx, u)
@@ -74,7 +75,7 @@ func (c *Client) pushModule(ctx context.Context, u Upload) (*Module, Result, err
 			u.Progress(int64(sent), int64(len(u.Code)))
 		}
 	}
-	// A send that met a closed stream fails with EOF; the reason comes with the answer.
+	// Send on a closed stream fails with EOF; the answer has the reason.
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, "", err
 	}

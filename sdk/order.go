@@ -5,18 +5,17 @@ import (
 	"slices"
 )
 
-// InOrder yields jobs so that each comes after those of the same list that it
-// names: the jobs that it depends on, and those of its workflow's nodes. A
-// server refuses a job that names one which is not there, so documents in this
-// order can be applied one after another. What the order leaves open stays as it
-// came.
+// InOrder yields jobs so that each job follows the jobs of the same list that it names:
+// its dependencies, and the jobs of its workflow's nodes. A server refuses a job that
+// names a missing one, so documents in this order can be applied one after another. Jobs
+// without such a constraint keep their order.
 //
-// Jobs that name each other in a circle have no such order. circle, which may be
-// nil, is told of each circle: the names, each followed by one that it names, and
-// the first one again at the end. The first of them in the list is then yielded
-// as if it named none of the others.
+// Jobs that name each other in a cycle have no such order. InOrder calls circle, which
+// may be nil, for each cycle: with the names, each followed by one that it names, and the
+// first one again at the end. InOrder then yields the job of the cycle that is first in
+// the list as if it named none of the others.
 //
-// It holds only the jobs that wait for others. It ends after the first error.
+// InOrder holds only the jobs that wait for others. It ends after the first error.
 func InOrder(jobs iter.Seq2[*Job, error], circle func(names []string)) iter.Seq2[*Job, error] {
 	return func(yield func(*Job, error) bool) {
 		o := ordering{yield: yield, yielded: map[identity]bool{}, held: map[identity][]*heldJob{}, wanted: map[identity][]*heldJob{}}
@@ -33,7 +32,7 @@ func InOrder(jobs iter.Seq2[*Job, error], circle func(names []string)) iter.Seq2
 	}
 }
 
-// References returns the names of the jobs that a job names, each once.
+// References returns the names of the jobs that a job names, without duplicates.
 func References(job *Job) []string {
 	names := slices.Clone(job.GetDependency().GetJobs())
 	for _, n := range job.GetWorkflow().GetNodes() {
@@ -43,29 +42,29 @@ func References(job *Job) []string {
 	return slices.Compact(names)
 }
 
-// identity is what a job is known by.
+// identity is the key of a job.
 type identity struct{ app, name string }
 
 func identityOf(job *Job) identity { return identity{appOf(job.GetApp()), job.GetName()} }
 
-// ordering is one walk of [InOrder].
+// ordering is the state of one call of [InOrder].
 type ordering struct {
 	yield   func(*Job, error) bool
 	yielded map[identity]bool
-	held    map[identity][]*heldJob // that wait, by what they are; several have one name if the list has
-	wanted  map[identity][]*heldJob // that wait, by what they wait for
-	line    []*heldJob              // all that were held, in the order of the list
+	held    map[identity][]*heldJob // waiting jobs by their own identity; duplicates in the list share one
+	wanted  map[identity][]*heldJob // waiting jobs by a job that they wait for
+	line    []*heldJob              // all jobs that ever waited, in the order of the list
 }
 
-// heldJob waits until all that it names were yielded.
+// heldJob waits until all jobs that it names were yielded.
 type heldJob struct {
 	job     *Job
-	place   int // in ordering.line
+	place   int // index in ordering.line
 	missing map[identity]bool
 	gone    bool // it was yielded
 }
 
-// take yields a job, or holds it. It reports false when the caller wants no more.
+// take yields a job, or holds it. It returns false when the caller stops the iteration.
 func (o *ordering) take(job *Job) bool {
 	id, missing := identityOf(job), map[identity]bool{}
 	for _, name := range References(job) {
@@ -74,7 +73,7 @@ func (o *ordering) take(job *Job) bool {
 			missing[up] = true
 		}
 	}
-	if len(o.held[id]) > 0 { // two definitions of one job: the later one stays the later one
+	if len(o.held[id]) > 0 { // two definitions of one job keep their order
 		missing[id] = true
 	}
 	if len(missing) == 0 {
@@ -89,7 +88,7 @@ func (o *ordering) take(job *Job) bool {
 	return true
 }
 
-// put yields a job, and then those that waited for it alone.
+// put yields a job, and then the jobs that waited only for it.
 func (o *ordering) put(job *Job) bool {
 	next := []*Job{job}
 	for len(next) > 0 {
@@ -103,7 +102,7 @@ func (o *ordering) put(job *Job) bool {
 	return true
 }
 
-// release returns the held jobs that wait for nothing after id was yielded.
+// release returns the held jobs that have nothing left to wait for after id was yielded.
 func (o *ordering) release(id identity) (free []*Job) {
 	for _, h := range o.wanted[id] {
 		delete(h.missing, id)
@@ -124,8 +123,8 @@ func (o *ordering) drop(h *heldJob) {
 	}
 }
 
-// end yields what is held when the list has ended: it names jobs that are not in
-// the list, or is in a circle.
+// end yields the remaining jobs after the end of the list: each names a missing job, or
+// is in a cycle.
 func (o *ordering) end(circle func([]string)) {
 	var absent []identity
 	for id := range o.wanted {
@@ -139,7 +138,7 @@ func (o *ordering) end(circle func([]string)) {
 		}
 		delete(o.wanted, id)
 	}
-	for _, h := range o.line { // what waited only for absent ones
+	for _, h := range o.line { // jobs that waited only for missing ones
 		if !h.gone && len(h.missing) == 0 && !o.let(h) {
 			return
 		}
@@ -157,14 +156,14 @@ func (o *ordering) end(circle func([]string)) {
 	}
 }
 
-// let yields a job that is held.
+// let yields a held job.
 func (o *ordering) let(h *heldJob) bool {
 	o.drop(h)
 	return o.put(h.job)
 }
 
-// circleFrom follows what held jobs wait for until one comes again. It returns the
-// names of that circle, and the one of its jobs that came first in the list.
+// circleFrom follows the jobs that held jobs wait for until a job repeats. It returns the
+// names of that cycle, and the job of the cycle that is first in the list.
 func (o *ordering) circleFrom(h *heldJob) (names []string, first *heldJob) {
 	seen := map[*heldJob]bool{}
 	for !seen[h] {
@@ -181,7 +180,7 @@ func (o *ordering) circleFrom(h *heldJob) (names []string, first *heldJob) {
 	return append(names, names[0]), first
 }
 
-// waitsFor returns one of the jobs that h waits for, always the same.
+// waitsFor returns one of the jobs that h waits for, always the same one.
 func (o *ordering) waitsFor(h *heldJob) identity {
 	var least identity
 	for id := range h.missing {

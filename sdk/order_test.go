@@ -12,7 +12,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// listed reads jobs of the form "name: what it depends on / what its nodes are".
+// listed reads jobs of the form "name: its dependencies / the jobs of its nodes".
 func listed(lines ...string) iter.Seq2[*sdk.Job, error] {
 	return func(yield func(*sdk.Job, error) bool) {
 		for i, line := range lines {
@@ -84,7 +84,7 @@ func TestInOrder(t *testing.T) {
 	}
 }
 
-// TestInOrderTwice checks that of two definitions of one job the later one stays the later one.
+// TestInOrderTwice checks that two definitions of one job keep their order.
 func TestInOrderTwice(t *testing.T) {
 	var got []string
 	for job := range sdk.InOrder(listed("a: z", "a", "z"), nil) {
@@ -105,11 +105,11 @@ func TestInOrderEnds(t *testing.T) {
 		t.Errorf("errors %v, want the one of the list", got)
 	}
 	for range sdk.InOrder(listed("a: b", "b", "c"), nil) {
-		break // the list must not be read on
+		break // InOrder must not read further
 	}
 }
 
-// TestInOrderOfMany orders random graphs without circles.
+// TestInOrderOfMany orders random graphs without cycles.
 func TestInOrderOfMany(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

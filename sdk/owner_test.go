@@ -18,7 +18,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
 )
 
-// elsewhere is how a server refuses an app of another one.
+// elsewhere returns the refusal of a server that does not own an app.
 func elsewhere(t *testing.T, address string) error {
 	t.Helper()
 	s, err := status.New(codes.FailedPrecondition, "the app is on another server: use "+address).WithDetails(&apiv1.Assignment{Server: "s", Address: address})
@@ -28,23 +28,23 @@ func elsewhere(t *testing.T, address string) error {
 	return s.Err()
 }
 
-// TestRefusalsThatNameAServer: the command goes there, once; two servers that
-// each name the other do not keep it; and one that names itself, or nobody, is
-// believed.
+// TestRefusalsThatNameAServer checks that the client follows a named server once. Two
+// servers that name each other do not keep the command. The client accepts the refusal of
+// a server that names itself or no server.
 func TestRefusalsThatNameAServer(t *testing.T) {
 	const both = "http://127.0.0.1:1,http://127.0.0.2:1"
 	for _, c := range []struct {
 		name     string
 		given    string
-		one, two string // what each names; "": it does what it is asked
+		one, two string // the server that each names; "": it executes commands
 		want     error
-		asked    int64 // messages that both servers got
+		asked    int64 // messages that both servers received
 	}{
 		{"the other one", both, "127.0.0.2:1", "", nil, 2},
 		{"each other", both, "127.0.0.2:1", "127.0.0.1:1", sdk.ErrPrecondition, 4},
 		{"itself", both, "127.0.0.1:1", "", sdk.ErrPrecondition, 1},
 		{"nobody", both, "nobody", "", sdk.ErrPrecondition, 1},
-		// It may be anyone's, and would be sent the token.
+		// The address may belong to an attacker, and would receive the token.
 		{"one that the client was not given", "http://127.0.0.1:1", "127.0.0.2:1", "", sdk.ErrPrecondition, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestRefusalsThatNameAServer(t *testing.T) {
 			if n := asked.Load(); n != c.asked {
 				t.Errorf("%d messages were sent, want %d", n, c.asked)
 			}
-			if c.want == nil { // and from now on at once
+			if c.want == nil { // later commands go to the owner at once
 				if _, err := client.Apply(ctx, job("k")); err != nil || asked.Load() != c.asked+1 {
 					t.Errorf("the next one: %v, %d messages", err, asked.Load())
 				}
@@ -92,8 +92,8 @@ func TestRefusalsThatNameAServer(t *testing.T) {
 	}
 }
 
-// TestProducerWaitsForATakeover: a server passes commands on to one that is lost. The
-// producer sends them again until its patience ends, and not all the time.
+// TestProducerWaitsForATakeover uses a server that forwards commands to a lost one. The
+// producer repeats them until RetryFor ends, with pauses.
 func TestProducerWaitsForATakeover(t *testing.T) {
 	var asked atomic.Int64
 	f := start(t, sdktest.Config{Before: func(*apiv1.ProduceRequest) error {

@@ -7,38 +7,38 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Pending is a command on its way. It is safe for concurrent use.
+// Pending is a command without an answer yet. It is safe for concurrent use.
 type Pending struct {
-	size int // of the command on the wire, in bytes
+	size int // size on the wire, in bytes
 
 	// Guarded by producer.mu.
 	command   *apiv1.Command // nil once over
 	deadline  instant
-	sentAt    instant // when it was first sent; 0: never
-	uncertain bool    // a sending of it got no answer: a server may have carried it out
-	over      bool    // its end is decided; answer and err are set and do not change
+	sentAt    instant // time of the first sending; 0: never sent
+	uncertain bool    // a sending got no answer, so a server may have executed it
+	over      bool    // the outcome is decided; answer and err do not change
 
 	mu      sync.Mutex
 	settled bool
-	done    chan struct{} // made when somebody waits; closed when settled
+	done    chan struct{} // created for the first waiter; closed by settle
 	then    func(Answer, error)
 
 	answer Answer
 	err    error
 }
 
-// Answer is what the server did with a command.
+// Answer is the server's answer to a command.
 type Answer struct {
 	Result Result
-	RunID  string // of a trigger that was done; empty otherwise
-	// Message is the number of a command that is kept, in the queue of its server; 0 otherwise.
+	RunID  string // of an executed trigger; empty otherwise
+	// Message is the number of a kept command in the queue of its server; 0 otherwise.
 	Message uint64
-	// Sync is what the server's acknowledgement rests on: "always" (synced to the device), "interval" (a power cut
-	// takes up to 100 ms) or "os".
+	// Sync is the durability of the server's acknowledgement: "always" (synced to the
+	// device), "interval" (a power failure loses up to 100 ms) or "os".
 	Sync string
 }
 
-// Done is closed when the command is answered or has failed.
+// Done returns a channel that is closed when the command is answered or has failed.
 func (c *Pending) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,8 +51,8 @@ func (c *Pending) Done() <-chan struct{} {
 	return c.done
 }
 
-// Wait blocks until the command is answered or has failed. Ending ctx ends the
-// wait, not the command.
+// Wait blocks until the command is answered or has failed. If ctx ends first, Wait
+// returns and the command continues.
 func (c *Pending) Wait(ctx context.Context) (Answer, error) {
 	c.mu.Lock()
 	settled := c.settled
@@ -68,13 +68,14 @@ func (c *Pending) Wait(ctx context.Context) (Answer, error) {
 	}
 }
 
-// Then calls f once, when the command is answered or has failed: at once if
-// that was before. No goroutine waits for it. f runs where answers are read, so
-// it must be quick and must not wait for a command, nor for room for one:
-// [Client.TryTrigger] and its like are safe there. [Pending.Wait],
-// [Client.Flush] and [Client.Close] return after f has. Functions of one app's
-// commands are called in the order of the answers; otherwise they may be called
-// at the same time.
+// Then calls f once, when the command is answered or has failed. If that has happened
+// already, it calls f at once. No goroutine waits for the answer.
+//
+// f runs where answers are read, so it must be quick and must not wait for a command or
+// for room for one: [Client.TryTrigger] and the other Try forms are safe there.
+// [Pending.Wait], [Client.Flush] and [Client.Close] return after f has returned. The
+// functions of one app's commands run in the order of the answers; otherwise functions
+// may run at the same time.
 func (c *Pending) Then(f func(Answer, error)) {
 	c.mu.Lock()
 	if c.settled {
@@ -90,11 +91,11 @@ func (c *Pending) Then(f func(Answer, error)) {
 	c.mu.Unlock()
 }
 
-// settle tells those who wait, functions first. answer and err are set before,
-// and it is called once.
+// settle calls the functions and then wakes the waiters. The caller has set answer and
+// err before, and calls settle once.
 func (c *Pending) settle() {
 	c.mu.Lock()
-	for c.then != nil { // one may add another
+	for c.then != nil { // a function may add another one
 		then := c.then
 		c.then = nil
 		c.mu.Unlock()

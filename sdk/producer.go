@@ -23,39 +23,39 @@ const (
 	maxBatch      = 256     // commands in one message, as the API allows
 	maxBatchBytes = 1 << 20 // well below the 4 MiB at which gRPC servers refuse a message
 
-	// A message goes out at once while few are unanswered; then only a full one
-	// does. So a lone caller never waits, and many callers fill messages by
-	// themselves while the server is busy, without a timer.
+	// While few messages are unanswered, a message goes out at once; otherwise only a
+	// full one does. So a lone caller never waits, and many callers fill messages while
+	// the server is busy, without a timer.
 	eagerMessages = 4
 	maxMessages   = 16
 
-	minPause = 25 * time.Millisecond // between two attempts to reach a server that rests, doubled each time
+	minPause = 25 * time.Millisecond // between two attempts to reach a resting server, doubled each time
 	maxPause = 2 * time.Second
 
 	idleAfter = time.Minute // a stream without commands is closed
 
-	// Servers remember the key of a trigger for 10 minutes and 65 536 keys for a
-	// slot, of all clients together. A command is not sent again when a minute
-	// of that is left: the rest is for its way. And one client never has more
-	// commands under way than a slot remembers keys, so that its own commands
-	// cannot make a server forget one that it will send again.
+	// Servers remember the key of a trigger for 10 minutes, and 65 536 keys for each
+	// slot, from all clients together. A command is not sent again in the last minute of
+	// that time, which is reserved for its transfer. And one client never has more
+	// commands under way than a slot remembers keys. So its own commands cannot make a
+	// server forget one that it will send again.
 	resendFor  = 9 * time.Minute
 	maxPending = 1 << 16
 )
 
-// instant is a time as the duration since the producer was made: half the size
-// of a time.Time and cheaper to get.
+// instant is a time as the duration since the producer was created: half the size of a
+// time.Time and cheaper to read.
 type instant = time.Duration
 
 const never = instant(math.MaxInt64)
 
-// producer carries the commands of many goroutines. It bounds them together,
-// and each app's commands have a lane of their own.
+// producer carries the commands of many goroutines. It bounds them together, and each
+// app's commands have a lane of their own.
 //
-// A command is in one place at a time: waiting (no room yet), in the queue of
-// its lane (not on the wire) or in one of its sent messages (on the wire, no
-// answer yet). Whoever holds mu and finds it there may end it; it is settled
-// after mu is released, so that what waits for it finds the producer free.
+// A command is in exactly one place at a time: waiting (no room yet), in the queue of its
+// lane (not on the wire), or in one of the lane's sent messages (on the wire, no answer
+// yet). A goroutine that holds mu and finds the command in such a place may end it. It
+// calls settle after it has released mu, so that waiters find the producer unlocked.
 type producer struct {
 	servers *servers
 	explain func(*status.Status) *Error
@@ -68,13 +68,13 @@ type producer struct {
 
 	mu struct {
 		sync.Mutex
-		lanes    map[string]*lane // by app; a lane with nothing to do ends
-		commands int              // in the queues and the messages
-		bytes    int              // of these commands
+		lanes    map[string]*lane // by app; an idle lane ends and is removed
+		commands int              // number of commands in the queues and the messages
+		bytes    int              // size of these commands
 		waiting  []waiter         // in the order of the calls
-		closed   bool             // set once; then nothing enters
+		closed   bool             // set once; no command enters afterwards
 		expiry   *time.Timer      // fires at the next deadline
-		expireAt instant          // not later than the first deadline; never: none
+		expireAt instant          // at or before the first deadline; never: none
 	}
 }
 
@@ -84,11 +84,11 @@ type limits struct {
 	ack                        Ack
 }
 
-// waiter is a caller for whose command there is no room yet.
+// waiter is a call whose command has no room yet.
 type waiter struct {
 	lane    string
 	command *Pending
-	until   instant       // the deadline of the command
+	until   instant       // the command's deadline
 	decided chan struct{} // closed when the command has entered or is over
 }
 
@@ -103,7 +103,7 @@ func newProducer(servers *servers, explain func(*status.Status) *Error, limits l
 
 func (p *producer) now() instant { return time.Since(p.began) }
 
-// close fails whatever is left.
+// close fails all remaining commands.
 func (p *producer) close() {
 	p.mu.Lock()
 	p.mu.closed = true
@@ -120,7 +120,7 @@ func (p *producer) close() {
 	p.running.Wait()
 }
 
-// submit queues a command as soon as there is room.
+// submit queues a command, waiting until there is room.
 func (p *producer) submit(ctx context.Context, app string, command *apiv1.Command) *Pending {
 	c := p.pending(ctx, command)
 	w, err := p.enter(ctx, app, c, true)
@@ -134,7 +134,7 @@ func (p *producer) submit(ctx context.Context, app string, command *apiv1.Comman
 	return c
 }
 
-// trySubmit queues a command if there is room for it now.
+// trySubmit queues a command if there is room now.
 func (p *producer) trySubmit(ctx context.Context, app string, command *apiv1.Command) (*Pending, error) {
 	c := p.pending(ctx, command)
 	if _, err := p.enter(ctx, app, c, false); err != nil {
@@ -151,18 +151,18 @@ func (p *producer) pending(ctx context.Context, command *apiv1.Command) *Pending
 	return c
 }
 
-// sizeOf returns how many bytes of a message a command takes, or a few more: for a
-// trigger it is not worth looking at every field that there may be.
+// sizeOf returns an upper bound of a command's size in a message, at most a few bytes too
+// large. Triggers are frequent, so it does not look at each of their optional fields.
 func sizeOf(command *apiv1.Command) int {
 	t := command.GetTrigger()
 	if t == nil {
 		return proto.Size(command)
 	}
-	const heads = 2*5 + 5*5 // of the two messages and the five texts: a tag, and a length of four bytes at most
+	const heads = 2*5 + 5*5 // of the two messages and the five texts: a tag, and a length of at most four bytes
 	return heads + len(t.App) + len(t.Name) + len(t.GetInput()) + len(t.InputBytes) + len(t.IdempotencyKey)
 }
 
-// enter queues a command, or puts it in the line of those that wait for room.
+// enter queues a command, or adds it to the waiters for room.
 func (p *producer) enter(ctx context.Context, app string, c *Pending, wait bool) (waiter, error) {
 	if c.size > maxBatchBytes {
 		return waiter{}, &Error{
@@ -189,7 +189,7 @@ func (p *producer) enter(ctx context.Context, app string, c *Pending, wait bool)
 	return w, nil
 }
 
-// await blocks until a command has room, or ends it when its time is up.
+// await blocks until a command has room, or ends the command at its deadline.
 func (p *producer) await(ctx context.Context, w waiter) {
 	timer := time.NewTimer(w.until - p.now())
 	defer timer.Stop()
@@ -205,11 +205,11 @@ func (p *producer) await(ctx context.Context, w waiter) {
 	i := slices.IndexFunc(p.mu.waiting, func(o waiter) bool { return o.command == w.command })
 	if i < 0 {
 		p.mu.Unlock()
-		return // it has entered in this moment
+		return // it entered in the meantime
 	}
 	p.mu.waiting = slices.Delete(p.mu.waiting, i, i+1)
 	w.command.overLocked(Answer{}, fmt.Errorf("wait for room: %w", cause))
-	p.admitLocked() // it may have stood before a smaller one
+	p.admitLocked() // it may have blocked a smaller one
 	p.mu.Unlock()
 	w.command.settle()
 }
@@ -231,11 +231,11 @@ func (p *producer) enqueueLocked(app string, c *Pending) {
 	l.queue = append(l.queue, c)
 	select {
 	case l.wake <- struct{}{}:
-	default: // the lane has not seen the last one yet
+	default: // the lane has not handled the last wake-up yet
 	}
 }
 
-// admitLocked lets those enter for whom there is room, in their order.
+// admitLocked lets waiters enter in their order, as long as there is room.
 func (p *producer) admitLocked() {
 	for len(p.mu.waiting) > 0 && p.fitsLocked(p.mu.waiting[0].command) {
 		w := p.mu.waiting[0]
@@ -246,8 +246,8 @@ func (p *producer) admitLocked() {
 	}
 }
 
-// endLocked decides the end of a command that holds room. The caller admits
-// others and, without the lock, settles it.
+// endLocked decides the outcome of a command that holds room. The caller then admits
+// waiters and, after it has released the lock, calls settle.
 func (p *producer) endLocked(c *Pending, answer Answer, err error) *Pending {
 	p.mu.commands--
 	p.mu.bytes -= c.size
@@ -259,8 +259,8 @@ func (c *Pending) overLocked(answer Answer, err error) *Pending {
 	return c
 }
 
-// fate says with an error what is known about a command that it ends: err
-// alone if it was certainly not carried out.
+// fate adds to the error of a command whether a server may have executed it. It returns
+// err unchanged if certainly none has.
 func (c *Pending) fate(err error) error {
 	if c.uncertain {
 		return unknown(err)
@@ -268,7 +268,7 @@ func (c *Pending) fate(err error) error {
 	return err
 }
 
-// expireByLocked makes sure that the timer fires at a deadline.
+// expireByLocked makes the timer fire at the deadline or earlier.
 func (p *producer) expireByLocked(deadline instant) {
 	if deadline < p.mu.expireAt && !p.mu.closed {
 		p.mu.expireAt = deadline
@@ -276,7 +276,7 @@ func (p *producer) expireByLocked(deadline instant) {
 	}
 }
 
-// expire ends the commands whose time is up.
+// expire ends the commands whose deadline has passed.
 func (p *producer) expire() {
 	p.mu.Lock()
 	ended := p.expireLocked()
@@ -318,8 +318,8 @@ func (p *producer) expireLocked() (ended []*Pending) {
 	return ended
 }
 
-// call submits a command and waits for its answer. When ctx ends first, a
-// command that is not on the wire is taken back; one that is goes on.
+// call submits a command and waits for its answer. When ctx ends first, call withdraws a
+// command that is not on the wire; one that is on the wire continues.
 func (p *producer) call(ctx context.Context, app string, command *apiv1.Command) (Answer, error) {
 	c := p.submit(ctx, app, command)
 	select {
@@ -376,13 +376,12 @@ func (p *producer) flush(ctx context.Context) error {
 	return nil
 }
 
-// lane carries the commands of one app over one stream at a time, in the order
-// of the calls. Its goroutine (run) owns the stream.
+// lane carries the commands of one app over one stream at a time, in the order of the
+// calls. Its goroutine (run) owns the stream.
 //
-// When a stream breaks, its unanswered commands return to the front of the
-// queue, so that the order is kept, and the next stream may lead to another
-// server: every command is idempotent, an apply and a delete by nature, a
-// trigger by its key.
+// When a stream breaks, its unanswered commands return to the front of the queue, so that
+// the order is preserved. The next stream may lead to another server, because every
+// command is idempotent: an apply and a delete by nature, a trigger by its key.
 type lane struct {
 	p    *producer
 	app  string
@@ -390,7 +389,7 @@ type lane struct {
 
 	// Guarded by p.mu.
 	queue []*Pending // none of them is on the wire
-	sent  []message  // on the wire and unanswered, oldest first; grows and shrinks in run only
+	sent  []message  // on the wire and unanswered, oldest first; changed only by run
 }
 
 type message struct {
@@ -398,16 +397,17 @@ type message struct {
 	commands []*Pending
 }
 
-// run serves the queue, stream after stream, until there is nothing left to do.
+// run serves the queue with one stream after another until the lane has nothing left to
+// do.
 func (l *lane) run() {
-	var down time.Time // since when nobody answers; zero while somebody does
+	var down time.Time // start of the time without answers; zero while a server answers
 	pause := minPause
-	hops := 0 // servers that named another one since the last answer or failure
+	hops := 0 // number of redirects since the last answer or failure
 	astray := false
 	for !l.ended() {
 		at := l.p.servers.pick(l.p.ctx, l.app)
 		if !down.IsZero() && (astray || l.p.servers.resting(at)) {
-			_ = sleep(l.p.ctx, jitter(pause)) // the loop asks the context itself
+			_ = sleep(l.p.ctx, jitter(pause)) // the loop checks the context itself
 			pause = min(2*pause, maxPause)
 		}
 		astray = false
@@ -417,7 +417,7 @@ func (l *lane) run() {
 		}
 		if hops < maxHops && l.p.servers.follow(at, l.app, err) != nil {
 			hops++
-			continue // to the server that it named
+			continue // to the server that the refusal named
 		}
 		switch {
 		case l.p.ctx.Err() != nil || l.idle(): // an idle stream ended; the next command opens another
@@ -435,8 +435,9 @@ func (l *lane) run() {
 				l.fail(l.p.explain(unavailable(err)))
 				down, pause = time.Time{}, minPause
 			}
-			// A server that was named is lost, and the others go on to name it, or to pass
-			// calls on to it, until its lease has ended: they are not asked all the time.
+			// The named server is lost. Until its lease has ended, the other servers keep
+			// naming it or forwarding calls to it. The pause keeps the client from asking
+			// them all the time.
 			hops, astray = 0, hops > 0 || moving(err)
 		}
 	}
@@ -448,8 +449,8 @@ func (l *lane) idle() bool {
 	return len(l.queue) == 0
 }
 
-// ended reports whether the lane has nothing left to do, and takes it out of
-// the producer then. If the client is closed it fails what is left.
+// ended reports whether the lane has nothing left to do, and removes it from the producer
+// then. If the client is closed, it fails the remaining commands.
 func (l *lane) ended() bool {
 	if l.p.ctx.Err() != nil {
 		l.fail(ErrClosed)
@@ -478,11 +479,11 @@ func (l *lane) fail(err error) {
 
 var errQuiet = errors.New("nothing came for too long")
 
-// session sends from the queue over one stream until it ends, and says why.
-// answered reports whether a message was answered.
+// session sends commands of the queue over one stream until the stream ends, and returns
+// the reason. answered reports whether a message was answered.
 func (l *lane) session(at *server) (answered bool, err error) {
-	// One timer watches the stream: while messages are unanswered, that the next
-	// answer comes in time; while there are none, that the stream is used.
+	// One timer watches the stream. While messages are unanswered, it bounds the time to
+	// the next answer; otherwise it bounds the time without commands.
 	ctx, cancel := context.WithCancelCause(l.p.ctx)
 	quiet := time.AfterFunc(l.p.limits.attempt, func() { cancel(errQuiet) })
 	answers := make(chan *apiv1.ProduceResponse, maxMessages)
@@ -503,7 +504,7 @@ func (l *lane) session(at *server) (answered bool, err error) {
 		return false, err
 	}
 
-	// The receiver never blocks: the server owes at most maxMessages answers.
+	// The receiver never blocks: the server has at most maxMessages answers left to send.
 	received = true
 	var broke error // written before answers is closed
 	go func() {
@@ -533,7 +534,7 @@ func (l *lane) session(at *server) (answered bool, err error) {
 				quiet.Reset(l.p.limits.attempt)
 			}
 			unanswered++
-			// A failed send says only that the stream is broken; Recv knows why.
+			// A failed Send says only that the stream is broken; Recv returns the reason.
 			sending = stream.Send(request) == nil
 		}
 		select {
@@ -559,16 +560,16 @@ func (l *lane) session(at *server) (answered bool, err error) {
 	}
 }
 
-// take moves the next message's commands from the queue to the wire: none if
-// what is there should wait for company.
+// take moves the commands of the next message from the queue to the wire. It takes none
+// if they should wait for a fuller message.
 func (l *lane) take(number uint64, unanswered int) *apiv1.ProduceRequest {
 	if unanswered >= maxMessages {
 		return nil
 	}
-	// Callers that were just answered get the chance to join this message.
+	// Lets callers that were just answered add their next command to this message.
 	runtime.Gosched()
 	l.p.mu.Lock()
-	ended := l.p.expireLocked() // a command whose time is up is not sent, however late the timer is
+	ended := l.p.expireLocked() // an expired command is not sent, even if the timer is late
 	request := l.takeLocked(number, unanswered)
 	l.p.mu.Unlock()
 	settleAll(ended)
@@ -597,8 +598,8 @@ func (l *lane) takeLocked(number uint64, unanswered int) *apiv1.ProduceRequest {
 	return request
 }
 
-// requeue puts the unanswered commands before all others. refused says that the
-// server has certainly not looked at them.
+// requeue puts the unanswered commands before all others. refused means that the server
+// has certainly not looked at them.
 func (l *lane) requeue(refused bool) {
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
@@ -620,9 +621,9 @@ func (l *lane) requeue(refused bool) {
 	l.queue = append(commands, l.queue...)
 }
 
-// settle ends the commands of the oldest message as its answer says. A command
-// that the server could not carry out for now stays unanswered: the error ends
-// the stream, and it is sent again.
+// settle ends the commands of the oldest message as its answer says. A command that the
+// server could not execute for now stays unanswered: its error ends the stream, and the
+// client sends it again.
 func (l *lane) settle(answer *apiv1.ProduceResponse) (err error) {
 	l.p.mu.Lock()
 	if len(l.sent) == 0 || answer.GetNumber() != l.sent[0].number || len(answer.GetResults()) != len(l.sent[0].commands) {
@@ -635,7 +636,7 @@ func (l *lane) settle(answer *apiv1.ProduceResponse) (err error) {
 	for i, r := range answer.GetResults() {
 		c := commands[i]
 		switch {
-		case c.over: // its time was up
+		case c.over: // its deadline has passed
 		case codes.Code(r.GetCode()) == codes.Unavailable:
 			again = append(again, c)
 			err = status.Error(codes.Unavailable, cmp.Or(strings.Clone(r.GetError()), "the server is unavailable"))
@@ -662,12 +663,12 @@ func outcome(c *Pending, r *apiv1.CommandResult) (Answer, error) {
 	case code == codes.OK:
 		return Answer{Result: Result(r.GetResult()), RunID: strings.Clone(r.GetRunId()), Message: r.GetMessage()}, nil
 	case code == codes.NotFound && c.uncertain && c.command.GetDelete() != nil:
-		return Answer{Result: Deleted}, nil // by the first sending, whose answer was lost
+		return Answer{Result: Deleted}, nil // the first sending deleted it, and its answer was lost
 	}
 	err := &Error{Code: code, Message: cmp.Or(strings.Clone(r.GetError()), "the server answered "+strings.ToLower(code.String()))}
 	switch code {
 	case codes.Unknown, codes.Internal, codes.DataLoss, codes.DeadlineExceeded, codes.Canceled:
-		return Answer{}, unknown(err) // it is in trouble rather than against it
+		return Answer{}, unknown(err) // the server has a problem and did not refuse the command
 	}
-	return Answer{}, c.fate(err) // what refuses the second sending may not have refused the first
+	return Answer{}, c.fate(err) // the first sending may have succeeded although the second is refused
 }

@@ -11,9 +11,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// FuzzAnswer gives arbitrary answers to a message of three commands. Each
-// command ends once or stays to be sent again, and the room of those that ended
-// is free again.
+// FuzzAnswer gives arbitrary answers to a message of three commands. Each command ends
+// once or stays to be sent again, and the room of ended commands is free again.
 func FuzzAnswer(f *testing.F) {
 	for _, answer := range []*apiv1.ProduceResponse{
 		{},

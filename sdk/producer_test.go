@@ -27,12 +27,12 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// installation is what several servers have in common: the runs, by key.
+// installation is the state that several servers share: the runs, by key.
 type installation struct {
 	mu      sync.Mutex
 	runs    map[string]string // run id by key
-	order   []string          // keys as they were first seen
-	repeats int               // keys that were seen again
+	order   []string          // keys in the order of their first arrival
+	repeats int               // number of repeated keys
 }
 
 func (in *installation) carryOut(c *apiv1.Command) *apiv1.CommandResult {
@@ -63,7 +63,8 @@ func (in *installation) seen() int {
 	return len(in.order)
 }
 
-// member is one server of an installation. What it does with a message is its script.
+// member is one server of an installation. Its script decides what it does with a
+// message.
 type member struct {
 	apiv1.UnimplementedClusterServer
 	apiv1.UnimplementedProducerServer
@@ -73,10 +74,10 @@ type member struct {
 	script   func(*apiv1.ProduceRequest) verdict // nil: answer
 
 	mu     sync.Mutex
-	refuse bool // new connections
-	mute   bool // new connections get no word
+	refuse bool // refuse new connections
+	mute   bool // accept new connections without a reply
 	conns  []net.Conn
-	saw    int // commands
+	saw    int // number of commands
 }
 
 type verdict string
@@ -140,7 +141,8 @@ func (m *member) Produce(stream grpc.BidiStreamingServer[apiv1.ProduceRequest, a
 	}
 }
 
-// setRefuse changes whether the server can be reached; cutting it off breaks what there is.
+// setRefuse changes whether the server can be reached; cutting it off breaks open
+// connections.
 func (m *member) setRefuse(refuse bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,7 +158,7 @@ func (m *member) setRefuse(refuse bool) {
 // world is a network of servers, by address.
 type world map[string]*member
 
-// serve adds a server. register may put more services beside its own.
+// serve adds a server. register may add further services to it.
 func (w world) serve(in *installation, address string, register ...func(*grpc.Server)) (m *member, stop func()) {
 	m = &member{in: in, listener: memconn.Listen(64 << 10)}
 	w[address] = m
@@ -202,13 +204,13 @@ const (
 	bothServers                  = "http://" + addressA + ", http://" + addressB
 )
 
-// TestFailover has the first server fail at its third message in each way that
-// a server can. Every trigger has to end in one run, in the order of the calls,
-// and no later than the timeout of one attempt and a little more.
+// TestFailover makes the first server fail at its third message in each possible way.
+// Every trigger must end in one run, in the order of the calls, and only a little later
+// than the timeout of one attempt.
 func TestFailover(t *testing.T) {
 	for _, test := range []struct {
 		verdict
-		repeats bool          // the first server has carried out what it did not answer
+		repeats bool          // the first server executed the commands that it did not answer
 		within  time.Duration // of fake time
 	}{
 		{dropBefore, false, time.Second},
@@ -262,8 +264,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestFlapping has two servers that lose every stream after a few messages and
-// refuse connections in turns.
+// TestFlapping uses two servers that lose every stream after a few messages and
+// alternately refuse connections.
 func TestFlapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, w := &installation{}, world{}
@@ -271,7 +273,7 @@ func TestFlapping(t *testing.T) {
 		var flapping sync.WaitGroup
 		for i, address := range []string{addressA, addressB} {
 			m, stop := w.serve(in, address)
-			n := 0 // of messages; two streams of one client do not overlap
+			n := 0 // number of messages; two streams of one client do not overlap
 			m.script = func(*apiv1.ProduceRequest) verdict {
 				n++
 				return []verdict{answer, answer, dropAfter, answer, dropBefore}[n%5]
@@ -289,7 +291,7 @@ func TestFlapping(t *testing.T) {
 		}
 		c := w.dial(t, bothServers, sdk.Options{})
 		var want []string
-		for i := range 400 { // one after the other: many messages
+		for i := range 400 { // sequential calls, so many messages
 			key := fmt.Sprint(i)
 			want = append(want, key)
 			if _, err := c.Trigger(t.Context(), sdk.Trigger{Job: "a", Key: key}); err != nil {
@@ -306,7 +308,7 @@ func TestFlapping(t *testing.T) {
 	})
 }
 
-// TestUnaryFailover reads from the second server while the first is away.
+// TestUnaryFailover reads from the second server while the first is unreachable.
 func TestUnaryFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, w := &installation{}, world{}
@@ -321,15 +323,15 @@ func TestUnaryFailover(t *testing.T) {
 			}
 		}
 		c.Close() //nolint:errcheck // every answer has come
-		// Dial itself goes on to the second.
+		// Dial itself falls back to the second server.
 		w.dial(t, bothServers, sdk.Options{}).Close() //nolint:errcheck // nothing is under way
 		stopA()
 		stopB()
 	})
 }
 
-// TestMute meets a first server that accepts connections and says nothing: when
-// the client is made, and when its stream is opened.
+// TestMute uses a first server that accepts connections and never replies, when the
+// client is created and when its stream is opened.
 func TestMute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, w := &installation{}, world{}
@@ -337,7 +339,7 @@ func TestMute(t *testing.T) {
 		b, stopB := w.serve(in, addressB)
 		c := w.dial(t, bothServers, sdk.Options{})
 		for _, mute := range []*member{a, b} {
-			mute.setRefuse(true) // cut what there is
+			mute.setRefuse(true) // cut the open connections
 			mute.setRefuse(false)
 			mute.mute = true
 			begin := time.Now()
@@ -361,7 +363,7 @@ func (oneJob) GetJob(_ context.Context, r *apiv1.GetJobRequest) (*sdk.Job, error
 	return &sdk.Job{Name: r.GetName()}, nil
 }
 
-// names is a nameserver that says what it was told to.
+// names is a nameserver with scripted answers.
 type names struct {
 	apiv1.UnimplementedNameserverServer
 	mu     sync.Mutex
@@ -388,9 +390,9 @@ func (n *names) ListServers(context.Context, *apiv1.ListServersRequest) (*apiv1.
 	return r, nil
 }
 
-// TestRouting is given two servers of three and sends each app's commands to its
-// owner, if that is one of the two, and to either of them if it is not. When the owner
-// is lost they follow the nameserver.
+// TestRouting gives a client two of three servers. The client sends each app's commands
+// to the owner, if it is one of the two, and otherwise to either of them. When the owner
+// is lost, the commands follow the nameserver.
 func TestRouting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, w := &installation{}, world{}
@@ -413,13 +415,13 @@ func TestRouting(t *testing.T) {
 		}
 		trigger("x", "1")
 		saw(0, 1)
-		trigger("unowned", "2") // goes on with the server that answered last
+		trigger("unowned", "2") // continues with the server that answered last
 		saw(0, 2)
-		trigger("y", "3") // its owner was not given: another server passes it on
+		trigger("y", "3") // Dial was not given its owner: another server forwards
 		saw(0, 3)
 
 		b.setRefuse(true)
-		trigger("x", "4") // the owner is away: another server passes on or refuses
+		trigger("x", "4") // the owner is unreachable: another server forwards or refuses
 		saw(1, 3)
 		n.mu.Lock()
 		n.owners["x"] = addressA
@@ -442,8 +444,8 @@ func TestRouting(t *testing.T) {
 	})
 }
 
-// TestFate ends commands in each way that the client itself can, on the wire
-// and before, and asks whether the error tells one from the other.
+// TestFate ends commands in each way of the client itself, on the wire and before, and
+// checks that the error distinguishes the two.
 func TestFate(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -465,7 +467,7 @@ func TestFate(t *testing.T) {
 					m.script = func(*apiv1.ProduceRequest) verdict { return hangBefore }
 					test.opt.AttemptTimeout = time.Minute
 					c := w.dial(t, "http://"+addressA, test.opt)
-					if !sent { // the messages that go out at once are under way, so the next command stays
+					if !sent { // fill the messages that go out at once, so that the next command stays queued
 						for range 4 {
 							c.TriggerAsync(t.Context(), sdk.Trigger{Job: "a"})
 							synctest.Wait()
@@ -492,8 +494,8 @@ func TestFate(t *testing.T) {
 	}
 }
 
-// TestWindow loses an answer and then the server, for longer than it remembers
-// keys. What was sent must not be sent again; what was not, may be.
+// TestWindow loses an answer and then the server, for longer than the server remembers
+// keys. The client must not repeat a command that was sent; it may send one that was not.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, w := &installation{}, world{}
@@ -527,8 +529,8 @@ func TestWindow(t *testing.T) {
 	})
 }
 
-// TestRoom fills the client by number and by bytes. The Try forms refuse, the
-// others wait in line: a small command does not overtake a large one for ever.
+// TestRoom fills the client by number and by bytes. The Try forms refuse, and the others
+// wait in their order: a small command does not overtake a large one forever.
 func TestRoom(t *testing.T) {
 	large := make([]byte, 512<<10)
 	for _, test := range []struct {
@@ -568,7 +570,7 @@ func TestRoom(t *testing.T) {
 							t.Error(err)
 						}
 					})
-					synctest.Wait() // it stands in line
+					synctest.Wait() // it waits for room
 				}
 				if _, err := c.TryTrigger(t.Context(), sdk.Trigger{Job: "a", Key: "small"}); !errors.Is(err, sdk.ErrFull) {
 					t.Errorf("a small one past those that wait: %v", err)
@@ -588,8 +590,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestMemory keeps a producer busy for long against a server that answers
-// little: what the client holds stays what it may hold.
+// TestMemory keeps a producer busy for a long time with a server that answers rarely. The
+// client's memory stays within its bounds.
 func TestMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, w := &installation{}, world{}
@@ -619,8 +621,8 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// TestThenAndFlush gives the answers to functions: in order, once each, with no
-// goroutine for a command.
+// TestThenAndFlush passes the answers to functions: in order, once each, without a
+// goroutine for each command.
 func TestThenAndFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const triggers = 5000
@@ -644,7 +646,7 @@ func TestThenAndFlush(t *testing.T) {
 					t.Error(err)
 				}
 				got = append(got, a.RunID)
-				// The client can be used from here.
+				// A function may use the client.
 				if _, err := c.TryTrigger(t.Context(), sdk.Trigger{Job: "b"}); err != nil && !errors.Is(err, sdk.ErrFull) {
 					t.Error(err)
 				}
@@ -678,8 +680,8 @@ func TestThenAndFlush(t *testing.T) {
 	})
 }
 
-// TestCloseSettles closes a client under load. Every command is settled when
-// Close returns, and none is settled twice.
+// TestCloseSettles closes a client under load. Every command has an outcome when Close
+// returns, and none has two.
 func TestCloseSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, w := &installation{}, world{}
@@ -722,9 +724,9 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestProducerChaos runs many callers against three servers that fail at random.
-// Each key is carried out once, each caller's in its order, and each answer is
-// the one that the servers gave. WHEELWORK_SEED runs one seed, WHEELWORK_LONG many.
+// TestProducerChaos runs many callers against three servers that fail at random. Each key
+// is executed once, the keys of each caller in its order, and each answer matches the
+// servers' answer. WHEELWORK_SEED runs one seed, WHEELWORK_LONG many.
 func TestProducerChaos(t *testing.T) {
 	seeds := []uint64{1, 2, 3, rand.Uint64()}
 	if os.Getenv("WHEELWORK_LONG") != "" {
@@ -748,7 +750,7 @@ func TestProducerChaos(t *testing.T) {
 
 func producerChaos(t *testing.T, seed uint64) {
 	const callers, each = 20, 60
-	var mu sync.Mutex // the random numbers are shared
+	var mu sync.Mutex // guards the random numbers, which are shared
 	random := rand.New(rand.NewPCG(seed, 0))
 	draw := func(n int) int { mu.Lock(); defer mu.Unlock(); return random.IntN(n) }
 
@@ -820,7 +822,7 @@ func producerChaos(t *testing.T, seed uint64) {
 	t.Logf("%d sendings were repeated", in.repeats)
 }
 
-// flap makes a server unreachable now and then until stop is called.
+// flap makes a server unreachable from time to time until stop is called.
 func flap(m *member, pause func() time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup

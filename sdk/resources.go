@@ -7,10 +7,10 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// AnyVersion as an expected version means that any will do, and none too.
+// AnyVersion as an expected version matches every version, and a missing entry.
 const AnyVersion = ^uint64(0)
 
-// expected is how a request says which version it replaces.
+// expected returns the version that a request replaces, in the form of the API.
 func expected(version uint64) *uint64 {
 	if version == AnyVersion {
 		return nil
@@ -18,27 +18,28 @@ func expected(version uint64) *uint64 {
 	return &version
 }
 
-// Value returns an entry of a bucket. It fails with [ErrNotFound] when there is none.
+// Value returns an entry of a bucket. It fails with [ErrNotFound] when the entry does not
+// exist.
 func (c *Client) Value(ctx context.Context, app, bucket, key string) (*Value, error) {
 	v, err := c.values.GetValue(forApp(ctx, app), &apiv1.GetValueRequest{App: appOf(app), Bucket: bucket, Key: key})
 	return v, c.callError(ctx, "get value "+bucket+"/"+key, err)
 }
 
-// PutValue sets an entry of a bucket. expect is the version that it replaces, 0
-// for none at all, or [AnyVersion]; otherwise it fails with [ErrChanged]. An
-// answer that was lost on the way may come to that, too.
+// PutValue sets an entry of a bucket. expect is the version that it replaces, 0 for a new
+// entry, or [AnyVersion]. If the entry has another version, PutValue fails with
+// [ErrChanged]. It may also fail so when the answer to a successful write was lost.
 func (c *Client) PutValue(ctx context.Context, app, bucket, key string, value []byte, expect uint64) (*Value, error) {
 	v, err := c.values.PutValue(forApp(ctx, app), &apiv1.PutValueRequest{App: appOf(app), Bucket: bucket, Key: key, ValueBytes: value, ExpectVersion: expected(expect)})
 	return v, c.callError(ctx, "put value "+bucket+"/"+key, err)
 }
 
-// DeleteValue removes an entry of a bucket under the same terms.
+// DeleteValue removes an entry of a bucket; expect has the meaning of [Client.PutValue].
 func (c *Client) DeleteValue(ctx context.Context, app, bucket, key string, expect uint64) error {
 	_, err := c.values.DeleteValue(forApp(ctx, app), &apiv1.DeleteValueRequest{App: appOf(app), Bucket: bucket, Key: key, ExpectVersion: expected(expect)})
 	return c.callError(ctx, "delete value "+bucket+"/"+key, err)
 }
 
-// Values walks over the entries of a bucket whose key begins with prefix, by
+// Values iterates over the entries of a bucket whose key begins with prefix, sorted by
 // key, without their values.
 func (c *Client) Values(ctx context.Context, app, bucket, prefix string) iter.Seq2[*Value, error] {
 	return func(yield func(*Value, error) bool) {
@@ -61,13 +62,13 @@ func (c *Client) Values(ctx context.Context, app, bucket, prefix string) iter.Se
 	}
 }
 
-// Buckets returns the buckets of an app, and what they take of its quota.
+// Buckets returns the buckets of an app, and their share of its quota.
 func (c *Client) Buckets(ctx context.Context, app string) (*Buckets, error) {
 	r, err := c.values.ListBuckets(forApp(ctx, app), &apiv1.ListBucketsRequest{App: appOf(app)})
 	return r, c.callError(ctx, "list buckets", err)
 }
 
-// SetSecret creates or replaces a secret. There is no way to read it back.
+// SetSecret creates or replaces a secret. No call reads it back.
 func (c *Client) SetSecret(ctx context.Context, app, name string, value []byte) (*Secret, error) {
 	s, err := c.secrets.SetSecret(forApp(ctx, app), &apiv1.SetSecretRequest{App: appOf(app), Name: name, ValueBytes: value})
 	return s, c.callError(ctx, "set secret "+name, err)
@@ -85,20 +86,20 @@ func (c *Client) DeleteSecret(ctx context.Context, app, name string) error {
 	return c.callError(ctx, "delete secret "+name, err)
 }
 
-// PutGrants replaces what a module is granted; empty grants take all back. A
-// version gets what its manifest asks for as well.
+// PutGrants replaces the grants of a module; empty grants revoke all. A version gets only
+// the capabilities that its manifest asks for too.
 func (c *Client) PutGrants(ctx context.Context, g *ModuleGrants) (*ModuleGrants, error) {
 	kept, err := c.access.PutGrants(forApp(ctx, g.GetApp()), &apiv1.PutGrantsRequest{Grants: g})
 	return kept, c.callError(ctx, "grant to module "+g.GetModule(), err)
 }
 
-// Grants returns what a module is granted, and what each of its versions asks for and gets.
+// Grants returns the grants of a module, and what each of its versions asks for and gets.
 func (c *Client) Grants(ctx context.Context, app, module string) (*ModuleGrants, error) {
 	g, err := c.access.GetGrants(forApp(ctx, app), &apiv1.GetGrantsRequest{App: appOf(app), Module: module})
 	return g, c.callError(ctx, "get grants of module "+module, err)
 }
 
-// AllGrants returns the modules that were granted something or ask for something.
+// AllGrants returns the modules that have a grant or ask for one.
 func (c *Client) AllGrants(ctx context.Context, app string) ([]*ModuleGrants, error) {
 	r, err := c.access.ListGrants(forApp(ctx, app), &apiv1.ListGrantsRequest{App: appOf(app)})
 	return r.GetGrants(), c.callError(ctx, "list grants", err)

@@ -28,8 +28,8 @@ type RunQuery struct {
 	Host  string // default: on all hosts
 	Limit int    // default: all
 
-	// Parent is a run with parts or nodes: only the runs that do its work, in
-	// their order. Default: of all.
+	// Parent is a run with parts or nodes: only the runs that do its work, in their
+	// order. Default: no such filter.
 	Parent string
 
 	// Unreadable, if set, is called when a page of the list passes over damaged blocks of
@@ -54,31 +54,31 @@ func (c *Client) Runs(ctx context.Context, q RunQuery) iter.Seq2[*Run, error] {
 	})
 }
 
-// Cancel asks for the end of a run and returns it as it is then: cancelled, or
-// still running until its host has confirmed.
+// Cancel requests the end of a run and returns its current state: cancelled, or still
+// running until its host has confirmed.
 func (c *Client) Cancel(ctx context.Context, app, id string) (*Run, error) {
 	run, err := c.runs.CancelRun(ctx, &apiv1.CancelRunRequest{App: appOf(app), Id: id})
 	return run, c.callError(ctx, "cancel run "+id, err)
 }
 
-// RetryRun makes a new run of one that has ended, with its input, and returns
-// the new one. Of a run with parts that did not succeed it makes only these
-// anew. It fails with [ErrPrecondition] if the run has not ended or is itself a
-// part. Each call makes another run.
+// RetryRun creates a new run with the input of an ended run, and returns the new one. For
+// a run with parts it creates only the parts that did not succeed. It fails with
+// [ErrPrecondition] if the run has not ended or is itself a part. Each call creates
+// another run.
 func (c *Client) RetryRun(ctx context.Context, app, id string) (*Run, error) {
 	run, err := c.runs.RetryRun(ctx, &apiv1.RetryRunRequest{App: appOf(app), Id: id})
 	return run, c.callError(ctx, "retry run "+id, err)
 }
 
-// ExplainRun says why a run is where it is and, while it waits for a host, of
-// each host why it may or may not take it.
+// ExplainRun returns the reason for the current state of a run. While the run waits for a
+// host, the result says for each host whether and why it may take the run.
 func (c *Client) ExplainRun(ctx context.Context, app, id string) (*Explanation, error) {
 	why, err := c.runs.ExplainRun(ctx, &apiv1.ExplainRunRequest{App: appOf(app), Id: id})
 	return why, c.callError(ctx, "explain run "+id, err)
 }
 
-// Watch returns a run now and at each change; the last one is terminal. It
-// outlives lost connections and ends after the first error.
+// Watch returns a run now and at each change; the last one is terminal. It survives lost
+// connections and ends after the first error.
 func (c *Client) Watch(ctx context.Context, app, id string) iter.Seq2[*Run, error] {
 	op := "watch run " + id
 	return follow(ctx, c, op, func(ctx context.Context) (grpc.ServerStreamingClient[Run], error) {
@@ -86,9 +86,9 @@ func (c *Client) Watch(ctx context.Context, app, id string) iter.Seq2[*Run, erro
 	}, func(*Run) {})
 }
 
-// Wait blocks until a run is terminal and returns it, however it ended. When
-// ctx ends first, the run is returned as it was last seen, together with an
-// error that matches the context's.
+// Wait blocks until a run is terminal and returns it, however it ended. When ctx ends
+// first, Wait returns the last known state of the run, together with an error that
+// matches the context's.
 func (c *Client) Wait(ctx context.Context, app, id string) (*Run, error) {
 	var last *Run
 	for run, err := range c.Watch(ctx, app, id) {
@@ -100,7 +100,7 @@ func (c *Client) Wait(ctx context.Context, app, id string) (*Run, error) {
 	if last == nil {
 		return nil, fmt.Errorf("watch run %s: the server said nothing", id)
 	}
-	// The last change may come without the output; the run itself has it.
+	// The last change may lack the output, so read the run itself.
 	return c.Run(ctx, app, id)
 }
 
@@ -109,11 +109,11 @@ type LogQuery struct {
 	App    string // default [DefaultApp]
 	Run    string // the id
 	From   int64  // offset of the first line
-	Follow bool   // go on until the run is terminal and every line was sent
+	Follow bool   // continue until the run is terminal and every line was sent
 }
 
-// Logs returns the lines of a run's log. A followed log outlives lost
-// connections without a gap or a repetition. It ends after the first error.
+// Logs returns the lines of a run's log. A followed log survives lost connections without
+// a gap or a repetition. It ends after the first error.
 func (c *Client) Logs(ctx context.Context, q LogQuery) iter.Seq2[*LogLine, error] {
 	request := &apiv1.ReadLogRequest{App: appOf(q.App), Id: q.Run, From: q.From, Follow: q.Follow}
 	op := "read log of run " + q.Run
@@ -122,8 +122,8 @@ func (c *Client) Logs(ctx context.Context, q LogQuery) iter.Seq2[*LogLine, error
 	}, func(line *LogLine) { request.From = line.GetOffset() + 1 })
 }
 
-// follow iterates over a stream until the server says that it is complete, and
-// opens it again when it breaks. seen is told each element before the caller is.
+// follow iterates over a stream until the server reports that it is complete, and reopens
+// it when it breaks. follow passes each element to seen before the caller gets it.
 func follow[T any](
 	ctx context.Context, c *Client, op string,
 	open func(context.Context) (grpc.ServerStreamingClient[T], error), seen func(*T),
@@ -131,9 +131,9 @@ func follow[T any](
 	return func(yield func(*T, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		var down time.Time // since when nothing came; zero while something does
+		var down time.Time // start of the time without elements; zero while elements arrive
 		pause := minPause
-		hops := 0 // servers that named another one since something came
+		hops := 0 // number of redirects since the last element
 		for {
 			stream, err := open(ctx)
 			for err == nil {
@@ -165,7 +165,7 @@ func follow[T any](
 				yield(nil, c.callError(ctx, op, status.FromContextError(ctx.Err()).Err()))
 				return
 			}
-			pause, hops = min(2*pause, maxPause), 0 // who is named is lost, and will not be for ever
+			pause, hops = min(2*pause, maxPause), 0 // the named server is lost, but it will be replaced
 		}
 	}
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// door is a way into the real server that loses answers: it dies after the
-// server has carried a message out.
+// door is a proxy to the real server that loses answers: it breaks the connection after
+// the server has executed a message.
 type door struct {
 	apiv1.UnimplementedClusterServer
 	apiv1.UnimplementedProducerServer
 	to   grpc.ClientConnInterface
-	lost atomic.Int64 // commands that were carried out and not answered
+	lost atomic.Int64 // commands that were executed and not answered
 }
 
 func (d *door) GetVersion(ctx context.Context, r *apiv1.GetVersionRequest) (*apiv1.Version, error) {
@@ -61,9 +61,9 @@ func (d *door) Produce(stream grpc.BidiStreamingServer[apiv1.ProduceRequest, api
 	return status.Error(codes.Unavailable, "killed before it answered")
 }
 
-// TestRealServer triggers through a door that always dies before it answers,
-// with the server itself as the second address. The server recognises the keys:
-// each trigger becomes one run.
+// TestRealServer triggers through a door that always breaks before it answers, with the
+// server itself as the second address. The server recognises the keys: each trigger
+// becomes one run.
 func TestRealServer(t *testing.T) {
 	ready := dev(t)
 	direct, err := sdk.Dial(t.Context(), ready.URL, sdk.Options{Token: ready.Token})
@@ -126,7 +126,7 @@ func TestRealServer(t *testing.T) {
 	}
 }
 
-// connect is a bare connection to the server at an address.
+// connect returns a plain connection to the server at an address.
 func connect(t *testing.T, url string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(strings.TrimPrefix(url, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -140,7 +140,7 @@ func connect(t *testing.T, url string) *grpc.ClientConn {
 // dev runs the whole program until the end of the test.
 func dev(t *testing.T) node.Ready {
 	t.Helper()
-	dir := t.TempDir() // first, so that it is removed last
+	dir := t.TempDir() // created first, so that it is removed last
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan node.Ready, 1), make(chan error, 1)
 	go func() {
@@ -156,14 +156,14 @@ func dev(t *testing.T) node.Ready {
 	case r := <-ready:
 		return r
 	case err := <-ended:
-		ended <- nil // for the clean-up
+		ended <- nil // for the clean-up function
 		t.Fatal(err)
 		return node.Ready{}
 	}
 }
 
-// TestKept leaves commands with the real server. They are done in the order of
-// each job, once, and what cannot be done becomes a dead letter.
+// TestKept sends kept commands to the real server. It executes them once, in the order of
+// each job, and moves those that it cannot execute to the dead letters.
 func TestKept(t *testing.T) {
 	ready := dev(t)
 	client, err := sdk.Dial(t.Context(), ready.URL, sdk.Options{Token: ready.Token, Ack: sdk.Kept})

@@ -19,36 +19,36 @@ import (
 )
 
 const (
-	maxServers = 64   // that a client keeps connections to
-	maxOwners  = 4096 // apps whose owner is remembered
+	maxServers = 64   // with an open connection in one client
+	maxOwners  = 4096 // apps with a remembered owner
 
-	// ownerFor is how long the owner of an app is taken for granted.
+	// ownerFor is how long the client caches the owner of an app.
 	ownerFor = time.Minute
 
-	// takeover is how long a call waits for the successor of a server of a cluster that
-	// was lost: its lease lasts for three seconds.
+	// takeover is how long a call waits for the successor of a lost server of a cluster,
+	// whose lease lasts for three seconds.
 	takeover      = 6 * time.Second
 	takeoverAgain = 200 * time.Millisecond
 
-	minRest = time.Second // after a failure, while others are preferred; doubled each time
+	minRest = time.Second // after a failure, while other servers are preferred; doubled each time
 	maxRest = time.Minute
 )
 
-// servers are the servers of one installation that Dial was given. It stands where
-// a connection to one server would, and moves calls from servers that are out of
-// reach to others. With one server it does nothing but pass calls on.
+// servers holds the servers of one installation that Dial was given. It replaces a
+// connection to one server, and moves calls from unreachable servers to others. With one
+// server it only passes calls on.
 //
-// A server that another one names is used only if Dial was given it: the token goes
-// to no address that the program did not choose. Any server passes a call on to the
-// one that has to answer it.
+// A server that another server names is used only if Dial was given it: the client sends
+// its token to no address that the program did not choose. Any server forwards a call to
+// the server that has to answer it.
 type servers struct {
 	connect  func(url string) (*grpc.ClientConn, error) // does not wait for the server
-	patience time.Duration                              // with a server that is asked about others
+	patience time.Duration                              // how long a server may take to answer who owns an app
 	takeover time.Duration                              // how long a call waits for a successor
 
 	mu     sync.Mutex
 	list   []*server        // does not change
-	last   *server          // the one that answered last; searches begin with it
+	last   *server          // the server that answered last; searches begin with it
 	owners map[string]owner // by app
 }
 
@@ -56,8 +56,8 @@ type server struct {
 	url  string
 	conn *grpc.ClientConn
 
-	failures int       // since it last answered; guarded by servers.mu
-	rests    time.Time // until when others are preferred; guarded by servers.mu
+	failures int       // number since its last answer; guarded by servers.mu
+	rests    time.Time // until then others are preferred; guarded by servers.mu
 }
 
 type owner struct {
@@ -65,7 +65,7 @@ type owner struct {
 	until time.Time
 }
 
-// newServers reads the addresses that Dial was given.
+// newServers parses the addresses that Dial was given.
 func newServers(addresses string, connect func(string) (*grpc.ClientConn, error), patience time.Duration) (*servers, error) {
 	s := &servers{connect: connect, patience: patience, owners: map[string]owner{}}
 	for address := range strings.SplitSeq(addresses, ",") {
@@ -76,7 +76,7 @@ func newServers(addresses string, connect func(string) (*grpc.ClientConn, error)
 	return s, nil
 }
 
-// add takes in a server, once.
+// add adds a server, unless it is in the list already.
 func (s *servers) add(url string) error {
 	if s.given(url) != nil {
 		return nil
@@ -92,7 +92,7 @@ func (s *servers) add(url string) error {
 	return nil
 }
 
-// given returns the server at a URL that Dial was given; nil: it was not.
+// given returns the server at a URL if Dial was given it, otherwise nil.
 func (s *servers) given(url string) *server {
 	i := slices.IndexFunc(s.list, func(k *server) bool { return strings.TrimSuffix(k.url, "/") == strings.TrimSuffix(url, "/") })
 	if i < 0 {
@@ -111,7 +111,7 @@ func (s *servers) close() error {
 	return errors.Join(errs...)
 }
 
-// String names the servers that Dial was given.
+// String returns the addresses of the servers that Dial was given.
 func (s *servers) String() string {
 	var urls []string
 	for _, at := range s.list {
@@ -120,7 +120,8 @@ func (s *servers) String() string {
 	return strings.Join(urls, ", ")
 }
 
-// heard notes how a server did: err is nil or the reason to prefer others for a while.
+// heard records the outcome of a call to a server: nil, or the reason to prefer others
+// for a while.
 func (s *servers) heard(at *server, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,11 +133,13 @@ func (s *servers) heard(at *server, err error) {
 	at.failures++
 }
 
-// order returns the servers as they should be tried: first those that do not
-// rest, from the one that answered last, then those that rest, the one whose
-// rest ends first before the others. One that failed when it was tried last comes
-// after those that have not: else a call that waits for a silent server while the
-// rest of another one ends would go from one to the other and never reach a third.
+// order returns the servers in the order in which a call should try them. First come the
+// servers that do not rest, starting with the one that answered last. Then come the
+// resting servers, earliest end of rest first.
+//
+// A server whose last attempt failed comes after those without a failure. Otherwise a
+// call that waits for a silent server while another one's rest ends would alternate
+// between the two and never reach a third.
 func (s *servers) order() []*server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,10 +158,10 @@ func (s *servers) resting(at *server) bool {
 	return time.Now().Before(at.rests)
 }
 
-// pick returns the server for an app's commands: its owner where a server
-// knows it, otherwise the next that does not rest. "" is any app. If all rest,
-// it is the one whose rest ends first. The answer may be wrong: it is the
-// server that forwards or refuses what is not its own.
+// pick returns the server for an app's commands: its owner where a server knows it,
+// otherwise the next server that does not rest. "" is any app. If all servers rest, pick
+// returns the one whose rest ends first. The result may be wrong; the server then
+// forwards or refuses the commands.
 func (s *servers) pick(ctx context.Context, app string) *server {
 	order := s.order()
 	if len(order) == 1 {
@@ -178,8 +181,9 @@ func (s *servers) pick(ctx context.Context, app string) *server {
 	return order[0]
 }
 
-// ask returns the server that gets an app's commands according to another one,
-// which passes them on if Dial was not given their owner; nil: it is out of reach.
+// ask asks a server which server to use for an app's commands. If Dial was not given the
+// owner, the result is the asked server, which forwards the commands. nil: it is out of
+// reach.
 func (s *servers) ask(ctx context.Context, at *server, app string) *server {
 	if app != "" {
 		owner, err := s.route(ctx, at, app)
@@ -195,7 +199,7 @@ func (s *servers) ask(ctx context.Context, at *server, app string) *server {
 			return nil
 		}
 	}
-	return at // it does not know who owns what, but Dial was told to use it
+	return at // it does not know the owners, but Dial was told to use it
 }
 
 func (s *servers) ownerOf(app string) *server {
@@ -225,12 +229,11 @@ func (s *servers) route(ctx context.Context, at *server, app string) (*server, e
 	return to, nil
 }
 
-// maxHops bounds how often a call follows a server to another one: two that each
-// name the other would keep it for ever.
+// maxHops bounds the redirects of a call: two servers that name each other would
+// otherwise keep it forever.
 const maxHops = 3
 
-// hint returns the server that a refusal names as the owner of an app; nil when
-// it is no such refusal.
+// hint returns the owner of an app that a refusal names, or nil for other errors.
 func hint(err error) *apiv1.Assignment {
 	if status.Code(err) != codes.FailedPrecondition {
 		return nil
@@ -243,8 +246,8 @@ func hint(err error) *apiv1.Assignment {
 	return nil
 }
 
-// moving reports whether a unit of a cluster is on its way to another server, or its
-// owner was lost: servers name each other meanwhile, or say which unit it is.
+// moving reports whether a partition is moving to another server, or its owner was lost.
+// Meanwhile servers name each other, or name the partition in their refusals.
 func moving(err error) bool {
 	if status.Code(err) != codes.Unavailable {
 		return hint(err).GetUnit() != ""
@@ -255,8 +258,8 @@ func moving(err error) bool {
 	})
 }
 
-// follow returns the server that another one named as the owner of an app, and
-// remembers it; nil if it named none that Dial was given.
+// follow returns the server that another one named as the owner of an app, and remembers
+// it. It returns nil if Dial was not given that server.
 func (s *servers) follow(at *server, app string, err error) *server {
 	a := hint(err)
 	if a == nil {
@@ -268,7 +271,7 @@ func (s *servers) follow(at *server, app string, err error) *server {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	to.rests = time.Time{} // it is the only one that can help, and may be there again
+	to.rests = time.Time{} // only this server can help, and it may be back
 	s.rememberLocked(app, to)
 	return to
 }
@@ -283,30 +286,30 @@ func (s *servers) rememberLocked(app string, at *server) {
 	s.owners[app] = owner{at, time.Now().Add(ownerFor)}
 }
 
-// beside is the URL of another server of the same installation.
+// beside returns the URL of another server of the same installation.
 func (at *server) beside(hostPort string) string {
 	scheme, _, _ := strings.Cut(at.url, "://")
 	return scheme + "://" + hostPort
 }
 
-// lost reports whether a call did not reach a server that lives.
+// lost reports whether a call did not reach a live server.
 func lost(err error) bool {
 	code := status.Code(err)
 	return code == codes.Unavailable || code == codes.DeadlineExceeded
 }
 
-// Invoke is one call, sent to the next server when one is out of reach. Each is
-// tried at most once, but where the owner of a unit is out of reach: the others of
-// its cluster name it until one of them takes over. Every call of this package can
-// be repeated.
+// Invoke makes one call, and sends it to the next server when one is out of reach. It
+// tries each server at most once, with one exception. While the owner of a partition is
+// out of reach, the other servers of its cluster name it until one of them takes over.
+// Every call of this package can be repeated.
 func (s *servers) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	return s.try(ctx, appIn(ctx, args), func(at *server) error {
 		return at.conn.Invoke(ctx, method, args, reply, opts...)
 	})
 }
 
-// NewStream opens a stream as [servers.Invoke] makes a call. A stream that
-// breaks later is the caller's to open again.
+// NewStream opens a stream with the retries of [servers.Invoke]. The caller reopens a
+// stream that breaks later.
 func (s *servers) NewStream(
 	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
 ) (stream grpc.ClientStream, err error) {
@@ -322,8 +325,8 @@ func (s *servers) NewStream(
 	return stream, nil
 }
 
-// heeding is a stream that remembers where a server says that its app is: the
-// next one leads there.
+// heeding is a stream that remembers the owner that a server names, so that the next
+// stream leads there.
 type heeding struct {
 	grpc.ClientStream
 	s   *servers
@@ -341,7 +344,7 @@ func (h *heeding) RecvMsg(m any) error {
 
 func (s *servers) try(ctx context.Context, app string, call func(*server) error) error {
 	hops, begin, owned := 0, time.Now(), false
-	var to *server // where the last one said that the app is; nil: nothing was said
+	var to *server // the owner that the last server named; nil: none
 	for left := len(s.list); ; left-- {
 		at := to
 		if at == nil {
@@ -360,7 +363,7 @@ func (s *servers) try(ctx context.Context, app string, call func(*server) error)
 			}
 			return err
 		}
-		if moving(err) { // it names itself, or one that names it
+		if moving(err) { // it names itself, or a server that names it
 			err = status.Error(codes.Unavailable, status.Convert(err).Message())
 		} else {
 			s.heard(at, err)
@@ -376,7 +379,7 @@ func (s *servers) try(ctx context.Context, app string, call func(*server) error)
 
 type appKey struct{}
 
-// forApp says which app a call is about where its message does not.
+// forApp sets the app of a call whose message does not contain it.
 func forApp(ctx context.Context, app string) context.Context {
 	return context.WithValue(ctx, appKey{}, appOf(app))
 }
@@ -389,6 +392,6 @@ func appIn(ctx context.Context, message any) string {
 	return app
 }
 
-// jitter spreads a pause over its upper half, so that clients that lost a server
-// together do not come back together.
+// jitter spreads a pause over its upper half, so that clients which lost a server
+// together do not return together.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }

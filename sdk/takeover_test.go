@@ -20,9 +20,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// heir is a server of a cluster that stands by, and takes over after a while.
+// heir is a standby server of a cluster that takes over after a while.
 //
-// It names the server before it, or it passes calls on to that one in vain.
+// Until then it names its predecessor, or forwards calls to it in vain.
 type heir struct {
 	apiv1.UnimplementedClusterServer
 	apiv1.UnimplementedJobsServer
@@ -55,11 +55,11 @@ func (h *heir) GetJob(_ context.Context, r *apiv1.GetJobRequest) (*apiv1.Job, er
 	return &apiv1.Job{App: r.App, Name: r.Name}, nil
 }
 
-// mover is a server whose unit goes to another one while modules are uploaded.
+// mover is a server whose partition moves to another server during uploads of modules.
 type mover struct {
 	apiv1.UnimplementedClusterServer
 	apiv1.UnimplementedModulesServer
-	fails int // so many uploads, with err
+	fails int // number of uploads that fail with err
 	err   error
 	asked int
 	got   []byte
@@ -85,8 +85,8 @@ func (m *mover) PushModule(stream apiv1.Modules_PushModuleServer) error {
 	}
 }
 
-// TestUploadBeginsAgain: an upload that is cut off is begun again, whole, within the
-// time that the caller gives it; what the server refuses is not.
+// TestUploadBeginsAgain checks that an interrupted upload starts again from its
+// beginning, within the caller's time. A refused upload is not repeated.
 func TestUploadBeginsAgain(t *testing.T) {
 	goes := status.Error(codes.Unavailable, "the unit main goes to another server: connect again")
 	for name, c := range map[string]struct {
@@ -128,8 +128,8 @@ func TestUploadBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestTakeover: a call whose server of a cluster was lost waits until another one
-// has taken over, and not for ever, nor where nobody can take over.
+// TestTakeover checks that a call to a lost server of a cluster waits until another
+// server has taken over. It does not wait forever, nor where no server can take over.
 func TestTakeover(t *testing.T) {
 	const gone, here = "127.0.0.2:1", "127.0.0.1:1"
 	unit := &apiv1.Assignment{Server: "s", Address: gone, Unit: "main"}
@@ -147,7 +147,7 @@ func TestTakeover(t *testing.T) {
 		"nobody does":               {unit, time.Hour, sdk.Options{}, time.Minute, sdk.ErrUnavailable, 5 * time.Second, 8 * time.Second},
 		"the caller does not wait":  {unit, time.Hour, sdk.Options{}, time.Second, context.DeadlineExceeded, time.Second, 2 * time.Second},
 		"who wants to know at once": {unit, time.Hour, sdk.Options{RetryFor: -1}, time.Minute, sdk.ErrUnavailable, 0, time.Second},
-		// A server whose disk was lost is another one at the address of who it was.
+		// A server that lost its disk has a new identity at its old address.
 		"who names itself takes over":   {itself, 3300 * time.Millisecond, sdk.Options{}, time.Minute, nil, 3300 * time.Millisecond, 4 * time.Second},
 		"who names itself never does":   {itself, time.Hour, sdk.Options{}, time.Minute, sdk.ErrUnavailable, 5 * time.Second, 8 * time.Second},
 		"one that passes on takes over": {passing, 3300 * time.Millisecond, sdk.Options{}, time.Minute, nil, 3300 * time.Millisecond, 4 * time.Second},

@@ -7,9 +7,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// TestThirdServer: one server refuses connections, another one takes them and
-// says nothing, for longer than the first one rests. The third is reached all
-// the same, by the first call that there is.
+// TestThirdServer uses one server that refuses connections, and one that accepts them and
+// stays silent for longer than the first one rests. The first call must still reach the
+// third server.
 func TestThirdServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, w := &installation{}, world{}

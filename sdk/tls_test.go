@@ -14,7 +14,7 @@ import (
 )
 
 func TestTLS(t *testing.T) {
-	// httptest lends a certificate for 127.0.0.1 and its authority.
+	// httptest provides a certificate for 127.0.0.1 and its authority.
 	lender := httptest.NewTLSServer(nil)
 	defer lender.Close()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

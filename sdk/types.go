@@ -2,7 +2,7 @@ package sdk
 
 import apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 
-// The nouns of the API. Their fields are documented in the messages of api/v1.
+// Types of the API. The messages in api/v1 document their fields.
 type (
 	App        = apiv1.App
 	Job        = apiv1.Job
@@ -52,36 +52,36 @@ type (
 	ModuleGrants   = apiv1.ModuleGrants
 	GrantedVersion = apiv1.GrantedVersion
 
-	// Explanation is what [Client.ExplainRun] returns.
+	// Explanation is the result of [Client.ExplainRun].
 	Explanation = apiv1.ExplainRunResponse
-	// HostVerdict is what an [Explanation] says of one host.
+	// HostVerdict is the part of an [Explanation] about one host.
 	HostVerdict = apiv1.HostVerdict
 )
 
-// DefaultApp is the app that is meant where none is named.
+// DefaultApp is the app of calls that name none.
 const DefaultApp = "default"
 
-// Succeeded is the one state of a [Run] that says that its handler did its work.
+// Succeeded is the only state of a [Run] whose handler succeeded.
 const Succeeded = "succeeded"
 
-// Ack says when a command is answered. The texts are part of the API.
+// Ack selects when a command is answered. The texts are part of the API.
 type Ack string
 
-// The acknowledgements.
+// Values of [Ack].
 const (
 	Applied Ack = "applied"  // the command is done and durable
-	Kept    Ack = "accepted" // the command is durable, and will be done in the order of its job
+	Kept    Ack = "accepted" // the command is durable, and is executed later, in the order of its job
 )
 
-// Result says what the server did with a command.
+// Result is the effect of a command on the server.
 type Result string
 
-// The results. The texts are part of the API.
+// Values of [Result]. The texts are part of the API.
 const (
 	Created   Result = "created"
 	Updated   Result = "updated"
-	Unchanged Result = "unchanged" // the same definition or module was there
-	Restored  Result = "restored"  // the module's bytes had been collected, and are there again
+	Unchanged Result = "unchanged" // the same definition or module existed already
+	Restored  Result = "restored"  // the module's bytes had been collected and are back
 	Deleted   Result = "deleted"
 	Accepted  Result = "accepted"  // a new run is durable
 	Duplicate Result = "duplicate" // the idempotency key was used before; the run is the earlier one

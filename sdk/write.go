@@ -13,16 +13,15 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// WriteJobs writes jobs as YAML documents that [ReadJobs] reads. What the
-// server sets is left out, so that the documents can be kept, compared and
-// applied elsewhere.
+// WriteJobs writes jobs as YAML documents that [ReadJobs] reads. It omits the fields that
+// the server sets, so that the documents can be stored, compared and applied elsewhere.
 func WriteJobs(w io.Writer, jobs ...*Job) error {
 	return writeDocuments(w, jobs, func(j *Job) string { return "job " + j.GetName() })
 }
 
 func writeDocuments[T protoreflect.ProtoMessage](w io.Writer, messages []T, name func(T) string) error {
 	if len(messages) == 0 {
-		return nil // the encoder cannot close a stream that it never began
+		return nil // the encoder cannot close a stream without a document
 	}
 	encoder := yaml.NewEncoder(w)
 	encoder.SetIndent(2)
@@ -34,8 +33,8 @@ func writeDocuments[T protoreflect.ProtoMessage](w io.Writer, messages []T, name
 	return encoder.Close()
 }
 
-// definition is the mapping of the fields of a message that are set and that a
-// document may set.
+// definition returns the mapping of those set fields of a message that a document may
+// set.
 func definition(m protoreflect.Message) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	fields := m.Descriptor().Fields()
@@ -85,8 +84,8 @@ func element(field protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Nod
 	return &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()} // a number or a boolean
 }
 
-// text is a node that reads back as the same text. Readable forms are left to
-// the encoder; what they could bend (line ends, invisible characters) is quoted.
+// text returns a node that reads back as the same text. The encoder chooses a readable
+// form; text that such a form could change (line ends, invisible characters) is quoted.
 func text(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
 	lines := strings.Contains(s, "\n")
