@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestEveryRouteWithoutSession walks the table of routes: what is not open is
-// refused before anything is asked of the API.
+// TestEveryRouteWithoutSession walks the table of routes. A route that is not open must
+// refuse a request before it calls the API.
 func TestEveryRouteWithoutSession(t *testing.T) {
 	s := newSite(t, newFake().populate())
 	wildcard := regexp.MustCompile(`\{[^}]*\}`)
@@ -61,7 +61,7 @@ func TestOpenRoutes(t *testing.T) {
 		"/favicon.ico":              200,
 		"/static/console.css":       200,
 		"/static/nothing":           404,
-		"/static/../console.go":     307, // to the clean path, which is a page
+		"/static/../console.go":     307, // redirects to the clean path, which is a page
 		"/api/v1/openapi.json":      200,
 		"/api/v1/version":           200,
 		"/api/v1/hosts":             401,
@@ -75,8 +75,8 @@ func TestOpenRoutes(t *testing.T) {
 	}
 }
 
-// TestSessionDoesNotOpenTheAPI: a cookie travels with requests that other sites
-// cause, a bearer token does not.
+// TestSessionDoesNotOpenTheAPI checks that the API refuses a session cookie. Other sites
+// can make a browser send a cookie, but not a bearer token.
 func TestSessionDoesNotOpenTheAPI(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	if resp, _ := s.do(t, "GET", "/api/v1/hosts", nil); resp.StatusCode != http.StatusUnauthorized {
@@ -285,13 +285,13 @@ func TestSessionsAreBounded(t *testing.T) {
 		other := s.add("other")
 		own := s.add("own")
 		time.Sleep(time.Second)
-		for range 2 * maxSessions { // one token again and again
+		for range 2 * maxSessions { // the same token each time
 			s.add("own")
 		}
 		if len(s.byID) != maxPerToken+1 || s.byID[other.id] == nil || s.byID[own.id] != nil {
 			t.Errorf("%d sessions; the other token's is kept: %t, the first of its own: %t", len(s.byID), s.byID[other.id] != nil, s.byID[own.id] != nil)
 		}
-		for i := range maxSessions { // many tokens
+		for i := range maxSessions { // a different token each time
 			s.add(fmt.Sprint(i))
 		}
 		if len(s.byID) != maxSessions || s.byID[other.id] == nil || s.add("one more") != nil {
@@ -304,7 +304,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	})
 }
 
-// TestLoginNeedsAReader signs in with a token that no page takes.
+// TestLoginNeedsAReader signs in with a token that may not read any page.
 func TestLoginNeedsAReader(t *testing.T) {
 	f := newFake().populate()
 	f.denied = "jobs.read"
@@ -316,7 +316,8 @@ func TestLoginNeedsAReader(t *testing.T) {
 	checkPage(t, body)
 }
 
-// TestBodiesAreBounded sends too much to each kind of route, with its length and without.
+// TestBodiesAreBounded sends too large a body to each kind of route, with and without its
+// length.
 func TestBodiesAreBounded(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	const job, module = "/api/v1/apps/default/jobs/x", "/api/v1/apps/default/modules/m/versions/1"
@@ -335,7 +336,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
-// counting is a body of spaces.
+// counting is a body of spaces that counts the bytes read.
 type counting struct{ left int64 }
 
 func (c *counting) Read(p []byte) (int, error) {
@@ -350,7 +351,8 @@ func (c *counting) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestAPIIsAdmittedByItsHeaders: a body is not read when the headers are refused.
+// TestAPIIsAdmittedByItsHeaders checks that a body is not read when the headers are
+// refused.
 func TestAPIIsAdmittedByItsHeaders(t *testing.T) {
 	h, err := New(Config{Conn: newFake().populate().start(t), Admit: func(*http.Request) error { return status.Error(codes.Unauthenticated, "no") }})
 	if err != nil {
@@ -385,7 +387,7 @@ func FuzzLocalPath(f *testing.F) {
 	})
 }
 
-// TestVendoredFiles keeps the files of others as they were published.
+// TestVendoredFiles checks that third-party files are unchanged.
 func TestVendoredFiles(t *testing.T) {
 	text, err := os.ReadFile("VENDOR.md")
 	if err != nil {
@@ -406,8 +408,8 @@ func TestVendoredFiles(t *testing.T) {
 	}
 }
 
-// TestOpenAPIIsCurrent: the document is generated beside the API; go generate
-// copies it here.
+// TestOpenAPIIsCurrent compares the document with the generated one beside the API; go
+// generate copies it here.
 func TestOpenAPIIsCurrent(t *testing.T) {
 	generated, err := os.ReadFile("../api/v1/openapi.swagger.json")
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 const bearer = "Bearer " + goodToken
 
-// call sends a request with the token and decodes the JSON of the answer.
+// call sends a request with the token and decodes the JSON of the response.
 func (s *site) call(t *testing.T, method, path, body string, headers ...string) (int, map[string]any) {
 	t.Helper()
 	resp, text := s.do(t, method, path, strings.NewReader(body), append(headers, "Authorization", bearer)...)
@@ -88,8 +88,8 @@ func TestGatewayErrors(t *testing.T) {
 	}
 }
 
-// TestIdempotencyKeyHeader: a client may send the key of a trigger as a header, and
-// learns from the status that it was used with other input.
+// TestIdempotencyKeyHeader sends the key of a trigger as a header. The status of the
+// response shows a key that was used with other input.
 func TestIdempotencyKeyHeader(t *testing.T) {
 	s := newSite(t, newFake().populate())
 	for _, c := range []struct {
@@ -109,8 +109,8 @@ func TestIdempotencyKeyHeader(t *testing.T) {
 	}
 }
 
-// TestClientsCannotMakeUpMetadata: the gateway would turn Grpc-Metadata-… into
-// metadata of the call if it were let.
+// TestClientsCannotMakeUpMetadata checks that the gateway does not convert
+// Grpc-Metadata-… headers to metadata of the call, which is its default.
 func TestClientsCannotMakeUpMetadata(t *testing.T) {
 	s := newSite(t, newFake().populate())
 	resp, _ := s.do(t, "GET", "/api/v1/hosts", nil, "Grpc-Metadata-Authorization", bearer)
@@ -147,7 +147,7 @@ func TestUploadAPI(t *testing.T) {
 	}
 }
 
-// endless is a module that never ends.
+// endless is a module without an end.
 type endless struct{ sent int }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -180,7 +180,7 @@ func TestUploadLimit(t *testing.T) {
 	}
 }
 
-// form builds an upload as a browser does: the fields in the order of the page.
+// form builds an upload like a browser: the fields in the order of the page.
 func form(t testing.TB, name, version, manifest string, file []byte) (contentType string, body *bytes.Buffer) {
 	t.Helper()
 	body = &bytes.Buffer{}
@@ -285,10 +285,10 @@ func FuzzPayload(f *testing.F) {
 	})
 }
 
-// sse is an event as a browser understands it.
+// sse is an event as a browser decodes it.
 type sse struct{ name, id, data string }
 
-// listen opens an event stream and calls each event until it returns false.
+// listen opens an event stream and passes each event to each until it returns false.
 func (s *site) listen(t *testing.T, path string, each func(sse) bool, headers ...string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -313,7 +313,7 @@ func (s *site) listen(t *testing.T, path string, each func(sse) bool, headers ..
 	}
 }
 
-// parseEvents reads events until each returns false or the stream ends.
+// parseEvents passes each event to each until it returns false or the stream ends.
 func parseEvents(r io.Reader, each func(sse) bool) error {
 	lines := bufio.NewReader(r)
 	var e sse
@@ -408,7 +408,7 @@ func TestEventsFollowTheRunToItsEnd(t *testing.T) {
 		if e.name != "run" || strings.Contains(e.data, "succeeded") {
 			got = append(got, e.name+e.id)
 		}
-		return true // until the server closes
+		return true // read until the server closes the stream
 	})
 	all := strings.Join(got, " ")
 	if !strings.HasSuffix(all, " end") || !strings.Contains(all, "log2") || !strings.Contains(all, "log3") || !strings.Contains(all, "run") {
@@ -443,11 +443,11 @@ func TestEventsAreBoundedPerSession(t *testing.T) {
 	s.listen(t, path, func(sse) bool { return false })
 }
 
-// TestEventsEndWithTheBrowser: a tab that closes must leave nothing behind.
+// TestEventsEndWithTheBrowser checks that a closed tab leaves no goroutine behind.
 func TestEventsEndWithTheBrowser(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	s.listen(t, "/apps/default/runs/"+liveRun+"/events", func(sse) bool { return false })
-	s.Server.Close() // returns when every handler has
+	s.Server.Close() // returns when every handler has returned
 	for _, open := range s.c.sessions.byID {
 		if n := open.streams.Load(); n != 0 {
 			t.Errorf("%d streams are still counted", n)

@@ -17,7 +17,7 @@ import (
 //go:embed assets
 var embedded embed.FS
 
-// assets are the files that browsers fetch. It is immutable.
+// assets holds the files that browsers fetch. It is immutable.
 type assets struct {
 	files   map[string]asset // by the name after /static/
 	openAPI []byte
@@ -29,7 +29,8 @@ type asset struct {
 	version     string // a digest of the body, part of the address: a changed file has a new address
 }
 
-// contentType knows the kinds of files in assets/static. They are spelled out because mime.TypeByExtension asks the machine.
+// contentType returns the content type of a file in assets/static. The types are listed
+// here because mime.TypeByExtension depends on the machine.
 func contentType(name string) string {
 	switch path.Ext(name) {
 	case ".css":
@@ -67,8 +68,8 @@ func loadAssets() (*assets, error) {
 	return a, err
 }
 
-// address returns where a page finds a file. An unknown name is an error in a
-// template, which the test that renders every page finds.
+// address returns the path of a file for a page. An unknown name is a template error,
+// which the test that renders every page detects.
 func (a *assets) address(name string) (string, error) {
 	f, ok := a.files[name]
 	if !ok {
@@ -103,8 +104,8 @@ func (a *assets) openapi(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(a.openAPI)
 }
 
-// attachment makes a browser save the body instead of showing it: what users'
-// code printed must never be taken for a page of this origin.
+// attachment makes a browser save the body instead of showing it. A browser must never
+// treat the output of users' code as a page of this origin.
 func attachment(w http.ResponseWriter, filename, contentType string) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": filename}))

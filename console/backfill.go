@@ -13,7 +13,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// skipNext gives up the next planned time of a job.
+// skipNext skips the next planned time of a job.
 func (c *console) skipNext(v *visit) error {
 	name := v.r.PathValue("name")
 	if _, err := c.jobs.SkipNext(v.ctx, &apiv1.SkipNextRequest{App: v.app, Name: name}); err != nil {
@@ -23,22 +23,22 @@ func (c *console) skipNext(v *visit) error {
 	return nil
 }
 
-// backfillView is a span of time and what was found in it, or done.
+// backfillView is the form of a backfill with the result of a dry run or of the backfill.
 type backfillView struct {
 	Job         string
-	From, Until string                     // as a browser writes them, in UTC
+	From, Until string                     // as a browser sends them, in UTC
 	Found       *apiv1.BackfillJobResponse // of a dry run; nil: none was made
-	Done        *backfilled                // nil: nothing was done yet
-	Error       string                     // why it was refused
+	Done        *backfilled                // nil: no backfill was made yet
+	Error       string                     // reason for a refusal
 }
 
-// backfilled is what the address says was done.
+// backfilled is the result of a backfill, as the page's address contains it.
 type backfilled struct {
 	Accepted, Existing int64
-	More               bool // From is where to go on
+	More               bool // From is the start of the next call
 }
 
-// inputTime is how a browser writes the value of an input for a local time.
+// inputTime is the format in which a browser sends a datetime-local input.
 const inputTime = "2006-01-02T15:04:05.999"
 
 func (c *console) backfillPage(v *visit) error {
@@ -47,7 +47,7 @@ func (c *console) backfillPage(v *visit) error {
 	view := backfillView{Job: v.r.PathValue("name"), From: now.Add(-24 * time.Hour).Format(inputTime), Until: now.Format(inputTime)}
 	accepted, err1 := strconv.ParseInt(q.Get("accepted"), 10, 64)
 	existing, err2 := strconv.ParseInt(q.Get("existing"), 10, 64)
-	if err1 == nil && err2 == nil { // what a redirect of this console has written
+	if err1 == nil && err2 == nil { // written by a redirect of this console
 		view.Done = &backfilled{Accepted: accepted, Existing: existing}
 		if _, err := readInputTime(q.Get("from")); err == nil {
 			view.From, view.Until, view.Done.More = q.Get("from"), q.Get("until"), true
@@ -56,8 +56,8 @@ func (c *console) backfillPage(v *visit) error {
 	return c.show(v, "backfill", "jobs", view)
 }
 
-// backfill answers a dry run with what it found. After a real one it goes to an
-// address that says what was done, so that a reload does not do it again.
+// backfill shows the result of a dry run directly. After a real backfill it redirects to
+// an address with the result, so that a reload does not repeat the backfill.
 func (c *console) backfill(v *visit) error {
 	if err := v.parseForm(); err != nil {
 		return err
@@ -94,13 +94,13 @@ func (c *console) backfill(v *visit) error {
 	return nil
 }
 
-// refuseBackfill shows the form again with what was typed.
+// refuseBackfill shows the form again with the visitor's input.
 func (c *console) refuseBackfill(v *visit, view backfillView, err error) error {
 	view.Error = status.Convert(err).Message()
 	return c.showStatus(v, http.StatusBadRequest, "backfill", "jobs", view)
 }
 
-// readInputTime reads what a browser sends of an input for a local time, as UTC.
+// readInputTime parses the value of a datetime-local input as UTC.
 func readInputTime(s string) (time.Time, error) {
 	for _, form := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05"} {
 		if t, err := time.Parse(form, s); err == nil {

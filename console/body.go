@@ -9,10 +9,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// body is the body of a request, up to a limit.
+// body is the body of a request with a limit.
 type body struct {
 	io.ReadCloser
-	over *http.MaxBytesError // the limit was met
+	over *http.MaxBytesError // set once the limit is exceeded
 }
 
 // Read implements [io.Reader].
@@ -35,7 +35,7 @@ func limited(limit int64, next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// tooLarge returns the limit that the body of a request is over, nil for none.
+// tooLarge returns the limit that the body of a request exceeds, otherwise nil.
 func tooLarge(r *http.Request) *http.MaxBytesError {
 	b, _ := r.Body.(*body)
 	if b == nil {
@@ -44,11 +44,11 @@ func tooLarge(r *http.Request) *http.MaxBytesError {
 	return b.over
 }
 
-// admitted lets the API read the body of a request only when its headers show a
-// credential, and when they do not say that it is too large.
+// admitted lets the API read the body of a request only when its headers contain a
+// credential and do not announce a body over the limit.
 func (c *console) admitted(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Body != nil && r.Body != http.NoBody { // a call without a body is for the API to refuse
+		if r.Body != nil && r.Body != http.NoBody { // the API itself refuses a call without a body
 			if err := c.admit(r); err != nil {
 				writeAPIError(w, err)
 				return

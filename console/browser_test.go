@@ -21,8 +21,8 @@ import (
 //go:embed testdata/axe/axe.min.js
 var axe string
 
-// browser is one tab that watches over its own console: whatever a page
-// complains about, violations of the policy included, fails the test.
+// browser is one tab with a watch on its console: every error on a page, including
+// violations of the content policy, fails the test.
 type browser struct {
 	t    *testing.T
 	ctx  context.Context
@@ -30,7 +30,7 @@ type browser struct {
 
 	mu         sync.Mutex
 	complaints []string
-	refusal    string // part of a complaint that a test causes on purpose; empty: none
+	refusal    string // part of an error that a test causes on purpose; empty: none
 }
 
 func newBrowser(t *testing.T, s *site) *browser {
@@ -62,7 +62,7 @@ func newBrowser(t *testing.T, s *site) *browser {
 			if err != nil {
 				return
 			}
-			if m.Type == "debug" { // advice, as on forms with passwords
+			if m.Type == "debug" { // advice, for example on forms with passwords
 				continue
 			}
 			b.mu.Lock()
@@ -78,7 +78,7 @@ func newBrowser(t *testing.T, s *site) *browser {
 	return b
 }
 
-// sub runs a part of the test in the same tab.
+// sub runs a subtest in the same tab.
 func (b *browser) sub(name string, part func(*testing.T, *browser)) {
 	whole := b.t
 	whole.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func (b *browser) sub(name string, part func(*testing.T, *browser)) {
 	})
 }
 
-// quiet fails the test for everything that a page complained about.
+// quiet fails the test for every error so far.
 func (b *browser) quiet() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,7 +120,7 @@ func evaluate[T any](b *browser, expression string) T {
 	return v
 }
 
-// until waits for a condition in the page, also across the navigation to it.
+// until waits for a condition in the page, also across navigation to the page.
 func (b *browser) until(condition string) {
 	b.t.Helper()
 	expression := `new Promise(done => {
@@ -137,7 +137,7 @@ func (b *browser) until(condition string) {
 		held, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](expression, chromedp.EvalAwaitPromise))
 		switch {
 		case err != nil && b.ctx.Err() == nil && strings.Contains(err.Error(), "(-32000)"):
-			continue // the page under the promise went away; look at the next one
+			continue // the page of the promise is gone; check the next page
 		case err != nil:
 			b.t.Fatalf("%s: %v", condition, err)
 		case !held:
@@ -147,7 +147,7 @@ func (b *browser) until(condition string) {
 	}
 }
 
-// here is the page's address without the origin.
+// here returns the page's address without the origin.
 func (b *browser) here() string {
 	return evaluate[string](b, `location.pathname + location.search`)
 }
@@ -162,7 +162,7 @@ func (b *browser) scheme(name string) {
 	}
 }
 
-// shot saves a picture for people to look at when CONSOLE_SHOTS names a folder.
+// shot saves a screenshot for people when CONSOLE_SHOTS names a folder.
 func (b *browser) shot(name string) {
 	dir := os.Getenv("CONSOLE_SHOTS")
 	if dir == "" {
@@ -177,7 +177,7 @@ func (b *browser) shot(name string) {
 	}
 }
 
-// accessible runs axe on the page and fails for what it calls serious or critical.
+// accessible runs axe on the page and fails for serious or critical findings.
 func (b *browser) accessible() {
 	b.t.Helper()
 	evaluate[bool](b, axe+"\n;true")
@@ -225,8 +225,8 @@ func TestBrowser(t *testing.T) {
 	b.sub("refused upload", testRefusedUpload)
 }
 
-// testRefusedUpload sends a file that is no module from a form at the end of a long
-// page: the reason must be in view and have the focus.
+// testRefusedUpload uploads a file that is not a module, from a form at the end of a long
+// page. The reason must be visible and have the focus.
 func testRefusedUpload(t *testing.T, b *browser) {
 	file := filepath.Join(t.TempDir(), "notes.txt")
 	if err := os.WriteFile(file, []byte("not a module"), 0o600); err != nil {
@@ -299,7 +299,7 @@ func testLongLog(t *testing.T, b *browser) {
 	}
 	b.until(`(l => l.scrollHeight - l.scrollTop - l.clientHeight < 8)(document.getElementById("log"))`)
 
-	// Who scrolls up keeps what they read in place while lines come in.
+	// After scrolling up, a visitor keeps the position while lines arrive.
 	evaluate[bool](b, `document.getElementById("log").scrollTop -= 3000, true`)
 	b.until(`document.getElementById("follow").getAttribute("aria-pressed") === "false"`)
 	const reading = `(l => document.elementFromPoint(l.getBoundingClientRect().left + 200, l.getBoundingClientRect().top + 60)?.closest("p")?.id)(document.getElementById("log"))`
@@ -333,8 +333,8 @@ func testRefresh(t *testing.T, b *browser) {
 	}
 }
 
-// testRefreshKeepsPlace lets a row come in above the one that has the focus, on a
-// narrow screen whose table is scrolled sideways.
+// testRefreshKeepsPlace inserts a row above the one with the focus, on a narrow screen
+// whose table is scrolled sideways.
 func testRefreshKeepsPlace(t *testing.T, b *browser) {
 	b.do(chromedp.EmulateViewport(390, 844))
 	defer b.do(chromedp.EmulateViewport(1440, 1000))

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// maxICS is the longest iCalendar file that the API takes, and maxCalendar
-	// bounds the whole form: ten thousand dates are 220 KiB.
+	// maxICS is the API's limit for an iCalendar file, and maxCalendar bounds the whole
+	// form: ten thousand dates are 220 KiB.
 	maxICS      = 1 << 20
 	maxCalendar = maxICS + 1<<20
-	// shownDates are the dates of one kind that a page shows, and dateYears how
-	// far it looks for them.
+	// shownDates is the number of dates of each kind on a page, and dateYears is how far
+	// ahead the page looks for them.
 	shownDates = 12
 	dateYears  = 10
 )
 
-// dated is a calendar and the next days that it holds, and those that it does not.
+// dated is a calendar with the next days that it holds, and the next that it does not.
 type dated struct {
 	*apiv1.Calendar
 	In, Out []string
@@ -51,14 +51,14 @@ func newDated(m *apiv1.Calendar, today time.Time) (dated, error) {
 	return d, nil
 }
 
-// Next is what a list has room for.
+// Next returns the dates that fit into a list.
 func (d dated) Next() string { return strings.Join(d.In[:min(3, len(d.In))], " ") }
 
 type calendarsView struct {
 	Calendars   []dated
-	Saved, Gone string // the name of the calendar that was just put, or deleted
+	Saved, Gone string // name of the calendar that was just saved or deleted
 	Form        calendarForm
-	Refused     string // why the form was refused
+	Refused     string // reason for a refusal
 }
 
 type calendarView struct {
@@ -67,19 +67,19 @@ type calendarView struct {
 	Form  calendarForm
 }
 
-// calendarForm is what the form of a calendar shows.
+// calendarForm is the content of the form of a calendar.
 type calendarForm struct {
 	Name, Description, Dates, Yearly string
 	Days                             []string
-	Fixed                            bool // the name is given
+	Fixed                            bool // the name cannot be changed
 }
 
-// Weekdays are the choices of the form.
+// Weekdays returns the choices of the form.
 func (calendarForm) Weekdays() []string {
 	return []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
 }
 
-// Has reports whether a weekday is chosen.
+// Has reports whether a weekday is selected.
 func (f calendarForm) Has(day string) bool { return slices.Contains(f.Days, day) }
 
 func formOf(c *apiv1.Calendar) calendarForm {
@@ -121,10 +121,11 @@ func (c *console) calendarPage(v *visit) error {
 	return c.show(v, "calendar", "calendars", view)
 }
 
-// putCalendar takes the form of a calendar. What is refused is shown again, with
-// the reason and what was typed.
+// putCalendar handles the form of a calendar. A refused form is shown again with the
+// reason and the visitor's input.
 func (c *console) putCalendar(v *visit) error {
-	// Browsers show a torn connection instead of the answer when the body is not read to its end.
+	// If the body is not read to its end, browsers report a broken connection instead of
+	// showing the response.
 	defer func() { _, _ = io.Copy(io.Discard, v.r.Body) }()
 	form, m, err := readCalendarForm(v)
 	if err == nil {
@@ -141,7 +142,7 @@ func (c *console) putCalendar(v *visit) error {
 }
 
 func readCalendarForm(v *visit) (form calendarForm, m *apiv1.Calendar, err error) {
-	if err := v.r.ParseMultipartForm(maxCalendar); err != nil { // all of it in memory
+	if err := v.r.ParseMultipartForm(maxCalendar); err != nil { // keeps all of it in memory
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
 			return form, nil, status.Errorf(codes.ResourceExhausted, "the form and its file are larger than %d MiB", maxCalendar>>20)
@@ -161,12 +162,12 @@ func readCalendarForm(v *visit) (form calendarForm, m *apiv1.Calendar, err error
 	return form, m, err
 }
 
-// entries splits what was typed at spaces, lines and commas.
+// entries splits the input at spaces, line breaks and commas.
 func entries(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\r\n,;，；、", r) })
 }
 
-// readICSFile reads the file of the form, if there is one.
+// readICSFile reads the optional file of the form.
 func readICSFile(v *visit) (string, error) {
 	file, head, err := v.r.FormFile("ics")
 	if errors.Is(err, http.ErrMissingFile) || err == nil && head.Size == 0 {

@@ -13,7 +13,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// calendarBody is the form of a calendar as a browser sends it.
+// calendarBody builds the form of a calendar as a browser sends it.
 func calendarBody(t testing.TB, ics string, fields ...string) (contentType, body string) {
 	t.Helper()
 	b := &bytes.Buffer{}
@@ -23,7 +23,7 @@ func calendarBody(t testing.TB, ics string, fields ...string) (contentType, body
 			t.Fatal(err)
 		}
 	}
-	w, err := m.CreateFormFile("ics", map[bool]string{true: "x.ics"}[ics != ""]) // a browser sends an empty one as well
+	w, err := m.CreateFormFile("ics", map[bool]string{true: "x.ics"}[ics != ""]) // a browser sends an empty one too
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestPutCalendar(t *testing.T) {
 		t.Errorf("the page: %s", body)
 	}
 	checkPage(t, body)
-	// What is refused is shown again as it was typed.
+	// A refused form shows the input again.
 	for what, tc := range map[string]struct {
 		ics, dates string
 		want       string
@@ -104,7 +104,7 @@ func TestDatesOfACalendar(t *testing.T) {
 	today := time.Date(2026, 12, 20, 23, 59, 0, 0, time.UTC)
 	for _, tc := range []struct {
 		calendar *apiv1.Calendar
-		in, out  []string // the first ones
+		in, out  []string // the first dates of each kind
 	}{
 		{&apiv1.Calendar{Name: "c", Dates: []string{"2026-12-20", "2026-12-24/2026-12-25"}, Yearly: []string{"02-29"}}, []string{"2026-12-20", "2026-12-24", "2026-12-25", "2028-02-29"}, []string{"2026-12-21", "2026-12-22", "2026-12-23", "2026-12-26"}},
 		{&apiv1.Calendar{Name: "c", Days: []string{"sun"}}, []string{"2026-12-20", "2026-12-27"}, []string{"2026-12-21"}},

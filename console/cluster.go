@@ -6,7 +6,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// clusterPage shows the servers and who owns what.
+// clusterPage shows the servers and the owner of each partition.
 func (c *console) clusterPage(v *visit) error {
 	s, err := c.members.GetCluster(v.ctx, &apiv1.GetClusterRequest{})
 	if err != nil {
@@ -17,10 +17,10 @@ func (c *console) clusterPage(v *visit) error {
 
 type clusterView struct{ *apiv1.ClusterStatus }
 
-// PerSecond is a rate as people read it.
+// PerSecond formats a rate for people.
 func (clusterView) PerSecond(rate float64) string { return strconv.FormatFloat(rate, 'f', 1, 64) }
 
-// At is the address of a server; "" for "".
+// At returns the address of a server; "" for "".
 func (v clusterView) At(id string) string {
 	for _, m := range v.Servers {
 		if m.Id == id && id != "" && m.Address != "" {

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// codeLife is how long after its issue a code signs in.
+// codeLife is how long a code is valid after its issue.
 const codeLife = 10 * time.Minute
 
-// Codes are codes that sign a browser in, each once. A link may hold one where it
-// must not hold a token: what is left of it in histories and logs opens nothing. It
-// is safe for concurrent use.
+// Codes holds one-time codes that sign a browser in. A link contains a code instead of a
+// token, so that a copy of the link in a history or log opens nothing after its use.
+// Codes is safe for concurrent use.
 type Codes struct {
 	mu    sync.Mutex
 	byKey map[[sha256.Size]byte]code
@@ -43,7 +43,7 @@ func (c *Codes) Issue(token string) string {
 	return text
 }
 
-// take returns the token of a code, and the code is spent.
+// take returns the token of a code and invalidates the code.
 func (c *Codes) take(text string) (token string, ok bool) {
 	key := sha256.Sum256([]byte(text))
 	c.mu.Lock()
@@ -53,11 +53,11 @@ func (c *Codes) take(text string) (token string, ok bool) {
 	return found.token, ok && time.Now().Before(found.expires)
 }
 
-// chosen reports whether a person has opened an address, by typing it or from outside
-// the browser. Another site could open it to sign the person in as another user, and
-// a browser that looks ahead would spend the code.
+// chosen reports whether a person opened an address, by typing it or from outside the
+// browser. A link on another site could sign the person in as another user, and a
+// prefetching browser would use up the code.
 func chosen(r *http.Request) bool {
-	from := r.Header.Get("Sec-Fetch-Site") // absent outside browsers
+	from := r.Header.Get("Sec-Fetch-Site") // absent in requests that do not come from a browser
 	return r.Method == http.MethodGet && (from == "" || from == "none" || from == "same-origin") &&
 		r.Header.Get("Sec-Purpose") == "" && r.Header.Get("Purpose") == ""
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestLoginCode signs in with a link, once. The permanent token does not sign in from
-// an address, which proxies and histories keep.
+// TestLoginCode signs in with a link, which works once. The permanent token in an address
+// does not sign in, because proxies and histories store addresses.
 func TestLoginCode(t *testing.T) {
 	s := newSite(t, newFake().populate())
 	if resp, _ := s.do(t, "GET", "/login?token="+goodToken, nil); resp.StatusCode != http.StatusOK || len(resp.Cookies()) > 0 {
@@ -26,7 +26,7 @@ func TestLoginCode(t *testing.T) {
 	if resp, _ := s.do(t, "GET", "/hosts", nil); resp.StatusCode != http.StatusOK {
 		t.Errorf("a page after that: %s", resp.Status)
 	}
-	// The link in the terminal, opened again in the browser that it signed in, leads to the same page.
+	// The used link still leads to the same page in the browser that it signed in.
 	if resp, _ := s.do(t, "GET", "/login?code="+code+"&next=%2Fhosts", nil); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/hosts" || len(resp.Cookies()) > 0 {
 		t.Errorf("the used code with a session: %s to %q, %v", resp.Status, resp.Header.Get("Location"), resp.Cookies())
 	}
@@ -42,9 +42,9 @@ func TestLoginCode(t *testing.T) {
 	}
 }
 
-// TestLoginCodeIsOpenedByAPerson has another site open a link, so that the victim
-// would work in the session of the attacker, and browsers look at it ahead of time. It
-// neither signs in nor spends the code.
+// TestLoginCodeIsOpenedByAPerson checks a link that another site opens, so that the
+// victim would use the attacker's session, and a link that a browser prefetches. Neither
+// signs in, and neither invalidates the code.
 func TestLoginCodeIsOpenedByAPerson(t *testing.T) {
 	s := newSite(t, newFake().populate())
 	code := s.c.codes.Issue(goodToken)
@@ -68,7 +68,7 @@ func TestLoginCodeIsOpenedByAPerson(t *testing.T) {
 	}
 }
 
-// TestCodesEnd lets codes become old.
+// TestCodesEnd checks that codes expire.
 func TestCodesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewCodes()

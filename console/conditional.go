@@ -14,11 +14,13 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// ifMatchKey is how the gateway passes the header If-Match on to conditional.
+// ifMatchKey is the metadata key with which the gateway passes the header If-Match to
+// conditional.
 const ifMatchKey = "if-match"
 
-// conditional puts the header If-Match of an HTTP request into the message of its call. It
-// refuses the header where nothing would honour it: its sender relies on it.
+// conditional copies the header If-Match of an HTTP request into the message of its call.
+// It refuses the header for calls that would ignore it, because the client relies on the
+// condition.
 type conditional struct{ grpc.ClientConnInterface }
 
 func (c conditional) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
@@ -44,8 +46,8 @@ func (c conditional) Invoke(ctx context.Context, method string, args, reply any,
 	return c.ClientConnInterface.Invoke(metadata.NewOutgoingContext(ctx, md), method, args, reply, opts...)
 }
 
-// oneEtag reads If-Match: "ETAG" or *. Proxies that compress make an ETag weak; it
-// stands for the same definition.
+// oneEtag parses If-Match: "ETAG" or *. It accepts weak etags too: compressing proxies
+// make an etag weak, and it still identifies the same definition.
 func oneEtag(headers []string) (string, error) {
 	text := strings.TrimSpace(headers[0])
 	if text == "*" && len(headers) == 1 {
@@ -59,7 +61,7 @@ func oneEtag(headers []string) (string, error) {
 	return etag, nil
 }
 
-// setETag puts the etag of a job into the header of the answer that carries it.
+// setETag sets the header ETag of a response that contains a job.
 func setETag(_ context.Context, w http.ResponseWriter, m proto.Message) error {
 	var j *apiv1.Job
 	switch m := m.(type) {

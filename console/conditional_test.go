@@ -9,7 +9,8 @@ import (
 
 const totalsPath = "/api/v1/apps/default/jobs/totals"
 
-// TestIfMatch checks the condition of a change over HTTP: ETag of what was read, If-Match, 412.
+// TestIfMatch makes conditional changes over HTTP: ETag of the read, If-Match of the
+// change, 412.
 func TestIfMatch(t *testing.T) {
 	s := newSite(t, newFake().populate())
 	s.fake.job("totals").Etag = "0123456789abcdef"
@@ -60,7 +61,8 @@ func TestIfMatch(t *testing.T) {
 	}
 }
 
-// TestDeleteOfWhatIsNamed checks that the refusal is a conflict for programs, and a page that says it for people.
+// TestDeleteOfWhatIsNamed checks that programs get a conflict, and people a page that
+// lists the jobs that need the deleted one.
 func TestDeleteOfWhatIsNamed(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	s.fake.namers = []string{"job other"}
@@ -81,7 +83,7 @@ func TestDeleteOfWhatIsNamed(t *testing.T) {
 	}
 }
 
-// TestDeleteAllTheSame sends the form of the page that lists what needs a job.
+// TestDeleteAllTheSame sends the form of the page that lists the dependents of a job.
 func TestDeleteAllTheSame(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	s.fake.namers = []string{"job other"}
@@ -91,7 +93,8 @@ func TestDeleteAllTheSame(t *testing.T) {
 	}
 }
 
-// TestOneBody checks that what follows the JSON value of a body is refused, and changes nothing.
+// TestOneBody checks that data after the JSON value of a body is refused, and that
+// nothing changes.
 func TestOneBody(t *testing.T) {
 	s := newSite(t, newFake().populate())
 	runs := len(s.fake.runs)
@@ -110,7 +113,8 @@ func TestOneBody(t *testing.T) {
 	}
 }
 
-// TestPlainPaths checks that a path which is none is refused, and not redirected to another one.
+// TestPlainPaths checks that an invalid path is refused and not redirected to another
+// one.
 func TestPlainPaths(t *testing.T) {
 	s := newSite(t, newFake().populate())
 	for _, path := range []string{"/api/v1/apps/default/jobs/..", "/api/v1/apps/default/jobs/.", "/api/v1/apps/default/jobs//x", "/api/v1/apps/../version"} {

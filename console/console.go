@@ -13,34 +13,36 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Config is what a console needs. Conn is required; the rest has defaults.
+// Config holds the dependencies and settings of a console. Conn is required; the other
+// fields have defaults.
 type Config struct {
-	// Conn reaches the API. Authentication must run on it: the console adds the
-	// caller's token as authorization metadata and decides nothing itself. The
-	// console does not close it.
+	// Conn reaches the API. Authentication must run on it: the console adds the caller's
+	// token as authorization metadata and decides nothing itself. The console does not
+	// close it.
 	Conn *grpc.ClientConn
-	// Banner names the kind of installation beside the logo, as "dev".
-	// Default: none.
+	// Banner names the kind of installation beside the logo, for example "dev". Default:
+	// none.
 	Banner string
 	// Version is shown at the foot of each page. Default: none.
 	Version string
-	// Secure says that browsers arrive over TLS: cookies are then kept from
-	// plain HTTP, and browsers are told to stay with TLS. Default: false.
+	// Secure means that browsers connect over TLS. Then cookies are not sent over plain
+	// HTTP, and browsers are told to keep using TLS. Default: false.
 	Secure bool
-	// MaxBody bounds the body of a request to the API, uploads of modules apart, in
-	// bytes. Default: 4 MiB.
+	// MaxBody bounds the body of a request to the API, in bytes, except for uploads of
+	// modules. Default: 4 MiB.
 	MaxBody int64
-	// Admit returns, from the headers of a request to the API alone, a gRPC status
-	// that says why its body is not read. Default: every body is read.
+	// Admit decides from the headers alone whether the body of a request to the API is
+	// read. Otherwise it returns a gRPC status with the reason. Default: every body is
+	// read.
 	Admit func(*http.Request) error
-	// Codes sign browsers in that open /login?code=CODE. Default: none.
+	// Codes sign in browsers that open /login?code=CODE. Default: none.
 	Codes *Codes
-	// Logger takes what goes wrong on the server's side. Default: slog.Default().
+	// Logger receives the errors of the server side. Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// console is the handler's shared state. It is immutable after New except for
-// the sessions, which guard themselves.
+// console is the handler's shared state. It is immutable after New, except for the
+// sessions, which synchronize themselves.
 type console struct {
 	banner  string
 	version string
@@ -72,10 +74,10 @@ type Console struct {
 	c *console
 }
 
-// SignedIn reports whether a request is of a browser that is signed in.
+// SignedIn reports whether a request comes from a signed-in browser.
 func (c *Console) SignedIn(r *http.Request) bool { return c.c.sessions.get(r, c.c.cookieName()) != nil }
 
-// New returns a console. It starts nothing that outlives a request.
+// New returns a console. It starts no goroutine that outlives a request.
 func New(cfg Config) (*Console, error) {
 	c, err := newConsole(cfg)
 	if err != nil {
@@ -132,16 +134,16 @@ func newConsole(cfg Config) (*console, error) {
 	}, nil
 }
 
-// route is one way in. Exactly one of open and page is set.
+// route is one entry of the mux. Exactly one of open and page is set.
 type route struct {
 	pattern string
-	open    http.HandlerFunc   // for everybody; what needs a token asks the API for it
-	page    func(*visit) error // for browsers with a session; others go to /login
-	body    int64              // the most bytes of a request's body; 0: maxForm
+	open    http.HandlerFunc   // needs no session; a handler that needs a token lets the API check it
+	page    func(*visit) error // for browsers with a session; others are redirected to /login
+	body    int64              // limit of the request's body in bytes; 0: maxForm
 }
 
-// routes lists every way in. A test walks it: what is not open is refused
-// without a session.
+// routes lists every route. A test walks it: a route that is not open must refuse
+// requests without a session.
 func (c *console) routes() []route {
 	return []route{
 		{pattern: "GET /livez", open: c.livez},
@@ -220,19 +222,19 @@ func (c *console) handler() http.Handler {
 	return c.protect(http.NewCrossOriginProtection().Handler(plainPaths(mux)))
 }
 
-// csp allows what this origin serves and nothing inline. htmx works under it
-// with its own style element and its eval switched off (layout.html).
+// csp allows only files of this origin and nothing inline. htmx works under it because
+// layout.html switches off its style element and its eval.
 const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
-// protect puts the headers on every answer, also on errors.
+// protect sets the security headers of every response, also of errors.
 func (c *console) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", csp)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "same-origin") // with no-referrer, forms over plain HTTP come from "null" and are refused
+		h.Set("Referrer-Policy", "same-origin") // with no-referrer, forms over plain HTTP have the origin "null" and are refused
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")

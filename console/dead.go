@@ -13,7 +13,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// deadFilter is the filter of the list, as it stands in the address.
+// deadFilter is the filter of the list, as the address contains it.
 type deadFilter struct{ Key, Reason, Error string }
 
 func readDeadFilter(q url.Values) deadFilter {
@@ -23,7 +23,7 @@ func readDeadFilter(q url.Values) deadFilter {
 // Set reports whether the list may hide dead letters.
 func (f deadFilter) Set() bool { return f != deadFilter{} }
 
-// Link is an address with the filter, and with pairs of further parameters.
+// Link returns an address with the filter, and with pairs of further parameters.
 func (f deadFilter) Link(address string, pairs ...string) string {
 	return withQuery(address, append([]string{"key", f.Key, "reason", f.Reason, "error", f.Error}, pairs...)...)
 }
@@ -43,16 +43,16 @@ type deadListView struct {
 	notice
 }
 
-// Reasons are the choices of the filter.
+// Reasons returns the choices of the filter.
 func (deadListView) Reasons() []string { return []string{"permanent", "attempts"} }
 
-// notice says what was just done to how many dead letters.
+// notice reports an action and the number of dead letters that it changed.
 type notice struct {
-	Done  string // replayed or dropped; "": nothing
+	Done  string // replayed or dropped; "": none
 	Count int64
 }
 
-// readNotice takes only what a redirect of this console can have written.
+// readNotice accepts only values that a redirect of this console can contain.
 func readNotice(q url.Values) notice {
 	n, err := strconv.ParseInt(q.Get("count"), 10, 64)
 	done := q.Get("done")
@@ -78,20 +78,20 @@ func (c *console) deadPage(v *visit) error {
 type deadView struct {
 	*apiv1.DeadLetter
 	Shown    payload
-	Form     string // the body to edit, or what was typed; "": it cannot be edited here
-	Error    string // why an edit was refused
+	Form     string // the body to edit, or the visitor's input; "": it cannot be edited here
+	Error    string // reason for refusing an edit
 	Replaced bool
 }
 
-// maxEdited is the longest body that a page offers for editing: its form is
-// smaller than maxForm whatever the letters are.
+// maxEdited is the longest body that a page offers for editing. Its form is smaller than
+// maxForm, whichever characters it contains.
 const maxEdited = maxForm / 4
 
 func (c *console) deadLetterPage(v *visit) error {
 	return c.showDead(v, http.StatusOK, "", "", v.r.URL.Query().Get("done") == "edited")
 }
 
-// showDead shows a dead letter, after a refused edit with what was typed.
+// showDead shows a dead letter. After a refused edit it shows the visitor's input.
 func (c *console) showDead(v *visit, code int, typed, refused string, replaced bool) error {
 	d, err := c.queues.GetDeadLetter(v.ctx, &apiv1.GetDeadLetterRequest{Id: v.r.PathValue("id")})
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *console) showDead(v *visit, code int, typed, refused string, replaced b
 	return c.showStatus(v, code, "deadletter", "deadletters", view)
 }
 
-// editDead replaces the body. What is refused is shown again, with the reason.
+// editDead replaces the body. A refused edit is shown again with the reason.
 func (c *console) editDead(v *visit) error {
 	if err := v.parseForm(); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (c *console) editDead(v *visit) error {
 	return nil
 }
 
-// chosenDead are the dead letters that an address names: one, those of its
+// chosenDead returns the dead letters that an address selects: one, those that match the
 // filter, or all.
 func chosenDead(v *visit) (ids []string, f deadFilter, all bool) {
 	if id := v.r.PathValue("id"); id != "" {
@@ -166,7 +166,7 @@ func (c *console) dropDeadPage(v *visit) error {
 		}
 		view.Question, view.Subject = "drop.question.all", count(answer.DeadLetters)
 	default:
-		view.Subject = f.Link("")[1:] // as in the address
+		view.Subject = f.Link("")[1:] // encoded as in the address
 		if text, err := url.QueryUnescape(view.Subject); err == nil {
 			view.Subject = text
 		}

@@ -19,7 +19,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// deadLetters are one of each kind: a command and what is none.
+// deadLetters returns two dead letters: one is a command, and one cannot be decoded.
 func deadLetters(ts func(time.Duration) *timestamppb.Timestamp) []*apiv1.DeadLetter {
 	return []*apiv1.DeadLetter{
 		{
@@ -44,7 +44,7 @@ func (f *fakeAPI) chosenLetters(ids []string, filter *apiv1.DeadLetterFilter) (c
 	return chosen
 }
 
-// takeLetters removes what is chosen.
+// takeLetters removes the selected letters.
 func (f *fakeAPI) takeLetters(ids []string, filter *apiv1.DeadLetterFilter, all bool) (int64, error) {
 	if ids == nil && filter == nil && !all {
 		return 0, status.Error(codes.InvalidArgument, "say which dead letters")
@@ -108,7 +108,7 @@ func (f *fakeAPI) DropDeadLetters(_ context.Context, r *apiv1.DropDeadLettersReq
 	return &apiv1.DropDeadLettersResponse{Count: n}, err
 }
 
-// left are the ids of the letters that are still there.
+// left returns the ids of the remaining letters.
 func (f *fakeAPI) left() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,7 +162,8 @@ func TestEditDeadLetter(t *testing.T) {
 	}
 }
 
-// TestDeadLettersDenied: a visitor who may not is told so by the API's sentence.
+// TestDeadLettersDenied checks that a visitor without the permission sees the API's
+// sentence.
 func TestDeadLettersDenied(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	s.fake.denied = "queues.operate"
@@ -206,7 +207,7 @@ func TestDeadLettersOverJSON(t *testing.T) {
 	}
 }
 
-// permission is what the .proto files say that a method needs.
+// permission returns the permission that the .proto files declare for a method.
 func permission(method string) string {
 	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", "."))
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)

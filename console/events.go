@@ -18,21 +18,22 @@ import (
 )
 
 const (
-	// heartbeat keeps proxies from closing a quiet stream and finds browsers
-	// that left without saying so.
+	// heartbeat keeps proxies from closing a quiet stream, and detects browsers that
+	// disappeared.
 	heartbeat = 15 * time.Second
-	// writeLimit is how long a browser may stop reading before it is dropped.
+	// writeLimit is how long a browser may stop reading before the console closes its
+	// stream.
 	writeLimit = 30 * time.Second
 )
 
 // event is one message of a text/event-stream.
 type event struct {
 	name string
-	id   string // "": the browser keeps the id before
+	id   string // "": the browser keeps the previous id
 	data any    // becomes one line of JSON
 }
 
-// runFact is what a page needs to know at once; it fetches the rest.
+// runFact is the part of a run that a page needs at once; the page fetches the rest.
 type runFact struct {
 	State   string `json:"state"`
 	Attempt int32  `json:"attempt"`
@@ -47,9 +48,9 @@ type logFact struct {
 	Text    string `json:"text"`
 }
 
-// runEvents is the one stream of a run's page: "run" when the run changed,
-// "log" for each line, "end" when both are over. The id of an event is the
-// offset of the last line, so that a browser that reconnects goes on after it.
+// runEvents serves the single stream of a run's page: "run" when the run changed, "log"
+// for each line, "end" when both are over. The id of an event is the offset of the last
+// line, so that a reconnecting browser continues after it.
 func (c *console) runEvents(v *visit) error {
 	from, err := resumeAt(v.r)
 	if err != nil {
@@ -67,12 +68,12 @@ func (c *console) runEvents(v *visit) error {
 	sources.Go(func() error { return c.watchRun(sourcesCtx, v, events) })
 	sources.Go(func() error { return c.followLog(sourcesCtx, v, from, events) })
 	g.Go(func() error {
-		defer close(events) // after both sources, its only senders
+		defer close(events) // after both sources, its only senders, have ended
 		err := sources.Wait()
 		if err == nil || permanent(err) {
 			return emit(ctx, events, event{name: "end", data: endFact(err)})
 		}
-		return nil // the stream just closes; the browser tries again
+		return nil // without an end event the browser reconnects
 	})
 	g.Go(func() error { return writeEvents(ctx, v.w, events) })
 	if err := g.Wait(); err != nil && v.r.Context().Err() == nil {
@@ -81,9 +82,8 @@ func (c *console) runEvents(v *visit) error {
 	return nil
 }
 
-// resumeAt returns the offset of the first line wanted. A browser that
-// reconnects says in Last-Event-ID which line it has; a new page may ask with
-// from.
+// resumeAt returns the offset of the first requested line. A reconnecting browser sends
+// the id of its last line in Last-Event-ID; a new page may set the parameter from.
 func resumeAt(r *http.Request) (int64, error) {
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		n, err := strconv.ParseInt(last, 10, 64)
@@ -103,7 +103,7 @@ func resumeAt(r *http.Request) (int64, error) {
 	return n, nil
 }
 
-// permanent reports whether trying again would meet the same answer.
+// permanent reports whether a retry would fail in the same way.
 func permanent(err error) bool {
 	switch status.Code(err) {
 	case codes.NotFound, codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.Unimplemented:
@@ -159,14 +159,14 @@ func emit(ctx context.Context, to chan<- event, e event) error {
 	}
 }
 
-// writeEvents sends events as they come and flushes when there are no more for
-// the moment: a burst costs one flush, a single line waits for nothing.
+// writeEvents writes events as they arrive and flushes when none is pending. So a burst
+// costs one flush, and a single line is sent at once.
 func writeEvents(ctx context.Context, w http.ResponseWriter, from <-chan event) error {
 	out := http.NewResponseController(w)
-	defer func() { _ = out.SetWriteDeadline(time.Time{}) }() // the connection may serve other requests
+	defer func() { _ = out.SetWriteDeadline(time.Time{}) }() // later requests may use the same connection
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // proxies that buffer would hold lines back
+	h.Set("X-Accel-Buffering", "no") // a buffering proxy would delay lines
 	if _, err := io.WriteString(w, "retry: 2000\n\n"); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func writeEvents(ctx context.Context, w http.ResponseWriter, from <-chan event) 
 	defer beat.Stop()
 	for {
 		if len(from) == 0 {
-			_ = out.SetWriteDeadline(time.Now().Add(writeLimit)) // a writer without deadlines has none to pass
+			_ = out.SetWriteDeadline(time.Now().Add(writeLimit)) // an error means that the writer supports no deadlines
 			if err := out.Flush(); err != nil {
 				return err
 			}
@@ -197,8 +197,8 @@ func writeEvents(ctx context.Context, w http.ResponseWriter, from <-chan event) 
 	}
 }
 
-// writeEvent frames one event. JSON has no raw line break, so no text of a run
-// can end the event early.
+// writeEvent encodes one event. JSON has no raw line breaks, so no text of a run can end
+// the event early.
 func writeEvent(w io.Writer, e event) error {
 	data, err := json.Marshal(e.data)
 	if err != nil {

@@ -22,14 +22,14 @@ var parentPlanned = time.Date(2026, 3, 8, 6, 0, 0, 0, time.UTC)
 
 func parentID() job.RunID { return job.OccurrenceID("default", "policed", parentPlanned, "parent") }
 
-// parentRun and partRun are the ids of a run with 60 parts and of its parts.
+// parentRun returns the id of a run with 60 parts; partRun returns the ids of its parts.
 func parentRun() string { return parentID().String() }
 
 func partRun(n int32) string {
 	return job.PartID("default", "policed", parentPlanned, parentID(), n).String()
 }
 
-// populatePolicies adds a job with every policy, a run with parts, and a run that waits.
+// populatePolicies adds a job with every policy, a run with parts, and a waiting run.
 func (f *fakeAPI) populatePolicies(ts func(time.Duration) *timestamppb.Timestamp) {
 	f.calendars = map[string]*apiv1.Calendar{
 		"holidays": {App: "default", Name: "holidays", Yearly: []string{"01-01"}, Dates: []string{"2026-12-24/2026-12-26"}, UpdatedAt: ts(time.Hour)},
@@ -69,7 +69,8 @@ func (f *fakeAPI) SkipNext(ctx context.Context, r *apiv1.SkipNextRequest) (*apiv
 	return f.GetJob(ctx, &apiv1.GetJobRequest{App: r.App, Name: r.Name})
 }
 
-// BackfillJob plans every hour; the first hour has a run. One call does not reach the end.
+// BackfillJob plans a run for every hour; the first hour already has one. A single call
+// does not reach the end.
 func (f *fakeAPI) BackfillJob(_ context.Context, r *apiv1.BackfillJobRequest) (*apiv1.BackfillJobResponse, error) {
 	if !r.Until.AsTime().After(r.From.AsTime()) {
 		return nil, status.Error(codes.InvalidArgument, "until must be after from")

@@ -38,8 +38,8 @@ const (
 	doneRun   = "01DONE0000000000000000000C"
 )
 
-// fakeAPI is a small API in memory, enough to drive every page. It checks the
-// token as the real one does: in interceptors.
+// fakeAPI is a small API in memory, sufficient to test every page. It checks the token in
+// interceptors, like the real one.
 type fakeAPI struct {
 	apiv1.UnimplementedJobsServer
 	apiv1.UnimplementedRunsServer
@@ -50,7 +50,7 @@ type fakeAPI struct {
 	apiv1.UnimplementedMembershipServer
 
 	mu      sync.Mutex
-	namers  []string // of what names each job
+	namers  []string // the things that name each job
 	jobs    []*apiv1.Job
 	runs    []*apiv1.Run // newest first
 	logs    map[string][]*apiv1.LogLine
@@ -61,11 +61,11 @@ type fakeAPI struct {
 	letters []*apiv1.DeadLetter
 
 	calendars map[string]*apiv1.Calendar
-	asked     []proto.Message // every unary request, for what a page asked
+	asked     []proto.Message // every unary request, for tests of a page's calls
 	changed   chan struct{}   // closed and replaced at each change
-	revoked   bool            // the good token is no longer good
+	revoked   bool            // the good token is revoked
 
-	skipped, backfilled int    // how often, how many runs
+	skipped, backfilled int    // number of skips, number of runs
 	denied              string // a permission that the good token lacks
 	unreadable          int32  // damaged blocks of the history that each list of runs passes over
 }
@@ -75,7 +75,7 @@ func newFake() *fakeAPI {
 	return f
 }
 
-// populate fills the fake with one of everything, hostile texts included.
+// populate fills the fake with one object of each kind, including hostile texts.
 func (f *fakeAPI) populate() *fakeAPI {
 	now := time.Now()
 	ts := func(ago time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(-ago)) }
@@ -214,13 +214,12 @@ func (f *fakeAPI) start(t testing.TB) *grpc.ClientConn {
 	return conn
 }
 
-// site is a console over a fake, served on loopback, and a browser's worth of
-// cookies.
+// site is a console over a fake, served on loopback, with the cookies of one browser.
 type site struct {
 	*httptest.Server
 	fake   *fakeAPI
 	c      *console
-	client *http.Client // follows no redirect
+	client *http.Client // does not follow redirects
 	logged *bytes.Buffer
 }
 
@@ -364,7 +363,8 @@ func (f *fakeAPI) ApplyJob(_ context.Context, r *apiv1.ApplyJobRequest) (*apiv1.
 	return &apiv1.ApplyJobResponse{Job: r.Job, Result: "created"}, nil
 }
 
-// refuses is the error of a change of a job with another etag, and of one that others name.
+// refuses returns the error for a change of a job with another etag, or for the deletion
+// of a job that others name.
 func (f *fakeAPI) refuses(j *apiv1.Job, ifMatch string, force bool) error {
 	var s *status.Status
 	var detail *apiv1.Refusal

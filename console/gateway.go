@@ -19,8 +19,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// jsonForm is how messages look in HTTP/JSON: the names of the .proto files,
-// and every field present, so that a client never has to guess a default.
+// jsonForm configures the JSON of messages: the field names of the .proto files, with
+// every field present, so that clients need not know defaults.
 func jsonForm() protojson.MarshalOptions {
 	return protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}
 }
@@ -38,7 +38,7 @@ func newGateway(server *grpc.ClientConn) (http.Handler, error) {
 		runtime.WithForwardResponseOption(setETag),
 		runtime.WithDisableHTTPMethodOverride(),
 	)
-	ctx := context.Background() // the registrations with a client neither keep nor wait on it
+	ctx := context.Background() // registration with a client neither stores the context nor waits on it
 	for _, register := range []func() error{
 		func() error { return apiv1.RegisterJobsHandlerClient(ctx, mux, keyedJobs{apiv1.NewJobsClient(conn)}) },
 		func() error { return apiv1.RegisterRunsHandlerClient(ctx, mux, apiv1.NewRunsClient(conn)) },
@@ -62,10 +62,10 @@ func newGateway(server *grpc.ClientConn) (http.Handler, error) {
 	return mux, nil
 }
 
-// keyHeader is the header of HTTP, in gRPC's spelling, that holds an idempotency key.
+// keyHeader is the HTTP header of an idempotency key, in gRPC's lower case.
 const keyHeader = "idempotency-key"
 
-// keyedJobs takes the idempotency key of a trigger from its header.
+// keyedJobs reads the idempotency key of a trigger from its header.
 type keyedJobs struct{ apiv1.JobsClient }
 
 // TriggerJob implements [apiv1.JobsClient].
@@ -81,8 +81,8 @@ func (k keyedJobs) TriggerJob(ctx context.Context, req *apiv1.TriggerJobRequest,
 	return k.JobsClient.TriggerJob(ctx, req, opts...)
 }
 
-// oneValue reads bodies of one JSON value. What follows it is refused: a client that
-// sends two would believe that both were read.
+// oneValue decodes bodies with exactly one JSON value. It refuses data after the value,
+// because a client that sends two values would assume that both were read.
 type oneValue struct{ runtime.JSONPb }
 
 func (m *oneValue) NewDecoder(r io.Reader) runtime.Decoder {
@@ -98,9 +98,9 @@ func (m *oneValue) NewDecoder(r io.Reader) runtime.Decoder {
 	})
 }
 
-// forwarded lets the trace context, an idempotency key and the condition of a change
-// through to the API and nothing else: a client cannot make up metadata, and a cookie
-// stays here. The gateway forwards Authorization by itself.
+// forwarded lets only the trace context, an idempotency key and the condition of a change
+// through to the API. So clients cannot set other metadata, and cookies are not
+// forwarded. The gateway itself forwards Authorization.
 func forwarded(key string) (string, bool) {
 	switch key {
 	case "Traceparent":
@@ -117,9 +117,9 @@ func forwarded(key string) (string, bool) {
 
 // apiError is the body of every refused request.
 type apiError struct {
-	Code    int    `json:"code"` // of gRPC
+	Code    int    `json:"code"` // the gRPC code
 	Message string `json:"message"`
-	Reason  string `json:"reason,omitempty"` // of a Refusal
+	Reason  string `json:"reason,omitempty"` // from a Refusal
 }
 
 func gatewayError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
@@ -148,8 +148,8 @@ func writeAPIStatus(w http.ResponseWriter, code int, s *status.Status) {
 	_ = json.NewEncoder(w).Encode(apiError{Code: int(s.Code()), Message: s.Message(), Reason: refusal.GetReason()})
 }
 
-// httpStatus returns the status of HTTP for an error: that of its reason if it has one,
-// as the codes of gRPC are coarser.
+// httpStatus returns the HTTP status of an error. It prefers the status of the error's
+// reason, because gRPC codes are coarser.
 func httpStatus(s *status.Status) int {
 	switch refusalOf(s).GetReason() {
 	case "changed":
@@ -162,7 +162,7 @@ func httpStatus(s *status.Status) int {
 	return runtime.HTTPStatusFromCode(s.Code())
 }
 
-// refusalOf returns what an error says to programs; nil: nothing.
+// refusalOf returns the machine-readable part of an error, or nil.
 func refusalOf(s *status.Status) *apiv1.Refusal {
 	for _, d := range s.Details() {
 		if r, ok := d.(*apiv1.Refusal); ok {
@@ -172,13 +172,13 @@ func refusalOf(s *status.Status) *apiv1.Refusal {
 	return nil
 }
 
-// livez says that the process answers.
+// livez reports that the process responds.
 func (c *console) livez(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = w.Write([]byte("ok\n"))
 }
 
-// readyz says whether the API serves: 200, or 503 with the reason.
+// readyz reports whether the API serves: 200, or 503 with the reason.
 func (c *console) readyz(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	answer, err := c.health.Check(r.Context(), &grpc_health_v1.HealthCheckRequest{})

@@ -41,14 +41,14 @@ func (c *console) jobsPage(v *visit) error {
 
 type jobView struct {
 	*apiv1.Job
-	Runs       []*apiv1.Run // the last ones, newest first
-	Unreadable int32        // damaged blocks of the history that were passed over for them
-	Times      []time.Time  // of the next runs
+	Runs       []*apiv1.Run // the latest runs, newest first
+	Unreadable int32        // damaged blocks of the history that the list skipped
+	Times      []time.Time  // planned times of the next runs
 	Definition string
 	Format     string // yaml or json
 }
 
-// Strip is the last runs in the order of time, for the row of marks.
+// Strip returns the latest runs in order of time, for the row of status marks.
 func (v jobView) Strip() []*apiv1.Run {
 	n := min(20, len(v.Runs))
 	strip := make([]*apiv1.Run, n)
@@ -90,7 +90,7 @@ func (c *console) jobPage(v *visit) error {
 	return c.show(v, "job", "jobs", view)
 }
 
-// calendars fetches those that a schedule names.
+// calendars fetches the calendars that a schedule names.
 func (c *console) calendars(v *visit, s *apiv1.Schedule) (job.Calendars, error) {
 	found := map[string]*job.Calendar{}
 	for _, name := range slices.Concat(s.GetInclude(), s.GetExclude()) {
@@ -105,8 +105,8 @@ func (c *console) calendars(v *visit, s *apiv1.Schedule) (job.Calendars, error) 
 	return func(name string) *job.Calendar { return found[name] }, nil
 }
 
-// definition writes what `wheelwork job apply` would read: the fields that the
-// server sets are left out.
+// definition writes a job in the format that `wheelwork job apply` reads. It omits the
+// fields that the server sets.
 func definition(j *apiv1.Job, format string) (string, error) {
 	compact, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(job.Definition(j))
 	if err != nil {
@@ -117,7 +117,7 @@ func definition(j *apiv1.Job, format string) (string, error) {
 		err := json.Indent(&b, compact, "", "  ")
 		return b.String(), err
 	}
-	var doc yaml.Node // JSON is YAML; the node keeps the order of the fields
+	var doc yaml.Node // JSON is YAML; the node preserves the order of the fields
 	if err := yaml.Unmarshal(compact, &doc); err != nil {
 		return "", err
 	}
@@ -129,9 +129,9 @@ func definition(j *apiv1.Job, format string) (string, error) {
 	return b.String(), err
 }
 
-// blockStyle makes a document that was read from JSON look written by hand. A
-// text keeps its quotes only where it would read as something else without; the
-// encoder knows all such texts but the booleans of older YAML.
+// blockStyle gives a document that was parsed from JSON the style of handwritten YAML. A
+// text keeps its quotes only where it would otherwise be parsed as another type. The
+// encoder knows all such texts except the booleans of older YAML.
 func blockStyle(n *yaml.Node) {
 	n.Style = 0
 	switch strings.ToLower(n.Value) {
@@ -185,25 +185,25 @@ func (c *console) resumeJob(v *visit) error {
 	return nil
 }
 
-// confirmView asks before something that cannot be undone.
+// confirmView asks for confirmation of an irreversible action.
 type confirmView struct {
-	Question string // key of the catalogue; takes the subject
-	Effect   string // key: what will happen
-	Button   string // key
+	Question string // key of the catalogue; its parameter is the subject
+	Effect   string // key of the text about the consequences
+	Button   string // key of the button's text
 	Subject  string
-	Back     string // where no leads
+	Back     string // target of the answer no
 	Names    []nameView
-	Force    bool // the button deletes although the names need the subject
+	Force    bool // the button deletes although the listed things need the subject
 }
 
-// nameView is a job, an alias or another thing that needs the subject of a question.
+// nameView is a job, an alias or another thing that needs the subject.
 type nameView struct {
 	Text string // as the API writes it: "job totals"
 	Page string // address of its page; empty: it has none
 }
 
-// namesOf returns the things that need what was to be deleted, from the API's
-// refusal; nil: err is none.
+// namesOf returns the things that need the subject of a refused deletion, from the API's
+// error; nil for other errors.
 func namesOf(err error, app string) []nameView {
 	for _, d := range status.Convert(err).Details() {
 		r, ok := d.(*apiv1.Refusal)
@@ -234,8 +234,8 @@ func (c *console) deleteJobPage(v *visit) error {
 	})
 }
 
-// deleteJob deletes a job. When other jobs need it, the page lists them and asks
-// again; the form of that page carries force.
+// deleteJob deletes a job. When other jobs need it, the page lists them and asks again;
+// the form of that page contains force.
 func (c *console) deleteJob(v *visit) error {
 	if err := v.parseForm(); err != nil {
 		return err

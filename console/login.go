@@ -14,8 +14,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// maxForm bounds the bodies of routes that have no limit of their own: the forms
-// that carry texts.
+// maxForm bounds the bodies of routes without a limit of their own: forms with texts.
 const maxForm = 256 << 10
 
 // withToken returns a context whose calls carry the token.
@@ -25,12 +24,12 @@ func withToken(ctx context.Context, token string) context.Context {
 
 type loginView struct {
 	Error string // a key of the catalogue, "" for none
-	Cause string // what the API said, when it could not answer
+	Cause string // the API's message when it could not respond
 	Next  string
 }
 
-// loginPage shows the form, or takes the code of a link that `wheelwork dev`
-// printed. The redirect that follows takes the code out of the address bar.
+// loginPage shows the form, or accepts the code of a link that `wheelwork dev` printed.
+// The redirect afterwards removes the code from the address bar.
 func (c *console) loginPage(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	if code := q.Get("code"); code != "" {
@@ -53,7 +52,7 @@ func (c *console) signInWithCode(w http.ResponseWriter, r *http.Request, code, n
 	switch {
 	case ok:
 		c.signIn(w, r, token, next)
-	case c.sessions.get(r, c.cookieName()) != nil: // the visitor opened a used link again, and is signed in
+	case c.sessions.get(r, c.cookieName()) != nil: // a signed-in visitor opened a used link again
 		http.Redirect(w, r, localPath(next), http.StatusSeeOther)
 	default:
 		c.renderLogin(w, r, http.StatusUnauthorized, loginView{Error: "login.code", Next: next})
@@ -70,9 +69,9 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, token, next str
 	switch code := status.Code(err); {
 	case !printable(token) || code == codes.Unauthenticated:
 		c.renderLogin(w, r, http.StatusUnauthorized, loginView{Error: "login.wrong", Next: next})
-	case code == codes.PermissionDenied: // of a worker, say: no page would show anything
+	case code == codes.PermissionDenied: // a host's token, for example: it may not read any page
 		c.renderLogin(w, r, http.StatusForbidden, loginView{Error: "login.unreadable", Next: next})
-	case code == codes.OK || code == codes.NotFound: // what else it may do shows later
+	case code == codes.OK || code == codes.NotFound: // the API checks other permissions later
 		s := c.sessions.add(token)
 		if s == nil {
 			c.renderLogin(w, r, http.StatusServiceUnavailable, loginView{Error: "login.full", Next: next})
@@ -85,7 +84,7 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, token, next str
 	}
 }
 
-// printable reports whether a token can be metadata at all.
+// printable reports whether a token is valid gRPC metadata.
 func printable(token string) bool {
 	return token != "" && !strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' })
 }
@@ -101,8 +100,8 @@ func (c *console) logout(v *visit) error {
 	return nil
 }
 
-// preferences stores language and theme. It needs no session: the login page
-// has the same switches.
+// preferences stores language and theme. It needs no session, because the login page has
+// the same switches.
 func (c *console) preferences(w http.ResponseWriter, r *http.Request) {
 	const year = 365 * 24 * time.Hour
 	if lang := r.PostFormValue("lang"); c.views.knows(lang) {
@@ -116,8 +115,8 @@ func (c *console) preferences(w http.ResponseWriter, r *http.Request) {
 
 func knownTheme(s string) bool { return s == "light" || s == "dark" || s == "system" }
 
-// localPath returns p when it is a path of this origin, "/" otherwise: a link
-// to the login page must not send anybody elsewhere. Browsers read "//host" and
+// localPath returns p when it is a path of this origin, otherwise "/". So a link to the
+// login page cannot redirect a visitor to another site. Browsers interpret "//host" and
 // "/\host" as other origins.
 func localPath(p string) string {
 	if !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsAny(p, "\\\r\n\t") {

@@ -17,8 +17,8 @@ import (
 const (
 	// maxModule bounds the bytes of an upload. The API may allow fewer.
 	maxModule = 64 << 20
-	chunkSize = 15 << 10 // of the stream to the API: gRPC has buffers of 16 and 32 KiB, and of 1 MiB for what is larger
-	// maxField bounds the texts beside the file; a manifest is the longest.
+	chunkSize = 15 << 10 // for the stream to the API: gRPC has buffers of 16 and 32 KiB, and of 1 MiB for larger messages
+	// maxField bounds the text fields beside the file; the manifest is the longest.
 	maxField = 64 << 10
 )
 
@@ -28,7 +28,7 @@ type modulesView struct {
 	Aliases []*apiv1.Alias // the first pageSize
 	Pushed  string         // name@version of an upload that just succeeded
 	Result  string         // created, unchanged or restored
-	Error   string         // why an upload was refused
+	Error   string         // reason for refusing an upload
 	Form    *apiv1.PushModuleRequest_Head
 }
 
@@ -59,8 +59,8 @@ func (c *console) showModules(v *visit, code int, view modulesView) error {
 	return c.showStatus(v, code, "modules", "modules", view)
 }
 
-// uploadForm takes the form of the modules page. A refused upload shows the
-// page again, with the reason and what was typed.
+// uploadForm handles the form of the modules page. A refused upload shows the page again
+// with the reason and the visitor's input.
 func (c *console) uploadForm(v *visit) error {
 	head, answer, err := c.pushForm(v)
 	if err != nil {
@@ -73,11 +73,12 @@ func (c *console) uploadForm(v *visit) error {
 	return nil
 }
 
-// pushForm streams the file of a form to the API. The texts stand before the
-// file in the form, so that nothing has to be kept.
+// pushForm streams the file of a form to the API. The text fields precede the file in the
+// form, so nothing needs to be buffered.
 func (c *console) pushForm(v *visit) (*apiv1.PushModuleRequest_Head, *apiv1.PushModuleResponse, error) {
 	head := &apiv1.PushModuleRequest_Head{App: v.app}
-	// Browsers show a torn connection instead of the answer when the body is not read to its end.
+	// If the body is not read to its end, browsers report a broken connection instead of
+	// showing the response.
 	defer func() { _, _ = io.Copy(io.Discard, v.r.Body) }()
 	form, err := v.r.MultipartReader()
 	if err != nil {
@@ -121,7 +122,7 @@ func readField(head *apiv1.PushModuleRequest_Head, part *multipart.Part) error {
 	return nil
 }
 
-// readError names the limit when a body went over it.
+// readError returns an error with the limit when a body exceeded it.
 func readError(err error) error {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {

@@ -7,7 +7,7 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// pageSize bounds every list: no page asks for more, however much there is.
+// pageSize bounds every list: no page requests more entries.
 const pageSize = 50
 
 type overviewView struct {
@@ -19,13 +19,13 @@ type overviewView struct {
 	Unreadable int32 // damaged blocks of the history that were passed over for these
 }
 
-// DiskUsed is the share of the disk in use, as a text.
+// DiskUsed returns the used share of the disk as text.
 func (v overviewView) DiskUsed() string {
 	d := v.GetDisk()
 	return percent(d.GetTotalBytes()-d.GetFreeBytes(), d.GetTotalBytes())
 }
 
-// Ended counts every run that ever ended.
+// Ended returns the number of all runs that have ended.
 func (v overviewView) Ended() int64 { return v.SucceededTotal + v.FailedTotal }
 
 func (c *console) overviewPage(v *visit) error {
@@ -54,19 +54,19 @@ func (c *console) overviewPage(v *visit) error {
 	return c.show(v, "overview", "overview", view)
 }
 
-// chart is the runs that ended in each minute, as bars in percent of the
-// drawing, so that it fits any width without a script.
+// chart shows the runs that ended in each minute as bars. Positions are percentages of
+// the drawing, so that it fits any width without a script.
 type chart struct {
 	Bars              []bar
 	Max               int64 // the tallest bar
-	Succeeded, Failed int64 // of all bars
+	Succeeded, Failed int64 // sum of all bars
 	From, To          *timestamppb.Timestamp
 }
 
 type bar struct {
 	X, Width   float64 // percent of the width
 	OKY, OKH   float64 // succeeded, percent of the height
-	BadY, BadH float64 // ended otherwise, on top of it
+	BadY, BadH float64 // other ends, drawn above the succeeded part
 	*apiv1.Minute
 }
 
@@ -95,7 +95,7 @@ func newChart(minutes []*apiv1.Minute) chart {
 	return ch
 }
 
-// hostsPage lists the hosts of all apps; they do not belong to one.
+// hostsPage lists the hosts of all apps, because a host does not belong to one app.
 func (c *console) hostsPage(v *visit) error {
 	answer, err := c.cluster.ListHosts(v.ctx, &apiv1.ListHostsRequest{})
 	if err != nil {
@@ -110,7 +110,7 @@ type hostsView struct {
 	Total int
 }
 
-// Load is the share of a host's slots in use, 0 to 100.
+// Load returns the used share of a host's execution slots, 0 to 100.
 func (hostsView) Load(h *apiv1.Host) int32 {
 	if h.Slots <= 0 {
 		return 0
@@ -118,5 +118,5 @@ func (hostsView) Load(h *apiv1.Host) int32 {
 	return min(100, 100*h.Running/h.Slots)
 }
 
-// CPU is the host's processor use in percent.
+// CPU returns the host's processor use in percent.
 func (hostsView) CPU(h *apiv1.Host) int { return int(100*h.Cpu + 0.5) }

@@ -20,8 +20,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// pages are the addresses of every page that a visitor can reach, with texts
-// that must be on it.
+// pages returns the addresses of every page for visitors, with texts that the page must
+// contain.
 func pages() map[string][]string {
 	return map[string][]string{
 		"/apps/default":                              {"Runs per minute", "103\u202f374", "Needs attention", "840µs", "61.0 GiB", failedRun, "at most"},
@@ -98,7 +98,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// checkPage holds what is true of every page.
+// checkPage checks the rules for every page.
 func checkPage(t *testing.T, body string) {
 	t.Helper()
 	checkWellFormed(t, body)
@@ -128,12 +128,12 @@ func inlineForms() []*regexp.Regexp {
 	}
 }
 
-// checkWellFormed reads HTML as strictly as XML, apart from what HTML leaves out
+// checkWellFormed parses HTML as strictly as XML, except for two things that HTML omits
 // by design: end tags of void elements and values of boolean attributes.
 func checkWellFormed(t *testing.T, body string) {
 	t.Helper()
 	boolean := regexp.MustCompile(`\s(required|defer|hidden|autofocus|selected|data-search|disabled)([\s>])`)
-	for boolean.MatchString(body) { // neighbours share the space between them
+	for boolean.MatchString(body) { // adjacent attributes share the space between them
 		body = boolean.ReplaceAllString(body, ` $1=""$2`)
 	}
 	body = regexp.MustCompile(`<((?:meta|link|input)\s[^>]*)>`).ReplaceAllString(body, `<$1/>`)
@@ -266,7 +266,7 @@ func TestCatalogues(t *testing.T) {
 	}
 }
 
-// literalKeys returns the keys that templates spell out.
+// literalKeys returns the catalogue keys that templates contain literally.
 func literalKeys(t *testing.T) []string {
 	t.Helper()
 	var keys []string
@@ -308,7 +308,7 @@ func TestShortAddresses(t *testing.T) {
 	}
 }
 
-// TestRunWithoutAttempt shows a run that no host has tried.
+// TestRunWithoutAttempt shows a run that no host has attempted.
 func TestRunWithoutAttempt(t *testing.T) {
 	s := newSite(t, newFake().populate()).signIn(t)
 	s.fake.run(queuedRun).Attempt, s.fake.run(queuedRun).MaxAttempts = 0, 4
@@ -330,7 +330,7 @@ func TestFailurePages(t *testing.T) {
 		if resp.StatusCode != http.StatusNotFound || !strings.Contains(body, want) {
 			t.Errorf("%s: %s, want %q", path, resp.Status, want)
 		}
-		list := strings.TrimSuffix(path, "/none") // leads on from here
+		list := strings.TrimSuffix(path, "/none") // the page links to this list
 		if back := `<a class="button" href="` + list + `">`; strings.Contains(body, back) != (list != path) {
 			t.Errorf("%s: the page has the button %s: %v", path, back, list == path)
 		}

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// plainPaths refuses paths of the API with a segment "." or "..", or with an empty one. The
-// mux would answer with a redirect to another path, which clients follow: a change of
-// the job ".." would become a change of something else.
+// plainPaths refuses API paths with an empty segment or a segment "." or "..". The mux
+// would redirect to another path, which clients follow. So a change of the job ".." would
+// become a change of something else.
 func plainPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if rest, isAPI := strings.CutPrefix(r.URL.EscapedPath(), "/api/"); isAPI {

@@ -8,14 +8,14 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// policy is one thing that a job asks for beside its schedule.
+// policy is one setting of a job beside its schedule.
 type policy struct {
 	Name string   // key of the catalogue
-	Text string   // what it asks for, in words
-	Jobs []string // the jobs that the text ends with, to be linked
+	Text string   // the setting, in words
+	Jobs []string // jobs at the end of the text, shown as links
 }
 
-// phrase collects parts of a sentence. It keeps the first error.
+// phrase collects the parts of a sentence. It keeps the first error.
 type phrase struct {
 	words
 	parts []string
@@ -31,24 +31,24 @@ func (p *phrase) say(key string, args ...any) {
 	p.parts = append(p.parts, text)
 }
 
-// value adds the text of a key that takes a value, if there is one.
+// value adds the text of a key with a value, unless the value is empty.
 func (p *phrase) value(key, value string) {
 	if value != "" {
 		p.say(key, value)
 	}
 }
 
-// number is value for a number that is "" when it is 0.
+// number is value for a number; 0 counts as empty.
 func (p *phrase) number(key string, n int64) {
 	if n != 0 {
 		p.say(key, count(n))
 	}
 }
 
-// names adds the text of a key that takes names.
+// names adds the text of a key with a list of names.
 func (p *phrase) names(key string, names []string) { p.value(key, strings.Join(names, ", ")) }
 
-// text joins the parts as the language does.
+// text joins the parts with the separator of the language.
 func (p *phrase) text() (string, error) {
 	comma, err := p.texts.text("phrase.comma")
 	if p.err == nil {
@@ -57,7 +57,7 @@ func (p *phrase) text() (string, error) {
 	return strings.Join(p.parts, comma), p.err
 }
 
-// policies says what a job asks for, without what is so by default.
+// policies describes the settings of a job that differ from the defaults.
 func (w words) policies(j *apiv1.Job) ([]policy, error) {
 	var list []policy
 	for _, p := range []struct {
@@ -156,7 +156,7 @@ func (p *phrase) fanout(f *apiv1.Fanout) {
 	}
 }
 
-// daily says when a span of each day plans.
+// daily describes the times of each day at which a schedule plans a run.
 func (p *phrase) daily(d *apiv1.Daily, zone string) {
 	from := cmp.Or(d.From, "00:00")
 	if d.Every == "" {
@@ -167,7 +167,7 @@ func (p *phrase) daily(d *apiv1.Daily, zone string) {
 	p.names("schedule.days", d.Days)
 }
 
-// bounds says what bends a schedule.
+// bounds describes the limits and exceptions of a schedule.
 func (p *phrase) bounds(s *apiv1.Schedule) {
 	p.value("schedule.from", s.GetFrom())
 	p.value("schedule.until", s.GetUntil())

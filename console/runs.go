@@ -29,7 +29,7 @@ type runsView struct {
 	Paged            bool   // this is not the first page
 }
 
-// States are the choices of the filter.
+// States returns the choices of the filter.
 func (runsView) States() []string {
 	choices := []string{"live", "unsuccessful"}
 	for _, s := range job.States() {
@@ -60,19 +60,19 @@ type runView struct {
 	*apiv1.Run
 	Input, Output payload
 	Lanes         []lane
-	Live          bool                      // not terminal: the page follows it
-	Why           *apiv1.ExplainRunResponse // of a run that waits; nil: it does not
-	Shown         []*apiv1.Run              // some of its parts, in their order
-	NextPart      int32                     // the first part behind those shown; 0: there is none
+	Live          bool                      // not terminal: the page follows the run
+	Why           *apiv1.ExplainRunResponse // explanation for a waiting run; nil: it does not wait
+	Shown         []*apiv1.Run              // some of its parts, in order
+	NextPart      int32                     // the first part after those shown; 0: none
 }
 
 // Leads reports whether the run has parts.
 func (v runView) Leads() bool { return v.Parts > 0 && v.Parent == "" }
 
-// LiveParts is how many of its parts have not ended.
+// LiveParts returns the number of parts that have not ended.
 func (v runView) LiveParts() int32 { return v.Parts - v.PartsSucceeded - v.PartsFailed }
 
-// Percent is the progress of a run that knows its total, -1 for others.
+// Percent returns the progress of a run with a known total, otherwise -1.
 func (v runView) Percent() int64 {
 	p := v.GetProgress()
 	if p.GetTotal() <= 0 {
@@ -81,8 +81,8 @@ func (v runView) Percent() int64 {
 	return max(0, min(100, 100*p.Done/p.Total))
 }
 
-// Unhappy reports whether there is a failure to be shown first: also that of an
-// earlier attempt, while the run waits to be tried again.
+// Unhappy reports whether the page shows a failure first. This includes the failure of an
+// earlier attempt while the run waits for a retry.
 func (v runView) Unhappy() bool {
 	return v.Error != "" && job.State(v.State) != job.Succeeded
 }
@@ -99,7 +99,7 @@ func (c *console) runPage(v *visit) error {
 		Lanes:  timeline(run, time.Now()),
 		Live:   !job.State(run.State).Terminal(),
 	}
-	if view.Live && job.State(run.State) != job.Running { // of one that is dispatched or sleeps it says more than the state does
+	if view.Live && job.State(run.State) != job.Running { // says more than the states dispatched and sleeping
 		if view.Why, err = c.runs.ExplainRun(v.ctx, &apiv1.ExplainRunRequest{App: v.app, Id: run.Id}); err != nil {
 			return err
 		}
@@ -112,14 +112,14 @@ func (c *console) runPage(v *visit) error {
 	return c.show(v, "run", "runs", view)
 }
 
-// parts fetches some parts of a run: their ids follow from its own. A retried
-// run has only those that had not succeeded before.
+// parts fetches some parts of a run, whose ids derive from the run's id. A retried run
+// has only the parts that had not succeeded before.
 func (c *console) parts(v *visit, view *runView) error {
 	id, err := job.ParseRunID(view.Id)
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
-	first, _ := strconv.ParseInt(v.r.URL.Query().Get("part"), 10, 32) // 0 if it is no number
+	first, _ := strconv.ParseInt(v.r.URL.Query().Get("part"), 10, 32) // 0 if it is not a number
 	from := int32(max(0, min(first, int64(view.Parts))))
 	end := min(from+pageSize, view.Parts)
 	if end < view.Parts {
@@ -144,7 +144,7 @@ func (c *console) parts(v *visit, view *runView) error {
 	return err
 }
 
-// retryRun makes a new run of one that has ended.
+// retryRun creates a new run from an ended one.
 func (c *console) retryRun(v *visit) error {
 	run, err := c.runs.RetryRun(v.ctx, &apiv1.RetryRunRequest{App: v.app, Id: v.r.PathValue("id")})
 	if err != nil {
@@ -154,15 +154,15 @@ func (c *console) retryRun(v *visit) error {
 	return nil
 }
 
-// payload is input or output, made fit to be looked at.
+// payload is an input or output in a form for display.
 type payload struct {
 	Size   int64
-	Text   string // at most shownPayload of it
+	Text   string // at most the first shownPayload bytes
 	Binary bool   // Text is a hex dump
-	Cut    bool   // there is more
+	Cut    bool   // the payload is longer than Text
 }
 
-// shownPayload is how many bytes of a payload a page shows; the rest can be
+// shownPayload is the number of payload bytes on a page; the whole payload can be
 // downloaded.
 const shownPayload = 64 << 10
 
@@ -184,7 +184,7 @@ func newPayload(text string, raw []byte) payload {
 		p.Text = text[:end]
 		return p
 	}
-	// Indent does not parse numbers, so that large ones stay exact.
+	// Indent does not parse numbers, so large ones stay exact.
 	var b bytes.Buffer
 	if len(text) > 0 && (text[0] == '{' || text[0] == '[') && json.Indent(&b, []byte(text), "", "  ") == nil {
 		p.Text = b.String()
@@ -226,7 +226,7 @@ func (c *console) runLog(v *visit) error {
 	for first := true; ; first = false {
 		line, err := stream.Recv()
 		if err != nil && !errors.Is(err, io.EOF) && first {
-			return err // nothing was sent yet: the error page can still go out
+			return err // nothing was sent yet, so the error page can still be sent
 		}
 		if first {
 			attachment(v.w, id+".log", "text/plain; charset=utf-8")
@@ -240,7 +240,7 @@ func (c *console) runLog(v *visit) error {
 		}
 		at := stamp(line.Time).Format("2006-01-02T15:04:05.000Z")
 		if _, err := fmt.Fprintf(v.w, "%s %d %-5s %s\n", at, line.Attempt, line.Level, line.Text); err != nil {
-			return nil // the browser has left
+			return nil // the browser has disconnected
 		}
 	}
 }

@@ -12,11 +12,11 @@ import (
 const (
 	sessionLife = 12 * time.Hour
 	maxSessions = 1024
-	// maxPerToken bounds the sessions of one token, so that one that is signed in
-	// again and again takes no other's place.
+	// maxPerToken bounds the sessions of one token, so that repeated logins with one
+	// token evict only its own sessions.
 	maxPerToken = 16
-	// maxStreams bounds the live pages of one session: each holds a connection
-	// and two streams of the API.
+	// maxStreams bounds the live pages of one session: each holds a connection and two
+	// streams of the API.
 	maxStreams = 32
 )
 
@@ -25,10 +25,10 @@ type session struct {
 	id      string // opaque, random, the value of the cookie
 	token   string
 	expires time.Time
-	streams atomic.Int32 // live pages open now
+	streams atomic.Int32 // number of open live pages
 }
 
-// acquire takes one of the session's live streams; release gives it back.
+// acquire takes one of the session's live streams; release returns it.
 func (s *session) acquire() bool {
 	if s.streams.Add(1) > maxStreams {
 		s.streams.Add(-1)
@@ -39,7 +39,7 @@ func (s *session) acquire() bool {
 
 func (s *session) release() { s.streams.Add(-1) }
 
-// sessions keeps who is signed in, in memory: a restart signs everybody out.
+// sessions holds the signed-in browsers in memory only: a restart signs out all of them.
 type sessions struct {
 	mu   sync.Mutex
 	byID map[string]*session // at most maxSessions
@@ -47,8 +47,9 @@ type sessions struct {
 
 func newSessions() *sessions { return &sessions{byID: map[string]*session{}} }
 
-// add starts a session for a token that the API has accepted. A session of the
-// same token that ends first makes room, another's never: nil when there is none.
+// add starts a session for a token that the API has accepted. When the token has
+// maxPerToken sessions, add ends the one of them that expires first. It never ends a
+// session of another token, and returns nil when there is no room.
 func (s *sessions) add(token string) *session {
 	n := &session{id: rand.Text(), token: token, expires: time.Now().Add(sessionLife)}
 	s.mu.Lock()
@@ -73,7 +74,7 @@ func (s *sessions) add(token string) *session {
 	return n
 }
 
-// get returns the session of a request, nil when there is none that is valid.
+// get returns the valid session of a request, or nil.
 func (s *sessions) get(r *http.Request, cookie string) *session {
 	c, err := r.Cookie(cookie)
 	if err != nil {
@@ -98,8 +99,8 @@ func (s *sessions) remove(id string) {
 	delete(s.byID, id)
 }
 
-// cookieName has the prefix that makes browsers refuse the cookie from a
-// subdomain or from plain HTTP, where it can be had.
+// cookieName returns a name with the prefix that makes browsers reject the cookie from a
+// subdomain or from plain HTTP, where the prefix is available.
 func (c *console) cookieName() string {
 	if c.secure {
 		return "__Host-wheelwork_session"

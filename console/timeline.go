@@ -6,11 +6,11 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// lane is one row of a run's timeline: what happened, from when, for how long.
-// The row's numbers stand in a table; the bars only draw them.
+// lane is one row of a run's timeline: an event, its start and its duration. A table
+// shows the row's numbers; the bars only draw them.
 type lane struct {
 	Kind    string         // wait, attempt, retry: a key of the catalogue under lane.
-	Attempt *apiv1.Attempt // of kind attempt
+	Attempt *apiv1.Attempt // set for kind attempt
 	At      time.Time
 	Lasted  string
 	Bars    []stretch
@@ -22,9 +22,9 @@ type stretch struct {
 	Kind     string // wait, start, run, retry: a class of the style sheet
 }
 
-// timeline lays the stages of a run on one scale: waiting for a host, every
-// attempt, and the pauses between attempts. It begins at the planned time: that
-// a run was armed before it delayed nothing. What goes on lasts until now.
+// timeline shows the stages of a run on one scale: the wait for a host, every attempt,
+// and the pauses between attempts. It begins at the planned time, because arming the run
+// earlier delayed nothing. An unfinished stage lasts until now.
 func timeline(r *apiv1.Run, now time.Time) []lane {
 	begin := stamp(r.PlannedAt)
 	if begin.IsZero() {
@@ -35,7 +35,7 @@ func timeline(r *apiv1.Run, now time.Time) []lane {
 		end = now
 	}
 	if begin.IsZero() || begin.After(end) {
-		return nil // nothing has happened yet
+		return nil // the run has no stage yet
 	}
 	s := scaleOf(begin, end)
 	var lanes []lane
@@ -55,7 +55,7 @@ func timeline(r *apiv1.Run, now time.Time) []lane {
 	return lanes
 }
 
-// axis maps instants to percent.
+// axis converts instants to percent.
 type axis struct {
 	begin time.Time
 	whole time.Duration // at least 1 ms
@@ -65,8 +65,8 @@ func scaleOf(begin, end time.Time) axis {
 	return axis{begin: begin, whole: max(end.Sub(begin), time.Millisecond)}
 }
 
-// bar keeps within the drawing, whatever the clocks of the machines say, and
-// stays wide enough to be seen.
+// bar stays within the drawing, even if the clocks of the machines differ, and is wide
+// enough to be visible.
 func (a axis) bar(kind string, from, to time.Time) stretch {
 	const thinnest = 0.6
 	share := func(t time.Time) float64 {
@@ -80,14 +80,14 @@ func (a axis) pause(kind string, from, to time.Time) lane {
 	return lane{Kind: kind, At: from, Lasted: span(to.Sub(from)), Bars: []stretch{a.bar(kind, from, to)}}
 }
 
-// attempt draws the way to the host and the work there, and returns when the
-// attempt was over.
+// attempt draws the dispatch to the host and the execution there, and returns the end of
+// the attempt.
 func (a axis) attempt(t *apiv1.Attempt, end time.Time) (lane, time.Time) {
 	sent, started, until := stamp(t.DispatchedAt), stamp(t.StartedAt), stamp(t.FinishedAt)
 	if until.IsZero() {
 		until = end
 	}
-	if started.IsZero() { // the host never said that it began
+	if started.IsZero() { // the host never reported the start
 		return lane{Kind: "attempt", Attempt: t, At: sent, Lasted: span(until.Sub(sent)), Bars: []stretch{a.bar("start", sent, until)}}, until
 	}
 	l := lane{Kind: "attempt", Attempt: t, At: started, Lasted: span(until.Sub(started))}

@@ -13,9 +13,9 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// uploadAPI takes the bytes of a module as the raw body of a PUT: 201 when the
-// version is new, 200 when the same bytes were there. A manifest may come in
-// the header X-Wheelwork-Manifest.
+// uploadAPI accepts the bytes of a module as the raw body of a PUT. It returns 201 for a
+// new version, and 200 when the version exists with the same bytes. The header
+// X-Wheelwork-Manifest may contain a manifest.
 func (c *console) uploadAPI(w http.ResponseWriter, r *http.Request) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
@@ -46,7 +46,7 @@ func (c *console) uploadAPI(w http.ResponseWriter, r *http.Request) {
 
 // push streams a module to the API: the head, then the bytes.
 func (c *console) push(ctx context.Context, token string, head *apiv1.PushModuleRequest_Head, from io.Reader) (*apiv1.PushModuleResponse, error) {
-	ctx, cancel := context.WithCancel(withToken(ctx, token)) // a reader that fails must not leave half a module waiting
+	ctx, cancel := context.WithCancel(withToken(ctx, token)) // if the reader fails, no partial module must wait
 	defer cancel()
 	stream, err := c.modules.PushModule(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *console) push(ctx context.Context, token string, head *apiv1.PushModule
 	buf := make([]byte, chunkSize)
 	for {
 		if err := stream.Send(req); errors.Is(err, io.EOF) {
-			break // the API has answered already; CloseAndRecv says what
+			break // the API has responded already; CloseAndRecv returns its answer
 		} else if err != nil {
 			return nil, err
 		}

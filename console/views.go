@@ -16,20 +16,20 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// languages are those of the catalogue; the first is the default.
+// languages returns the languages of the catalogue; the first is the default.
 func languages() []string { return []string{"en", "zh"} }
 
-// views holds the parsed pages, one set for each language: the functions that
-// put values into words are bound to it. It is immutable.
+// views holds the parsed pages, one set for each language, because the functions that put
+// values into words are bound to a language. It is immutable.
 type views struct {
-	pages map[string]map[string]*template.Template // language, page
+	pages map[string]map[string]*template.Template // by language and page
 }
 
-// catalogue maps keys to texts, which may hold verbs of fmt.
+// catalogue maps keys to texts, which may contain verbs of fmt.
 type catalogue map[string]string
 
-// text returns the text of a key. A missing one is an error, which the tests
-// find; nobody meets a bare key.
+// text returns the text of a key. A missing key is an error, which the tests detect, so
+// that no visitor sees a bare key.
 func (c catalogue) text(key string, args ...any) (string, error) {
 	t, ok := c[key]
 	if !ok {
@@ -126,20 +126,20 @@ func functions(lang string, texts catalogue, a *assets) template.FuncMap {
 
 func (v *views) knows(lang string) bool { return v.pages[lang] != nil }
 
-// frame is what the layout needs around the data of a page.
+// frame is the layout's data around the data of a page.
 type frame struct {
 	App     string
-	Section string // which entry of the navigation is current
-	Session bool   // whether somebody is signed in
+	Section string // the current entry of the navigation
+	Session bool   // whether a visitor is signed in
 	Data    any
 
 	// Filled in by render.
 	Lang, Theme, Banner, Version string
-	Here                         string // this page, to return to
+	Here                         string // this page's address, to return to
 }
 
-// language is the visitor's choice, else the first of the browser's wishes that
-// the catalogue has, else English.
+// language returns the visitor's choice, otherwise the first of the browser's preferred
+// languages that the catalogue has, otherwise English.
 func (c *console) language(r *http.Request) string {
 	if k, err := r.Cookie("wheelwork_lang"); err == nil && c.views.knows(k.Value) {
 		return k.Value
@@ -161,12 +161,12 @@ func theme(r *http.Request) string {
 	return "system"
 }
 
-// render writes a page. It is built in memory first, so that a page which fails
-// half-way never reaches anybody.
+// render writes a page. It builds the page in memory first, so that a page that fails
+// half-way is never sent.
 func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name string, f frame) {
 	f.Lang, f.Theme, f.Banner, f.Version = c.language(r), theme(r), c.banner, c.version
 	f.Here = "/"
-	if r.Method == http.MethodGet && r.URL.Path != "/login" { // a login link holds the token
+	if r.Method == http.MethodGet && r.URL.Path != "/login" { // a login link contains a code
 		f.Here = r.URL.RequestURI()
 	}
 	var b bytes.Buffer

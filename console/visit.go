@@ -18,12 +18,12 @@ import (
 type visit struct {
 	w       http.ResponseWriter
 	r       *http.Request
-	ctx     context.Context // the request's, with the session's token for the API
+	ctx     context.Context // the request's context, with the session's token for the API
 	session *session
-	app     string // from the path, the default app on pages that have none
+	app     string // from the path; the default app on pages without an app
 }
 
-// signedIn lets only browsers with a session through to a page.
+// signedIn serves a page only to browsers with a session.
 func (c *console) signedIn(page func(*visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s := c.sessions.get(r, c.cookieName())
@@ -41,8 +41,9 @@ func (c *console) signedIn(page func(*visit) error) http.HandlerFunc {
 	}
 }
 
-// toLogin sends a browser to the login page and back afterwards. A fragment
-// that htmx fetched must not swallow the login page, so the whole page goes.
+// toLogin redirects a browser to the login page, and back afterwards. For a fragment that
+// htmx fetched, the whole page is redirected; otherwise the fragment would show the login
+// page.
 func (c *console) toLogin(w http.ResponseWriter, r *http.Request) {
 	to := "/login"
 	if r.Method == http.MethodGet && r.URL.Path != "/" && !strings.HasSuffix(r.URL.Path, "/events") {
@@ -52,7 +53,7 @@ func (c *console) toLogin(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("HX-Request") != "":
 		w.Header().Set("HX-Redirect", to)
 		w.WriteHeader(http.StatusUnauthorized)
-	case strings.HasSuffix(r.URL.Path, "/events"): // an EventSource gives up on 401 and would follow a redirect
+	case strings.HasSuffix(r.URL.Path, "/events"): // an EventSource stops on 401 and would follow a redirect
 		http.Error(w, "sign in first", http.StatusUnauthorized)
 	default:
 		http.Redirect(w, r, to, http.StatusSeeOther)
@@ -61,7 +62,7 @@ func (c *console) toLogin(w http.ResponseWriter, r *http.Request) {
 
 func (v *visit) redirect(to string) { http.Redirect(v.w, v.r, to, http.StatusSeeOther) }
 
-// href joins segments to an address, escaping each.
+// href joins segments to an address and escapes each of them.
 func href(segments ...string) string {
 	var b strings.Builder
 	for _, s := range segments {
@@ -71,7 +72,7 @@ func href(segments ...string) string {
 	return b.String()
 }
 
-// toApp answers a short address: /jobs/x?app=y goes to /apps/y/jobs/x.
+// toApp redirects a short address: /jobs/x?app=y goes to /apps/y/jobs/x.
 func (c *console) toApp(section string, wildcards ...string) func(*visit) error {
 	return func(v *visit) error {
 		q := v.r.URL.Query()
@@ -101,13 +102,13 @@ func (c *console) nothingHere(*visit) error {
 
 type failureView struct {
 	Code    int
-	Reason  string // HTTP's words for the code
+	Reason  string // HTTP's text for the status code
 	Message string // the API's sentence
-	List    string // the list of the app that the page belongs to: jobs, runs, …; empty: none
+	List    string // the app's list to which the page belongs: jobs, runs, …; empty: none
 }
 
-// listOf returns the list of an app that a page belongs to, from the page's path:
-// "jobs" for /apps/default/jobs/totals. Empty for a list itself and for other pages.
+// listOf returns the app's list to which a page belongs, from the page's path: "jobs" for
+// /apps/default/jobs/totals. It is empty for a list itself and for other pages.
 func listOf(path string) string {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	if len(parts) > 3 && parts[0] == "apps" && slices.Contains([]string{"jobs", "runs", "calendars"}, parts[2]) {
@@ -116,11 +117,11 @@ func listOf(path string) string {
 	return ""
 }
 
-// fail turns the error of a page into one. A token that the API no longer
-// accepts ends the session.
+// fail shows the error of a page as a page. If the API no longer accepts the token, it
+// ends the session.
 func (c *console) fail(v *visit, err error) {
 	if errors.Is(err, context.Canceled) && v.r.Context().Err() != nil {
-		return // the browser has left; nobody reads the answer
+		return // the browser has disconnected
 	}
 	s := status.Convert(err)
 	if s.Code() == codes.Unauthenticated {

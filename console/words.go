@@ -15,13 +15,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/sched/cron"
 )
 
-// words puts values into one language.
+// words describes values in one language.
 type words struct {
 	lang  string
 	texts catalogue
 }
 
-// schedule says when a job runs.
+// schedule describes when a job runs.
 func (w words) schedule(j *apiv1.Job) (string, error) {
 	s := j.GetSchedule()
 	p := &phrase{words: w}
@@ -47,8 +47,8 @@ func (w words) schedule(j *apiv1.Job) (string, error) {
 	return p.text()
 }
 
-// cron explains a line and its zone; one that this version cannot read is shown
-// as it is.
+// cron describes a cron expression and its zone. An expression that this version cannot
+// parse is shown as it is.
 func (w words) cron(j *apiv1.Job) string {
 	s := j.GetSchedule()
 	loc, err := cron.LoadZone(s.Zone)
@@ -62,10 +62,10 @@ func (w words) cron(j *apiv1.Job) string {
 	return c.Explain(w.lang)
 }
 
-// upcoming returns the next planned times of a job, at most n, and none that has
-// passed. A paused job has none planned: they are those that it would have if it
-// were resumed now. Of a job that may plan only so many it is the next one
-// alone: how many it has planned is not known here.
+// upcoming returns the next planned times of a job after now, at most n. For a paused job
+// they are the times that it would have if it were resumed now. For a job with a limited
+// number of planned times it returns only the next one, because the console does not know
+// how many times it has planned.
 func upcoming(j *apiv1.Job, calendars job.Calendars, now time.Time, n int) []time.Time {
 	plan, err := job.NewPlan(j, calendars)
 	if err != nil || j.GetNextAt() == nil && !j.GetPaused() {
@@ -89,7 +89,7 @@ func upcoming(j *apiv1.Job, calendars job.Calendars, now time.Time, n int) []tim
 	return times
 }
 
-// state names a state of a run.
+// state returns the name of a run's state.
 func (w words) state(s string) (string, error) {
 	if s == "" {
 		return w.texts.text("state.none")
@@ -97,18 +97,18 @@ func (w words) state(s string) (string, error) {
 	if t, ok := w.texts["state."+s]; ok {
 		return t, nil
 	}
-	return s, nil // a newer server may know more states
+	return s, nil // a newer server may have more states
 }
 
-// trigger names what caused a run.
+// trigger returns the name of a run's trigger.
 func (w words) trigger(s string) (string, error) {
 	if t, ok := w.texts["trigger."+s]; ok {
 		return t, nil
 	}
-	return s, nil // a newer server may know more causes
+	return s, nil // a newer server may have more triggers
 }
 
-// relative says how far t is from now.
+// relative describes the time from now to t.
 func (w words) relative(t, now time.Time) string {
 	if t.IsZero() {
 		return "–"
@@ -126,7 +126,7 @@ func (w words) relative(t, now time.Time) string {
 	return text
 }
 
-// scale rounds a duration to the unit in which people would say it.
+// scale rounds a duration to the unit that people would use for it.
 func scale(d time.Duration) (n int, unit string) {
 	switch {
 	case d < time.Second:
@@ -148,7 +148,7 @@ func stamp(t *timestamppb.Timestamp) time.Time {
 	return t.AsTime()
 }
 
-// clock writes an instant in full.
+// clock formats an instant in full.
 func clock(t time.Time) string {
 	if t.IsZero() {
 		return "–"
@@ -156,7 +156,7 @@ func clock(t time.Time) string {
 	return t.Format("2006-01-02 15:04:05.000 MST")
 }
 
-// took says how long something lasted, "–" when it has not both ends.
+// took returns the duration between two times, "–" when one is missing.
 func took(from, to *timestamppb.Timestamp) string {
 	if from == nil || to == nil {
 		return "–"
@@ -164,11 +164,11 @@ func took(from, to *timestamppb.Timestamp) string {
 	return span(to.AsTime().Sub(from.AsTime()))
 }
 
-// span writes a duration with about three digits.
+// span formats a duration with about three digits.
 func span(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "0s" // clocks of two machines may disagree
+		return "0s" // clocks of two machines may differ
 	case d < time.Millisecond:
 		return d.Round(time.Microsecond).String()
 	case d < time.Second:
@@ -181,7 +181,7 @@ func span(d time.Duration) string {
 
 func milliseconds(ms float64) string { return span(time.Duration(ms * float64(time.Millisecond))) }
 
-// count writes a number of any integer type with its thousands apart.
+// count formats an integer with thousands separators.
 func count(n any) string {
 	s := fmt.Sprintf("%d", n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -202,8 +202,7 @@ func byteSize(n int64) string {
 	return strconv.FormatFloat(f, 'f', 1, 64) + " " + []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}[unit]
 }
 
-// percent writes part of whole, "–" when there is no whole. It rounds down: 100 %
-// means all.
+// percent formats part of whole, "–" when whole is 0. It rounds down: 100 % means all.
 func percent(part, whole int64) string {
 	if whole <= 0 {
 		return "–"
@@ -211,7 +210,7 @@ func percent(part, whole int64) string {
 	return strconv.FormatFloat(math.Floor(1000*float64(part)/float64(whole))/10, 'f', -1, 64) + " %"
 }
 
-// shorten keeps the first n characters of a text and says that there was more.
+// shorten returns the first n characters of a text, and a mark if it was longer.
 func shorten(n int, s string) string {
 	i := 0
 	for at := range s {
@@ -228,8 +227,7 @@ func shortDigest(d string) string {
 	return hex[:min(12, len(hex))]
 }
 
-// withQuery appends pairs of keys and values to an address, leaving out those
-// whose value is empty.
+// withQuery appends pairs of keys and values to an address and omits empty values.
 func withQuery(address string, pairs ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -61,7 +61,7 @@ func TestRelativeTimes(t *testing.T) {
 }
 
 func TestUpcoming(t *testing.T) {
-	now := time.Date(2026, 3, 8, 6, 0, 0, 0, time.UTC) // the night the clocks of New York go forward
+	now := time.Date(2026, 3, 8, 6, 0, 0, 0, time.UTC) // the night in which New York's clocks go forward
 	at := func(s string) *timestamppb.Timestamp {
 		v, err := time.Parse(time.RFC3339, s)
 		if err != nil {
@@ -129,7 +129,7 @@ func TestTimelineOfRunsThatGoOn(t *testing.T) {
 	at := func(s int) *timestamppb.Timestamp { return timestamppb.New(now.Add(time.Duration(s) * time.Second)) }
 	for name, c := range map[string]struct {
 		run  *apiv1.Run
-		want string // the kind of the last lane
+		want string // kind of the last lane
 	}{
 		"armed ahead":  {&apiv1.Run{AcceptedAt: at(-1), PlannedAt: at(5)}, ""},
 		"queued":       {&apiv1.Run{PlannedAt: at(-5)}, "wait"},
@@ -170,8 +170,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestScheduleOfADependency checks that a job which runs after others is not shown
-// as one that only people start.
+// TestScheduleOfADependency checks that a job with dependencies is not shown as a job
+// that only people start.
 func TestScheduleOfADependency(t *testing.T) {
 	for lang, want := range map[string]string{"en": "When the jobs that it depends on have ended", "zh": "在其依赖的任务结束后"} {
 		texts, err := loadCatalogue(lang)
@@ -185,7 +185,7 @@ func TestScheduleOfADependency(t *testing.T) {
 	}
 }
 
-// TestEveryTriggerHasAName checks that pages show no trigger by its name in the API.
+// TestEveryTriggerHasAName checks that no page shows a trigger by its API name.
 func TestEveryTriggerHasAName(t *testing.T) {
 	for _, lang := range languages() {
 		texts, err := loadCatalogue(lang)
