@@ -34,7 +34,7 @@ func appRecord(app *sdk.App) record {
 	})
 }
 
-// weightText is empty for the default weight.
+// weightText returns a weight as text; empty for the default.
 func weightText(weight int32) string {
 	if weight == 0 {
 		return ""
@@ -42,7 +42,7 @@ func weightText(weight int32) string {
 	return strconv.Itoa(int(weight))
 }
 
-// quotaText is empty for the default quota.
+// quotaText returns a quota as text; empty for the default.
 func quotaText(bytes int64) string {
 	if bytes == 0 {
 		return ""
@@ -50,7 +50,7 @@ func quotaText(bytes int64) string {
 	return bytesText(bytes)
 }
 
-// signedBy says which signatures an app asks for.
+// signedBy describes the signatures that an app requires.
 func signedBy(app *sdk.App) string {
 	switch {
 	case app.GetRequireSigned():

@@ -34,9 +34,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// The attacks of this file need no credential, or the least one, and go against the
-// program in a process of its own. In the end it must answer, and its memory must
-// be bounded.
+// The attacks of this file need no credential, or the weakest one. They run against the
+// program in a separate process. Afterwards it must respond, and its memory must be
+// bounded.
 
 // target is a server under attack.
 type target struct {
@@ -44,7 +44,7 @@ type target struct {
 	t *testing.T
 }
 
-// attacked starts `wheelwork dev` with a limit of its file descriptors.
+// attacked starts `wheelwork dev` with a limit on its file descriptors.
 func attacked(t *testing.T, files int, more ...string) target {
 	t.Helper()
 	if testing.Short() {
@@ -78,7 +78,7 @@ func attacked(t *testing.T, files int, more ...string) target {
 
 var peakMemory = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
-// peak is the most memory that the process has had so far, in MiB.
+// peak returns the highest memory use of the process so far, in MiB.
 func (s target) peak() int {
 	s.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID))
@@ -96,7 +96,7 @@ func (s target) peak() int {
 	return kib >> 10
 }
 
-// maxPeak is what a server may take under an attack, in MiB.
+// maxPeak is the memory that a server may use under an attack, in MiB.
 const maxPeak = 150
 
 func (s target) checkPeak() {
@@ -108,8 +108,8 @@ func (s target) checkPeak() {
 	}
 }
 
-// checkLives wants an answer over a new connection. It comes within milliseconds;
-// the patience is for a busy machine.
+// checkLives requires a response over a new connection. It usually takes milliseconds;
+// the long timeout is for a busy machine.
 func (s target) checkLives(when string) {
 	s.t.Helper()
 	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -126,8 +126,8 @@ func (s target) checkLives(when string) {
 	}
 }
 
-// TestConnectionsWithoutEnd opens more connections than the process may have files,
-// and says nothing on them.
+// TestConnectionsWithoutEnd opens more connections than the process may have files, and
+// sends nothing on them.
 func TestConnectionsWithoutEnd(t *testing.T) {
 	for _, more := range [][]string{nil, {"--max-connections-per-address", "100000"}} {
 		s := attacked(t, 200, more...)
@@ -146,7 +146,7 @@ func TestConnectionsWithoutEnd(t *testing.T) {
 	}
 }
 
-// zeros is a body without end.
+// zeros is a body of zero bytes.
 type zeros struct{ left int64 }
 
 func (z *zeros) Read(p []byte) (int, error) {
@@ -161,8 +161,8 @@ func (z *zeros) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestBodiesWithoutCredential sends large bodies, by HTTP and compressed by gRPC,
-// with no token and with one.
+// TestBodiesWithoutCredential sends large bodies, by HTTP and compressed by gRPC, without
+// a token and with one.
 func TestBodiesWithoutCredential(t *testing.T) {
 	s := attacked(t, 4096)
 	for token, want := range map[string]int{"": http.StatusUnauthorized, s.Token: http.StatusRequestEntityTooLarge} {
@@ -174,7 +174,7 @@ func TestBodiesWithoutCredential(t *testing.T) {
 		req.Header.Set("Authorization", "Bearer "+token)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
-			t.Logf("the server closed the connection: %v", err) // it may be quicker than the client reads its answer
+			t.Logf("the server closed the connection: %v", err) // the server may close before the client reads its response
 			continue
 		}
 		answer, _ := io.ReadAll(resp.Body)
@@ -184,7 +184,7 @@ func TestBodiesWithoutCredential(t *testing.T) {
 		}
 	}
 
-	// 4 million empty nodes of a workflow: 8 MiB, some KiB compressed.
+	// 4 million empty nodes of a workflow: 8 MiB, but only some KiB compressed.
 	nodes := bytes.Repeat([]byte{1<<3 | 2, 0}, 4<<20)
 	workflow := protowire.AppendBytes(protowire.AppendTag(nil, fieldOf(t, (&apiv1.Job{}).ProtoReflect(), "workflow"), protowire.BytesType), nodes)
 	bomb := protowire.AppendBytes(protowire.AppendTag(nil, fieldOf(t, (&apiv1.ApplyJobRequest{}).ProtoReflect(), "job"), protowire.BytesType), workflow)
@@ -213,15 +213,15 @@ func fieldOf(t *testing.T, m protoreflect.Message, name protoreflect.Name) proto
 	return f.Number()
 }
 
-// rawCodec sends bytes as they are.
+// rawCodec sends bytes unchanged.
 type rawCodec struct{}
 
 func (rawCodec) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
 func (rawCodec) Unmarshal([]byte, any) error   { return nil }
 func (rawCodec) Name() string                  { return "proto" }
 
-// TestStreamsWithoutCredential opens streams without end on one connection, sends
-// large headers, and leaves connections idle.
+// TestStreamsWithoutCredential opens streams endlessly on one connection, sends large
+// headers, and leaves connections idle.
 func TestStreamsWithoutCredential(t *testing.T) {
 	s := attacked(t, 4096, "--idle-timeout", "1s")
 	conn, err := grpc.NewClient(s.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -257,7 +257,7 @@ func TestStreamsWithoutCredential(t *testing.T) {
 		t.Errorf("%d streams without a token are open on one connection", open)
 	}
 	with := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+s.Token)
-	for range 300 { // a credential is not throttled
+	for range 300 { // calls with a credential are not throttled
 		if _, err := apiv1.NewClusterClient(conn).GetVersion(with, &apiv1.GetVersionRequest{}); err != nil {
 			t.Fatal(err)
 		}

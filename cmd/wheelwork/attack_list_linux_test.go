@@ -15,8 +15,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// TestListsOfLargeInputs has an app with 60 MB of inputs, which is more than a message
-// may have, and lists its jobs in every way there is.
+// TestListsOfLargeInputs gives an app 60 MB of inputs, which exceeds the limit of a
+// message, and lists its jobs in every way.
 func TestListsOfLargeInputs(t *testing.T) {
 	const jobs, size = 1000, 60_000
 	s := attacked(t, 4096)
@@ -44,7 +44,7 @@ func TestListsOfLargeInputs(t *testing.T) {
 	if out := run("job", "list"); strings.Count(out, "job-") != jobs || len(out) > jobs*size/10 {
 		t.Errorf("job list shows %d jobs in %d bytes", strings.Count(out, "job-"), len(out))
 	}
-	for _, args := range [][]string{{"job", "export"}, {"job", "list", "-o", "jsonl"}} { // which can be applied
+	for _, args := range [][]string{{"job", "export"}, {"job", "list", "-o", "jsonl"}} { // formats that can be applied
 		if out := run(args...); strings.Count(out, input) != jobs {
 			t.Errorf("%v has the inputs of %d jobs", args, strings.Count(out, input))
 		}

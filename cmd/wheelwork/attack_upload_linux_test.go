@@ -13,8 +13,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/examples/greet"
 )
 
-// TestUploadsWithoutEnd sends large uploads to many apps at once. Each is answered,
-// and a small one of another app after them is taken.
+// TestUploadsWithoutEnd sends large uploads to many apps at once. Each gets a response,
+// and a small upload of another app is accepted afterwards.
 func TestUploadsWithoutEnd(t *testing.T) {
 	const size = 40 << 20
 	s := attacked(t, 4096)
@@ -25,7 +25,7 @@ func TestUploadsWithoutEnd(t *testing.T) {
 		}
 		req.ContentLength = n
 		req.Header.Set("Authorization", "Bearer "+s.Token)
-		req.Header.Set("Expect", "100-continue") // so that the answer is read, not a torn connection
+		req.Header.Set("Expect", "100-continue") // so that the client reads the response instead of a broken connection
 		return http.DefaultClient.Do(req)
 	}
 	var g errgroup.Group
@@ -34,7 +34,7 @@ func TestUploadsWithoutEnd(t *testing.T) {
 			head := "\x00asm\x01\x00\x00\x00"
 			resp, err := upload(fmt.Sprintf("app%d", i), io.MultiReader(strings.NewReader(head), &zeros{left: size - int64(len(head))}), size)
 			if err != nil {
-				return nil // it was refused while the client still sent
+				return nil // the server refused it during the transfer
 			}
 			defer resp.Body.Close() //nolint:errcheck // a test's
 			if b, _ := io.ReadAll(resp.Body); resp.StatusCode < 400 || resp.StatusCode >= 500 {

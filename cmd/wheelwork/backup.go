@@ -54,8 +54,8 @@ server that --url names is asked.`,
 	return cmd
 }
 
-// backUp has a backup written, and reads it as it passes: a file that bears the
-// name can be restored.
+// backUp writes a backup and verifies it while it is written. So a file with the final
+// name can always be restored.
 func (c *cli) backUp(ctx context.Context, file string, force bool, write func(context.Context, io.Writer) error) (err error) {
 	to, done, err := c.backupFile(file, force)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *cli) backUp(ctx context.Context, file string, force bool, write func(co
 	checked := make(chan found, 1)
 	go func() {
 		res, err := node.Check(ctx, r, c.bytesBar("back up"))
-		_ = r.CloseWithError(errors.Join(errors.New("the backup does not read back"), err)) // what is written behind its end, if anything is
+		_ = r.CloseWithError(errors.Join(errors.New("the backup does not read back"), err)) // writes after the end fail
 		checked <- found{res, err}
 	}()
 	buffered := bufio.NewWriterSize(to, 1<<20)
@@ -95,7 +95,7 @@ func (c *cli) backUp(ctx context.Context, file string, force bool, write func(co
 	return c.printBackup(file, got.res, time.Since(start))
 }
 
-// backupFile opens a file beside the one that is wanted; done gives it the name.
+// backupFile opens a temporary file beside the requested one; done renames it.
 func (c *cli) backupFile(file string, force bool) (to *os.File, done func(ok bool) error, err error) {
 	if file == "-" {
 		out, ok := c.out.(*os.File)
@@ -137,10 +137,10 @@ func (c *cli) bytesBar(what string) func(done, total int64) {
 	}
 }
 
-// backupRow is what a command says of a backup. Other tools rely on the words.
+// backupRow is the output about a backup. Other tools rely on the field names.
 type backupRow struct {
 	File    string  `json:"file"`
-	Data    string  `json:"data,omitempty"` // the directory that it was restored to
+	Data    string  `json:"data,omitempty"` // directory of a restore
 	Seconds float64 `json:"seconds"`
 	node.Restored
 }

@@ -2,8 +2,8 @@ package main
 
 import "github.com/spf13/cobra"
 
-// addCaches adds the flags that bound what a host keeps of modules on its disk and
-// what handlers take of its memory, and returns what reads them.
+// addCaches adds the flags that bound a host's disk space for modules and the memory of
+// its handlers. The returned function reads them.
 func addCaches(cmd *cobra.Command, modules, compiled, guests *int64) func(*cobra.Command) error {
 	sizes := []struct {
 		flag, text, usage string

@@ -61,11 +61,11 @@ input. The jobs that name a calendar are planned anew.`,
 	return cmd
 }
 
-// maxCalendarFile bounds what is read, in bytes: the API takes 1 MiB of iCalendar.
+// maxCalendarFile bounds the file, in bytes: the API accepts 1 MiB of iCalendar.
 const maxCalendarFile = 8 << 20
 
-// readCalendars reads the calendars of a file. name replaces the name of the
-// only one.
+// readCalendars reads the calendars of a file. If name is set, the file must have one
+// calendar, and name replaces its name.
 func (c *cli) readCalendars(file, name string) ([]*sdk.Calendar, error) {
 	source, err := c.readBounded(file, maxCalendarFile)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *cli) readCalendars(file, name string) ([]*sdk.Calendar, error) {
 	return calendars, nil
 }
 
-// readBounded reads a file, or standard input for -.
+// readBounded reads a file, or standard input for "-".
 func (c *cli) readBounded(file string, most int64) ([]byte, error) {
 	r := c.in
 	if file != "-" {
@@ -114,8 +114,8 @@ func (c *cli) readBounded(file string, most int64) ([]byte, error) {
 	return source, err
 }
 
-// calendarRecord is the record of a calendar: its YAML is the document that
-// defines it.
+// calendarRecord returns the record of a calendar: its YAML is the document that defines
+// it.
 func calendarRecord(calendar *sdk.Calendar, row func() []cell) record {
 	r := message(calendar, row)
 	r.yaml = func() ([]byte, error) {
@@ -142,8 +142,8 @@ func (c *cli) printCalendars(calendars func(yield func(*sdk.Calendar, error) boo
 	}))
 }
 
-// datesText is the dates of a calendar as far as a line has room for them: the
-// next ones of many.
+// datesText returns as many dates of a calendar as fit on a line, starting with the next
+// ones.
 func datesText(dates []string) string {
 	const shown = 3
 	today := time.Now().UTC().Format(time.DateOnly)
@@ -222,7 +222,7 @@ func (c *cli) calendarDelete() *cobra.Command {
 	}
 }
 
-// completeCalendars offers the names of calendars to the shell.
+// completeCalendars completes the names of calendars in the shell.
 func (c *cli) completeCalendars(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	if len(args) == 0 {
@@ -238,7 +238,7 @@ func (c *cli) completeCalendars(cmd *cobra.Command, args []string, prefix string
 				}
 			}
 			return err
-		})(cmd, args) // a shell has nowhere to show an error
+		})(cmd, args) // a shell cannot show an error
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// addMember adds the flags of a server with a member of etcd in it, and returns
-// what checks them.
+// addMember adds the flags of a server with an embedded etcd member. The returned
+// function checks them.
 func addMember(cmd *cobra.Command, conf *node.ClusterConfig) func(*cobra.Command, *node.ServerConfig) error {
 	flags := cmd.Flags()
 	flags.BoolVar(&conf.On, "cluster", false, "run a member of etcd in this server: three or five such servers keep the journal together")
@@ -31,17 +31,18 @@ func addMember(cmd *cobra.Command, conf *node.ClusterConfig) func(*cobra.Command
 	}
 }
 
-// memberFlags are the addresses of a member of etcd in a server.
+// memberFlags lists the flags with addresses of an embedded etcd member.
 var memberFlags = []string{"cluster-listen", "cluster-peer", "cluster-advertise", "cluster-peer-advertise"}
 
-// advertiseFlags say where others reach a member that listens elsewhere.
+// advertiseFlags adds the flags for the addresses at which other members reach a member
+// that listens elsewhere.
 func advertiseFlags(cmd *cobra.Command, conf *node.ClusterConfig) {
 	flags := cmd.Flags()
 	flags.StringVar(&conf.Advertise, "cluster-advertise", "", "HOST:PORT at which servers reach the member, if that is not --cluster-listen: behind a proxy or NAT")
 	flags.StringVar(&conf.PeerAdvertise, "cluster-peer-advertise", "", "HOST:PORT at which the other members reach it, if that is not --cluster-peer")
 }
 
-// etcdFlags are how a command reaches the etcd of a cluster.
+// etcdFlags adds the flags for access to the etcd of a cluster.
 func etcdFlags(cmd *cobra.Command, conf *node.EtcdConfig) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&conf.Endpoints, "etcd-endpoints", []string{"http://127.0.0.1:2379"}, "`URLs` of the cluster's etcd: the --cluster-listen of its servers")
@@ -50,7 +51,7 @@ func etcdFlags(cmd *cobra.Command, conf *node.EtcdConfig) {
 	flags.StringVar(&conf.CA, "etcd-ca", "", "`file` with the authority that etcd is checked by")
 }
 
-// withEtcd runs what speaks to the etcd of a cluster.
+// withEtcd runs a function that uses the etcd of a cluster.
 func (c *cli) withEtcd(conf *node.EtcdConfig, do func(ctx context.Context, at etcd.Access, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		at, err := node.EtcdAccess(*conf)
@@ -70,10 +71,10 @@ func (c *cli) withEtcd(conf *node.EtcdConfig, do func(ctx context.Context, at et
 	}
 }
 
-// etcdRow is a member of etcd as a command shows it. Other tools rely on the words.
+// etcdRow is the output about an etcd member. Other tools rely on the field names.
 type etcdRow struct {
 	Name   string `json:"name"`
-	State  string `json:"state"` // leader follower learner absent
+	State  string `json:"state"` // leader, follower, learner or absent
 	Client string `json:"client"`
 	Peer   string `json:"peer"`
 	Bytes  int64  `json:"bytes"`

@@ -57,7 +57,8 @@ app alone then, until "wheelwork cluster split APP --auto".`,
 	return cmd
 }
 
-// placing decides where the jobs of an app are, and waits until they are there.
+// placing changes the desired placement of an app's jobs, and optionally waits until the
+// jobs have moved.
 func (c *cli) placing(wait *bool, decide func(context.Context, *sdk.Client, string) (*sdk.Cluster, error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		run := c.call
@@ -79,7 +80,7 @@ func (c *cli) placing(wait *bool, decide func(context.Context, *sdk.Client, stri
 	}
 }
 
-// placed reports whether the jobs of an app are where they are to be.
+// placed reports whether the jobs of an app have their desired placement.
 func placed(s *sdk.Cluster, app string) bool {
 	return !slices.ContainsFunc(s.GetSplit(), func(x *sdk.SplitApp) bool {
 		return x.GetApp() == app && slices.ContainsFunc(x.GetShares(), func(sh *sdk.AppShare) bool { return sh.GetSlots() != sh.GetWanted() })

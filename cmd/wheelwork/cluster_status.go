@@ -63,7 +63,7 @@ standing by, and gets nothing until "wheelwork cluster undrain SERVER".`,
 	return cmd
 }
 
-// owns reports whether a server owns so many units.
+// owns reports whether a server owns n partitions.
 func owns(s *sdk.Cluster, server string, n int32) bool {
 	return slices.ContainsFunc(s.GetServers(), func(m *sdk.Member) bool {
 		return (m.GetId() == server || m.GetAddress() == server) && m.GetUnits() == n
@@ -128,14 +128,14 @@ the load of the servers asks for it.`,
 	return cmd
 }
 
-// moved reports whether a server has a unit.
+// moved reports whether a server owns a partition.
 func moved(s *sdk.Cluster, unit, server string) bool {
 	return slices.ContainsFunc(s.GetUnits(), func(u *sdk.Unit) bool {
 		return u.GetName() == unit && (u.GetOwner() == server || u.GetAddress() == server)
 	})
 }
 
-// showCluster writes a cluster: one object, or for people two tables.
+// showCluster writes a cluster: one object, or two tables for people.
 func (c *cli) showCluster(s *sdk.Cluster) error {
 	if c.format != formatTable {
 		return c.printOne(nil, message(s, nil))
@@ -192,7 +192,7 @@ func (c *cli) showCluster(s *sdk.Cluster) error {
 func shareRow(app *sdk.SplitApp, sh *sdk.AppShare, divided bool) []cell {
 	unit, by, why := sh.GetUnit(), "balancer", ""
 	if unit == app.GetHome() {
-		unit += " *" // where the app began
+		unit += " *" // marks the app's primary partition
 		why = app.GetTrouble()
 	}
 	if app.GetByHand() {
@@ -208,7 +208,7 @@ func shareRow(app *sdk.SplitApp, sh *sdk.AppShare, divided bool) []cell {
 		{printable(why), none},
 	}
 	if divided {
-		hosts := "" // all that serve it work for all of its units
+		hosts := "" // empty: every host of the app serves all of its partitions
 		if app.GetHostsDivided() {
 			hosts = fmt.Sprintf("%d, each for one unit", app.GetHosts())
 		}
@@ -220,7 +220,7 @@ func shareRow(app *sdk.SplitApp, sh *sdk.AppShare, divided bool) []cell {
 func clusterMemberRow(m *sdk.Member, balancer string) []cell {
 	name := m.GetId()
 	if name == balancer {
-		name += " *" // it decides
+		name += " *" // marks the server that runs the balancer
 	}
 	return []cell{
 		{name, none},
@@ -236,7 +236,7 @@ func clusterMemberRow(m *sdk.Member, balancer string) []cell {
 	}
 }
 
-// known writes a number that is there.
+// known formats a number; "" when the server did not report it.
 func known(form string, n float64) string {
 	if n == 0 {
 		return ""

@@ -65,7 +65,7 @@ A second start on the same directory goes on with what is in it.`,
 
 func (c *cli) sayCluster(r node.LocalReady) {
 	if c.format != formatTable {
-		_ = c.printOne(nil, object(r, nil)) // nothing can be done about a reader that is gone; the cluster goes on
+		_ = c.printOne(nil, object(r, nil)) // if the reader is gone, the cluster continues without it
 		return
 	}
 	fmt.Fprintf(c.out, `The cluster is ready. Ctrl-C ends it.

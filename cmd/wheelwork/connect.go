@@ -15,7 +15,7 @@ import (
 
 const (
 	defaultURL     = "http://127.0.0.1:7700"
-	defaultTimeout = 30 * time.Second // of a call; what waits has none
+	defaultTimeout = 30 * time.Second // of a call; commands that wait have no timeout
 )
 
 // client connects to the server that the flags name.
@@ -43,15 +43,15 @@ func readAuthority(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// action is the body of a command that talks to a server.
+// action is the body of a command that calls a server.
 type action func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, args []string) error
 
-// call runs an action that is one or a few calls.
+// call runs an action of one or a few calls, with the timeout.
 func (c *cli) call(do action) func(*cobra.Command, []string) error {
 	return c.connected(defaultTimeout, do)
 }
 
-// wait runs an action that takes as long as it takes.
+// wait runs an action without a timeout.
 func (c *cli) wait(do action) func(*cobra.Command, []string) error {
 	return c.connected(0, do)
 }
@@ -76,7 +76,7 @@ func (c *cli) connected(timeout time.Duration, do action) func(*cobra.Command, [
 	}
 }
 
-// completeJobs offers the names of jobs to the shell.
+// completeJobs completes the names of jobs in the shell.
 func (c *cli) completeJobs(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
 	defer cancel()

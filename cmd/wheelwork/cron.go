@@ -15,7 +15,7 @@ func (c *cli) cronCommand() *cobra.Command {
 	return group("cron", "See what a cron expression means, without a server", c.cronNext(), c.cronExplain(), c.cronLint())
 }
 
-// cronFlags are what all cron commands know about an expression.
+// cronFlags holds the flags about an expression that all cron commands share.
 type cronFlags struct {
 	zone, dialect, gap, fold, overlap, seed, from string
 }
@@ -28,7 +28,7 @@ func (f *cronFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.fold, "fold", string(cron.FoldFirst), "times that exist twice when clocks go back: first, second, both")
 	flags.StringVar(&f.overlap, "overlap", "", "the former name of --fold: first, last, both")
 	if err := flags.MarkDeprecated("overlap", "it is --fold now, and last is second"); err != nil {
-		panic(err) // there is no such flag
+		panic(err) // the flag is missing in this program
 	}
 	flags.StringVar(&f.seed, "seed", "", "what H is hashed from: APP/JOB for a job's own schedule")
 	complete(cmd, "dialect", "auto", "unix", "quartz")
@@ -167,7 +167,7 @@ func (c *cli) cronLint() *cobra.Command {
 	return cmd
 }
 
-// printTexts prints a list of plain texts: one in each line, or an array.
+// printTexts prints plain texts: one on each line, or an array.
 func (c *cli) printTexts(texts []string) error {
 	switch c.format {
 	case formatJSON:

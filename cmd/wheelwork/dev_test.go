@@ -24,8 +24,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/script"
 )
 
-// TestDev drives the program against `wheelwork dev` in a process of its own,
-// as a newcomer does. The scripts share the server, each has its own jobs.
+// TestDev runs the scripts against `wheelwork dev` in a separate process, like a new
+// user. The scripts share the server, and each has its own jobs.
 func TestDev(t *testing.T) {
 	dir := t.TempDir()
 	ready := startDev(t, dir)
@@ -54,7 +54,8 @@ func TestDev(t *testing.T) {
 			return errors.Join(
 				os.WriteFile(filepath.Join(e.WorkDir, "greet.wasm"), greet.Module, 0o600),
 				os.WriteFile(filepath.Join(e.WorkDir, "hollow.wasm"), []byte("\x00asm\x01\x00\x00\x00"), 0o600),
-				// A command that traps: (func (export "_start") unreachable), with a memory.
+				// A command that traps: (func (export "_start") unreachable), with a
+				// memory.
 				os.WriteFile(filepath.Join(e.WorkDir, "bad.wat.wasm"), []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x05\x03\x01\x00\x01"+
 					"\x07\x13\x02\x06_start\x00\x00\x06memory\x02\x00\x0a\x05\x01\x03\x00\x00\x0b"), 0o600),
 				os.WriteFile(filepath.Join(e.WorkDir, "docs.yaml"), examplesOf(t, "../../docs/jobs.md"), 0o600),
@@ -65,7 +66,7 @@ func TestDev(t *testing.T) {
 	})
 }
 
-// haveInterpreter answers the conditions of scripts that name a language.
+// haveInterpreter evaluates the conditions of scripts that name a language.
 func haveInterpreter(dir, language string) (bool, error) {
 	known, ok := script.ByLanguage(language)
 	if !ok {
@@ -78,8 +79,8 @@ func haveInterpreter(dir, language string) (bool, error) {
 	return err == nil, nil
 }
 
-// followLog is the script command "logs FILE": it follows the log of the run
-// that a file holds as JSON.
+// followLog is the script command "logs FILE": it follows the log of the run whose JSON
+// is in a file.
 func followLog(ts *testscript.TestScript, _ bool, args []string) {
 	var run struct{ ID string }
 	if err := json.Unmarshal([]byte(ts.ReadFile(args[0])), &run); err != nil {
@@ -88,7 +89,7 @@ func followLog(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(ts.Exec("wheelwork", "run", "logs", run.ID, "--follow", "--timeout", "30s"))
 }
 
-// examplesOf returns the YAML documents that a page shows.
+// examplesOf returns the YAML documents of a documentation page.
 func examplesOf(t *testing.T, page string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -105,8 +106,8 @@ func examplesOf(t *testing.T, page string) []byte {
 	return []byte(strings.Join(documents, "---\n"))
 }
 
-// readField is the script command "field NAME FIELD FILE": it sets a variable to
-// a field of the JSON object that a file holds.
+// readField is the script command "field NAME FIELD FILE": it sets a variable to a field
+// of the JSON object in a file.
 func readField(ts *testscript.TestScript, _ bool, args []string) {
 	var object map[string]any
 	if err := json.Unmarshal([]byte(ts.ReadFile(args[2])), &object); err != nil {
@@ -115,8 +116,8 @@ func readField(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], fmt.Sprint(object[args[1]]))
 }
 
-// awaitRuns is the script command "await N STATE JOB": it asks until a job has so
-// many runs in a state, and fails when that takes three minutes.
+// awaitRuns is the script command "await N STATE JOB": it polls until a job has N runs in
+// a state, and fails after three minutes.
 func awaitRuns(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
@@ -134,8 +135,8 @@ func awaitRuns(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Fatalf("job %s has no %d runs in state %s:\n%s", args[2], want, args[1], out.String())
 }
 
-// startDev starts the process and returns when it is ready. The end of the test
-// ends it in order: exit code 0, and no ready file left behind.
+// startDev starts the process and returns when it is ready. The clean-up of the test
+// stops it with a signal and checks that the exit code is 0 and the ready file is gone.
 func startDev(t *testing.T, dir string, more ...string) node.Ready {
 	t.Helper()
 	file := filepath.Join(dir, "ready")

@@ -13,7 +13,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// usageError says that the command line itself is wrong.
+// usageError reports a mistake in the command line itself.
 type usageError struct{ message string }
 
 func (e *usageError) Error() string { return e.message }
@@ -22,14 +22,14 @@ func usage(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...) + fmt.Sprintf("; see \"%s --help\"", cmd.CommandPath())}
 }
 
-// codedError is a failure that has a name of its own for machines.
+// codedError is a failure with its own code for machines.
 type codedError struct {
 	code, message string
 }
 
 func (e *codedError) Error() string { return e.message }
 
-// report tells the user what went wrong and returns the exit code.
+// report prints an error and returns the exit code.
 func (c *cli) report(err error) int {
 	code, message := c.explain(err)
 	if c.format == formatJSON || c.format == formatJSONL {
@@ -44,8 +44,8 @@ func (c *cli) report(err error) int {
 	return exitFail
 }
 
-// explain turns an error into a code for machines and one sentence for people:
-// what failed, why, what to do.
+// explain converts an error to a code for machines and one sentence for people: what
+// failed, why, what to do.
 func (c *cli) explain(err error) (code, message string) {
 	var (
 		wrong   *usageError
@@ -81,7 +81,7 @@ func (c *cli) explain(err error) (code, message string) {
 	return "failed", err.Error()
 }
 
-// snake turns "NotFound" into "not_found".
+// snake converts "NotFound" to "not_found".
 func snake(s string) string {
 	var b strings.Builder
 	for i, r := range s {

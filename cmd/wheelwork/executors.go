@@ -23,8 +23,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/plugin"
 )
 
-// addExecutors adds the flags that say what a host may run besides modules, and
-// returns what reads their files when they are parsed.
+// addExecutors adds the flags that allow a host to run other handlers than modules. The
+// returned function reads their files after the flags are parsed.
 func addExecutors(cmd *cobra.Command, to *node.Executors) func(*cobra.Command) error {
 	var plugins, commands string
 	flags := cmd.Flags()
@@ -57,7 +57,7 @@ func addExecutors(cmd *cobra.Command, to *node.Executors) func(*cobra.Command) e
 	}
 }
 
-// readPlugins reads the file of --plugins. Relative paths are from its folder.
+// readPlugins reads the file of --plugins. Relative paths start at its folder.
 func readPlugins(file string) ([]node.Plugin, error) {
 	var doc struct {
 		Plugins []struct {
@@ -100,7 +100,7 @@ func readPlugins(file string) ([]node.Plugin, error) {
 	return plugins, nil
 }
 
-// readCommands reads the file of --commands. Relative paths are from its folder.
+// readCommands reads the file of --commands. Relative paths start at its folder.
 func readCommands(file string) ([]builtin.Command, error) {
 	var doc struct {
 		Commands []struct {
@@ -130,7 +130,7 @@ func readCommands(file string) ([]builtin.Command, error) {
 	return commands, nil
 }
 
-// from makes paths absolute as they are meant in a file; "" stays.
+// from returns a function that makes the paths of a file absolute; "" stays.
 func from(file string) func(string) string {
 	return func(path string) string {
 		if path == "" || filepath.IsAbs(path) {
@@ -138,14 +138,14 @@ func from(file string) func(string) string {
 		}
 		abs, err := filepath.Abs(filepath.Join(filepath.Dir(file), path))
 		if err != nil {
-			return path // refused as not absolute
+			return path // refused later, because it is not absolute
 		}
 		return abs
 	}
 }
 
-// readOperatorFile reads a file that decides what runs on this machine with the
-// rights of the host. One that everybody may write decides nothing.
+// readOperatorFile reads a file that decides which programs run with the rights of the
+// host. It refuses a file that every user may write.
 func readOperatorFile(file string, into any) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -167,7 +167,7 @@ func readOperatorFile(file string, into any) error {
 	return nil
 }
 
-// keyPrefix tells what kind of key a text is.
+// keyPrefix is the prefix of a key's text; it names the algorithm.
 const keyPrefix = "ed25519:"
 
 func publicKey(text string) (ed25519.PublicKey, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// shown returns the definitions of jobs that a page shows.
+// shown returns the job definitions of a documentation page.
 func shown(t *testing.T, page string) [][]byte {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -36,8 +36,8 @@ func shown(t *testing.T, page string) [][]byte {
 	return documents
 }
 
-// TestExecutors drives the program against `wheelwork dev` that may run a signed
-// plugin, a command and requests to one server.
+// TestExecutors tests a `wheelwork dev` that may run a signed plugin, a command and
+// requests to one server.
 func TestExecutors(t *testing.T) {
 	dir := t.TempDir()
 	plugin := filepath.Join(dir, "text")

@@ -59,7 +59,7 @@ func hostRow(h *sdk.Host) []cell {
 	}
 }
 
-// runsText says what a host runs now: a plugin that is down is not among it.
+// runsText lists what a host can run now, without plugins that are down.
 func runsText(abi []string) string {
 	var runs []string
 	modules := len(abi) == 0

@@ -57,8 +57,8 @@ that etag: what others changed meanwhile is not lost.`,
 	return cmd
 }
 
-// readJobs reads the documents of all files. An app given on the command line
-// must not contradict them.
+// readJobs reads the documents of all files. A document must not name another app than
+// the command line.
 func (c *cli) readJobs(files []string, appGiven bool) ([]*sdk.Job, error) {
 	var jobs []*sdk.Job
 	for _, name := range files {
@@ -92,7 +92,7 @@ func (c *cli) readJobFile(name string) ([]*sdk.Job, error) {
 	return sdk.ReadJobs(f, filepath.Dir(name))
 }
 
-// result is what became of one job of a command on many.
+// result is the outcome for one job of a command on many jobs.
 type result struct {
 	App    string `json:"app"`
 	Job    string `json:"job"`
@@ -110,7 +110,7 @@ func resultOf(job *sdk.Job, done sdk.Result, err error) result {
 	return r
 }
 
-// printResults prints one line for each of total jobs and fails if one was refused.
+// printResults prints one line for each of total jobs. It fails if a job was refused.
 func (c *cli) printResults(total int, results iter.Seq[result]) error {
 	bar := c.progress(int64(total), "jobs", false)
 	var refused []error
@@ -140,7 +140,7 @@ func (c *cli) printResults(total int, results iter.Seq[result]) error {
 	case total == 1 && len(refused) == 1:
 		return refused[0]
 	case len(refused) > 0 && fatal(refused[len(refused)-1]):
-		return refused[len(refused)-1] // it would have been the same for each that follows
+		return refused[len(refused)-1] // the remaining jobs would fail in the same way
 	case len(refused) > 0:
 		return &codedError{"refused", fmt.Sprintf("%d of %d jobs were refused: the list says why", len(refused), total)}
 	}
@@ -212,7 +212,7 @@ func (c *cli) printJob(job *sdk.Job) error {
 	}))
 }
 
-// jobRecord is the record of a job: its YAML is the document that defines it.
+// jobRecord returns the record of a job: its YAML is the document that defines it.
 func jobRecord(job *sdk.Job, row func() []cell) record {
 	r := message(job, row)
 	r.yaml = func() ([]byte, error) {
@@ -230,7 +230,7 @@ func pausedText(job *sdk.Job) string {
 	return ""
 }
 
-// inputText shows text as it is and says how many bytes there are otherwise.
+// inputText returns a text unchanged, and otherwise the number of bytes.
 func inputText(text string, raw []byte) string {
 	if len(raw) > 0 {
 		return fmt.Sprintf("(%d bytes that are not text)", len(raw))
@@ -245,7 +245,7 @@ func (c *cli) jobList() *cobra.Command {
 		Short: "List the jobs of an app by name",
 		Args:  arguments(),
 		RunE: c.wait(func(ctx context.Context, client *sdk.Client, _ *cobra.Command, _ []string) error {
-			q.App, q.NoInput = c.app, c.format == formatTable // a document can be applied, and has its input
+			q.App, q.NoInput = c.app, c.format == formatTable // documents, which can be applied, have the input
 			return c.printJobs(client.Jobs(ctx, q))
 		}),
 	}
@@ -276,7 +276,7 @@ func jobRow(job *sdk.Job) []cell {
 	}
 }
 
-// records turns a list of the API into a list for the output.
+// records converts a list of the API for the output.
 func records[T any](list iter.Seq2[T, error], convert func(T) record) iter.Seq2[record, error] {
 	return func(yield func(record, error) bool) {
 		for element, err := range list {
@@ -359,8 +359,8 @@ it has ended. With --wait the exit code is 1 unless the run succeeded.`,
 	return cmd
 }
 
-// readInput reads what --input says: a text, @FILE, or @- for standard input.
-// It never returns nil: an empty input is an input.
+// readInput returns the value of --input: a text, @FILE, or @- for standard input. It
+// never returns nil, because an empty input differs from none.
 func (c *cli) readInput(arg string) ([]byte, error) {
 	name, isFile := strings.CutPrefix(arg, "@")
 	var input []byte

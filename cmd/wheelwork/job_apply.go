@@ -11,8 +11,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// apply applies jobs, each after those that it names, and returns the results in
-// that order.
+// apply applies jobs, each after the jobs that it names, and returns the results in that
+// order.
 func (c *cli) apply(ctx context.Context, client *sdk.Client, jobs []*sdk.Job, dryRun bool) iter.Seq[result] {
 	if dryRun {
 		return func(yield func(result) bool) {
@@ -33,7 +33,8 @@ func (c *cli) apply(ctx context.Context, client *sdk.Client, jobs []*sdk.Job, dr
 		}
 	}
 	return func(yield func(result) bool) {
-		// The window keeps the stream full without holding an answer for each of a million jobs.
+		// The window keeps the stream full without storing an answer for each of a
+		// million jobs.
 		const window = 4096
 		a := applying{client: client, last: make(map[jobName]*sdk.Pending, min(len(jobs), window))}
 		next, stop := iter.Pull2(sdk.InOrder(values(jobs), func(names []string) { a.circles = append(a.circles, names) }))
@@ -53,7 +54,7 @@ func (c *cli) apply(ctx context.Context, client *sdk.Client, jobs []*sdk.Job, dr
 	}
 }
 
-// values is a list that has no errors.
+// values converts a list to an iterator without errors.
 func values(jobs []*sdk.Job) iter.Seq2[*sdk.Job, error] {
 	return func(yield func(*sdk.Job, error) bool) {
 		for _, job := range jobs {
@@ -71,15 +72,15 @@ type sentJob struct {
 	answer *sdk.Pending
 }
 
-// applying is one window of jobs on their way.
+// applying is one window of unanswered jobs.
 type applying struct {
 	client  *sdk.Client
-	last    map[jobName]*sdk.Pending // that was sent of each job
-	circles [][]string               // of jobs that name each other
+	last    map[jobName]*sdk.Pending // latest command of each job
+	circles [][]string               // cycles of jobs that name each other
 }
 
-// send sends a job when the server has answered for those that it names: which of two
-// commands on their way a cluster carries out first is open while a unit moves.
+// send sends a job after the server has answered for the jobs that it names. While a
+// partition moves, a cluster may otherwise execute the two commands in either order.
 func (a *applying) send(ctx context.Context, job *sdk.Job) sentJob {
 	for _, name := range sdk.References(job) {
 		if first := a.last[jobName{job.GetApp(), name}]; first != nil {
@@ -99,7 +100,7 @@ func (a *applying) result(ctx context.Context, sent sentJob) result {
 	return resultOf(sent.job, answer.Result, err)
 }
 
-// inCircle adds to a refusal the circle that the job is in, if there is one.
+// inCircle adds to a refusal the cycle that contains the job, if any.
 func (a *applying) inCircle(name string, refused error) error {
 	for _, names := range a.circles {
 		if slices.Contains(names, name) {

@@ -68,7 +68,7 @@ says how many runs that would be, and the first 100 of their times.`,
 	return cmd
 }
 
-// momentFlag reads an instant of the command line.
+// momentFlag parses an instant of the command line.
 func momentFlag(cmd *cobra.Command, flag, text string, now time.Time) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at, nil
@@ -87,13 +87,13 @@ type backfilled struct {
 	App      string      `json:"app"`
 	Job      string      `json:"job"`
 	DryRun   bool        `json:"dry_run"`
-	Accepted int64       `json:"accepted"`       // new runs; of a dry run: that would be
-	Existing int64       `json:"existing"`       // times that had a run already
+	Accepted int64       `json:"accepted"`       // new runs; for a dry run: that would be created
+	Existing int64       `json:"existing"`       // times that already had a run
 	Times    []time.Time `json:"times"`          // the first 100 of the new runs
-	Next     *time.Time  `json:"next,omitempty"` // --from of the command that goes on
+	Next     *time.Time  `json:"next,omitempty"` // --from of a command that continues
 }
 
-// backfill fills the span and says how far it came, whatever ended it.
+// backfill runs a backfill. After an error it reports how far the backfill came.
 func (c *cli) backfill(ctx context.Context, client *sdk.Client, b sdk.Backfill) error {
 	bar := c.progress(100, "% of the span", false)
 	b.Progress = func(done sdk.Backfilled) {
@@ -180,7 +180,7 @@ asks, unless --yes is given.`,
 	return cmd
 }
 
-// bulked is the output of a command on many jobs that are chosen by the server.
+// bulked is the output of a command on many jobs that the server selects.
 type bulked struct {
 	App      string   `json:"app"`
 	Action   string   `json:"action"`

@@ -34,8 +34,8 @@ the same; the others stay, and do not run until the job is there again.`,
 	return cmd
 }
 
-// deleteJobs deletes jobs. One that is refused is tried again as long as others go: these
-// may be what names it.
+// deleteJobs deletes jobs. It retries refused jobs as long as other deletions succeed,
+// because the deleted jobs may be those that named them.
 func (c *cli) deleteJobs(names []string, remove func(name string) error, yield func(result) bool) {
 	for left := names; len(left) > 0; {
 		var kept []string

@@ -9,10 +9,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// This file puts the policies of a job into the words of its table. What has
-// its default is "", which a table leaves out.
+// This file describes the policies of a job for its table. A policy with its default is
+// "", which a table omits.
 
-// list joins the parts of a text that are there.
+// list joins the texts that are not empty.
 func list(separator string, parts ...string) string {
 	var there []string
 	for _, p := range parts {
@@ -23,7 +23,7 @@ func list(separator string, parts ...string) string {
 	return strings.Join(there, separator)
 }
 
-// with puts a value into a text; "" if there is none.
+// with formats a value; "" if the value is empty.
 func with(form, value string) string {
 	if value == "" {
 		return ""
@@ -31,7 +31,7 @@ func with(form, value string) string {
 	return fmt.Sprintf(form, value)
 }
 
-// number is a value in words; "" if it is 0.
+// number formats a number; "" if it is 0.
 func number[T int32 | int64 | uint64 | float64](n T) string {
 	if n == 0 {
 		return ""
@@ -39,7 +39,7 @@ func number[T int32 | int64 | uint64 | float64](n T) string {
 	return fmt.Sprint(n)
 }
 
-// limitsText is what a job lets its handler use at most.
+// limitsText describes the limits of a job's handler.
 func limitsText(l *sdk.Limits) string {
 	memory := ""
 	if l.GetMemoryBytes() > 0 {

@@ -18,7 +18,7 @@ func (c *cli) kvCommand() *cobra.Command {
 	return group("kv", "See and change the values that handlers keep", c.kvGet(), c.kvPut(), c.kvList(), c.kvDelete())
 }
 
-// maxValueFile bounds what is read of a value; the server takes 64 KiB.
+// maxValueFile bounds the file of a value; the server accepts 64 KiB.
 const maxValueFile = 64 << 10
 
 var valueColumns = []string{"bucket", "key", "version", "size", "updated at"}
@@ -58,8 +58,8 @@ func (c *cli) kvGet() *cobra.Command {
 	}
 }
 
-// addExpect adds the flag by which a change is made only to the version that
-// its caller has seen.
+// addExpect adds the flag with the version that a change expects. The returned function
+// reads it.
 func addExpect(cmd *cobra.Command) func() uint64 {
 	var expect uint64
 	cmd.Flags().Uint64Var(&expect, "expect-version", 0, "only if the value has this version; 0: only if there is none (default whatever is there)")
@@ -167,7 +167,7 @@ func (c *cli) kvDelete() *cobra.Command {
 	return cmd
 }
 
-// sizeOf reads a size as people write it.
+// sizeOf parses a size in the notation of people.
 func sizeOf(text string) (int64, error) {
 	n := strings.TrimSpace(text)
 	unit := 1.0

@@ -9,7 +9,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// addLimits adds the flags that bound what callers may take, and returns what
+// addLimits adds the flags that bound the resources of callers. The returned function
 // reads them.
 func addLimits(cmd *cobra.Command, limits *node.Limits) func(*cobra.Command) error {
 	var header, rate int64

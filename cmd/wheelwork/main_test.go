@@ -25,8 +25,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"wheelwork": main})
 }
 
-// TestFake drives the program against a server in memory: each script has one
-// of its own.
+// TestFake runs each script against its own server in memory.
 func TestFake(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/fake",
@@ -48,7 +47,7 @@ func TestFake(t *testing.T) {
 				return err
 			}
 			e.Setenv("SERVICES", services)
-			const wasm = "\x00asm\x01\x00\x00\x00" // scripts cannot hold it
+			const wasm = "\x00asm\x01\x00\x00\x00" // scripts cannot contain these bytes
 			return errors.Join(
 				os.WriteFile(filepath.Join(e.WorkDir, "empty.wasm"), []byte(wasm), 0o600),
 				os.WriteFile(filepath.Join(e.WorkDir, "other.wasm"), []byte(wasm+"\x00\x01\x00"), 0o600),
@@ -58,10 +57,10 @@ func TestFake(t *testing.T) {
 	})
 }
 
-// wrongUsage is the script command "wrong PATTERN ARGS...": the command line must
-// fail with exit code 2, say so in one line that matches, and print no data.
+// wrongUsage is the script command "wrong PATTERN ARGS...". The command line must fail
+// with exit code 2, print one matching line, and print no data.
 func wrongUsage(ts *testscript.TestScript, _ bool, args []string) {
-	// A command line that is right after all may be one that serves for ever.
+	// A command line that is unexpectedly valid may serve forever.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	var out, errOut strings.Builder
@@ -77,7 +76,7 @@ func wrongUsage(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// handle does what the input of a run says.
+// handle interprets the input of a run.
 func handle(ctx context.Context, run *apiv1.Run, log func(string)) (string, error) {
 	switch word, rest, _ := strings.Cut(run.GetInput(), " "); word {
 	case "fail":
@@ -94,9 +93,8 @@ func handle(ctx context.Context, run *apiv1.Run, log func(string)) (string, erro
 	return run.GetInput(), nil
 }
 
-// TestPrintable checks that what a server holds cannot steer a terminal.
-// TestAddressOfAnotherProgram calls a gRPC port that is no server of Wheelwork, as
-// those of a nameserver and of etcd.
+// TestAddressOfAnotherProgram calls a gRPC port that does not belong to a server of
+// Wheelwork, like the ports of a nameserver and of etcd.
 func TestAddressOfAnotherProgram(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -119,7 +117,7 @@ func TestAddressOfAnotherProgram(t *testing.T) {
 	}
 }
 
-// TestTokenOfAWorker says which token people need.
+// TestTokenOfAWorker checks that the error names the token that people need.
 func TestTokenOfAWorker(t *testing.T) {
 	refused := &sdk.Error{Code: codes.PermissionDenied, Message: "list jobs: the token's role worker lacks the permission jobs.read"}
 	code, message := (&cli{}).explain(refused)
@@ -140,6 +138,7 @@ func TestAttemptText(t *testing.T) {
 	}
 }
 
+// TestPrintable checks that data from a server cannot control a terminal.
 func TestPrintable(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain\ttext\n中文": "plain\ttext\n中文",
@@ -168,8 +167,8 @@ func TestBytesText(t *testing.T) {
 	}
 }
 
-// TestEveryCommand walks the whole tree: each command says what it does and
-// completes the names of its flags without a clash.
+// TestEveryCommand walks the command tree. Each command has a description, and the names
+// of its flags do not clash.
 func TestEveryCommand(t *testing.T) {
 	var out strings.Builder
 	c := &cli{out: &out, err: &out, getenv: os.Getenv}

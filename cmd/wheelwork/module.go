@@ -66,7 +66,7 @@ those of the server's version then.`,
 	return cmd
 }
 
-// upload pushes a version and says what became of it.
+// upload pushes a version and reports the result.
 func (c *cli) upload(ctx context.Context, client *sdk.Client, upload sdk.Upload) error {
 	bar := c.progress(int64(len(upload.Code)), "upload", true)
 	upload.Progress = func(sent, _ int64) { bar.reached(sent) }
@@ -92,7 +92,7 @@ func (c *cli) readUpload(cmd *cobra.Command, ref, file, manifest string) (sdk.Up
 	return upload, err
 }
 
-// readManifest reads a file with a manifest; "" is none.
+// readManifest reads a manifest file; "" means no manifest.
 func readManifest(file string) (string, error) {
 	if file == "" {
 		return "", nil

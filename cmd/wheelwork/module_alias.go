@@ -115,8 +115,8 @@ its attempts fail within a window it is rolled back by itself.`,
 	return cmd
 }
 
-// share reads "5%", and "5" as a percentage or as a share: percent is "%" when a
-// bare number is a percentage.
+// share parses "5%" as a percentage, and "5" as a percentage or as a share: percent is
+// "%" when a bare number is a percentage.
 func share(text, percent string) (float64, error) {
 	number, isPercent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	v, err := strconv.ParseFloat(number, 64)
@@ -126,10 +126,10 @@ func share(text, percent string) (float64, error) {
 	return v, err
 }
 
-// readyPause is the time between two looks at what others do.
+// readyPause is the time between two polls of the hosts.
 const readyPause = 300 * time.Millisecond
 
-// setAlias changes an alias, with WhenReady as soon as the hosts are.
+// setAlias changes an alias. With WhenReady it waits until the hosts are ready.
 func (c *cli) setAlias(ctx context.Context, client *sdk.Client, ref string, change sdk.AliasChange) error {
 	for told, last := false, false; ; {
 		x, refusal := client.SetAlias(ctx, c.app, ref, change)
@@ -143,7 +143,7 @@ func (c *cli) setAlias(ctx context.Context, client *sdk.Client, ref string, chan
 		switch {
 		case err != nil:
 			return refusal
-		case r == nil: // they are ready since: whatever it says now holds
+		case r == nil: // the hosts became ready meanwhile: the next answer is final
 			last = true
 			continue
 		case !told:
@@ -158,9 +158,9 @@ func (c *cli) setAlias(ctx context.Context, client *sdk.Client, ref string, chan
 	}
 }
 
-// slowest returns the roll-out of a version of the change that is not complete;
-// nil: they all are. Hosts that failed, and none at all, are an error: nothing
-// comes of waiting.
+// slowest returns the incomplete roll-out of a version of the change; nil: all are
+// complete. Failed hosts, or no hosts at all, are an error, because waiting does not
+// help.
 func (c *cli) slowest(ctx context.Context, client *sdk.Client, ref string, change sdk.AliasChange) (*sdk.Rollout, error) {
 	module, _, _ := strings.Cut(ref, "@")
 	for _, version := range []string{change.Version, change.Canary.GetVersion()} {
@@ -241,7 +241,7 @@ func (c *cli) listAliases(ctx context.Context, client *sdk.Client, module string
 	})
 }
 
-// printAlias shows one alias, with its events.
+// printAlias shows one alias with its events.
 func (c *cli) printAlias(x *sdk.Alias) error {
 	r := aliasRecord(x)
 	head := r.row

@@ -51,7 +51,7 @@ is named, with how to install it. Scripts need none: their sources are packed.`,
 	return cmd
 }
 
-// folder is the optional argument of a command that works on a project.
+// folder returns the optional argument of a command on a project.
 func folder(args []string) string {
 	if len(args) == 0 {
 		return "."
@@ -59,7 +59,7 @@ func folder(args []string) string {
 	return args[0]
 }
 
-// builtModule is the JSON of a module that was built.
+// builtModule is the JSON about a built module.
 type builtModule struct {
 	Name     string   `json:"name"`
 	File     string   `json:"file"`
@@ -71,7 +71,7 @@ type builtModule struct {
 
 func builtColumns() []string { return []string{"name", "kind", "size", "handlers", "digest"} }
 
-// build builds a project's module and writes it to its output.
+// build builds a project's module and writes it to the project's output file.
 func (p project) build(ctx context.Context, batch bool) (wasm.Info, error) {
 	code, err := p.compile(ctx, batch)
 	if err != nil {
@@ -96,7 +96,7 @@ func (p project) build(ctx context.Context, batch bool) (wasm.Info, error) {
 	return info, nil
 }
 
-// compile makes the module's code, without its manifest.
+// compile builds the module's code without its manifest.
 func (p project) compile(ctx context.Context, batch bool) ([]byte, error) {
 	if _, ok := script.ByLanguage(p.Language); ok {
 		names, err := sources(p.dir, p.Language)

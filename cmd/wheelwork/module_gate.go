@@ -8,10 +8,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// gateName is the command that a server starts to look at an upload.
+// gateName is the hidden command that a server starts to verify an upload.
 const gateName = "upload-gate"
 
-// gate is how a server starts this program again to look at an upload.
+// gate returns the command line that starts this program as the upload verifier of a
+// server.
 func gate() node.Gate {
 	exe, err := os.Executable()
 	if err != nil {

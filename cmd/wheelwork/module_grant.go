@@ -13,7 +13,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// grantFlags are what a command line grants.
+// grantFlags holds the grants of a command line.
 type grantFlags struct {
 	http, kv, secrets, enqueue, files []string
 	requested                         string
@@ -85,7 +85,7 @@ be sent with them to the servers, that are named here.`,
 	return cmd
 }
 
-// read turns the flags into grants; nil: there are none.
+// read converts the flags to grants; nil: there are none.
 func (f *grantFlags) read() (*sdk.Grants, error) {
 	g := &sdk.Grants{Secrets: f.secrets, Enqueue: f.enqueue}
 	for _, text := range f.http {
@@ -125,7 +125,8 @@ func (f *grantFlags) read() (*sdk.Grants, error) {
 	return g, nil
 }
 
-// attributes reads a first word, and words of the form name or name=value behind it.
+// attributes parses a text of a first word and further words of the form name or
+// name=value.
 func attributes(text string, first *string, known map[string]func(string) error) error {
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -145,7 +146,7 @@ func attributes(text string, first *string, known map[string]func(string) error)
 	return nil
 }
 
-// truth reads a word that stands alone.
+// truth parses an attribute without a value.
 func truth(to *bool) func(string) error {
 	return func(v string) error {
 		if v != "" {
@@ -156,7 +157,7 @@ func truth(to *bool) func(string) error {
 	}
 }
 
-// addGrants adds grants to others. One of the same name replaces the earlier one.
+// addGrants adds grants to others. A grant replaces an earlier one with the same name.
 func addGrants(g, more *sdk.Grants) {
 	for _, h := range more.GetHttp() {
 		if i := slices.IndexFunc(g.Http, func(x *sdk.HTTPGrant) bool { return x.GetHost() == h.GetHost() }); i >= 0 {
@@ -196,7 +197,7 @@ func grantsRecord(m *sdk.ModuleGrants) record {
 	})
 }
 
-// grantWords says in few words what grants allow.
+// grantWords describes grants briefly.
 func grantWords(g *sdk.Grants) []string {
 	var words []string
 	for _, h := range g.GetHttp() {

@@ -16,21 +16,21 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// inspection is what `module inspect` tells of a module.
+// inspection is the output of `module inspect`.
 type inspection struct {
 	Module       string            `json:"module"`
 	Digest       string            `json:"digest"`
 	Size         int64             `json:"size"`
-	Refused      string            `json:"refused"` // why the upload gate would not take it
+	Refused      string            `json:"refused"` // reason for which the upload verifier would refuse it
 	Kind         string            `json:"kind"`
 	Handlers     []string          `json:"handlers"`
 	ABI          []string          `json:"abi"`
 	Imports      []string          `json:"imports"`
 	Exports      []string          `json:"exports"`
 	MinMemory    int64             `json:"min_memory_bytes"`
-	MaxMemory    int64             `json:"max_memory_bytes"` // 0: none of its own
-	Capabilities json.RawMessage   `json:"capabilities"`     // that its manifest asks for
-	Limits       map[string]any    `json:"limits"`           // that its manifest sets, by handler
+	MaxMemory    int64             `json:"max_memory_bytes"` // 0: no limit of its own
+	Capabilities json.RawMessage   `json:"capabilities"`     // requested by its manifest
+	Limits       map[string]any    `json:"limits"`           // set by its manifest, by handler
 	Sections     []modules.Section `json:"sections"`
 	Signers      []string          `json:"signers"`
 }
@@ -63,7 +63,7 @@ can be read, and the exit code is 1.`,
 	return cmd
 }
 
-// inspect looks at a file or a version on the server.
+// inspect reads a file or a version on the server.
 func (c *cli) inspect(cmd *cobra.Command, what string) (*inspection, error) {
 	if !isVersion(what) {
 		code, err := readModule(what)
@@ -101,7 +101,7 @@ func inspectCode(name string, code []byte) (*inspection, error) {
 	return in, nil
 }
 
-// readManifest takes what people ask for first out of the manifest.
+// readManifest extracts the most important fields of the manifest.
 func (in *inspection) readManifest(code []byte) {
 	in.Capabilities, in.Limits = json.RawMessage("{}"), map[string]any{}
 	section, ok := modules.Custom(code, abi.ManifestSection)
@@ -114,7 +114,7 @@ func (in *inspection) readManifest(code []byte) {
 		Handlers     []map[string]any `json:"handlers"`
 	}
 	if json.Unmarshal(section, &manifest) != nil {
-		return // the gate says so
+		return // the verifier reports the error
 	}
 	if len(manifest.Capabilities) > 0 {
 		in.Capabilities = manifest.Capabilities
@@ -178,7 +178,7 @@ func unlessEmpty(object string) string {
 
 func jsonText(v any) string {
 	b, err := json.Marshal(v)
-	if err != nil { // it was read from JSON
+	if err != nil { // it was parsed from JSON
 		return err.Error()
 	}
 	return string(b)
@@ -235,7 +235,7 @@ worth a second look.`,
 	}
 }
 
-// differences lists what differs, in the order of what `module inspect` shows.
+// differences returns the differences in the order of the output of `module inspect`.
 func differences(a, b *inspection) []change {
 	changes := []change{}
 	one := func(what, x, y string) {
@@ -283,7 +283,8 @@ func differences(a, b *inspection) []change {
 	return changes
 }
 
-// compact is JSON in one form, so that two spellings of the same do not differ.
+// compact returns JSON in one canonical form, so that different spellings of one value
+// are equal.
 func compact(raw json.RawMessage) string {
 	var v any
 	if json.Unmarshal(raw, &v) != nil {
@@ -292,7 +293,7 @@ func compact(raw json.RawMessage) string {
 	return jsonText(v)
 }
 
-// without returns what is in list and not in other.
+// without returns the elements of list that are not in other.
 func without(list, other []string) []string {
 	out := []string{}
 	for _, s := range list {

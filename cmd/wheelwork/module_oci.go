@@ -13,7 +13,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// pushToOCI puts an upload into a layout or a registry.
+// pushToOCI writes an upload to an OCI layout or a registry.
 func (c *cli) pushToOCI(cmd *cobra.Command, place string, upload sdk.Upload) error {
 	to, err := oci.Parse(place)
 	if err != nil {
@@ -41,7 +41,7 @@ func (c *cli) pushToOCI(cmd *cobra.Command, place string, upload sdk.Upload) err
 	}))
 }
 
-// pushVersionToOCI puts a version of the server into a layout or a registry.
+// pushVersionToOCI copies a version of the server to an OCI layout or a registry.
 func (c *cli) pushVersionToOCI(cmd *cobra.Command, ref, place string) error {
 	return c.wait(func(ctx context.Context, client *sdk.Client, cmd *cobra.Command, _ []string) error {
 		m, code, err := c.fetchVersion(ctx, client, ref)
@@ -52,7 +52,7 @@ func (c *cli) pushVersionToOCI(cmd *cobra.Command, ref, place string) error {
 	})(cmd, nil)
 }
 
-// fetchVersion returns a version with its bytes, which it has compared.
+// fetchVersion returns a version with its bytes, and verifies their digest.
 func (c *cli) fetchVersion(ctx context.Context, client *sdk.Client, ref string) (*sdk.Module, []byte, error) {
 	m, err := client.Module(ctx, c.app, ref)
 	if err != nil {
@@ -121,7 +121,7 @@ func pullOCI(cmd *cobra.Command, place string) (oci.Artifact, error) {
 	return oci.Pull(cmd.Context(), from)
 }
 
-// pulled puts a module where it was asked for.
+// pulled saves a pulled module to a file, uploads it as a version, or does both.
 func (c *cli) pulled(cmd *cobra.Command, a oci.Artifact, file string, as []string) error {
 	if file != "" {
 		if err := os.WriteFile(file, a.Code, 0o644); err != nil {

@@ -22,27 +22,27 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk/guest"
 )
 
-// projectFile is the file that makes a folder a module's project.
+// projectFile marks a folder as the project of a module.
 const projectFile = "module.yaml"
 
-// project is what module.yaml says.
+// project is the content of module.yaml.
 type project struct {
 	Name     string         `yaml:"name"`
 	Language string         `yaml:"language"`
-	Main     string         `yaml:"main,omitempty"`     // the source, for languages that have one
+	Main     string         `yaml:"main,omitempty"`     // the source, for languages with one main file
 	Output   string         `yaml:"output"`             // the module, in the project's folder
-	Manifest map[string]any `yaml:"manifest,omitempty"` // handlers and capabilities, put into the module
+	Manifest map[string]any `yaml:"manifest,omitempty"` // handlers and capabilities, embedded in the module
 
 	dir string
 }
 
-// kit is what a language needs to be written in.
+// kit is the support for a language.
 type kit struct {
 	language string
-	aliases  []string // other words for it
+	aliases  []string // other names of the language
 	main     string
-	sdk      map[string]string // files of guest.Files that a project gets, and where
-	ignore   []string          // what a build leaves behind, for .gitignore
+	sdk      map[string]string // files of guest.Files for a project, and their paths in it
+	ignore   []string          // files that a build leaves behind, for .gitignore
 }
 
 func kits() []kit {
@@ -57,7 +57,7 @@ func kits() []kit {
 	}
 }
 
-// kitOf finds a language by any of its words.
+// kitOf finds a language by any of its names.
 func kitOf(word string) (kit, bool) {
 	for _, k := range kits() {
 		if k.language == word || slices.Contains(k.aliases, word) {
@@ -117,7 +117,7 @@ module test". Nothing is downloaded and nothing outside the folder is touched.`,
 	return cmd
 }
 
-// files is everything that a new project consists of, by path.
+// files returns all files of a new project, by path.
 func (k kit) files(name string) (map[string][]byte, error) {
 	out := make(map[string][]byte)
 	folder := "templates/" + k.language
@@ -133,7 +133,7 @@ func (k kit) files(name string) (map[string][]byte, error) {
 		copied[from] = to
 	}
 	if k.language == toolchain.Go {
-		// The SDK of Go is a package: all of its files but the one that is for hosts.
+		// The SDK for Go is a package: all of its files except the one for hosts.
 		all, err := guest.Files.ReadDir(".")
 		if err != nil {
 			return nil, fmt.Errorf("the SDK of Go: %w", err)
@@ -165,7 +165,7 @@ func (k kit) files(name string) (map[string][]byte, error) {
 	return out, nil
 }
 
-// writeNew writes files into a folder that is not there or has nothing in it.
+// writeNew writes files into a folder that does not exist or is empty.
 func writeNew(dir string, files map[string][]byte) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -230,7 +230,7 @@ func readProject(dir string) (project, error) {
 	return p, nil
 }
 
-// strictYAML reads one document, in which every word must be known.
+// strictYAML decodes one document and refuses unknown fields.
 func strictYAML(text []byte, into any) error {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
@@ -246,7 +246,7 @@ func strictYAML(text []byte, into any) error {
 	return nil
 }
 
-// manifest is the project's manifest as JSON; "" when it has none.
+// manifest returns the project's manifest as JSON; "" when it has none.
 func (p project) manifest() (string, error) {
 	if len(p.Manifest) == 0 {
 		return "", nil
@@ -260,7 +260,7 @@ func (p project) manifest() (string, error) {
 
 func (p project) output() string { return filepath.Join(p.dir, filepath.FromSlash(p.Output)) }
 
-// isScript says whether files of this name are scripts, and of which language.
+// isScript reports whether a file name is that of a script, and its language.
 func isScript(file string) (language string, ok bool) {
 	switch strings.ToLower(path.Ext(filepath.ToSlash(file))) {
 	case ".js", ".mjs":
@@ -271,7 +271,7 @@ func isScript(file string) (language string, ok bool) {
 	return "", false
 }
 
-// packScript packs sources with the SDK of their language. names are paths below
+// packScript packs sources with the SDK of their language. names are paths relative to
 // dir; main is one of them.
 func packScript(language, dir, main string, names []string) ([]byte, error) {
 	known, ok := script.ByLanguage(language)
@@ -300,8 +300,8 @@ func packScript(language, dir, main string, names []string) ([]byte, error) {
 	return script.Pack(s)
 }
 
-// sources lists the script's files below a folder. Folders of tools and hidden
-// ones are passed over.
+// sources lists the script files below a folder. It skips hidden folders and folders of
+// tools.
 func sources(dir, language string) ([]string, error) {
 	var names []string
 	err := filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {

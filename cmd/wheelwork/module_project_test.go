@@ -20,14 +20,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
-// TestProject drives the commands that need no server.
+// TestProject runs the scripts that need no server.
 func TestProject(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/project",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
-			self, err := exec.LookPath("wheelwork") // which testscript puts on the PATH
+			self, err := exec.LookPath("wheelwork") // testscript puts it on the PATH
 			if err != nil {
 				for _, v := range e.Vars {
 					if path, ok := strings.CutPrefix(v, "PATH="); ok {
@@ -41,8 +41,8 @@ func TestProject(t *testing.T) {
 	})
 }
 
-// TestTemplates makes a project of each language, builds it and runs it through
-// its cases, where what that needs is installed.
+// TestTemplates creates a project of each language, builds it and runs its cases, where
+// the tools are installed.
 func TestTemplates(t *testing.T) {
 	for _, k := range kits() {
 		t.Run(k.language, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestTemplates(t *testing.T) {
 			if code := do("module", "test", dir); code != exitOK || strings.Count(out.String(), "passed") != 2 {
 				t.Errorf("test: exit code %d\n%s", code, out.String())
 			}
-			// The same cases fail when the handler is another.
+			// The same cases must fail with another handler.
 			cases := filepath.Join(dir, casesFile)
 			text, err := os.ReadFile(cases)
 			if err != nil {
@@ -103,8 +103,7 @@ func lacking(t *testing.T, err error) {
 	t.Skip(err)
 }
 
-// TestScriptAlone runs a script that is one file, and shows what its mistakes
-// look like.
+// TestScriptAlone runs a script of a single file, and checks the errors for its mistakes.
 func TestScriptAlone(t *testing.T) {
 	known, _ := script.ByLanguage(script.JavaScript)
 	if _, err := localInterpreter(known.Digest); errors.Is(err, interpreter.ErrMissing) {
@@ -127,8 +126,7 @@ func TestScriptAlone(t *testing.T) {
 	}
 }
 
-// TestFetchInterpreterFromFile takes an interpreter that is on this machine the
-// other way: as a file.
+// TestFetchInterpreterFromFile installs an interpreter from a file instead of a registry.
 func TestFetchInterpreterFromFile(t *testing.T) {
 	known, _ := script.ByLanguage(script.JavaScript)
 	code, err := localInterpreter(known.Digest)
@@ -163,7 +161,7 @@ func TestFetchInterpreterFromFile(t *testing.T) {
 	}
 }
 
-// TestPackedScriptIsAModule shows that a server would take it.
+// TestPackedScriptIsAModule checks that a server would accept a packed script.
 func TestPackedScriptIsAModule(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "main.py"), []byte("def main(ctx): pass\n"), 0o600); err != nil {
@@ -185,8 +183,8 @@ func TestPackedScriptIsAModule(t *testing.T) {
 	}
 }
 
-// TestCasesWithServices gives a handler entries and a secret, and looks at what
-// it leaves.
+// TestCasesWithServices gives a handler values and a secret, and checks the values
+// afterwards.
 func TestCasesWithServices(t *testing.T) {
 	dir := t.TempDir()
 	code, err := os.ReadFile("../../sdk/guest/conformance/testdata/c.wasm")
@@ -232,8 +230,7 @@ cases:
 	}
 }
 
-// TestDocumentedCases reads the documents of docs/languages.md as the commands
-// would.
+// TestDocumentedCases parses the documents of docs/languages.md as the commands do.
 func TestDocumentedCases(t *testing.T) {
 	text, err := os.ReadFile("../../docs/languages.md")
 	if err != nil {

@@ -52,8 +52,8 @@ without it the version that was pushed last is shown.`,
 	return cmd
 }
 
-// awaitRollout returns the roll-out of a version: as it is, or when no host is
-// loading it any more.
+// awaitRollout returns the roll-out of a version. With wait it returns when the roll-out
+// is complete or a host has failed.
 func (c *cli) awaitRollout(ctx context.Context, client *sdk.Client, ref string, wait bool) (*sdk.Rollout, error) {
 	for {
 		r, err := client.Rollout(ctx, c.app, ref)
@@ -68,8 +68,8 @@ func (c *cli) awaitRollout(ctx context.Context, client *sdk.Client, ref string, 
 	}
 }
 
-// settled reports whether a host has failed: the roll-out does not complete by
-// waiting.
+// settled reports whether a host has failed, so that the roll-out cannot complete by
+// itself.
 func settled(r *sdk.Rollout) bool {
 	for _, h := range r.GetByHost() {
 		if h.GetState() == "failed" {

@@ -86,8 +86,8 @@ func readEnv(cmd *cobra.Command, pairs []string) (map[string]string, error) {
 	return env, nil
 }
 
-// runLocally runs one task on an engine of its own. The timeout counts from the
-// moment the module is compiled, as it does on a host.
+// runLocally runs one task on its own engine. As on a host, the timeout starts after the
+// module is compiled.
 func (c *cli) runLocally(ctx context.Context, code []byte, task runtime.Task, services *localServices) (runtime.Result, error) {
 	code, err := wasm.Pack(ctx, code, "")
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *cli) printResult(module string, r runtime.Result, did effects) error {
 	c.followed()
 	outcome := outcomeText(r.Outcome)
 	if c.format == formatTable {
-		// The output itself, byte for byte: it may be piped on.
+		// Writes the output byte for byte, because it may go to a pipe.
 		if _, err := c.out.Write(r.Output); err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func outcomeText(o runtime.Outcome) string {
 	return "host_error"
 }
 
-// localSink shows what a handler says on standard error.
+// localSink prints the reports of a handler to standard error.
 type localSink struct{ c *cli }
 
 func (s localSink) Log(level runtime.Level, line []byte) {

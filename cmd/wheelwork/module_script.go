@@ -74,7 +74,7 @@ file with --from.`,
 	return cmd
 }
 
-// fetched is the JSON of an interpreter on this machine.
+// fetched is the JSON about an interpreter on this machine.
 type fetched struct {
 	Language string `json:"language"`
 	Engine   string `json:"engine"`
@@ -91,7 +91,7 @@ func fetchedRecord(i script.Interpreter, file string) record {
 	})
 }
 
-// fetchInterpreter puts an interpreter into the folder, unless it is there.
+// fetchInterpreter saves an interpreter in the folder, unless it is there.
 func (c *cli) fetchInterpreter(ctx context.Context, known script.Interpreter, dir, from, registry string) (file string, err error) {
 	if _, err := interpreter.Load(dir, known); err == nil {
 		return interpreter.Path(dir, known), nil
@@ -108,7 +108,7 @@ func (c *cli) fetchInterpreter(ctx context.Context, known script.Interpreter, di
 	return interpreter.Save(dir, known, code)
 }
 
-// readInterpreter takes it from a file: a package, or itself.
+// readInterpreter reads an interpreter from a file: a package, or the interpreter itself.
 func readInterpreter(from string, known script.Interpreter) ([]byte, error) {
 	data, err := os.ReadFile(from)
 	if err != nil {
@@ -160,7 +160,7 @@ func readModule(file string) ([]byte, error) {
 	return code, nil
 }
 
-// loadModule makes a module ready on an engine, a script after its interpreter.
+// loadModule loads a module into an engine. For a script it loads the interpreter first.
 func loadModule(ctx context.Context, engine *wasm.Engine, digest string, code []byte) error {
 	err := engine.Load(ctx, digest, code)
 	var needs *runtime.NeedsError
@@ -190,8 +190,8 @@ func localInterpreter(digest string) ([]byte, error) {
 	return interpreter.Load(dir, known)
 }
 
-// pushInterpreter sends the interpreter of a script before the script, unless
-// the app has it. Modules that are no scripts need none.
+// pushInterpreter uploads the interpreter of a script, unless the app has it. It does
+// nothing for other modules.
 func (c *cli) pushInterpreter(ctx context.Context, client *sdk.Client, upload sdk.Upload) error {
 	s, err := script.Unpack(upload.Code)
 	if errors.Is(err, script.ErrNotScript) {

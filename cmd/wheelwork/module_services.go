@@ -16,14 +16,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/manifest"
 )
 
-// localServices are what a handler that runs here may ask for.
+// localServices holds the services for a handler that runs locally.
 type localServices struct {
 	local.Services
 
 	grant                    string
 	kv, secrets, directories []string
 	dirs                     map[string]string
-	before                   map[string]map[string]local.Entry // of --kv, by bucket
+	before                   map[string]map[string]local.Entry // initial values of --kv, by bucket
 	http                     *outbound.Client
 	app                      string
 }
@@ -54,7 +54,7 @@ func (s *localServices) fill(cmd *cobra.Command, c *cli) error {
 	for _, pair := range s.secrets {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return usage(cmd, "--secret: want NAME=VALUE") // not what was given: it is a secret
+			return usage(cmd, "--secret: want NAME=VALUE") // does not repeat the argument, which contains a secret
 		}
 		text, err := c.readInput(value)
 		if err != nil {
@@ -86,10 +86,10 @@ func (s *localServices) fill(cmd *cobra.Command, c *cli) error {
 }
 
 func (s *localServices) close() {
-	_ = s.http.Close() // closes idle connections; it has no error to tell
+	_ = s.http.Close() // closes idle connections; the error is always nil
 }
 
-// grants are what the module may do, whatever it asks for.
+// grants returns the grants of the flags, whatever the module asks for.
 func (s *localServices) grants(asked runtime.Grants) (*runtime.Grants, error) {
 	switch s.grant {
 	case "":
@@ -104,10 +104,10 @@ func (s *localServices) grants(asked runtime.Grants) (*runtime.Grants, error) {
 	return &g, nil
 }
 
-// effects is what a handler did to services.
+// effects holds the changes that a handler made to services.
 type effects struct {
 	Checkpoint string            `json:"checkpoint,omitempty"`
-	KV         map[string]string `json:"kv,omitempty"` // what has changed, by BUCKET/KEY
+	KV         map[string]string `json:"kv,omitempty"` // changed values, by BUCKET/KEY
 	Deleted    []string          `json:"deleted,omitempty"`
 	Enqueued   []enqueued        `json:"enqueued,omitempty"`
 	Parts      []string          `json:"parts,omitempty"`
@@ -116,12 +116,12 @@ type effects struct {
 type enqueued struct {
 	App     string  `json:"app"`
 	Job     string  `json:"job"`
-	Input   *string `json:"input,omitempty"` // none: the job's own
+	Input   *string `json:"input,omitempty"` // nil: the job's own
 	Key     string  `json:"key,omitempty"`
 	DelayMs int64   `json:"delay_ms,omitempty"`
 }
 
-// effects compares what there is with what was given.
+// effects compares the services with their initial state.
 func (s *localServices) effects(task runtime.Task) effects {
 	var e effects
 	if data, err := s.Checkpoint(context.Background(), &task); err == nil {
@@ -158,7 +158,7 @@ func (s *localServices) effects(task runtime.Task) effects {
 	return e
 }
 
-// lines tells it to people.
+// lines describes the effects for people.
 func (e effects) lines() []string {
 	var out []string
 	tell := func(format string, args ...any) { out = append(out, printable(fmt.Sprintf(format, args...))) }
@@ -184,7 +184,7 @@ func (e effects) lines() []string {
 	return out
 }
 
-// shorten keeps the beginning of a text for one line.
+// shorten returns the beginning of a text for one line.
 func shorten(s string) string {
 	const most = 200
 	if len(s) > most {

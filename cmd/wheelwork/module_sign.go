@@ -48,7 +48,7 @@ apps and hosts trust. A file that is there is not replaced.`,
 	}
 }
 
-// writeKey writes a file that is not there yet, for its owner's eyes alone.
+// writeKey creates a file that only its owner can read. It fails if the file exists.
 func writeKey(file string, text []byte) error {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -73,7 +73,7 @@ func readKey(file string) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// signatureFile is what `module sign` writes.
+// signatureFile is the output file of `module sign`.
 type signatureFile struct {
 	Digest    string `json:"digest"`
 	Key       string `json:"key"`
@@ -118,8 +118,8 @@ hashed here; compare the digest that is printed with that of your build.`,
 	return cmd
 }
 
-// isVersion reports whether an argument names a version on the server rather
-// than a file here.
+// isVersion reports whether an argument names a version on the server rather than a local
+// file.
 func isVersion(arg string) bool {
 	if _, err := os.Stat(arg); err == nil || strings.HasSuffix(arg, ".wasm") || strings.ContainsRune(arg, os.PathSeparator) {
 		return false
@@ -184,14 +184,14 @@ func sign(key ed25519.PrivateKey, code []byte) (signatureFile, error) {
 	return signatureFile{digest, s.Key, s.Signature}, err
 }
 
-// keptBytes are the bytes that a server keeps of an upload: with the manifest
-// that came beside it, or that the module tells itself.
+// keptBytes returns the bytes that a server stores for an upload. They contain the
+// manifest, either the uploaded one or the module's own.
 func keptBytes(ctx context.Context, code []byte, manifest string) ([]byte, error) {
 	return wasm.Pack(ctx, code, manifest)
 }
 
-// readSignatures reads the signatures of an upload from files, and makes one
-// with the key if there is one.
+// readSignatures reads the signatures of an upload from files, and adds one made with the
+// key if it is set.
 func readSignatures(ctx context.Context, upload sdk.Upload, files []string, key string) ([]*sdk.Signature, error) {
 	var all []*sdk.Signature
 	if len(files) == 0 && key == "" {

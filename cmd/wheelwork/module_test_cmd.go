@@ -20,35 +20,35 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/wasm"
 )
 
-// casesFile is where a project's cases are.
+// casesFile is the file of a project's test cases.
 const casesFile = "cases.yaml"
 
-// caseTimeout is how long a case may take that names no time.
+// caseTimeout is the timeout of a case without one of its own.
 const caseTimeout = 10 * time.Second
 
-// A testCase is one task and what is expected of it.
+// testCase is one task and its expected result.
 type testCase struct {
 	Name      string            `yaml:"name"`
 	Handler   string            `yaml:"handler"`    // default main
 	Input     string            `yaml:"input"`      // text
-	InputFile string            `yaml:"input_file"` // instead: a file beside the cases
-	Args      []string          `yaml:"args"`       // of a command
+	InputFile string            `yaml:"input_file"` // alternative to input: a file beside the cases
+	Args      []string          `yaml:"args"`       // arguments of a command
 	Env       map[string]string `yaml:"env"`
 	Attempt   int               `yaml:"attempt"` // default 1
 	Timeout   string            `yaml:"timeout"` // default 10s
 
-	Secrets map[string]string            `yaml:"secrets"` // of the app
-	KV      map[string]map[string]string `yaml:"kv"`      // what is in its buckets before
+	Secrets map[string]string            `yaml:"secrets"` // secrets of the app
+	KV      map[string]map[string]string `yaml:"kv"`      // initial values of its buckets
 
 	Outcome        string   `yaml:"outcome"`         // default succeeded
-	Output         *string  `yaml:"output"`          // exact; not given: any
-	OutputJSON     any      `yaml:"output_json"`     // equal as JSON, whatever its spaces
-	OutputContains []string `yaml:"output_contains"` // each
-	Code           *string  `yaml:"code"`            // of a failure
+	Output         *string  `yaml:"output"`          // exact; absent: any
+	OutputJSON     any      `yaml:"output_json"`     // equal as JSON, ignoring white space
+	OutputContains []string `yaml:"output_contains"` // all of them
+	Code           *string  `yaml:"code"`            // code of a failure
 	ErrorContains  string   `yaml:"error_contains"`
-	LogContains    []string `yaml:"log_contains"` // each, in some line
+	LogContains    []string `yaml:"log_contains"` // all of them, each in some line
 
-	KVAfter map[string]map[string]string `yaml:"kv_after"` // what is in those buckets then; others are not looked at
+	KVAfter map[string]map[string]string `yaml:"kv_after"` // values of these buckets afterwards; other buckets are ignored
 
 	timeout time.Duration
 }
@@ -98,7 +98,7 @@ fails.`,
 	return cmd
 }
 
-// projectModule is the file of a project's module.
+// projectModule returns the path of a project's module.
 func projectModule(ctx context.Context, dir string, build bool) (string, error) {
 	p, err := readProject(dir)
 	if err != nil {
@@ -115,7 +115,7 @@ func projectModule(ctx context.Context, dir string, build bool) (string, error) 
 	return p.output(), nil
 }
 
-// outcomes are the words for how a task ends.
+// outcomes returns the names of the outcomes of a task.
 func outcomes() []string {
 	var words []string
 	for o := runtime.Succeeded; o <= runtime.HostError; o++ {
@@ -146,7 +146,7 @@ func readCases(file string) ([]testCase, error) {
 	return document.Cases, nil
 }
 
-// check completes a case and finds what makes no sense in it.
+// check fills in the defaults of a case and refuses contradictions.
 func (t *testCase) check(i int) (err error) {
 	if t.Name == "" {
 		t.Name = fmt.Sprintf("case %d", i+1)
@@ -177,7 +177,7 @@ func (t *testCase) check(i int) (err error) {
 	return nil
 }
 
-// caseResult is the JSON of a case that was run.
+// caseResult is the JSON about an executed case.
 type caseResult struct {
 	Name    string   `json:"name"`
 	Passed  bool     `json:"passed"`
@@ -186,7 +186,7 @@ type caseResult struct {
 	Seconds float64  `json:"seconds"`
 }
 
-// runCases runs every case, one after another, and fails when one does.
+// runCases runs the cases one after another. It fails when a case fails.
 func (c *cli) runCases(ctx context.Context, code []byte, list []testCase, dir string) error {
 	info, err := wasm.Inspect(code)
 	if err != nil {
@@ -241,7 +241,7 @@ func (r caseResult) row() []cell {
 	}
 }
 
-// run runs one case as a task of an app of its own.
+// run runs one case as a task in its own app.
 func (t testCase) run(ctx context.Context, engine *wasm.Engine, services *local.Services, task runtime.Task, dir string) (caseResult, error) {
 	task.Attempt = max(t.Attempt, 1)
 	task.MaxAttempt = task.Attempt
@@ -290,7 +290,7 @@ func (t testCase) wrongEntries(services *local.Services, app string) (wrong []st
 	return wrong
 }
 
-// caseSink keeps the log.
+// caseSink stores the log.
 type caseSink struct{ log strings.Builder }
 
 func (s *caseSink) Log(_ runtime.Level, line []byte) { s.log.Write(append(bytes.Clone(line), '\n')) }
@@ -310,8 +310,8 @@ func explained(word string, r runtime.Result) string {
 	return word + ": " + r.Error
 }
 
-// wrong lists how a result differs from what is expected. It is never nil: its
-// JSON is a list.
+// wrong lists the differences between a result and the expectation. It is never nil, so
+// that its JSON is a list.
 func (t testCase) wrong(r runtime.Result, log string) []string {
 	wrong := []string{}
 	add := func(text string) { wrong = append(wrong, text) }
@@ -323,7 +323,7 @@ func (t testCase) wrong(r runtime.Result, log string) []string {
 		add(quoted("output", output, *t.Output))
 	}
 	if t.OutputJSON != nil && !sameJSON(r.Output, t.OutputJSON) {
-		want, _ := json.Marshal(t.OutputJSON) // YAML that JSON cannot say equals no output
+		want, _ := json.Marshal(t.OutputJSON) // YAML without a JSON form equals no output
 		add(quoted("output", output, want))
 	}
 	for _, part := range t.OutputContains {
@@ -345,7 +345,7 @@ func (t testCase) wrong(r runtime.Result, log string) []string {
 	return wrong
 }
 
-// sameJSON says whether text is JSON that means the same as a value from YAML.
+// sameJSON reports whether text is JSON with the same value as a value from YAML.
 func sameJSON(text []byte, value any) bool {
 	encoded, err := json.Marshal(value)
 	if err != nil {

@@ -129,7 +129,7 @@ func groupRow(t *apiv1.TopicStats, g *apiv1.GroupStats) []cell {
 		cell{moment(g.OldestAt), none})
 }
 
-// span writes the numbers first <= n < next.
+// span formats the range first <= n < next.
 func span(first, next uint64) string {
 	if first >= next {
 		return "none"
@@ -137,7 +137,7 @@ func span(first, next uint64) string {
 	return fmt.Sprintf("%d–%d", first, next-1)
 }
 
-// addTopic adds the flags that say which messages are meant.
+// addTopic adds the flags that select a log and a topic.
 func addTopic(cmd *cobra.Command, log, topic *string) {
 	cmd.Flags().StringVar(log, "log", "", "`name` of the log: journal, ingress (default ingress; spool of a host's directory)")
 	cmd.Flags().StringVar(topic, "topic", "", "topic of the ingress (default commands)")
@@ -181,7 +181,7 @@ func (c *cli) mqPeek() *cobra.Command {
 	return cmd
 }
 
-// messageRow begins with the number and ends with the body.
+// messageRow returns a table row that begins with the number and ends with the body.
 func messageRow(m *apiv1.Message) []cell {
 	row := []cell{{fmt.Sprint(m.Sequence), none}}
 	if m.Topic != "" {
@@ -192,7 +192,7 @@ func messageRow(m *apiv1.Message) []cell {
 	return append(row, cell{fmt.Sprint(len(m.Body)), none}, cell{excerpt(m.Text, m.Body), none})
 }
 
-// excerpt is the beginning of a body for a line of a table.
+// excerpt returns the beginning of a body for a table.
 func excerpt(text string, body []byte) string {
 	const most = 160
 	if text == "" {
@@ -210,8 +210,8 @@ func excerpt(text string, body []byte) string {
 	return text
 }
 
-// bodyText is a body in full, for people: the command as JSON, else text, else
-// a dump.
+// bodyText formats a whole body for people: a command as JSON, otherwise text, otherwise
+// a hex dump.
 func bodyText(text string, body []byte) string {
 	switch {
 	case text != "":
@@ -244,7 +244,7 @@ Ctrl-C. With --dir nothing new can come: it prints what there is from --from on
 		}
 		err := c.printMessages(messages)
 		if errors.Is(ctx.Err(), context.Canceled) {
-			return nil // Ctrl-C is how it ends
+			return nil // Ctrl-C is the normal end
 		}
 		return err
 	})
@@ -253,7 +253,7 @@ Ctrl-C. With --dir nothing new can come: it prints what there is from --from on
 
 var errStop = errors.New("stop")
 
-// following are the messages that come in.
+// following iterates over messages as they arrive.
 func following(ctx context.Context, q apiv1.QueuesServer, req *apiv1.TailMessagesRequest) iter.Seq2[*apiv1.Message, error] {
 	return func(yield func(*apiv1.Message, error) bool) {
 		err := q.TailMessages(req, sink[apiv1.Message]{ctx: ctx, send: func(m *apiv1.Message) error {
@@ -268,7 +268,7 @@ func following(ctx context.Context, q apiv1.QueuesServer, req *apiv1.TailMessage
 	}
 }
 
-// present are the messages that are there.
+// present iterates over the existing messages.
 func present(ctx context.Context, q apiv1.QueuesServer, req *apiv1.TailMessagesRequest) iter.Seq2[*apiv1.Message, error] {
 	return func(yield func(*apiv1.Message, error) bool) {
 		from := req.From
@@ -291,7 +291,7 @@ func present(ctx context.Context, q apiv1.QueuesServer, req *apiv1.TailMessagesR
 	}
 }
 
-// printMessages prints messages as they come, not when there are enough of them.
+// printMessages prints each message at once, without buffering.
 func (c *cli) printMessages(messages iter.Seq2[*apiv1.Message, error]) error {
 	if c.format == formatJSON {
 		return c.printAll(nil, records(messages, func(m *apiv1.Message) record { return message(m, nil) }))

@@ -23,7 +23,7 @@ func (c *cli) mqDead() *cobra.Command {
 		c.deadList(), c.deadShow(), c.deadEdit(), c.deadReplay(), c.deadDrop())
 }
 
-// letterFlags choose dead letters.
+// letterFlags holds the flags that filter dead letters.
 type letterFlags struct {
 	filter       apiv1.DeadLetterFilter
 	since, until string
@@ -102,7 +102,7 @@ func (c *cli) deadList() *cobra.Command {
 	return cmd
 }
 
-// letters are up to limit dead letters without their bodies, all if it is 0.
+// letters iterates over up to limit dead letters without their bodies; 0: all.
 func letters(ctx context.Context, q apiv1.QueuesServer, filter *apiv1.DeadLetterFilter, limit int) iter.Seq2[*apiv1.DeadLetter, error] {
 	return func(yield func(*apiv1.DeadLetter, error) bool) {
 		req := &apiv1.ListDeadLettersRequest{Filter: filter, PageSize: 1000}
@@ -195,7 +195,7 @@ func (c *cli) printLetter(d *apiv1.DeadLetter) error {
 	}))
 }
 
-// indented makes JSON readable; what is none stays.
+// indented indents JSON and returns other text unchanged.
 func indented(text string) string {
 	var b bytes.Buffer
 	if json.Indent(&b, []byte(text), "", "  ") != nil {
@@ -244,7 +244,7 @@ happen once, its time and its key, stays as it was if the text leaves it out.`,
 }
 
 func (c *cli) readBody(name string) ([]byte, error) {
-	const most = 4 << 20 // of a message
+	const most = 4 << 20 // maximum size of a message
 	in := c.in
 	if name != "-" {
 		f, err := os.Open(name)
@@ -264,7 +264,7 @@ func (c *cli) readBody(name string) ([]byte, error) {
 	return raw, nil
 }
 
-// choice says which dead letters a command changes: by ids, by a filter, or all.
+// letterChoice selects the dead letters of a change: by ids, by a filter, or all.
 type letterChoice struct {
 	flags *letterFlags
 	all   bool
@@ -276,7 +276,7 @@ func addChoice(cmd *cobra.Command) *letterChoice {
 	return l
 }
 
-// build returns the filter, nil for ids and all; exactly one of the three must be given.
+// build returns the filter, nil for ids and all. Exactly one of the three must be given.
 func (l *letterChoice) build(cmd *cobra.Command, ids []string) (*apiv1.DeadLetterFilter, error) {
 	filter, err := l.flags.build(cmd)
 	if err != nil {
@@ -361,8 +361,8 @@ func (c *cli) deadDrop() *cobra.Command {
 	return cmd
 }
 
-// printCount says how many dead letters were changed, and fails if some of those
-// that were named are not there.
+// printCount prints the number of changed dead letters. It fails if some of the named
+// ones do not exist.
 func (c *cli) printCount(what string, answer proto.Message, n int64, named int) error {
 	err := c.printOne([]string{what}, message(answer, func() []cell { return []cell{{fmt.Sprint(n), none}} }))
 	if err == nil && n < int64(named) {

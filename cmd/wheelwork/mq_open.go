@@ -28,18 +28,18 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// queues is the body of a command that asks the Queues service: that of a
-// server, or one over the directory of a server that is down.
+// queues is the body of a command that calls the Queues service, either of a server or
+// over the directory of a stopped server.
 type queues func(ctx context.Context, q apiv1.QueuesServer, cmd *cobra.Command, args []string) error
 
-// need is what a command has to open in a directory.
+// need describes the parts of a directory that a command opens.
 type need struct {
-	log   *string // its name: nil for none, "" for what there is
+	log   *string // log name: nil for none, "" for the existing one
 	queue bool
-	waits bool // for a person or for the end of long work: it has no timeout of its own
+	waits bool // waits for a person or for long work, so it has no timeout
 }
 
-// onQueues runs do on the server, or on a directory if there is one.
+// onQueues runs do on the server, or on a directory if one is given.
 func (c *cli) onQueues(dir *string, n need, do queues) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
 		ctx, timeout := cmd.Context(), c.timeout
@@ -83,8 +83,8 @@ func addDir(cmd *cobra.Command) *string {
 	return dir
 }
 
-// dial prepares the connection to the server; the first call makes it. Logs and
-// dead letters are those of one server.
+// dial prepares the connection to the server; the first call opens it. Logs and dead
+// letters belong to this one server.
 func (c *cli) dial() (*grpc.ClientConn, error) {
 	if strings.Contains(c.url, ",") {
 		return nil, &usageError{"--url names several servers, and each has logs and dead letters of its own: name one"}
@@ -111,7 +111,7 @@ func (c *cli) dial() (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(80<<20)))
 }
 
-// refusal turns the service's error into one that explain knows.
+// refusal converts the service's error to one that explain knows.
 func (c *cli) refusal(ctx context.Context, err error) error {
 	s, ok := status.FromError(err)
 	switch {
@@ -132,7 +132,7 @@ func (c *cli) refusal(ctx context.Context, err error) error {
 	return &sdk.Error{Code: s.Code(), Message: message}
 }
 
-// remote is the service of a server.
+// remote is the Queues service of a server.
 type remote struct {
 	apiv1.UnimplementedQueuesServer
 	client apiv1.QueuesClient
@@ -176,7 +176,7 @@ func (r remote) DropDeadLetters(ctx context.Context, req *apiv1.DropDeadLettersR
 	return r.client.DropDeadLetters(ctx, req)
 }
 
-// relay hands the messages of a stream on until it ends.
+// relay forwards the messages of a stream until it ends.
 func relay[M any](from grpc.ServerStreamingClient[M], to grpc.ServerStreamingServer[M], err error) error {
 	for err == nil {
 		var m *M
@@ -192,7 +192,7 @@ func relay[M any](from grpc.ServerStreamingClient[M], to grpc.ServerStreamingSer
 
 // sink is the receiving end of a stream of the service.
 type sink[M any] struct {
-	grpc.ServerStream // nil: the service uses Send and Context alone
+	grpc.ServerStream // nil: the service calls only Send and Context
 	ctx               context.Context
 	send              func(*M) error
 }
@@ -200,14 +200,14 @@ type sink[M any] struct {
 func (s sink[M]) Context() context.Context { return s.ctx }
 func (s sink[M]) Send(m *M) error          { return s.send(m) }
 
-// places are the logs and the queue that a directory holds.
+// places holds the paths of the logs and the queue in a directory.
 type places struct {
 	dir   string
 	logs  map[string]string // directories by name, without the queue's
 	queue string            // directory of the queue; "": there is none
 }
 
-// findLogs tells what a directory is. It opens nothing.
+// findLogs finds the logs of a directory without opening any of them.
 func findLogs(dir string) (places, error) {
 	p := places{dir: dir, logs: map[string]string{}}
 	switch {
@@ -223,7 +223,7 @@ func findLogs(dir string) (places, error) {
 		return p, nil
 	}
 	for name, below := range map[string][]string{"journal": {"journal"}, "spool": {"spool", filepath.Join("host", "spool")}} {
-		for _, sub := range below { // the process of "dev" has its host's directory in its own
+		for _, sub := range below { // the data directory of "dev" contains its host's directory
 			if sub = filepath.Join(dir, sub); isLog(sub) {
 				p.logs[name] = sub
 			}
@@ -238,7 +238,7 @@ func findLogs(dir string) (places, error) {
 	return p, nil
 }
 
-// isLog reports whether a directory holds segments, or half a repair.
+// isLog reports whether a directory holds segments, or an interrupted repair.
 func isLog(dir string) bool {
 	segments, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*.seg"))
 	if err == nil && len(segments) > 0 {
@@ -252,7 +252,7 @@ func escapeGlob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(s)
 }
 
-// all are the directories of all logs by name, the queue's included.
+// all returns the directories of all logs by name, including the queue's.
 func (p places) all() map[string]string {
 	all := maps.Clone(p.logs)
 	if p.queue != "" {
@@ -263,7 +263,7 @@ func (p places) all() map[string]string {
 
 const ingressLog = "ingress"
 
-// directory is the service over what was opened.
+// directory is the Queues service over the opened logs.
 type directory struct {
 	service apiv1.QueuesServer
 	closers []func() error
@@ -290,7 +290,7 @@ func openDirectory(dir string, n need) (_ *directory, err error) {
 	logs := map[string]*mq.Log{}
 	if n.log != nil {
 		if *n.log == "" && p.queue == "" && len(p.logs) == 1 && !n.queue {
-			for name := range p.logs { // a log of its own needs no name
+			for name := range p.logs { // a directory that is a log itself needs no name
 				*n.log = name
 			}
 		}
@@ -320,8 +320,8 @@ func openDirectory(dir string, n need) (_ *directory, err error) {
 	return d, nil
 }
 
-// quietLog opens a log for a look: in its own segment size, without taking more
-// of the disk than it has to, and without looking for rot.
+// quietLog returns a configuration for reading a log. It keeps the log's segment size,
+// reserves no disk space, and does not scan for damage.
 func quietLog(dir string) mq.Config {
 	conf := mq.Config{Dir: dir, Writer: "pwrite", ReserveBytes: -1, ScrubBytesPerSecond: -1}
 	if segments, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*.seg")); err == nil && len(segments) > 0 {
@@ -332,7 +332,7 @@ func quietLog(dir string) mq.Config {
 	return conf
 }
 
-// inUse says what to do about a directory that somebody has open.
+// inUse adds the remedy to the error about a directory that another process has open.
 func inUse(dir string, err error) error {
 	if errors.Is(err, mq.ErrLocked) {
 		return &codedError{"in_use", fmt.Sprintf("%s is in use by a running process: stop the server, or leave the directory out to ask it", dir)}

@@ -76,7 +76,7 @@ or could not be read.`,
 	return cmd
 }
 
-// verifyDirectory reads all that can be verified in a directory, or the part of that
+// verifyDirectory verifies all parts of a directory, or only the part with the given
 // name.
 func (c *cli) verifyDirectory(ctx context.Context, dir, only string) error {
 	p, err := findLogs(dir)
@@ -108,7 +108,7 @@ func (c *cli) verifyDirectory(ctx context.Context, dir, only string) error {
 	})
 }
 
-// findingsOf says of a part of a store what ingress.Findings does of a log.
+// findingsOf converts the findings of a store's part, like ingress.Findings for a log.
 func findingsOf(p store.Part) *apiv1.VerifyLogResponse {
 	m := &apiv1.VerifyLogResponse{Bytes: p.Bytes, TotalBytes: p.Bytes, Done: true, Records: p.Rows}
 	for _, d := range p.Damage {
@@ -121,7 +121,7 @@ func findingsOf(p store.Part) *apiv1.VerifyLogResponse {
 	return m
 }
 
-// askVerify has the server check a log and shows how far it is.
+// askVerify lets the server verify a log and shows the progress.
 func (c *cli) askVerify(ctx context.Context, q apiv1.QueuesServer, name string) (*apiv1.VerifyLogResponse, error) {
 	var last *apiv1.VerifyLogResponse
 	progress := c.reading(ctx, "verify "+name)
@@ -140,8 +140,8 @@ func (c *cli) askVerify(ctx context.Context, q apiv1.QueuesServer, name string) 
 	return last, nil
 }
 
-// reading returns what draws a bar for the bytes that are read of a log, and
-// ends with the context.
+// reading returns a function that shows the bytes read of a log in a progress bar, and
+// stops with the context.
 func (c *cli) reading(ctx context.Context, what string) mq.Progress {
 	var shown bar
 	return func(done, total int64) error {
@@ -156,7 +156,7 @@ func (c *cli) reading(ctx context.Context, what string) mq.Progress {
 	}
 }
 
-// finding is what a verification found in one log.
+// finding is the result of verifying one log.
 type finding struct {
 	Log     string             `json:"log"`
 	Sound   bool               `json:"sound"`
@@ -293,9 +293,9 @@ better than either.`,
 	return cmd
 }
 
-// startable refuses a choice after which whoever owns the log would not start, or
-// not work. A queue cannot go over a hole. The journal of a server has to end
-// behind what the store beside it has applied, and to be whole from there on.
+// startable refuses a repair after which the owner of the log could not start or work. A
+// queue cannot skip missing records. The journal of a server must end after the last
+// record that the store beside it has applied, and must be complete from there on.
 func startable(dir string, r mq.Repaired) error {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -313,7 +313,7 @@ func startable(dir string, r mq.Repaired) error {
 	case "journal":
 		beside := filepath.Join(parent, "store")
 		if _, err := os.Stat(beside); err != nil {
-			return nil // it is no server's
+			return nil // not the journal of a server
 		}
 		reach, err := store.Look(beside)
 		if err != nil {
@@ -328,8 +328,7 @@ func startable(dir string, r mq.Repaired) error {
 	return nil
 }
 
-// fits is startable for a journal whose store has applied the records up to a
-// sequence.
+// fits is startable for a journal whose store has applied the records up to a sequence.
 func fits(r mq.Repaired, applied uint64) error {
 	refuse := func(why string) error {
 		return &codedError{"failed_precondition", fmt.Sprintf("nothing was done: the server's store has applied the records up to %d, and %s", applied, why)}
@@ -345,7 +344,7 @@ func fits(r mq.Repaired, applied uint64) error {
 	return nil
 }
 
-// oneLog is the directory of the only log in dir.
+// oneLog returns the directory of the only log in dir.
 func oneLog(dir string) (string, error) {
 	p, err := findLogs(dir)
 	if err != nil {
@@ -358,7 +357,7 @@ func oneLog(dir string) (string, error) {
 	return all[0], nil
 }
 
-// price says what a repair gives up.
+// price describes what a repair gives up.
 func price(dir string, r mq.Repaired) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "The log in %s is damaged:\n", dir)
@@ -380,15 +379,15 @@ func price(dir string, r mq.Repaired) string {
 	return b.String()
 }
 
-// repaired is what a repair did or would do.
+// repaired is the result of a repair or of its dry run.
 type repaired struct {
 	Dir        string   `json:"dir"`
 	Choice     string   `json:"choice"`
 	DryRun     bool     `json:"dry_run"`
-	Sound      bool     `json:"sound"`   // before: there was nothing to do
+	Sound      bool     `json:"sound"`   // before the repair: nothing to do
 	Lost       uint64   `json:"lost"`    // damaged records that are given up
-	Dropped    uint64   `json:"dropped"` // intact ones that cut gives up
-	Next       uint64   `json:"next"`    // sequence that the next record gets
+	Dropped    uint64   `json:"dropped"` // intact records that cut gives up
+	Next       uint64   `json:"next"`    // sequence of the next record
 	Rewrote    []string `json:"rewrote"`
 	Removed    []string `json:"removed"`
 	Quarantine string   `json:"quarantine"`
@@ -430,7 +429,7 @@ func (c *cli) confirm(question string) error {
 		return nil
 	}
 	if err != nil {
-		fmt.Fprintln(c.err) // nobody ended the line
+		fmt.Fprintln(c.err) // the input ended without a line break
 	}
 	return &codedError{"canceled", "nothing was done: answer yes, or pass --yes where nobody can answer"}
 }

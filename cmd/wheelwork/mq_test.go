@@ -27,7 +27,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// patience bounds each wait of these scripts for what the program does by itself.
+// patience bounds each wait of these scripts for an action of the program.
 const patience = 20 * time.Second
 
 // program is the process that a script has started.
@@ -47,8 +47,8 @@ func (p *program) end() error {
 	return cmd.Wait()
 }
 
-// TestMQ drives the program against servers that the scripts start and end, and
-// against what these leave on the disk.
+// TestMQ runs the scripts against servers that they start and stop, and against the files
+// of stopped servers.
 func TestMQ(t *testing.T) {
 	type key struct{}
 	running := func(ts *testscript.TestScript) *program { return ts.Value(key{}).(*program) }
@@ -79,8 +79,8 @@ func TestMQ(t *testing.T) {
 	})
 }
 
-// serve is the script command "serve": it starts a server on $DATA and returns
-// when it is ready.
+// serve is the script command "serve": it starts a server on $DATA and returns when it is
+// ready.
 func serve(ts *testscript.TestScript, p *program) {
 	p.cmd = exec.Command("wheelwork", "dev", "--data", ts.Getenv("DATA"), "--listen", "127.0.0.1:0", "-o", "json")
 	p.cmd.Stderr = os.Stderr
@@ -95,9 +95,9 @@ func serve(ts *testscript.TestScript, p *program) {
 	ts.Setenv("WHEELWORK_TOKEN", ready.Token)
 }
 
-// acceptTrigger is the script command "accept JOB": the server accepts a trigger
-// of a job that it does not have. It returns when that is a dead letter, whose
-// id is then in $LETTER.
+// acceptTrigger is the script command "accept JOB": the server accepts a trigger of a job
+// that does not exist. It returns when the trigger is a dead letter, and sets $LETTER to
+// its id.
 func acceptTrigger(ts *testscript.TestScript, _ bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -126,8 +126,8 @@ func acceptTrigger(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// until is the script command "until PATTERN ARGS...": the program is run again
-// and again until what it prints matches.
+// until is the script command "until PATTERN ARGS...": it repeats the program until the
+// output matches.
 func until(ts *testscript.TestScript, _ bool, args []string) {
 	want := regexp.MustCompile(args[0])
 	var out bytes.Buffer
@@ -152,8 +152,8 @@ func (i *interrupter) Write(b []byte) (int, error) {
 	return i.Buffer.Write(b)
 }
 
-// tailOnce is the script command "tail ARGS...": mq tail until it has printed
-// something, and then Ctrl-C, which is no failure.
+// tailOnce is the script command "tail ARGS...": it runs mq tail until the first output,
+// and then cancels it like Ctrl-C, which is not a failure.
 func tailOnce(ts *testscript.TestScript, _ bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -166,8 +166,8 @@ func tailOnce(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 }
 
-// flipBit is the script command "flip FILE TEXT": a bit of the first place with
-// the text is another one.
+// flipBit is the script command "flip FILE TEXT": it inverts a bit of the first
+// occurrence of the text.
 func flipBit(ts *testscript.TestScript, _ bool, args []string) {
 	raw, err := os.ReadFile(args[0])
 	ts.Check(err)
@@ -179,8 +179,8 @@ func flipBit(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(args[0], raw, 0o600))
 }
 
-// TestFits: a journal must end behind what its store has applied, and be whole
-// from there on.
+// TestFits checks that a journal must end after the last record that its store has
+// applied, and must be complete from there on.
 func TestFits(t *testing.T) {
 	lost := func(first, end uint64) mq.Report { return mq.Report{Damage: []mq.Damage{{First: first, End: end}}} }
 	for _, tt := range []struct {

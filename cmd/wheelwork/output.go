@@ -21,11 +21,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// The output forms.
+// Output formats.
 const (
 	formatTable = "table"
 	formatJSON  = "json"  // one document: an object, or an array for a list
-	formatJSONL = "jsonl" // one object in each line
+	formatJSONL = "jsonl" // one object on each line
 	formatYAML  = "yaml"
 )
 
@@ -33,18 +33,18 @@ func formats() []string { return []string{formatTable, formatJSON, formatJSONL, 
 
 // record is one element of the output.
 type record struct {
-	json func() ([]byte, error) // any spacing
-	yaml func() ([]byte, error) // a document without separator; nil: made from json
+	json func() ([]byte, error) // with any white space
+	yaml func() ([]byte, error) // a document without separator; nil: derived from json
 	row  func() []cell
 }
 
-// cell is one place of a table.
+// cell is one cell of a table.
 type cell struct {
 	text string
 	tint tint
 }
 
-// message is the record of an API message. Its JSON is the API's own.
+// message returns the record of an API message. Its JSON is the API's own.
 func message(m proto.Message, row func() []cell) record {
 	return record{
 		json: func() ([]byte, error) {
@@ -54,7 +54,7 @@ func message(m proto.Message, row func() []cell) record {
 	}
 }
 
-// object is the record of anything else that encodes as a JSON object.
+// object returns the record of any other value that encodes as a JSON object.
 func object(v any, row func() []cell) record {
 	return record{json: func() ([]byte, error) { return json.Marshal(v) }, row: row}
 }
@@ -87,7 +87,8 @@ func (c *cli) writeOne(w io.Writer, columns []string, r record) error {
 	return c.writeJSON(w, r, "")
 }
 
-// printAll writes a list. It stops at the first error, after what came before it.
+// printAll writes a list. At the first error it stops, after writing the elements before
+// it.
 func (c *cli) printAll(columns []string, records iter.Seq2[record, error]) error {
 	w := bufio.NewWriter(c.out)
 	var err error
@@ -127,11 +128,12 @@ func (c *cli) writeArray(w io.Writer, records iter.Seq2[record, error]) error {
 		}
 		before, after = ",\n  ", "\n]\n"
 	}
-	fmt.Fprint(w, after) // also after an error: what is on standard output stays JSON
+	fmt.Fprint(w, after) // also after an error, so that standard output stays valid JSON
 	return failed
 }
 
-// writeJSON writes a record in one fixed form: protojson varies its spaces on purpose.
+// writeJSON writes a record with fixed white space, because protojson varies its white
+// space on purpose.
 func (c *cli) writeJSON(w io.Writer, r record, prefix string) error {
 	raw, err := r.json()
 	if err != nil {
@@ -151,7 +153,7 @@ func (c *cli) writeJSON(w io.Writer, r record, prefix string) error {
 	return err
 }
 
-// noNewline drops the line break at the end of each write.
+// noNewline removes the line break at the end of each write.
 type noNewline struct{ w io.Writer }
 
 func (n noNewline) Write(p []byte) (int, error) {
@@ -172,7 +174,7 @@ func writeYAML(w io.Writer, r record) error {
 	if err != nil {
 		return fmt.Errorf("encode the output: %w", err)
 	}
-	var node yaml.Node // JSON is YAML, and a node keeps the order of the fields
+	var node yaml.Node // JSON is YAML, and a node preserves the order of the fields
 	if err := yaml.Unmarshal(raw, &node); err != nil {
 		return fmt.Errorf("encode the output: %w", err)
 	}
@@ -182,7 +184,7 @@ func writeYAML(w io.Writer, r record) error {
 	return firstError(encoder.Encode(&node), encoder.Close())
 }
 
-// plain takes the braces and quotes of JSON away where YAML needs none.
+// plain removes the braces and quotes of JSON where YAML needs none.
 func plain(n *yaml.Node) {
 	if n.Kind != yaml.ScalarNode || !strings.ContainsFunc(n.Value, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		n.Style = 0
@@ -235,8 +237,8 @@ func pad(s string, width int) string {
 	return s + strings.Repeat(" ", max(width-displayWidth(s), 0))
 }
 
-// displayWidth is the number of columns that a terminal gives a text: two for
-// East Asian characters and emoji, none for marks that join the one before.
+// displayWidth returns the width of a text in terminal columns: two for East Asian
+// characters and emoji, none for combining marks.
 func displayWidth(s string) int {
 	width := 0
 	for _, r := range s {
@@ -253,8 +255,8 @@ func displayWidth(s string) int {
 	return width
 }
 
-// printable shows control characters instead of sending them: a log line or a
-// description must not steer the reader's terminal.
+// printable replaces control characters with a visible form: a log line or a description
+// must not control the reader's terminal.
 func printable(s string) string {
 	if !strings.ContainsFunc(s, steers) && utf8.ValidString(s) {
 		return s
@@ -272,7 +274,7 @@ func printable(s string) string {
 
 func steers(r rune) bool { return r != '\n' && r != '\t' && unicode.IsControl(r) }
 
-// tint is the number of an ANSI colour; none leaves the text as it is.
+// tint is the number of an ANSI colour; none leaves the text unchanged.
 type tint string
 
 const (
@@ -298,7 +300,7 @@ func stateTint(state string) tint {
 	return none
 }
 
-// paint colours a text where colours are wanted.
+// paint colours a text if colours are enabled for w.
 func (c *cli) paint(w io.Writer, t tint, s string) string {
 	if t == none || !c.colored(w) {
 		return s
@@ -316,7 +318,7 @@ func (c *cli) colored(w io.Writer) bool {
 	return terminal(w)
 }
 
-// terminal reports whether a person looks at what is written to w.
+// terminal reports whether w is a terminal.
 func terminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
@@ -329,7 +331,7 @@ func moment(t *timestamppb.Timestamp) string {
 	return t.AsTime().Local().Format(time.RFC3339)
 }
 
-// bytesText is a size as people write it.
+// bytesText formats a size for people.
 func bytesText(n int64) string {
 	size, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0

@@ -9,15 +9,15 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// note tells a person something that is not data.
+// note prints a message to standard error, separate from the data.
 func (c *cli) note(format string, args ...any) {
 	fmt.Fprintln(c.err, printable(fmt.Sprintf(format, args...)))
 }
 
-// bar is a progress bar on standard error, shown only to people.
+// bar is a progress bar on standard error, shown only on terminals.
 type bar struct{ shown *progressbar.ProgressBar }
 
-// progress starts a bar for total units: bytes, or pieces.
+// progress starts a bar for a total in bytes or in pieces.
 func (c *cli) progress(total int64, what string, bytes bool) bar {
 	if !terminal(c.err) {
 		return bar{}
@@ -34,7 +34,7 @@ func (c *cli) progress(total int64, what string, bytes bool) bar {
 	)}
 }
 
-// reached moves the bar. A bar that cannot be drawn is no reason to fail.
+// reached moves the bar. Errors of drawing do not matter.
 func (b bar) reached(n int64) {
 	if b.shown != nil {
 		_ = b.shown.Set64(n)
@@ -47,7 +47,7 @@ func (b bar) end() {
 	}
 }
 
-// follow shows where a run stands in one line that is written over.
+// follow shows the state of a run in one line, which it overwrites.
 func (c *cli) follow(run *sdk.Run) {
 	if !terminal(c.err) {
 		return
@@ -66,7 +66,7 @@ func (c *cli) follow(run *sdk.Run) {
 	fmt.Fprintf(c.err, "\r\x1b[K%s", printable(line))
 }
 
-// followed takes that line away.
+// followed removes that line.
 func (c *cli) followed() {
 	if terminal(c.err) {
 		fmt.Fprint(c.err, "\r\x1b[K")

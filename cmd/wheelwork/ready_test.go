@@ -8,8 +8,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/node"
 )
 
-// TestTokensAreNotPrinted reads what people are told when a process is ready: a
-// terminal is recorded, shared and scrolled back.
+// TestTokensAreNotPrinted checks that the message of a ready process contains no token,
+// because terminals are recorded, shared and scrolled back.
 func TestTokensAreNotPrinted(t *testing.T) {
 	const token, link = "ww_a-permanent-token", "http://127.0.0.1:1/login?code=once"
 	for name, say := range map[string]func(*cli){

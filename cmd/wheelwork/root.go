@@ -13,14 +13,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/internal/version"
 )
 
-// The exit codes. Other tools rely on them.
+// Exit codes. Other tools rely on them.
 const (
 	exitOK    = 0
 	exitFail  = 1 // refused, or a run that did not succeed
 	exitUsage = 2
 )
 
-// cli is one invocation: where it reads and writes, and its global flags.
+// cli is one invocation, with its input, outputs and global flags.
 type cli struct {
 	in       io.Reader
 	out, err io.Writer
@@ -32,7 +32,7 @@ type cli struct {
 	timeout             time.Duration
 }
 
-// run carries out one command line and returns the exit code.
+// run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer, getenv func(string) string) int {
 	c := &cli{in: in, out: out, err: errOut, getenv: getenv}
 	root := c.root()
@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	root.SetOut(out)
 	root.SetErr(errOut)
 	if err := root.ExecuteContext(ctx); err != nil {
-		// A wrong flag ends the parsing before one that asks for JSON may be read.
+		// A wrong flag stops the parser, possibly before it reaches the flag for JSON.
 		if slices.ContainsFunc(formats()[1:3], func(f string) bool { return asksFor(args, f) }) {
 			c.format = formatJSON
 		}
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	return exitOK
 }
 
-// asksFor reports whether a command line holds -o with this form.
+// asksFor reports whether a command line selects this output format.
 func asksFor(args []string, form string) bool {
 	for i, arg := range args {
 		switch {
@@ -90,7 +90,7 @@ Exit codes: 0 done, 1 refused or a run that did not succeed, 2 wrong usage.`
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.url, "url", env("WHEELWORK_URL", defaultURL), "address of the server, or WHEELWORK_URL")
-	flags.StringVar(&c.token, "token", "", "what the server knows you by, or WHEELWORK_TOKEN") // no default: help would print it
+	flags.StringVar(&c.token, "token", "", "what the server knows you by, or WHEELWORK_TOKEN") // help would print a default
 	flags.StringVar(&c.ca, "ca-cert", env("WHEELWORK_CA_CERT", ""), "PEM `file` with the authority that signed the server's certificate, or WHEELWORK_CA_CERT (default the system's)")
 	flags.StringVar(&c.app, "app", env("WHEELWORK_APP", "default"), "the app that jobs, runs and modules belong to, or WHEELWORK_APP")
 	flags.StringVarP(&c.format, "output", "o", formatTable, "`form` of the output: "+strings.Join(formats(), ", "))
@@ -117,7 +117,7 @@ func (c *cli) checkGlobals(cmd *cobra.Command) error {
 	return nil
 }
 
-// group is a command that only holds others.
+// group returns a command that only contains other commands.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, SuggestionsMinimumDistance: 2}
 	g.AddCommand(commands...)
@@ -139,7 +139,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 
 func unknownCommand(cmd *cobra.Command, name string) error {
 	if near := cmd.SuggestionsFor(name); len(near) > 0 {
-		// People mistype the middle and the end of a word rather than its beginning.
+		// People mistype the middle and the end of a word more often than its beginning.
 		slices.SortStableFunc(near, func(a, b string) int { return commonPrefix(b, name) - commonPrefix(a, name) })
 		return usage(cmd, "there is no command %q: did you mean %q?", cmd.CommandPath()+" "+name, cmd.CommandPath()+" "+near[0])
 	}
@@ -154,8 +154,8 @@ func commonPrefix(a, b string) int {
 	return n
 }
 
-// arguments demands exactly the named arguments; a last name that ends in "..."
-// stands for one or more.
+// arguments requires exactly the named arguments; a last name that ends in "..." stands
+// for one or more.
 func arguments(names ...string) cobra.PositionalArgs {
 	more := len(names) > 0 && strings.HasSuffix(names[len(names)-1], "...")
 	return func(cmd *cobra.Command, args []string) error {
@@ -169,8 +169,8 @@ func arguments(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// flagText is the error of a flag for people: those of durations are of Go's package
-// time, and name what a unit is nowhere.
+// flagText rewrites the error of a flag for people. The errors for durations come from
+// Go's package time and do not explain units.
 func flagText(err error) string {
 	if before, _, ok := strings.Cut(err.Error(), ": time: "); ok {
 		return before + ": want a number with its unit, as 500ms, 30s or 5m"
@@ -178,7 +178,7 @@ func flagText(err error) string {
 	return err.Error()
 }
 
-// complete offers the values of a flag to the shell.
+// complete sets the values of a flag for completion in the shell.
 func complete(cmd *cobra.Command, flag string, values ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(fmt.Sprintf("complete --%s of %s: %v", flag, cmd.Name(), err)) // the flag is misspelt in this program

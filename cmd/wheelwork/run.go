@@ -65,7 +65,7 @@ func runRow(run *sdk.Run) []cell {
 	}
 }
 
-// took is the time from the first start to the end; empty until then.
+// took returns the time from the first start to the end; empty until the end.
 func took(run *sdk.Run) string {
 	if run.GetStartedAt() == nil || run.GetFinishedAt() == nil {
 		return ""
@@ -73,8 +73,8 @@ func took(run *sdk.Run) string {
 	return run.GetFinishedAt().AsTime().Sub(run.GetStartedAt().AsTime()).Round(time.Millisecond).String()
 }
 
-// attemptText is the number of the attempt, and of how many; empty while there was
-// none, as in a workflow and a fan-out, whose nodes and parts have the attempts.
+// attemptText returns the number of the attempt and the maximum. It is empty without an
+// attempt, as for workflows and fan-outs, whose nodes and parts have the attempts.
 func attemptText(run *sdk.Run) string {
 	switch {
 	case run.GetAttempt() == 0:
@@ -141,7 +141,7 @@ func (c *cli) printRun(run *sdk.Run) error {
 	}))
 }
 
-// partText says of which run this one is a part.
+// partText names the run of which this run is a part.
 func partText(run *sdk.Run) string {
 	if run.GetParent() == "" {
 		return ""
@@ -149,7 +149,7 @@ func partText(run *sdk.Run) string {
 	return fmt.Sprintf("%s, number %d of 0 to %d", run.GetParent(), run.GetPart(), run.GetParts()-1)
 }
 
-// partsText says how the parts of a run stand.
+// partsText summarizes the states of a run's parts.
 func partsText(run *sdk.Run) string {
 	if run.GetParts() == 0 || run.GetParent() != "" {
 		return ""
@@ -203,7 +203,7 @@ func (c *cli) runLogs() *cobra.Command {
 	return cmd
 }
 
-// printLog prints lines as they come, not when there are enough of them.
+// printLog prints each line at once, without buffering.
 func (c *cli) printLog(ctx context.Context, client *sdk.Client, q sdk.LogQuery) error {
 	if c.format == formatJSON {
 		return c.printAll(nil, records(client.Logs(ctx, q), func(line *sdk.LogLine) record { return message(line, nil) }))
@@ -299,7 +299,7 @@ func (c *cli) await(ctx context.Context, client *sdk.Client, id string) error {
 	return &codedError{"run_" + run.GetState(), fmt.Sprintf("run %s %s", id, ended(run))}
 }
 
-// ended says how a run that did not succeed came to its end.
+// ended describes the end of an unsuccessful run.
 func ended(run *sdk.Run) string {
 	text := map[string]string{
 		"failed": "failed", "timed_out": "timed out", "stopped": "was stopped", "cancelled": "was cancelled before it started",

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// startRole starts a process of its own and returns the address that it says it is ready
-// at. The end of the test ends it in order.
+// startRole starts a separate process and returns the address from its ready message. The
+// clean-up of the test stops it with a signal.
 func startRole(t *testing.T, args ...string) (address string) {
 	t.Helper()
 	cmd := exec.Command("wheelwork", args...)
@@ -50,8 +50,8 @@ func startRole(t *testing.T, args ...string) (address string) {
 	return address
 }
 
-// TestSecondServerExits: a second server without a cluster ends with exit code 1, and its
-// last line says why and what to do. The first one goes on.
+// TestSecondServerExits starts a second server without a cluster. It exits with code 1,
+// and its last line gives the reason and the remedy. The first server continues.
 func TestSecondServerExits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -43,7 +43,7 @@ it again; a handler gets it when its module asks for it and was granted it.`,
   printf %s "$TOKEN" | wheelwork secret set api-token
   wheelwork secret set tls-key --file key.pem`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 { // likely the value: do not repeat it
+			if len(args) > 1 { // the argument is probably the value, so the error does not repeat it
 				return usage(cmd, "the value of a secret is no argument: give it on standard input, as in \"printf %%s VALUE | wheelwork secret set NAME\", or with --file")
 			}
 			return arguments("NAME")(cmd, args)
@@ -69,7 +69,7 @@ it again; a handler gets it when its module asks for it and was granted it.`,
 	return cmd
 }
 
-// readSecret reads a value, from a person without showing it.
+// readSecret reads a value from a file, or from a person without echo.
 func (c *cli) readSecret(name, file string) ([]byte, error) {
 	if file != "" {
 		value, err := c.readBounded(file, maxValueFile)

@@ -72,14 +72,14 @@ where the token is, and has a sample job running. Jobs and runs are kept in the 
 	return cmd
 }
 
-// sayReady tells a person how to go on, or a program where the process is.
+// sayReady prints the next steps for a person, or the ready object for a program.
 func (c *cli) sayReady(data string) func(node.Ready) {
 	if whole, err := filepath.Abs(data); err == nil {
-		data = whole // the reader may be in another directory
+		data = whole // the reader may have another working directory
 	}
 	return func(r node.Ready) {
 		if c.format != formatTable {
-			// Nothing can be done about a reader that is gone; the process serves on.
+			// If the reader is gone, the process continues to serve.
 			_ = c.printOne(nil, object(r, nil))
 			return
 		}
@@ -97,7 +97,7 @@ The command line, in another terminal:
 	}
 }
 
-// shellWord quotes a path for a shell, where that is necessary.
+// shellWord quotes a path for a shell where necessary.
 func shellWord(path string) string {
 	if !strings.ContainsFunc(path, func(r rune) bool {
 		return !strings.ContainsRune("/._-+:@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
@@ -166,8 +166,8 @@ func (c *cli) serverCommand() *cobra.Command {
 	return cmd
 }
 
-// addSplitRate adds the flag that says when an app is split. The function that it
-// returns reads it.
+// addSplitRate adds the flag for the rate at which an app is split. The returned function
+// reads it.
 func addSplitRate(cmd *cobra.Command) func(*cobra.Command) (float64, error) {
 	rate := cmd.Flags().Float64("split-rate", 0, "schedules a `second` from which an app may be spread over several units (default 500; negative: none is, but by hand)")
 	return func(cmd *cobra.Command) (float64, error) {
@@ -178,8 +178,8 @@ func addSplitRate(cmd *cobra.Command) func(*cobra.Command) (float64, error) {
 	}
 }
 
-// addMaxHosts adds the flag that says when hosts are divided. The function that it
-// returns reads it.
+// addMaxHosts adds the flag for the number of hosts up to which each host serves every
+// partition. The returned function reads it.
 func addMaxHosts(cmd *cobra.Command) func(*cobra.Command) (int, error) {
 	n := cmd.Flags().Int("max-hosts-per-sub-app", 100, "`number` of hosts up to which each works for every unit of a cluster, and an app that they serve by name stays in one; more are divided (0: never)")
 	return func(cmd *cobra.Command) (int, error) {
@@ -232,7 +232,7 @@ func (c *cli) nameserverCommand() *cobra.Command {
 	return cmd
 }
 
-// hostCommand runs a host, and holds the commands about hosts.
+// hostCommand runs a host, and contains the commands about hosts.
 func (c *cli) hostCommand() *cobra.Command {
 	var conf node.HostConfig
 	cmd := group("host", "Run a host: it executes jobs; or look at the hosts there are", c.hostList())
@@ -296,8 +296,8 @@ func addMaxSleeping(cmd *cobra.Command, n *int) {
 	cmd.Flags().IntVar(n, "max-sleeping", 0, "tasks that may sleep without a slot; further ones keep theirs (default 16 for each slot; -1: none)")
 }
 
-// addDisk adds the flags that say how a server writes its logs, and returns what
-// checks them.
+// addDisk adds the flags for how a server writes its logs. The returned function checks
+// them.
 func addDisk(cmd *cobra.Command, writer *string, policy *mq.SyncPolicy) func(*cobra.Command) error {
 	var sync string
 	cmd.Flags().StringVar(writer, "log-writer", "auto", "how the logs reach the disk: auto (what is quickest here), pwrite, direct, mmap")
@@ -336,8 +336,8 @@ func addTLS(cmd *cobra.Command, cert, key *string) {
 	cmd.Flags().StringVar(key, "tls-key", "", "PEM `file` with its key")
 }
 
-// addLogFlags adds the flags of a process that logs and returns what makes its
-// logger when they are parsed.
+// addLogFlags adds the flags for the log of a process. The returned function creates the
+// logger after the flags are parsed.
 func (c *cli) addLogFlags(cmd *cobra.Command, level string) func(*cobra.Command) (*slog.Logger, error) {
 	var format string
 	cmd.Flags().StringVar(&level, "log-level", level, "least severe level to log: debug, info, warn, error")
@@ -360,8 +360,8 @@ func (c *cli) addLogFlags(cmd *cobra.Command, level string) func(*cobra.Command)
 	}
 }
 
-// addProfile gives a command that serves the flag --pprof. config says which token lets
-// readers in, once the flags are parsed.
+// addProfile adds the flag --pprof to a serving command. config returns the tokens of
+// permitted readers; it is called after the flags are parsed.
 func addProfile(cmd *cobra.Command, config func() node.ProfileConfig) {
 	address := cmd.Flags().String("pprof", "", "loopback `address` that shows profiles of the process to those who have its token, for example 127.0.0.1:6060")
 	run := cmd.RunE

@@ -16,7 +16,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
 )
 
-// TestTerminal runs commands on a pseudo-terminal: what only people get to see.
+// TestTerminal runs commands on a pseudo-terminal and checks the output that only people
+// see.
 func TestTerminal(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -77,7 +78,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// onTerminal returns what is written to a pseudo-terminal meanwhile.
+// onTerminal returns what do writes to a pseudo-terminal.
 func onTerminal(t *testing.T, do func(tty *os.File)) string {
 	t.Helper()
 	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -114,8 +115,8 @@ func onTerminal(t *testing.T, do func(tty *os.File)) string {
 	return shown.String()
 }
 
-// missing skips a test that needs what this machine lacks, except in CI, which
-// has to have it.
+// missing skips a test when this machine lacks a tool. In CI it fails the test instead,
+// because CI must have the tool.
 func missing(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("WHEELWORK_REQUIRE") == "all" {

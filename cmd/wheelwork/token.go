@@ -12,7 +12,7 @@ func (c *cli) tokenCommand() *cobra.Command {
 	return group("token", "Make the tokens that processes know each other by", c.tokenGenerate())
 }
 
-// generatedToken is what the command tells of a token; the token is in the file only.
+// generatedToken is the output about a new token; only the file contains the token.
 type generatedToken struct {
 	File string `json:"file"`
 }

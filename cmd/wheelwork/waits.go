@@ -8,12 +8,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// waitTells is how long a run waits before the reason is printed, and then how often the
-// reason is looked at.
+// waitTells is the time after which a waiting run's reason is printed, and the interval
+// of the checks afterwards.
 const waitTells = 2 * time.Second
 
-// waits prints on standard error why a run that is waited for has not started, each time
-// the reason changes.
+// waits prints to standard error why a run has not started, each time the reason changes.
 type waits struct {
 	end  context.CancelFunc
 	done sync.WaitGroup
@@ -22,7 +21,7 @@ type waits struct {
 	waiting bool
 }
 
-// tellWaits begins; stop ends it, and may be called twice.
+// tellWaits starts the checks; stop ends them and may be called twice.
 func (c *cli) tellWaits(ctx context.Context, client *sdk.Client, id string) *waits {
 	w := &waits{waiting: true}
 	ctx, w.end = context.WithCancel(ctx)
@@ -39,7 +38,7 @@ func (c *cli) tellWaits(ctx context.Context, client *sdk.Client, id string) *wai
 				continue
 			}
 			why, err := client.ExplainRun(ctx, c.app, id)
-			if err != nil || why.GetWhy() == "" || why.GetWhy() == last { // an error is told by the call that watches
+			if err != nil || why.GetWhy() == "" || why.GetWhy() == last { // the watching call reports errors
 				continue
 			}
 			last = why.GetWhy()
@@ -50,7 +49,7 @@ func (c *cli) tellWaits(ctx context.Context, client *sdk.Client, id string) *wai
 	return w
 }
 
-// state notes the state of the run.
+// state records the state of the run.
 func (w *waits) state(state string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

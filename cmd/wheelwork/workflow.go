@@ -7,7 +7,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// workflowText lists the nodes of a workflow: what each runs, and when.
+// workflowText lists the nodes of a workflow with their jobs and conditions.
 func workflowText(w *sdk.Workflow) string {
 	var lines []string
 	for _, n := range w.GetNodes() {
@@ -26,7 +26,7 @@ func workflowText(w *sdk.Workflow) string {
 	return strings.Join(lines, "\n")
 }
 
-// nodesText lists where a run of a workflow stands with its nodes.
+// nodesText lists the states of the nodes in a run of a workflow.
 func nodesText(nodes []*sdk.NodeState) string {
 	wide := 0
 	for _, n := range nodes {

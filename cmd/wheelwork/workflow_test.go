@@ -9,8 +9,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/sdk"
 )
 
-// TestWorkflowDocument holds the example of the documentation to what the
-// server accepts.
+// TestWorkflowDocument checks that the server accepts the example of the documentation.
 func TestWorkflowDocument(t *testing.T) {
 	page, err := os.ReadFile("../../docs/workflows.md")
 	if err != nil {

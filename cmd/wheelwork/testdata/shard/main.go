@@ -1,5 +1,5 @@
-// Shard counts the lines of its input that are its own: each N-th one of a run
-// with N parts. It fails if one of them is "bad".
+// Shard counts its share of the lines of its input: every N-th line in a run with N
+// parts. It fails if one of them is "bad".
 package main
 
 import (
