@@ -56,6 +56,7 @@ func wanted(r *apiv1.BulkJobsRequest, job *apiv1.Job) bool {
 	return strings.HasPrefix(job.GetName(), r.GetPrefix()) && (len(r.GetNames()) == 0 || slices.Contains(r.GetNames(), job.GetName()))
 }
 
+// RetryRun starts a new run of the job with the input of an ended run.
 func (s *Server) RetryRun(_ context.Context, r *apiv1.RetryRunRequest) (*apiv1.Run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,6 +76,7 @@ func (s *Server) RetryRun(_ context.Context, r *apiv1.RetryRunRequest) (*apiv1.R
 	return proto.CloneOf(run.Run), nil
 }
 
+// ExplainRun reports that a live run is on the only host.
 func (s *Server) ExplainRun(_ context.Context, r *apiv1.ExplainRunRequest) (*apiv1.ExplainRunResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,6 +109,7 @@ func (s *Server) PutCalendar(_ context.Context, r *apiv1.PutCalendarRequest) (*a
 	return calendar, nil
 }
 
+// GetCalendar returns a calendar as it was stored.
 func (s *Server) GetCalendar(_ context.Context, r *apiv1.GetCalendarRequest) (*apiv1.Calendar, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,6 +120,7 @@ func (s *Server) GetCalendar(_ context.Context, r *apiv1.GetCalendarRequest) (*a
 	return calendar, nil
 }
 
+// ListCalendars returns the calendars of an app in one page, sorted by name.
 func (s *Server) ListCalendars(_ context.Context, r *apiv1.ListCalendarsRequest) (*apiv1.ListCalendarsResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,6 +134,7 @@ func (s *Server) ListCalendars(_ context.Context, r *apiv1.ListCalendarsRequest)
 	return answer, nil
 }
 
+// DeleteCalendar deletes a calendar. It refuses while a schedule names the calendar.
 func (s *Server) DeleteCalendar(ctx context.Context, r *apiv1.DeleteCalendarRequest) (*apiv1.DeleteCalendarResponse, error) {
 	if _, err := s.GetCalendar(ctx, &apiv1.GetCalendarRequest{App: r.GetApp(), Name: r.GetName()}); err != nil {
 		return nil, err

@@ -186,6 +186,7 @@ func (s *Server) authenticate(ctx context.Context, method string) error {
 
 // Jobs
 
+// ApplyJob stores a job. It checks the etag, the name and the module only.
 func (s *Server) ApplyJob(_ context.Context, r *apiv1.ApplyJobRequest) (*apiv1.ApplyJobResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,12 +246,14 @@ func (s *Server) jobLocked(app, name string) (*apiv1.Job, error) {
 	return job, nil
 }
 
+// GetJob returns a job.
 func (s *Server) GetJob(_ context.Context, r *apiv1.GetJobRequest) (*apiv1.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.jobLocked(r.GetApp(), r.GetName())
 }
 
+// ListJobs returns the jobs of an app, sorted by name, in pages of 50 by default.
 func (s *Server) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.ListJobsResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,6 +278,7 @@ func (s *Server) ListJobs(_ context.Context, r *apiv1.ListJobsRequest) (*apiv1.L
 	return answer, nil
 }
 
+// DeleteJob deletes a job, even if other jobs name it.
 func (s *Server) DeleteJob(_ context.Context, r *apiv1.DeleteJobRequest) (*apiv1.DeleteJobResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,10 +291,12 @@ func (s *Server) deleteLocked(r *apiv1.DeleteJobRequest) error {
 	return err
 }
 
+// PauseJob marks a job as paused.
 func (s *Server) PauseJob(_ context.Context, r *apiv1.PauseJobRequest) (*apiv1.Job, error) {
 	return s.setPaused(r.GetApp(), r.GetName(), true)
 }
 
+// ResumeJob removes the mark of PauseJob.
 func (s *Server) ResumeJob(_ context.Context, r *apiv1.ResumeJobRequest) (*apiv1.Job, error) {
 	return s.setPaused(r.GetApp(), r.GetName(), false)
 }
@@ -308,6 +314,8 @@ func (s *Server) setPaused(app, name string, paused bool) (*apiv1.Job, error) {
 	return job, nil
 }
 
+// TriggerJob starts a run at once and waits for its end as long as the request says. A
+// used idempotency key returns the earlier run.
 func (s *Server) TriggerJob(ctx context.Context, r *apiv1.TriggerJobRequest) (*apiv1.Run, error) {
 	wait := time.Duration(0)
 	if r.GetWait() != "" {
@@ -407,6 +415,7 @@ func (s *Server) update(change func()) {
 
 // Producer
 
+// Produce executes the commands of a stream, one message after another.
 func (s *Server) Produce(stream grpc.BidiStreamingServer[apiv1.ProduceRequest, apiv1.ProduceResponse]) error {
 	for {
 		r, err := stream.Recv()
@@ -465,6 +474,7 @@ func (s *Server) runLocked(id string) (*run, error) {
 	return nil, status.Errorf(codes.NotFound, "run %s is not known", id)
 }
 
+// GetRun returns a run.
 func (s *Server) GetRun(_ context.Context, r *apiv1.GetRunRequest) (*apiv1.Run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -475,6 +485,8 @@ func (s *Server) GetRun(_ context.Context, r *apiv1.GetRunRequest) (*apiv1.Run, 
 	return proto.CloneOf(run.Run), nil
 }
 
+// ListRuns returns runs, newest first, in pages of 50 by default. It filters by job and
+// state only.
 func (s *Server) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -493,6 +505,7 @@ func (s *Server) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.L
 	return answer, nil
 }
 
+// CancelRun ends the context of a run. It refuses a run that has ended.
 func (s *Server) CancelRun(_ context.Context, r *apiv1.CancelRunRequest) (*apiv1.Run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -508,12 +521,14 @@ func (s *Server) CancelRun(_ context.Context, r *apiv1.CancelRunRequest) (*apiv1
 	return proto.CloneOf(run.Run), nil
 }
 
+// WatchRun sends a run now and at each change, until the run has ended.
 func (s *Server) WatchRun(r *apiv1.WatchRunRequest, stream grpc.ServerStreamingServer[apiv1.Run]) error {
 	return s.watch(stream.Context(), r.GetId(), func(run *run) (bool, error) {
 		return run.FinishedAt != nil, stream.Send(proto.CloneOf(run.Run))
 	})
 }
 
+// ReadLog sends the lines of a run. With follow it continues until the run has ended.
 func (s *Server) ReadLog(r *apiv1.ReadLogRequest, stream grpc.ServerStreamingServer[apiv1.LogLine]) error {
 	next := int(r.GetFrom())
 	return s.watch(stream.Context(), r.GetId(), func(run *run) (bool, error) {
@@ -551,6 +566,9 @@ func (s *Server) watch(ctx context.Context, id string, visit func(*run) (done bo
 
 // Modules
 
+// PushModule stores the digest and the manifest of a module, but not its bytes. It
+// refuses bytes without the WebAssembly header, and other bytes under an existing
+// version.
 func (s *Server) PushModule(stream grpc.ClientStreamingServer[apiv1.PushModuleRequest, apiv1.PushModuleResponse]) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -596,6 +614,7 @@ func (s *Server) moduleLocked(app, name, version string) *apiv1.Module {
 	return nil
 }
 
+// GetModule returns a version of a module.
 func (s *Server) GetModule(_ context.Context, r *apiv1.GetModuleRequest) (*apiv1.Module, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -606,6 +625,7 @@ func (s *Server) GetModule(_ context.Context, r *apiv1.GetModuleRequest) (*apiv1
 	return m, nil
 }
 
+// ListModules returns all versions of an app in one page.
 func (s *Server) ListModules(_ context.Context, r *apiv1.ListModulesRequest) (*apiv1.ListModulesResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -620,16 +640,19 @@ func (s *Server) ListModules(_ context.Context, r *apiv1.ListModulesRequest) (*a
 
 // Cluster
 
+// GetVersion returns the version "sdktest".
 func (s *Server) GetVersion(context.Context, *apiv1.GetVersionRequest) (*apiv1.Version, error) {
 	return &apiv1.Version{Version: "sdktest"}, nil
 }
 
+// ListHosts returns the one host that executes all runs.
 func (s *Server) ListHosts(context.Context, *apiv1.ListHostsRequest) (*apiv1.ListHostsResponse, error) {
 	return &apiv1.ListHostsResponse{Hosts: []*apiv1.Host{{
 		Id: "sdktest", Name: "sdktest", State: "up", Slots: 1, Version: "sdktest", Labels: map[string]string{"zone": "here"},
 	}}}, nil
 }
 
+// GetOverview counts the jobs of an app and reports one host.
 func (s *Server) GetOverview(_ context.Context, r *apiv1.GetOverviewRequest) (*apiv1.Overview, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
