@@ -24,7 +24,7 @@ type Task struct {
 	Attempt     int // 1 for the first attempt
 	MaxAttempts int
 	PlannedAt   time.Time
-	Covers      int64 // number of missed planned times that this run covers beside its own
+	Covers      int64 // number of missed planned times that this run covers in addition to its own
 	Part        int   // number of this part of a fan-out, from 0
 	Parts       int   // number of parts of the fan-out; 0: the run is not a part
 
