@@ -11,8 +11,8 @@ import (
 )
 
 // PutCalendar creates or replaces a calendar and returns it as stored: dates sorted and
-// joined to ranges, including those of an iCalendar file. The server plans the jobs that
-// name the calendar again. An empty App means [DefaultApp].
+// joined to ranges, including those of an iCalendar file. The server replans the jobs
+// that name the calendar. An empty App means [DefaultApp].
 func (c *Client) PutCalendar(ctx context.Context, calendar *Calendar) (*Calendar, error) {
 	kept, err := c.calendars.PutCalendar(forApp(ctx, calendar.GetApp()), &apiv1.PutCalendarRequest{Calendar: calendar})
 	return kept, c.callError(ctx, "put calendar "+calendar.GetName(), err)

@@ -121,8 +121,8 @@ func unavailable(err error) *status.Status {
 }
 
 // dialReason extracts the part that a person can act on from the transport's nested
-// error: "connection error: desc = \"transport: Error while dialing: dial tcp …: connect:
-// connection refused\"".
+// error, such as "connection error: desc = \"transport: Error while dialing: dial tcp …:
+// connect: connection refused\"".
 func dialReason(message string) string {
 	if _, rest, ok := strings.Cut(message, "Error while dialing: "); ok {
 		message = rest
