@@ -59,7 +59,7 @@ type Run struct {
 	Attempt              int
 	Output               string
 	Planned              time.Time // for a scheduled run; zero: none
-	Covers               int64     // number of further planned times, the next ones, that this run covers
+	Covers               int64     // number of further planned times, the next ones, that this run covers in addition to its own
 }
 
 // Schedule is a job that no producer triggers. Its planned times lie on the grid of
