@@ -19,7 +19,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// deadLetters returns two dead letters: one is a command, and one cannot be decoded.
+// deadLetters returns two dead letters: the body of one is a command, that of the other
+// is not.
 func deadLetters(ts func(time.Duration) *timestamppb.Timestamp) []*apiv1.DeadLetter {
 	return []*apiv1.DeadLetter{
 		{
