@@ -98,7 +98,7 @@ type Trigger struct {
 
 	// Key makes the trigger idempotent. The server answers a repeated key with the same
 	// run, for 10 minutes and for the last 65 536 keys of a slot, which is a sixteenth of
-	// an app's jobs. After that the key is new and starts another run. Default: 128
+	// an app's jobs. After that the key is new and starts another run. Default: 120
 	// random bits, so that a trigger which the client itself repeats starts no second
 	// run. At most 256 bytes.
 	Key string
