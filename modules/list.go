@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// Blob is a file of the store.
+// Blob is one file of the store.
 type Blob struct {
-	Digest string // "": what is left of a write that was broken off
+	Digest string // "" for a file that an interrupted write has left behind
 	Path   string
 	Bytes  int64
-	UsedAt time.Time // when it was put or last marked with Touch
+	UsedAt time.Time // time of the write, or of the last call of Touch
 }
 
-// List returns every file of the store, in no order.
+// List returns every file of the store in no particular order.
 func (s *Store) List() ([]Blob, error) {
 	var all []Blob
 	err := filepath.WalkDir(filepath.Join(s.dir, "sha256"), func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed while we looked
+			return nil // removed during the walk
 		}
 		if err != nil || !d.Type().IsRegular() {
 			return err
@@ -50,15 +50,17 @@ func (s *Store) List() ([]Blob, error) {
 	return all, nil
 }
 
-// Touch marks a blob as used now, for Trim.
+// Touch records that the blob was used now. [Store.Trim] removes the least recently used
+// blobs first.
 func (s *Store) Touch(digest string) {
 	if path, err := s.path(digest); err == nil {
 		now := time.Now()
-		_ = os.Chtimes(path, now, now) // a cache that forgets too early fetches again
+		_ = os.Chtimes(path, now, now) // best effort: an evicted blob is fetched again
 	}
 }
 
-// boolCompare puts false first: what is left of broken writes goes before blobs do.
+// boolCompare orders false before true, so that Trim sees the leftovers of interrupted
+// writes before blobs.
 func boolCompare(a, b bool) int {
 	switch {
 	case a == b:
@@ -69,12 +71,13 @@ func boolCompare(a, b bool) int {
 	return 1
 }
 
-// leftover is the age at which a file without a digest is no write that goes on.
+// leftover is the age from which a file without a digest counts as the rest of an
+// interrupted write. A younger one may still be written.
 const leftover = time.Hour
 
-// Trim removes the blobs that were not used for the longest time until the
-// others take at most limit bytes. keep says of which it must not: nil is none.
-// What broken writes left behind goes as well. It returns what became free.
+// Trim removes the least recently used blobs until the others take at most limit bytes.
+// It never removes a blob for which keep returns true; a nil keep protects none. Trim
+// also removes the leftovers of interrupted writes. It returns the number of bytes freed.
 func (s *Store) Trim(limit int64, keep func(digest string) bool) (freed int64, err error) {
 	all, err := s.List()
 	if err != nil {
@@ -106,7 +109,7 @@ func (s *Store) Trim(limit int64, keep func(digest string) bool) (freed int64, e
 	return freed, err
 }
 
-// Remove drops the file; one that is gone is no error.
+// Remove deletes the file. It is no error if the file does not exist.
 func (b Blob) Remove() error {
 	if err := os.Remove(b.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove module: %w", err)

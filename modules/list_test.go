@@ -28,7 +28,7 @@ func TestTrimKeepsWhatWasUsedLast(t *testing.T) {
 		digests = append(digests, d)
 	}
 	s.Touch(digests[0])
-	s.Touch("sha256:no digest") // no harm
+	s.Touch("sha256:no digest") // an invalid digest is ignored
 	dir := filepath.Join(s.dir, "sha256", "00")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -42,7 +42,8 @@ func TestTrimKeepsWhatWasUsedLast(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// 600 bytes; the broken write of two hours ago goes in any case, then the oldest that may.
+	// The store has 600 bytes. Trim removes the interrupted write of two hours ago in any
+	// case, and then the oldest blob that keep does not protect.
 	freed, err := s.Trim(360, func(d string) bool { return d == digests[1] })
 	if err != nil || freed != 250 {
 		t.Errorf("freed %d, %v, want 250", freed, err)

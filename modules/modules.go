@@ -1,13 +1,13 @@
-// Package modules keeps the bytes of modules by their digest.
+// Package modules stores the bytes of modules by their digest.
 //
 //	<dir>/sha256/<first two hex digits>/<all 64>
 //
-// A blob is written to a temporary file, synced and renamed, so what has its
-// final name is whole; it is checked against its name again whenever it is
-// read. Which names and versions point at a digest is the server's state, not
-// this room's; running the code is the host's. Signatures of digests are made and
-// checked here, and files of the WebAssembly format are taken apart as far as
-// people want to look at them.
+// The store writes a blob to a temporary file, syncs it and renames it, so a file with
+// its final name is complete. Each read compares the bytes with the digest in the name.
+//
+// The package also makes and checks signatures of digests, and lists the sections of
+// WebAssembly files for display. The server's state maps names and versions to digests,
+// and hosts run the code; both are outside this package.
 package modules
 
 import (
@@ -26,7 +26,7 @@ import (
 // MaxBytes is the size of the largest module.
 const MaxBytes = 64 << 20
 
-// ErrNotFound says that there is no blob of that digest.
+// ErrNotFound reports that the store has no blob with the digest.
 var ErrNotFound = errors.New("no module of that digest")
 
 // Digest returns the identity of a module's bytes: "sha256:<hex>".
@@ -35,11 +35,11 @@ func Digest(code []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Store is a directory of blobs. It is safe for concurrent use, also by several
+// Store is a directory of blobs. It is safe for concurrent use by goroutines and by
 // processes.
 type Store struct{ dir string }
 
-// Open uses dir, which is created when missing.
+// Open returns the store in dir. It creates the directory if it does not exist.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "sha256"), 0o755); err != nil {
 		return nil, fmt.Errorf("open module store: %w", err)
@@ -63,7 +63,7 @@ func (s *Store) path(digest string) (string, error) {
 	return filepath.Join(s.dir, "sha256", name[:2], name), nil
 }
 
-// Has reports whether the blob is there.
+// Has reports whether the store has the blob.
 func (s *Store) Has(digest string) bool {
 	path, err := s.path(digest)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Store) Has(digest string) bool {
 	return err == nil
 }
 
-// Put keeps code and returns its digest. It is durable when Put returns.
+// Put stores code and returns its digest. The blob is durable when Put returns.
 func (s *Store) Put(code []byte) (digest string, err error) {
 	if len(code) > MaxBytes {
 		return "", fmt.Errorf("the module is %d bytes, the limit is %d", len(code), MaxBytes)
@@ -82,7 +82,8 @@ func (s *Store) Put(code []byte) (digest string, err error) {
 	return digest, s.put(digest, bytes.NewReader(code))
 }
 
-// PutUpload keeps an upload under its digest. It is durable when PutUpload returns.
+// PutUpload stores an upload under its digest. The blob is durable when PutUpload
+// returns.
 func (s *Store) PutUpload(u *Upload, digest string) error { return s.put(digest, u.Reader()) }
 
 func (s *Store) put(digest string, code io.Reader) error {
@@ -124,8 +125,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Get returns the bytes of a digest. Bytes that no longer match it are an
-// error: they are never handed out.
+// Get returns the bytes of a digest. It returns an error, and no bytes, when the file no
+// longer matches its digest.
 func (s *Store) Get(digest string) ([]byte, error) {
 	path, err := s.path(digest)
 	if err != nil {
@@ -143,7 +144,7 @@ func (s *Store) Get(digest string) ([]byte, error) {
 	return code, nil
 }
 
-// Remove drops a blob; one that is not there is no error.
+// Remove deletes a blob. It is no error if the blob does not exist.
 func (s *Store) Remove(digest string) error {
 	path, err := s.path(digest)
 	if err != nil {

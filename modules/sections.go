@@ -7,18 +7,18 @@ import (
 	"fmt"
 )
 
-// Section is a part of a WebAssembly file.
+// Section is one section of a WebAssembly file.
 type Section struct {
-	Name   string `json:"name"` // type, import, …; of a custom section its own name
+	Name   string `json:"name"` // type, import, …; for a custom section, its own name
 	Custom bool   `json:"custom,omitempty"`
-	Offset int64  `json:"offset"` // of its content in the file
+	Offset int64  `json:"offset"` // where its content begins in the file
 	Bytes  int64  `json:"bytes"`
 }
 
-// sectionNames are the names of the sections by their id.
+// sectionNames are the names of the standard sections, indexed by section id.
 var sectionNames = []string{"custom", "type", "import", "function", "table", "memory", "global", "export", "start", "element", "code", "data", "data count", "tag"}
 
-// Bounds of what people are shown: a file may hold a section for every two bytes.
+// Bounds of the list for display: a file may hold a section for every two bytes.
 const (
 	maxSections    = 10_000
 	maxSectionName = 256
@@ -26,8 +26,8 @@ const (
 
 var errCutOff = errors.New("the file is cut off, or no WebAssembly module")
 
-// Sections returns the sections of a module in their order. It reads their heads
-// alone: whether the module is valid is not its question.
+// Sections returns the sections of a module in the order of the file. It reads only the
+// section headers and does not validate the module.
 func Sections(code []byte) ([]Section, error) {
 	if !bytes.HasPrefix(code, []byte("\x00asm\x01\x00\x00\x00")) {
 		return nil, errors.New("this is no WebAssembly module: it does not begin with \\0asm and version 1")
@@ -69,7 +69,7 @@ func customName(body []byte) (string, error) {
 	return string(body[n : n+int(min(size, maxSectionName))]), nil
 }
 
-// Custom returns the content of the first custom section of that name.
+// Custom returns the content of the first custom section with the name.
 func Custom(code []byte, name string) ([]byte, bool) {
 	all, err := Sections(code)
 	if err != nil {

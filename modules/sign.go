@@ -13,46 +13,46 @@ import (
 	"strings"
 )
 
-// ErrNotSigned says that no signature of a trusted key was found.
+// ErrNotSigned reports that none of the signatures is valid and by a trusted key.
 var ErrNotSigned = errors.New("the module is not signed by a key that is trusted here")
 
-// keyPrefix begins the text of a public key.
+// keyPrefix is the prefix of a public key in text form.
 const keyPrefix = "ed25519:"
 
-// MaxSignatures bounds the signatures of one version, and MaxKeys the keys that
-// an app trusts: each is checked on every host.
+// MaxSignatures bounds the signatures of one version, and MaxKeys the keys that an app
+// trusts. Each host checks them all.
 const (
 	MaxSignatures = 16
 	MaxKeys       = 64
 )
 
-// Signature says that the owner of a key stands for a module.
+// Signature is the statement of a key's owner that the module may be trusted.
 type Signature struct {
-	Key       string // of the signer, as [KeyText] writes it
+	Key       string // of the signer, in the form of [KeyText]
 	Signature []byte
 }
 
-// statement is what is signed. The words in front keep a signature of a digest
-// from being taken for one of something else.
+// statement returns the signed bytes. The prefix prevents the use of the signature as one
+// for another purpose.
 func statement(digest string) []byte { return []byte("wheelwork module v1\n" + digest) }
 
-// KeyText writes a public key as people copy it: "ed25519:" and base64.
+// KeyText returns a public key in the form that users copy: "ed25519:" and base64.
 func KeyText(key ed25519.PublicKey) string {
 	return keyPrefix + base64.StdEncoding.EncodeToString(key)
 }
 
-// ParseKey reads what [KeyText] writes.
+// ParseKey parses the form that [KeyText] writes.
 func ParseKey(text string) (ed25519.PublicKey, error) {
 	raw, ok := strings.CutPrefix(text, keyPrefix)
 	key, err := base64.StdEncoding.Strict().DecodeString(raw)
-	// One key has one text: lists of keys are compared as texts.
+	// Each key has exactly one text, because lists of keys are compared as texts.
 	if !ok || err != nil || len(key) != ed25519.PublicKeySize || KeyText(key) != text {
 		return nil, fmt.Errorf("%.80q is not a public key: want %s and 44 characters of base64, as `wheelwork module keygen` prints", text, keyPrefix)
 	}
 	return key, nil
 }
 
-// EncodePrivateKey writes a private key as PEM (PKCS #8), which other tools read too.
+// EncodePrivateKey encodes a private key as PEM (PKCS #8), which other tools can read.
 func EncodePrivateKey(key ed25519.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -61,7 +61,7 @@ func EncodePrivateKey(key ed25519.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// ParsePrivateKey reads what [EncodePrivateKey] writes.
+// ParsePrivateKey parses the form that [EncodePrivateKey] writes.
 func ParsePrivateKey(text []byte) (ed25519.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "PRIVATE KEY" {
@@ -78,7 +78,7 @@ func ParsePrivateKey(text []byte) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// Sign signs a module's digest.
+// Sign signs the digest of a module.
 func Sign(key ed25519.PrivateKey, digest string) (Signature, error) {
 	if err := checkDigest(digest); err != nil {
 		return Signature{}, err
@@ -86,7 +86,8 @@ func Sign(key ed25519.PrivateKey, digest string) (Signature, error) {
 	return Signature{KeyText(key.Public().(ed25519.PublicKey)), ed25519.Sign(key, statement(digest))}, nil
 }
 
-// Verify checks one signature of a digest against its own key.
+// Verify checks the signature of a digest with the key that it names. It does not check
+// whether that key is trusted.
 func (s Signature) Verify(digest string) error {
 	key, err := ParseKey(s.Key)
 	if err != nil {
@@ -98,7 +99,8 @@ func (s Signature) Verify(digest string) error {
 	return nil
 }
 
-// Trusted checks that one of the signatures is of a trusted key and right.
+// Trusted returns nil if at least one signature is valid and by a key of keys, and
+// ErrNotSigned otherwise.
 func Trusted(digest string, signatures []Signature, keys []string) error {
 	for _, s := range signatures {
 		if slices.Contains(keys, s.Key) && s.Verify(digest) == nil {
@@ -108,8 +110,8 @@ func Trusted(digest string, signatures []Signature, keys []string) error {
 	return ErrNotSigned
 }
 
-// TrustID names a set of trusted keys: the same keys have the same name. It is
-// never empty.
+// TrustID returns the identity of a set of trusted keys, which does not depend on their
+// order. It is never empty.
 func TrustID(keys []string) string {
 	keys = slices.Clone(keys)
 	slices.Sort(keys)

@@ -46,7 +46,7 @@ func TestSignatures(t *testing.T) {
 		"cut off":         {ourKey, good.Signature[:63]},
 		"another's key":   {theirKey, good.Signature},
 		"a key of zeros":  {"ed25519:" + strings.Repeat("A", 43) + "=", make([]byte, 64)},
-		"the bare digest": {ourKey, ed25519.Sign(ours, []byte(d))}, // of another protocol
+		"the bare digest": {ourKey, ed25519.Sign(ours, []byte(d))}, // a signature without the prefix of a module's statement
 	} {
 		if bad.Verify(d) == nil {
 			t.Errorf("%s: taken", name)
@@ -118,7 +118,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// FuzzKeys wants whatever is handed in as a key or a signature to be read or refused.
+// FuzzKeys checks that any text is parsed as a key or a signature, or refused, without a
+// panic.
 func FuzzKeys(f *testing.F) {
 	private, text := newKey(f)
 	encoded, err := EncodePrivateKey(private)

@@ -8,15 +8,15 @@ import (
 	"os"
 )
 
-// Upload is a module that comes in pieces. It lies on disk and not in memory, in
-// a file without a name: one that is left by a crash takes no room. It is for one
-// goroutine.
+// Upload receives a module in pieces. It stores the bytes on disk, not in memory, in a
+// file without a name, so a crash leaves no file behind. An Upload must be used by one
+// goroutine at a time.
 type Upload struct {
 	f    *os.File
 	size int64
 }
 
-// NewUpload begins an upload. The caller closes it.
+// NewUpload begins an upload. The caller must close it.
 func (s *Store) NewUpload() (*Upload, error) {
 	f, err := os.CreateTemp(s.dir, ".upload-*")
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Store) NewUpload() (*Upload, error) {
 	return &Upload{f: f}, nil
 }
 
-// Write appends to the upload. It refuses what is larger than a module may be.
+// Write appends to the upload. It refuses bytes beyond MaxBytes.
 func (u *Upload) Write(p []byte) (int, error) {
 	if u.size+int64(len(p)) > MaxBytes {
 		return 0, fmt.Errorf("the module is larger than %d MiB, which is the limit", MaxBytes>>20)
@@ -42,13 +42,13 @@ func (u *Upload) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Size is how many bytes came.
+// Size returns the number of bytes received.
 func (u *Upload) Size() int64 { return u.size }
 
-// Reader reads the upload from its beginning.
+// Reader returns a reader of the bytes received, from the first one.
 func (u *Upload) Reader() io.Reader { return io.NewSectionReader(u.f, 0, u.size) }
 
-// Bytes returns the upload as a whole, in memory.
+// Bytes returns the bytes received, in memory.
 func (u *Upload) Bytes() ([]byte, error) {
 	b := make([]byte, u.size)
 	if _, err := io.ReadFull(u.Reader(), b); err != nil {
@@ -57,7 +57,7 @@ func (u *Upload) Bytes() ([]byte, error) {
 	return b, nil
 }
 
-// Digest returns the identity of the bytes that came.
+// Digest returns the digest of the bytes received.
 func (u *Upload) Digest() (string, error) {
 	h := sha256.New()
 	if _, err := io.Copy(h, u.Reader()); err != nil {
@@ -66,5 +66,5 @@ func (u *Upload) Digest() (string, error) {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// Close throws the upload away. What was put of it stays.
+// Close discards the upload. A blob that PutUpload has stored from it remains.
 func (u *Upload) Close() error { return u.f.Close() }

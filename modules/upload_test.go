@@ -9,7 +9,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 )
 
-// TestUpload keeps an upload that came in pieces, and leaves nothing of one that was given up.
+// TestUpload stores an upload that arrives in pieces, and checks that an abandoned one
+// leaves no file behind.
 func TestUpload(t *testing.T) {
 	dir := t.TempDir()
 	s, err := modules.Open(dir)
@@ -35,7 +36,7 @@ func TestUpload(t *testing.T) {
 	if b, err := u.Bytes(); err != nil || !bytes.Equal(b, want) {
 		t.Errorf("the bytes that came are others than those that are read: %v", err)
 	}
-	for range 2 { // it may be there already
+	for range 2 { // the second time, the blob exists already
 		if err := s.PutUpload(u, digest); err != nil {
 			t.Fatal(err)
 		}
