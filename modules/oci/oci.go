@@ -1,9 +1,11 @@
-// Package oci carries modules in and out of OCI image layouts and registries, as
-// the CNCF's Wasm OCI artifact layout says: an image manifest with a config of
-// the type application/vnd.wasm.config.v0+json and one layer of the type
-// application/wasm, whose digest is the module's own. Wheelwork's manifest is a
-// section of the module and needs no layer; signatures are an annotation. What
-// is read is not trusted: sizes are bounded and every digest is checked.
+// Package oci moves modules to and from OCI image layouts and registries.
+//
+// It follows the CNCF's Wasm OCI artifact layout: an image manifest with a config of the
+// type application/vnd.wasm.config.v0+json and one layer of the type application/wasm.
+// The digest of the layer is that of the module. The manifest of Wheelwork is a section
+// of the module and needs no layer; signatures are an annotation.
+//
+// Artifacts are untrusted input: every size is bounded and every digest is checked.
 package oci
 
 import (
@@ -37,30 +39,31 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 )
 
-// The types and the annotation of the artifact.
+// Media types and the annotation of an artifact.
 const (
 	ConfigType = "application/vnd.wasm.config.v0+json"
 	LayerType  = "application/wasm"
-	// SignaturesAnnotation of the manifest holds signatures: a JSON array of
-	// {"key":"ed25519:…","signature":"base64"}.
+	// SignaturesAnnotation is the annotation of the manifest that holds signatures, as a
+	// JSON array of {"key":"ed25519:…","signature":"base64"}.
 	SignaturesAnnotation = "io.wheelwork.signatures"
 )
 
-// oldLayerType is what tools from before the CNCF's layout write.
+// oldLayerType is the media type of layers by tools that are older than the CNCF's
+// layout.
 const oldLayerType = "application/vnd.wasm.content.layer.v1+wasm"
 
-// maxManifest bounds manifests and configs.
+// maxManifest bounds a manifest and a config, in bytes.
 const maxManifest = 1 << 20
 
-// Artifact is a module with what travels with it.
+// Artifact is a module with its name and its signatures.
 type Artifact struct {
 	Code       []byte
 	Signatures []modules.Signature
-	Name       string // for people; "" when not known
+	Name       string // for display; "" when unknown
 	Version    string
 }
 
-// config is the artifact's config.
+// config is the JSON of the artifact's config.
 type config struct {
 	Created      string          `json:"created,omitempty"`
 	Architecture string          `json:"architecture"`
@@ -69,11 +72,11 @@ type config struct {
 	Component    json.RawMessage `json:"component,omitempty"`
 }
 
-// epoch is the time of creation that is written: the same module has the same
-// manifest, whoever packs it and when.
+// epoch is the creation time in every artifact. A constant makes the manifest depend only
+// on the module.
 const epoch = "1970-01-01T00:00:00Z"
 
-// A kind of place.
+// kind is the kind of a Place.
 type kind int
 
 const (
@@ -82,22 +85,22 @@ const (
 	remoteRegistry
 )
 
-// Place is where an artifact is: a layout directory, a tar file of one, or a
+// Place refers to an artifact in a layout directory, in a tar file of a layout, or in a
 // registry.
 type Place struct {
 	kind kind
-	path string // of a directory or an archive
+	path string // of the directory or the archive
 	tag  string
 	ref  registry.Reference
 }
 
-// Parse reads the name of a place:
+// Parse parses the text form of a Place:
 //
 //	oci:DIR[:TAG]           an OCI image layout in a directory; so is a path that begins with / or .
 //	FILE.tar[:TAG]          a tar file of a layout
 //	HOST[:PORT]/REPO[:TAG]  a registry; HOST has a dot, a port, or is localhost
 //
-// The default tag is latest. A registry also takes @sha256:… in its place.
+// The default tag is latest. For a registry, @sha256:… may replace the tag.
 func Parse(text string) (Place, error) {
 	path, isLayout := strings.CutPrefix(text, "oci:")
 	host, _, _ := strings.Cut(text, "/")
@@ -127,7 +130,7 @@ func Parse(text string) (Place, error) {
 	return Place{kind: remoteRegistry, ref: ref, tag: ref.Reference}, nil
 }
 
-// String is the place as it is written in full.
+// String returns the full text form, with the tag.
 func (p Place) String() string {
 	if p.kind == remoteRegistry {
 		return p.ref.String()
@@ -139,8 +142,8 @@ func (p Place) String() string {
 	return prefix + p.path + ":" + p.tag
 }
 
-// Push packs a module and puts it in a place. It returns the digest of the
-// artifact's manifest, which is not that of the module.
+// Push packs a module and writes it to a place. It returns the digest of the artifact's
+// manifest, which differs from the digest of the module.
 func Push(ctx context.Context, to Place, a Artifact) (manifest string, err error) {
 	if len(a.Code) == 0 || len(a.Code) > modules.MaxBytes {
 		return "", fmt.Errorf("the module is %d bytes, it must be 1 to %d", len(a.Code), modules.MaxBytes)
@@ -162,7 +165,7 @@ func Push(ctx context.Context, to Place, a Artifact) (manifest string, err error
 	return pack(ctx, repo, to.tag, a)
 }
 
-// pack writes the artifact into a store and tags it.
+// pack writes the artifact to a store and tags it.
 func pack(ctx context.Context, target oras.Target, tag string, a Artifact) (string, error) {
 	layer := content.NewDescriptorFromBytes(LayerType, a.Code)
 	cfg, err := json.Marshal(config{Created: epoch, Architecture: "wasm", OS: "wasip1", LayerDigests: []digest.Digest{layer.Digest}})
@@ -223,7 +226,8 @@ func writeSignatures(all []modules.Signature) []signature {
 	return out
 }
 
-// Pull takes a module from a place. Its bytes are those that the manifest names.
+// Pull reads a module from a place. It returns an error unless the bytes match the digest
+// in the manifest.
 func Pull(ctx context.Context, from Place) (Artifact, error) {
 	var source oras.ReadOnlyTarget
 	var err error
@@ -278,7 +282,7 @@ func unpack(ctx context.Context, source oras.ReadOnlyTarget, tag string) (Artifa
 	return a, err
 }
 
-// fetch reads what a descriptor names and checks its size and digest.
+// fetch reads the blob of a descriptor and checks its size and digest.
 func fetch(ctx context.Context, source content.Fetcher, desc v1.Descriptor, limit int64) ([]byte, error) {
 	switch {
 	case desc.Size < 0 || desc.Size > limit:
@@ -289,7 +293,7 @@ func fetch(ctx context.Context, source content.Fetcher, desc v1.Descriptor, limi
 	return content.FetchAll(ctx, source, desc)
 }
 
-// readManifest finds the module's layer in a manifest.
+// readManifest parses a manifest and finds the layer of the module.
 func readManifest(text []byte) (m v1.Manifest, layer v1.Descriptor, err error) {
 	if err := json.Unmarshal(text, &m); err != nil {
 		return m, layer, fmt.Errorf("the manifest is not JSON: %w", err)
@@ -320,7 +324,7 @@ func checkConfig(text []byte, layer v1.Descriptor) error {
 	return nil
 }
 
-// readSignatures reads the annotation and checks each signature.
+// readSignatures parses the annotation and verifies each signature.
 func readSignatures(text, moduleDigest string) ([]modules.Signature, error) {
 	if text == "" {
 		return nil, nil
@@ -342,9 +346,9 @@ func readSignatures(text, moduleDigest string) ([]modules.Signature, error) {
 	return all, nil
 }
 
-// repository is a registry's repository, with the credentials that `docker
-// login` and its like keep. Only a registry on this machine is spoken to without
-// TLS.
+// repository returns a client for a repository of a registry. It uses the credentials
+// that `docker login` and compatible tools store. It uses TLS unless the registry is on
+// this machine.
 func repository(ref registry.Reference) (*remote.Repository, error) {
 	store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
 	if err != nil {
@@ -353,7 +357,7 @@ func repository(ref registry.Reference) (*remote.Repository, error) {
 	return &remote.Repository{
 		Reference: ref, PlainHTTP: isLoopback(ref.Host()),
 		Client: &auth.Client{Client: retry.DefaultClient, Cache: auth.NewCache(), Credential: credentials.Credential(store)},
-		// A manifest that is larger is refused when it is read.
+		// The client refuses to read a larger manifest.
 		MaxMetadataBytes: maxManifest,
 	}, nil
 }
@@ -366,8 +370,8 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// pushArchive writes a layout beside the file and packs it. An archive that is
-// there is replaced in one step.
+// pushArchive writes a layout to a temporary directory beside the file and packs it. It
+// replaces an existing archive atomically.
 func pushArchive(ctx context.Context, to Place, a Artifact) (_ string, err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(to.path), ".oci-*")
 	if err != nil {
@@ -392,8 +396,8 @@ func pushArchive(ctx context.Context, to Place, a Artifact) (_ string, err error
 	return manifest, nil
 }
 
-// writeTar packs the files of a directory: names, sizes and contents, and
-// nothing of the machine.
+// writeTar packs the files of a directory. The entries have only names, sizes and
+// contents, so the archive does not depend on the machine.
 func writeTar(file, dir string) (err error) {
 	f, err := os.Create(file)
 	if err != nil {

@@ -25,14 +25,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/modules"
 )
 
-// testRegistry keeps blobs and manifests in memory and speaks as much of the OCI
-// distribution protocol as clients need.
+// testRegistry is a registry in memory with the part of the OCI distribution protocol
+// that clients need.
 type testRegistry struct {
 	mu        sync.Mutex
 	blobs     map[string][]byte                             // by digest
 	manifests map[string][]byte                             // by repository:tag and repository@digest
-	corrupt   bool                                          // blobs are sent with a byte changed
-	flood     func(w http.ResponseWriter, kind string) bool // answers a GET of a blob or a manifest; nil: nothing does
+	corrupt   bool                                          // serves blobs with one byte changed
+	flood     func(w http.ResponseWriter, kind string) bool // answers every GET of a blob or a manifest; nil: off
 }
 
 var (
@@ -99,7 +99,7 @@ func (g *testRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func startRegistry(t *testing.T) (*testRegistry, string) {
 	t.Helper()
-	t.Setenv("DOCKER_CONFIG", t.TempDir()) // nobody's credentials
+	t.Setenv("DOCKER_CONFIG", t.TempDir()) // without credentials of the user
 	g := &testRegistry{blobs: map[string][]byte{}, manifests: map[string][]byte{}}
 	s := httptest.NewServer(g)
 	t.Cleanup(s.Close)
@@ -130,7 +130,7 @@ func parse(t *testing.T, text string) Place {
 	return p
 }
 
-// TestRoundTrip carries a module through each kind of place, and between them.
+// TestRoundTrip moves a module through each kind of place, and from one kind to another.
 func TestRoundTrip(t *testing.T) {
 	_, host := startRegistry(t)
 	dir := t.TempDir()
@@ -141,7 +141,7 @@ func TestRoundTrip(t *testing.T) {
 		host + "/team/totals", host + "/team/totals:v7",
 	} {
 		p := parse(t, place)
-		for range 2 { // twice is the same as once
+		for range 2 { // a second push changes nothing
 			got, err := Push(t.Context(), p, a)
 			if err != nil {
 				t.Fatalf("push to %s: %v", place, err)
@@ -170,7 +170,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestLayout wants exactly what the CNCF's layout says, for other tools to read.
+// TestLayout checks the artifact against the CNCF's layout, which other tools read.
 func TestLayout(t *testing.T) {
 	store := memory.New()
 	a := Artifact{Code: []byte("code")}
@@ -200,11 +200,12 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestHostileArtifacts pulls what nobody should have published.
+// TestHostileArtifacts pulls artifacts that are malformed or inconsistent and expects an
+// error for each.
 func TestHostileArtifacts(t *testing.T) {
 	code := []byte("code")
 	layer := content.NewDescriptorFromBytes(LayerType, code)
-	good, err := json.Marshal(writeSignatures(artifact(t).Signatures)) // of another module
+	good, err := json.Marshal(writeSignatures(artifact(t).Signatures)) // valid signatures of another module
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +252,7 @@ func TestHostileArtifacts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		desc := content.NewDescriptorFromBytes("application/octet-stream", text) // so that the store does not look into it
+		desc := content.NewDescriptorFromBytes("application/octet-stream", text) // a type that the store does not parse
 		push(desc, text)
 		if err := store.Tag(t.Context(), desc, "latest"); err != nil {
 			t.Fatal(err)
@@ -283,8 +284,8 @@ func TestRegistryThatLies(t *testing.T) {
 	}
 }
 
-// TestRegistryThatFloods sends what has no end, or unpacks to it, in the place of a
-// module and of a manifest. Little of it is read.
+// TestRegistryThatFloods serves endless or extremely compressible bodies as the module
+// and as the manifest. The client must read only a small part of them.
 func TestRegistryThatFloods(t *testing.T) {
 	g, host := startRegistry(t)
 	p := parse(t, host+"/totals")
@@ -390,7 +391,8 @@ func TestPullFromWhatIsNoLayout(t *testing.T) {
 	}
 }
 
-// FuzzManifest wants any manifest, config and annotation to be read or refused.
+// FuzzManifest checks that any manifest, config and annotation is parsed or refused
+// without a panic.
 func FuzzManifest(f *testing.F) {
 	layer := content.NewDescriptorFromBytes(LayerType, []byte("code"))
 	f.Add([]byte(`{"layers":[{"mediaType":"application/wasm","digest":"`+layer.Digest.String()+`","size":4}]}`), []byte(`{"os":"wasip1"}`), `[{"key":"ed25519:AAAA","signature":"AAAA"}]`)
