@@ -7,29 +7,29 @@ import (
 
 // Item is one task of a batch.
 type Item struct {
-	Ctx     context.Context // ends this task alone, as Run's does
+	Ctx     context.Context // cancels only this task, like the context of Run
 	Task    Task
-	Timeout time.Duration // of the task, from its own start: sets its Deadline then; 0: Deadline holds
+	Timeout time.Duration // of the task; Begin derives Deadline from it. 0: Deadline holds
 	Sink    Sink
 	Result  Result // set when RunBatch returns
 }
 
-// Begin sets the deadline of a task that begins now. An executor calls it for
-// each task of a batch: what one takes is not taken from those behind it.
+// Begin sets the deadline of a task that starts now. An executor calls it for each task
+// of a batch, so that the time of one task is not charged to the tasks behind it.
 func (i *Item) Begin(now time.Time) {
 	if i.Timeout > 0 {
 		i.Task.Deadline = now.Add(i.Timeout)
 	}
 }
 
-// BatchExecutor is an executor that can run tasks in one call of the guest.
+// BatchExecutor is an Executor that can run several tasks in one call of the guest.
 type BatchExecutor interface {
 	Executor
-	// Batches says whether a handler of a loaded module takes several tasks in
-	// one call; others are run one after another.
+	// Batches reports whether the handler of a loaded module takes several tasks in one
+	// call. The caller runs tasks of other handlers one by one.
 	Batches(digest, handler string) bool
-	// RunBatch runs tasks of one app, module and handler, with the same grants
-	// and limits, in their order, and sets the result of each. Sinks are called
-	// from the goroutine that called it.
+	// RunBatch runs the items in their order and sets the Result of each. All tasks must
+	// have the same app, module, handler, grants and limits. RunBatch calls the sinks
+	// from the goroutine of its caller.
 	RunBatch(items []*Item)
 }

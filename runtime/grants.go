@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// DefaultFileBytes is the quota of a FileGrant that names none.
+// DefaultFileBytes is the quota of a FileGrant whose Bytes are 0.
 const DefaultFileBytes = 16 << 20
 
-// Request returns the grant that covers a request of the method to the address,
-// or nil. It judges what is written, not what the name resolves to: whoever
-// dials looks at the address again.
+// Request returns the grant that covers a request of the method to the URL, or nil. It
+// checks the URL as written and does not resolve names: the dialer must check the address
+// as well.
 func (g *Grants) Request(method string, u *url.URL) *HTTPGrant {
 	if g == nil || u == nil {
 		return nil
@@ -25,16 +25,16 @@ func (g *Grants) Request(method string, u *url.URL) *HTTPGrant {
 	return nil
 }
 
-// Bucket says whether the bucket may be read, or written.
+// Bucket reports whether the grants allow reading, or writing, the bucket.
 func (g *Grants) Bucket(name string, write bool) bool {
 	return g != nil && slices.ContainsFunc(g.KV, func(b Bucket) bool { return b.Name == name && (b.Write || !write) })
 }
 
-// Secret says whether the secret may be read.
+// Secret reports whether the grants allow reading the secret.
 func (g *Grants) Secret(name string) bool { return g != nil && slices.Contains(g.Secrets, name) }
 
-// Target says whether runs of a job may be made. app is that of the job, home
-// that of the task; "" stands for home.
+// Target reports whether the grants allow triggering runs of a job. app is the app of the
+// job and home the app of the task; an empty app means home.
 func (g *Grants) Target(home, app, job string) bool {
 	if g == nil || job == "" {
 		return false
@@ -45,15 +45,15 @@ func (g *Grants) Target(home, app, job string) bool {
 	return slices.Contains(g.Enqueue, "*") || slices.Contains(g.Enqueue, job) || slices.Contains(g.Enqueue, home+"/"+job)
 }
 
-// Quota is how many bytes may be written.
+// Quota returns the number of bytes that the task may write.
 func (f FileGrant) Quota() int64 { return cmp.Or(f.Bytes, DefaultFileBytes) }
 
-// Covers says whether the grant allows the method on the address.
+// Covers reports whether the grant allows a request of the method to the URL.
 func (h HTTPGrant) Covers(method string, u *url.URL) bool {
 	return h.allowsMethod(method) && h.allowsHost(u) && h.allowsPath(u)
 }
 
-// methods are those that are allowed.
+// methods returns the allowed methods; the default is GET and HEAD.
 func (h HTTPGrant) methods() []string {
 	if len(h.Methods) == 0 {
 		return []string{"GET", "HEAD"}
@@ -81,17 +81,19 @@ func defaultPort(scheme string) string {
 	return "80"
 }
 
-// plainHost is a host's name as grants write it.
+// plainHost normalises a host name to the form in grants: lower case, without a trailing
+// dot.
 func plainHost(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
-// splitHost parts the host of a grant from its port, "" when it names none.
+// splitHost splits the host of a grant into name and port. The port is "" if the grant
+// has none.
 func splitHost(host string) (name, port string) {
 	u := url.URL{Host: host}
 	return plainHost(u.Hostname()), u.Port()
 }
 
-// hostMatches compares a name with a pattern; "*.example.com" is every name
-// below example.com.
+// hostMatches reports whether a name matches a pattern. "*.example.com" matches every
+// name below example.com, but not example.com.
 func hostMatches(pattern, name string) bool {
 	if below, ok := strings.CutPrefix(pattern, "*."); ok {
 		return below != "" && strings.HasSuffix(name, "."+below)
@@ -99,7 +101,8 @@ func hostMatches(pattern, name string) bool {
 	return pattern != "" && pattern == name
 }
 
-// allowsPath refuses a path that a server may read as another one.
+// allowsPath reports whether the grant covers the path. It refuses every path that
+// servers may interpret in different ways.
 func (h HTTPGrant) allowsPath(u *url.URL) bool {
 	if len(h.Paths) == 0 {
 		return true
@@ -111,15 +114,15 @@ func (h HTTPGrant) allowsPath(u *url.URL) bool {
 	return slices.ContainsFunc(h.Paths, func(prefix string) bool { return pathUnder(prefix, p) })
 }
 
-// encodesSlash says whether a path has a slash in it that is written as another
-// character: some servers part the path there, and some do not.
+// encodesSlash reports whether an escaped path contains an escaped slash or backslash.
+// Some servers treat it as a separator and some do not.
 func encodesSlash(escaped string) bool {
 	lower := strings.ToLower(escaped)
 	return strings.Contains(lower, "%2f") || strings.Contains(lower, "%5c")
 }
 
-// ambiguous says whether a decoded path has what servers resolve, or decode
-// once more, in different ways.
+// ambiguous reports whether a decoded path contains sequences that some servers resolve
+// or decode again, and others do not.
 func ambiguous(p string) bool {
 	lower := strings.ToLower(p)
 	for _, s := range []string{"%2e", "%2f", "%5c", "\\", "//", "\x00"} {
@@ -128,13 +131,13 @@ func ambiguous(p string) bool {
 		}
 	}
 	return slices.ContainsFunc(strings.Split(p, "/"), func(s string) bool {
-		s, _, _ = strings.Cut(s, ";") // some servers take /..;x/ for /../
+		s, _, _ = strings.Cut(s, ";") // some servers treat /..;x/ as /../
 		return s == "." || s == ".."
 	})
 }
 
-// pathUnder says whether a path is a prefix itself or below it: "/v1" holds
-// "/v1" and "/v1/a", not "/v10".
+// pathUnder reports whether a path equals the prefix or is below it: "/v1" covers "/v1"
+// and "/v1/a", but not "/v10".
 func pathUnder(prefix, p string) bool {
 	rest, ok := strings.CutPrefix(p, prefix)
 	return ok && (rest == "" || strings.HasSuffix(prefix, "/") || rest[0] == '/')
