@@ -1,13 +1,15 @@
-// Package abi names what passes between a host and a reactor module: import
-// and export names, status codes and error numbers. wheelwork.wit describes the
-// same functions; a test of runtime/wasm compares it with the code.
+// Package abi defines the interface between a host and a reactor module: the names of
+// imports and exports, status codes and error numbers. The file wheelwork.wit describes
+// the same functions; a test of runtime/wasm compares it with the code.
 //
-// Rules of every function: a pointer and a length are i32 into the module's
-// memory "memory". A result >= 0 is success or a length, a result < 0 is one of
-// the negative Errno values. A function that reads into the guest takes a
-// pointer and a capacity, writes at most the capacity and returns the full
-// length, so that a guest can come back with a larger buffer. A pointer out of
-// range is a trap.
+// The rules of every function:
+//
+//   - A pointer and a length are i32 values that refer to the module's memory "memory".
+//   - A result >= 0 is success or a length. A result < 0 is a negated Errno.
+//   - A function that writes to a buffer of the guest takes a pointer and a capacity.
+//     It writes at most the capacity and returns the full length, so that the guest
+//     can call again with a larger buffer.
+//   - A pointer out of range is a trap.
 package abi
 
 import (
@@ -17,36 +19,36 @@ import (
 	"strings"
 )
 
-// WIT is the text of wheelwork.wit.
+// WIT is the text of the file wheelwork.wit.
 //
 //go:embed wheelwork.wit
 var WIT string
 
-// Names that a module imports and exports.
+// Names of imports and exports.
 const (
 	ImportModule    = "wheelwork_v1"
 	ExportHandle    = "wheelwork_handle"   // (handler i32) -> status i32
-	ExportRun       = "wheelwork_run"      // (handler i32) -> status i32, optional: a batch of tasks in one call
+	ExportRun       = "wheelwork_run"      // (handler i32) -> status i32, optional: runs a batch of tasks in one call
 	ExportDescribe  = "wheelwork_describe" // () -> (), optional: writes the manifest with output_write
 	ExportInit      = "_initialize"        // () -> (), optional, once per instance
 	ExportStart     = "_start"             // () -> (): a WASI command
 	ExportMemory    = "memory"
-	ManifestSection = "wheelwork.manifest" // custom section, JSON: {"handlers":[{"name":"main"},…]}
+	ManifestSection = "wheelwork.manifest" // custom section with the manifest in JSON: {"handlers":[{"name":"main"},…]}
 	DefaultHandler  = "main"
 )
 
-// Minor is the newest minor version that this code serves. A function that was
-// added later than 1.0 is in a list below.
+// Minor is the newest minor version that this code serves. The lists below name the
+// functions that a version after 1.0 added.
 const Minor = 1
 
-// Version names a minor version, as hosts advertise it and modules need it.
+// Version returns the name of a minor version, which hosts advertise and modules require.
 func Version(minor int) string { return ImportModule + "." + strconv.Itoa(minor) }
 
-// Served is what a host that runs this code advertises.
+// Served returns the versions that a host with this code advertises.
 func Served() []string { return []string{"wasi-p1", Version(Minor)} }
 
-// Serves says whether a host that advertises served can run what needs need: a
-// minor version includes those before it.
+// Serves reports whether a host that advertises served can run a module that requires
+// need. A minor version includes all earlier ones.
 func Serves(served []string, need string) bool {
 	major, minor, ok := cutMinor(need)
 	for _, s := range served {
@@ -66,7 +68,7 @@ func cutMinor(version string) (major string, minor int, ok bool) {
 	return major, minor, ok && err == nil && minor >= 0
 }
 
-// Since returns the minor version with which a function came.
+// Since returns the minor version that added a function.
 func Since(function string) int {
 	if slices.Contains(since1, function) {
 		return 1
@@ -79,28 +81,28 @@ var since1 = []string{
 	"secret_get", "http_send", "http_head", "http_recv", "http_close", "metric_add", "job_next", "job_done",
 }
 
-// What job_next returns.
+// Results of job_next.
 const (
-	NextNone  = 0 // none within the timeout; there may be more later
+	NextNone  = 0 // no task within the timeout; more may follow later
 	NextReady = 1
-	NextEnd   = 2 // the batch is over: return from wheelwork_run
+	NextEnd   = 2 // the batch is over: the guest must return from wheelwork_run
 )
 
-// Status is what wheelwork_handle returns.
+// Status is the result of wheelwork_handle.
 type Status int32
 
-// The statuses. Any other value counts as StatusRetryable.
+// The statuses. The host treats any other value as StatusRetryable.
 const (
 	StatusOK        Status = 0
 	StatusRetryable Status = 1
 	StatusPermanent Status = 2
-	StatusCancelled Status = 3 // the handler saw that it should stop, and did
+	StatusCancelled Status = 3 // the handler noticed the cancellation and stopped
 )
 
-// Cancel is what the import "cancelled" returns.
+// Cancel is the result of the import "cancelled".
 type Cancel int32
 
-// The reasons to stop.
+// The reasons of a cancellation.
 const (
 	CancelNone         Cancel = 0
 	CancelRequested    Cancel = 1
@@ -108,26 +110,26 @@ const (
 	CancelLeaseLost    Cancel = 3 // reserved
 )
 
-// Errno is a WASI error number. Functions return its negative.
+// Errno is a WASI error number. Functions return it negated.
 type Errno int32
 
-// The errors that functions of wheelwork_v1 return.
+// Errors of the functions of wheelwork_v1.
 const (
-	ErrnoAgain      Errno = 6  // a service could not be reached, or not now; a later try may help
+	ErrnoAgain      Errno = 6  // the service was not available; a later call may succeed
 	ErrnoBadHandle  Errno = 8  // no such handle
 	ErrnoCancelled  Errno = 11 // the attempt was cancelled, or its deadline passed, while the call waited
-	ErrnoQuota      Errno = 19 // more calls than the attempt may make
+	ErrnoQuota      Errno = 19 // the attempt has used up its number of calls
 	ErrnoConflict   Errno = 20 // the entry has another version
-	ErrnoInvalid    Errno = 28 // an argument that makes no sense
-	ErrnoIO         Errno = 29 // a service failed
-	ErrnoHandles    Errno = 33 // more open handles than the attempt may have
+	ErrnoInvalid    Errno = 28 // an argument is not valid
+	ErrnoIO         Errno = 29 // the service failed
+	ErrnoHandles    Errno = 33 // the attempt has too many open handles
 	ErrnoNoEntry    Errno = 44 // no such parameter, key, secret or checkpoint
-	ErrnoNoSys      Errno = 52 // this host does not serve it
-	ErrnoOverflow   Errno = 61 // more than a limit allows
-	ErrnoNotGranted Errno = 76 // the module was not granted it
+	ErrnoNoSys      Errno = 52 // this host does not have the service
+	ErrnoOverflow   Errno = 61 // a limit was exceeded
+	ErrnoNotGranted Errno = 76 // the module has no grant for it
 )
 
-// Log levels of the import "log".
+// Levels of the import "log".
 const (
 	LogDebug = 0
 	LogInfo  = 1
@@ -142,5 +144,6 @@ const (
 	MetricHistogram = 2
 )
 
-// AnyVersion, as the expected version of kv_cas and kv_delete, is -1: any, and none too.
+// AnyVersion is -1, as the expected version of kv_cas and kv_delete. It matches every
+// version, and also a missing value.
 const AnyVersion = -1
