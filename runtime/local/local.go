@@ -1,6 +1,7 @@
-// Package local serves handlers from memory, for those that are tried without a
-// server: by the command, by tests and by whoever writes a handler. It decides as
-// a server does, but nothing outlives the process and nothing else is triggered.
+// Package local implements the services of handlers in memory, for handlers that run
+// without a server: in the command, in tests, and while an author develops one. It makes
+// the same decisions as a server, but keeps nothing when the process ends, and triggers
+// no run.
 package local
 
 import (
@@ -12,7 +13,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// Bounds, as servers have them.
+// Bounds, equal to those of a server.
 const (
 	maxKey        = 256
 	maxValue      = 64 << 10
@@ -20,21 +21,21 @@ const (
 	maxParts      = 1_000_000
 )
 
-// Sender sends HTTP requests.
+// Sender sends the HTTP requests of handlers.
 type Sender func(ctx context.Context, t *runtime.Task, r runtime.Request) (*runtime.Response, error)
 
-// Services serves from memory. The zero value serves everything but requests.
-// It is safe for concurrent use, and must not be copied.
+// Services implements [runtime.Services] in memory. The zero value implements everything
+// but HTTP requests. It is safe for concurrent use. It must not be copied.
 type Services struct {
-	// Sender sends requests; nil: they are not served. It may ask for secrets.
+	// Sender sends requests; nil: Send returns an error. It may call Secret.
 	Sender Sender
 
 	mu          sync.Mutex
-	last        uint64 // version
+	last        uint64 // last version that a value received
 	entries     map[entryKey]Entry
 	checkpoints map[[2]string][]byte // by app and run
 	secrets     map[[2]string][]byte // by app and name
-	runs        map[string]int       // place in submits by what makes them the same
+	runs        map[string]int       // index in submits, by the identity of the submit
 	submits     []runtime.Submit
 	parts       map[partKey]map[int][]byte
 	metrics     map[string]float64
@@ -49,13 +50,13 @@ type partKey struct {
 	part     int
 }
 
-// Entry is a value of a bucket.
+// Entry is a value of a bucket and its version.
 type Entry struct {
 	Value   []byte
 	Version uint64
 }
 
-// SetSecret gives an app a secret.
+// SetSecret sets a secret of an app.
 func (s *Services) SetSecret(app, name string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,15 +70,15 @@ func set[K comparable, V any](m *map[K]V, k K, v V) {
 	(*m)[k] = v
 }
 
-// Submits returns what was enqueued, in order.
+// Submits returns the enqueued runs in the order of the calls.
 func (s *Services) Submits() []runtime.Submit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.submits)
 }
 
-// Parts returns the inputs that a run's handler mapped, in order; of a run that
-// has parts, those of its first one.
+// Parts returns the inputs that the handler of a run has mapped, in order. If the run has
+// parts, it returns only the inputs that its first part has mapped.
 func (s *Services) Parts(app, run string) [][]byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +90,8 @@ func (s *Services) Parts(app, run string) [][]byte {
 	return out
 }
 
-// Value returns what a metric came to: the sum of a counter and of a
-// histogram's values, the last value of a gauge.
+// Value returns the value of a metric: the sum for a counter or a histogram, the last
+// value for a gauge.
 func (s *Services) Value(metric string) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +177,7 @@ func (s *Services) Buckets(app string) []string {
 	return out
 }
 
-// Entries returns an app's bucket.
+// Entries returns the entries of a bucket by key.
 func (s *Services) Entries(app, bucket string) map[string]Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +190,7 @@ func (s *Services) Entries(app, bucket string) map[string]Entry {
 	return out
 }
 
-// Enqueue implements runtime.Services. The run's id says which one it is.
+// Enqueue implements runtime.Services. The id of the run shows which submit it is.
 func (s *Services) Enqueue(_ context.Context, t *runtime.Task, submit runtime.Submit) (string, error) {
 	if submit.App == "" {
 		submit.App = t.App
