@@ -1,14 +1,13 @@
-// Package script says what a script is to this program: the source text of a
-// handler and the digest of the interpreter that runs it, in one file.
+// Package script defines the file format of a script: the source text of a handler
+// together with the digest of the interpreter that runs it.
 //
-// The file is a WebAssembly module without any code: its one section of weight
-// is the custom section "wheelwork.script", JSON that names the language, the
-// interpreter and the sources. So a script goes every way that a module goes
-// (upload, versions, aliases, signatures, hosts that fetch by digest), its
-// digest covers the sources and the interpreter, and a manifest is the same
-// section in it as in any module.
+// The file is a WebAssembly module without code. Its main content is the custom section
+// "wheelwork.script": JSON with the language, the interpreter and the sources. Everything
+// that works for modules therefore works for scripts: uploads, versions, aliases,
+// signatures, and hosts that fetch by digest. The digest of the file covers the sources
+// and the interpreter. A manifest is the same custom section as in any module.
 //
-// The package also knows the interpreters that can be driven, by digest: which
-// functions an interpreter exports is part of how it is driven, so another build
-// is another row. It is pure: it reads no file and runs nothing.
+// The package also lists the supported interpreters by digest. How a host drives an
+// interpreter depends on the functions that its build exports, so each build has its own
+// row. The package is pure: it reads no file and runs no code.
 package script

@@ -8,29 +8,29 @@ const (
 	Python     = "python"
 )
 
-// Interpreter is one build of an interpreter that hosts know how to drive.
-// Nobody builds it here: it is taken from a package of npm and known by digest.
+// Interpreter is one build of an interpreter that hosts can drive. Wheelwork does not
+// build interpreters: each one comes from an npm package and is identified by its digest.
 type Interpreter struct {
 	Language string
-	Engine   string // what it is, for people
+	Engine   string // what it is, for display
 	Version  string // of the package
 	Digest   string // "sha256:<hex>" of the module
 	Size     int64  // of the module in bytes
 	Package  string // of npm
-	File     string // in the package
-	License  string // SPDX, of the package
+	File     string // path in the package
+	License  string // SPDX identifier, of the package
 }
 
-// Name is the name and version under which the module is pushed.
+// Name returns the name and version under which users push the module.
 func (i Interpreter) Name() string { return "interpreter-" + i.Language + "@" + i.Version }
 
-// Ability is what a host advertises that can drive the interpreter of a digest,
-// and what a script needs of its host.
+// Ability returns the label that a host advertises if it can drive the interpreter of a
+// digest, and that a script requires of its host.
 func Ability(digest string) string {
 	return "interpreter-" + strings.TrimPrefix(digest, "sha256:")[:12]
 }
 
-// Served are the abilities of a host of this version.
+// Served returns the abilities of a host of this version.
 func Served() []string {
 	var out []string
 	for _, i := range Interpreters() {
@@ -39,8 +39,8 @@ func Served() []string {
 	return out
 }
 
-// Interpreters are the builds that can be driven; the first of a language is
-// what new scripts get.
+// Interpreters returns the supported builds. New scripts use the first build of their
+// language.
 func Interpreters() []Interpreter {
 	return []Interpreter{
 		{
@@ -56,7 +56,7 @@ func Interpreters() []Interpreter {
 	}
 }
 
-// ByDigest finds an interpreter by the digest of its module.
+// ByDigest returns the interpreter whose module has the digest.
 func ByDigest(digest string) (Interpreter, bool) {
 	for _, i := range Interpreters() {
 		if i.Digest == digest {
@@ -66,7 +66,7 @@ func ByDigest(digest string) (Interpreter, bool) {
 	return Interpreter{}, false
 }
 
-// ByLanguage finds what new scripts of a language are run by.
+// ByLanguage returns the interpreter for new scripts of a language.
 func ByLanguage(language string) (Interpreter, bool) {
 	for _, i := range Interpreters() {
 		if i.Language == language {

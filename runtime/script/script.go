@@ -21,32 +21,32 @@ const (
 	MaxBytes      = 4 << 20 // of all sources together
 	maxName       = 200     // bytes of a file's name
 	maxSections   = 16
-	maxSection    = 6*MaxBytes + 1<<20 // JSON writes a byte as at most six
+	maxSection    = 6*MaxBytes + 1<<20 // JSON escapes one byte to at most six
 	maxSectionTag = 64                 // bytes of a section's name
 )
 
 // Script is a handler as source text.
 type Script struct {
-	Language    string            `json:"language"`    // of Interpreters
+	Language    string            `json:"language"`    // one of the languages of Interpreters
 	Interpreter string            `json:"interpreter"` // "sha256:<hex>" of the interpreter's bytes
-	Main        string            `json:"main"`        // the file whose functions are the handlers
+	Main        string            `json:"main"`        // name of the file whose functions are the handlers
 	Files       map[string]string `json:"files"`       // source texts by name: "main.js", "lib/text.js"
 }
 
-// Errors of Unpack.
+// Errors of [Unpack].
 var (
-	ErrNotScript = errors.New("not a script")      // some other module, or none
-	ErrBad       = errors.New("the script is bad") // a script, but not a right one
+	ErrNotScript = errors.New("not a script")      // any other module, or no module
+	ErrBad       = errors.New("the script is bad") // a script that is not valid
 )
 
 var header = []byte("\x00asm\x01\x00\x00\x00")
 
-// Pack makes one file of a script. The same script gives the same bytes.
+// Pack encodes a script as one file. Equal scripts give equal bytes.
 func Pack(s Script) ([]byte, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(s) // which sorts the files by name
+	text, err := json.Marshal(s) // Marshal sorts the files by name
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrBad, err)
 	}
@@ -57,8 +57,8 @@ func Pack(s Script) ([]byte, error) {
 	return append(out, body...), nil
 }
 
-// Unpack reads what Pack wrote, to which sections of other names may have been
-// added. It returns ErrNotScript for every other module.
+// Unpack decodes a file of Pack, to which other custom sections may have been added. It
+// returns ErrNotScript for any other module.
 func Unpack(code []byte) (Script, error) {
 	text, err := section(code)
 	if err != nil {
@@ -76,19 +76,20 @@ func Unpack(code []byte) (Script, error) {
 	return s, s.check()
 }
 
-// section finds the body of the section, in a module of custom sections alone.
+// section returns the content of the custom section [Section]. It returns an error if the
+// module also has sections that are not custom.
 func section(code []byte) ([]byte, error) {
 	rest, ok := bytes.CutPrefix(code, header)
 	if !ok {
 		return nil, ErrNotScript
 	}
 	var found []byte
-	other := false // whether there is anything but custom sections
+	other := false // whether the module has a section that is not custom
 	for n := 0; len(rest) > 0; n++ {
 		id := rest[0]
 		size, k := binary.Uvarint(rest[1:])
 		if k <= 0 || size > uint64(len(rest)-1-k) {
-			return nil, ErrNotScript // damaged: the parser of modules says how
+			return nil, ErrNotScript // damaged: the parser of modules reports the details
 		}
 		body := rest[1+k : 1+k+int(size)]
 		rest = rest[1+k+int(size):]
@@ -117,7 +118,7 @@ func section(code []byte) ([]byte, error) {
 	return found, nil
 }
 
-// tag splits a custom section into its name and its body.
+// tag splits the content of a custom section into its name and its data.
 func tag(body []byte) (name string, text []byte, ok bool) {
 	n, k := binary.Uvarint(body)
 	if k <= 0 || n > maxSectionTag || n > uint64(len(body)-k) {
@@ -162,7 +163,8 @@ func (s Script) check() error {
 	return nil
 }
 
-// checkName wants a relative path that means one place only, with forward slashes.
+// checkName returns an error unless name is a canonical relative path with forward
+// slashes.
 func checkName(name string) error {
 	bad := name == "" || len(name) > maxName || !utf8.ValidString(name) || path.IsAbs(name) || path.Clean(name) != name ||
 		name == "." || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsAny(name, "\\:\x00") ||
@@ -173,7 +175,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// names lists the interpreters for people.
+// names lists the interpreters for display.
 func names() string {
 	var out []string
 	for _, i := range Interpreters() {

@@ -38,7 +38,7 @@ func TestPackUnpack(t *testing.T) {
 	if !bytes.Equal(code, again) {
 		t.Error("packing the same script twice gave other bytes: its digest would not be its own")
 	}
-	// A manifest is one more section.
+	// A manifest is one more custom section.
 	got, err := Unpack(withSection(code, 0, "wheelwork.manifest", "{}"))
 	if diff := cmp.Diff(sample(), got); diff != "" || err != nil {
 		t.Errorf("Unpack: %v (-want +got):\n%s", err, diff)
@@ -103,7 +103,7 @@ func TestUnpackRefuses(t *testing.T) {
 	}
 }
 
-// pack packs what Pack would refuse.
+// pack encodes a script without the checks of Pack.
 func pack(s Script) []byte {
 	raw, err := json.Marshal(s)
 	if err != nil {
@@ -142,7 +142,8 @@ func TestInterpreters(t *testing.T) {
 	}
 }
 
-// FuzzUnpack checks that what is taken can be packed and is then the same.
+// FuzzUnpack checks that Pack encodes every script that Unpack accepts, and that the
+// result decodes to the same script.
 func FuzzUnpack(f *testing.F) {
 	code, _ := Pack(sample())
 	f.Add(code)
