@@ -1,9 +1,9 @@
-// Package manifest reads what a module says of itself: its handlers, what it
-// asks to be allowed, and how its instances may be used again. There is one
-// reader, for the upload gate, the hosts and the command alike. It is pure.
+// Package manifest parses the manifest of a module: its handlers, the capabilities it
+// asks for, and how its instances are reused. The upload verifier, the hosts and the
+// command share this parser. The package is pure.
 //
-// A manifest is JSON. Every field may be left out, none may be unknown: a
-// misspelt capability must not become one that is silently not asked for.
+// A manifest is JSON. Every field is optional. An unknown field is an error, because a
+// misspelt capability must not silently become one that the module does not ask for.
 //
 //	{
 //	  "abi": "wheelwork_v1.1",
@@ -41,47 +41,47 @@ import (
 const (
 	MaxBytes    = 256 << 10
 	MaxHandlers = 100
-	MaxName     = 128 // bytes of a handler's name and of other names
-	maxList     = 100 // entries of each other list
+	MaxName     = 128 // bytes of a handler's name and of any other name
+	maxList     = 100 // entries of every other list
 	maxSchema   = 64 << 10
 	maxTimeout  = 366 * 24 * 3600 * 1000 // ms
 	maxMemory   = 4096                   // MiB
 )
 
-// Reuse says what becomes of an instance after a task.
+// Reuse is the treatment of an instance after a task.
 type Reuse string
 
-// The ways.
+// The values of Reuse.
 const (
 	ReuseDefault Reuse = ""       // reset for a reactor, fresh for a command
-	ReuseReset   Reuse = "reset"  // set back to what it was after _initialize
-	ReuseFresh   Reuse = "fresh"  // thrown away
-	ReuseShared  Reuse = "shared" // used as it is: later tasks of the app see what earlier ones left
+	ReuseReset   Reuse = "reset"  // restored to its state after _initialize
+	ReuseFresh   Reuse = "fresh"  // discarded
+	ReuseShared  Reuse = "shared" // reused without a reset: later tasks of the app see the state of earlier ones
 )
 
-// Manifest is what a module says of itself.
+// Manifest is the parsed manifest of a module.
 type Manifest struct {
-	ABI          string    // "wheelwork_v1.N": the oldest host that it runs on; "" leaves it to the imports
-	Kind         string    // "command", "reactor" or "": what it must turn out to be
-	Handlers     []Handler // a handler's place is the index it is called with; empty: one, "main"
+	ABI          string    // "wheelwork_v1.N": the oldest version it runs on; "": the imports decide
+	Kind         string    // "command", "reactor" or "": the kind that the module must have
+	Handlers     []Handler // the position of a handler is the index it is called with; empty: one handler, "main"
 	Capabilities runtime.Grants
 	Reuse        Reuse
-	Optional     []string // functions of wheelwork_v1 without which it works too
+	Optional     []string // functions of wheelwork_v1 that the module can do without
 }
 
-// Handler is one entry of a module.
+// Handler is one handler of a module.
 type Handler struct {
 	Name         string
 	InputSchema  json.RawMessage // JSON Schema; nil: none
 	OutputSchema json.RawMessage
-	TimeoutMs    int64 // a task that takes longer is ended, also when its job allows more; 0: what the job says
+	TimeoutMs    int64 // the host stops a longer task, even if its job allows more; 0: the timeout of the job
 	MemoryMiB    int64 // linear memory; 0: the host's default
-	Fuel         int64 // units of work, see docs/runtime.md; 0: as much as it wants
-	Idempotent   bool  // running it twice does no harm
-	Batch        bool  // wheelwork_run may be given several of its tasks in one call
+	Fuel         int64 // units of work, see docs/runtime.md; 0: unlimited
+	Idempotent   bool  // a repeated execution does no harm
+	Batch        bool  // the host may pass several of its tasks to one call of wheelwork_run
 }
 
-// The JSON, field for field.
+// The JSON of a manifest, field by field.
 type (
 	document struct {
 		ABI          string          `json:"abi"`
@@ -127,7 +127,7 @@ type (
 	}
 )
 
-// UnmarshalJSON also takes the host alone.
+// UnmarshalJSON also accepts a string, the host.
 func (h *httpRequest) UnmarshalJSON(text []byte) error {
 	if bytes.HasPrefix(text, []byte{'"'}) {
 		return json.Unmarshal(text, &h.Host)
@@ -136,7 +136,7 @@ func (h *httpRequest) UnmarshalJSON(text []byte) error {
 	return Decode(text, (*plain)(h))
 }
 
-// UnmarshalJSON also takes the name alone, which asks to read and write.
+// UnmarshalJSON also accepts a string, the name of a bucket to read and write.
 func (b *bucket) UnmarshalJSON(text []byte) error {
 	if bytes.HasPrefix(text, []byte{'"'}) {
 		b.Write = true
@@ -146,8 +146,8 @@ func (b *bucket) UnmarshalJSON(text []byte) error {
 	return Decode(text, (*plain)(b))
 }
 
-// Decode reads JSON that a module wrote, its manifest or a request of its
-// handler: unknown fields are refused, and what follows the value.
+// Decode decodes JSON by a module: its manifest, or a request of its handler. It refuses
+// unknown fields, and any text after the value.
 func Decode(text []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -160,7 +160,7 @@ func Decode(text []byte, v any) error {
 	return nil
 }
 
-// Parse reads a manifest. Its errors are one sentence.
+// Parse parses a manifest. The text of its errors is one sentence.
 func Parse(text []byte) (Manifest, error) {
 	if len(text) > MaxBytes {
 		return Manifest{}, fmt.Errorf("the manifest has %d bytes, at most %d are read", len(text), MaxBytes)
@@ -203,7 +203,7 @@ func Minor(abi string) (int, error) {
 }
 
 func (d *document) handlers() ([]Handler, error) {
-	// An empty list is a mistake, none at all means "main".
+	// An empty list is an error. A missing one means "main".
 	if n := len(d.Handlers); n > MaxHandlers || d.Handlers != nil && n == 0 {
 		return nil, fmt.Errorf("the manifest names %d handlers: name 1 to %d", n, MaxHandlers)
 	}
@@ -229,12 +229,13 @@ func (d *document) handlers() ([]Handler, error) {
 	return out, nil
 }
 
-// plainName says whether a name is of printable ASCII or beyond, without breaks.
+// plainName reports whether a name contains no control characters and no line breaks.
+// Characters beyond ASCII are allowed.
 func plainName(s string) bool {
 	return s != "" && len(s) <= MaxName && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f || r == 0xfffd })
 }
 
-// names checks a list of names.
+// names returns an error if the list is too long or if ok refuses one of its names.
 func names(what string, list []string, ok func(string) bool) error {
 	if len(list) > maxList {
 		return fmt.Errorf("the manifest's %s has %d entries: want at most %d", what, len(list), maxList)
@@ -261,8 +262,8 @@ func (c capabilities) grants() (runtime.Grants, error) {
 	return g, Check(g)
 }
 
-// Grants reads the JSON of capabilities: what an owner allows is written like
-// what a manifest asks for.
+// Grants parses the JSON of capabilities. The grants of an owner have the same form as
+// the capabilities in a manifest.
 func Grants(text []byte) (runtime.Grants, error) {
 	if len(text) > MaxBytes {
 		return runtime.Grants{}, fmt.Errorf("the grants have %d bytes, at most %d are read", len(text), MaxBytes)
@@ -274,7 +275,7 @@ func Grants(text []byte) (runtime.Grants, error) {
 	return c.grants()
 }
 
-// Encode writes grants as Grants reads them, in the order given.
+// Encode writes grants in the form that Grants parses, in the given order.
 func Encode(g runtime.Grants) []byte {
 	type out struct {
 		HTTP    []httpRequest `json:"http,omitempty"`
@@ -300,7 +301,7 @@ func Encode(g runtime.Grants) []byte {
 	return text
 }
 
-// Check says what is wrong with grants, whoever wrote them.
+// Check returns an error if the grants are not valid. It is for grants of every origin.
 func Check(g runtime.Grants) error {
 	if len(g.HTTP) > maxList || len(g.KV) > maxList || len(g.Files) > maxList {
 		return fmt.Errorf("a list of capabilities has more than %d entries", maxList)
@@ -329,7 +330,7 @@ func Check(g runtime.Grants) error {
 	return nil
 }
 
-// validTarget takes "job", "app/job" and "*".
+// validTarget accepts "job", "app/job" and "*".
 func validTarget(t string) bool {
 	app, job, both := strings.Cut(t, "/")
 	return t == "*" || !strings.Contains(t, "*") && app != "" && (!both || job != "" && !strings.Contains(job, "/"))
@@ -361,7 +362,7 @@ func checkHTTP(h runtime.HTTPGrant) error {
 	return nil
 }
 
-// hostName takes names in ASCII, a leading "*.", and addresses.
+// hostName accepts ASCII names, which may begin with "*.", and IP addresses.
 func hostName(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return !strings.Contains(name, "%")

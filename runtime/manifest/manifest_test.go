@@ -107,7 +107,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse wants that what is accepted holds what it promises.
+// FuzzParse checks the invariants of every manifest that Parse accepts.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(full))
 	f.Add([]byte(`{"capabilities":{"http":["[::1]:80"],"enqueue":["*"]}}`))
