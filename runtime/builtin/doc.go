@@ -1,7 +1,7 @@
-// Package builtin runs tasks that need no program of a user: an HTTP request,
-// or a command that the operator of a host allows.
+// Package builtin runs tasks that need no program of the user: an HTTP request, or a
+// command that the operator of a host allows.
 //
-// Both do nothing until the operator says what they may do: which servers may be
-// called, and which commands there are. A job chooses among these, by name, and
-// gives the parameters that they leave open.
+// By default, both executors allow nothing. The operator lists the servers that jobs may
+// call and the commands that jobs may run. A job chooses a command by name, and sets only
+// the parameters that the operator has left open.
 package builtin

@@ -21,24 +21,24 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
-// Command is a program that the operator of a host lets jobs run. Name and Path
-// are required.
+// Command is a program that the operator of a host allows jobs to run. Name and Path are
+// required.
 type Command struct {
-	Name    string   // jobs name it in handler.command
-	Path    string   // absolute; there is no search and no shell
-	Args    []string // what it is always given
-	JobArgs bool     // the job's own arguments follow
+	Name    string   // name in the field handler.command of a job
+	Path    string   // absolute; there is no search path and no shell
+	Args    []string // arguments of every call
+	JobArgs bool     // append the arguments of the job
 	Env     map[string]string
-	JobEnv  []string      // names of variables that a job may set
-	Dir     string        // that it runs in; default: that of Path
-	Grace   time.Duration // between the request to end and the end; default 2 s
+	JobEnv  []string      // names of the variables that a job may set
+	Dir     string        // working directory; default: the directory of Path
+	Grace   time.Duration // between the request to end and the kill; default 2 s
 }
 
 const defaultGrace = 2 * time.Second
 
-// Exec runs commands: input on standard input, output from standard output, log
-// from standard error, and the exit code says what became of it, as that of a
-// WASI command. See [runtime.Executor].
+// Exec runs commands. It passes the input on standard input, reads the output from
+// standard output and the log from standard error. The exit code decides the outcome, as
+// for a WASI command. See [runtime.Executor].
 type Exec struct {
 	commands map[string]Command
 	keeper   *process.Keeper
@@ -46,8 +46,8 @@ type Exec struct {
 
 var commandName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// NewExec returns an executor of the commands. The caller closes keeper after
-// the last run.
+// NewExec returns an executor of the commands. The caller must close keeper after the
+// last run.
 func NewExec(commands []Command, keeper *process.Keeper) (*Exec, error) {
 	e := &Exec{commands: map[string]Command{}, keeper: keeper}
 	for _, c := range commands {
@@ -71,7 +71,7 @@ func NewExec(commands []Command, keeper *process.Keeper) (*Exec, error) {
 	return e, nil
 }
 
-// Names are the names of the commands, sorted.
+// Names returns the names of the commands, sorted.
 func (e *Exec) Names() []string { return slices.Sorted(maps.Keys(e.commands)) }
 
 // Codes of results.
@@ -82,7 +82,7 @@ const (
 	codeSignal    = "signal"
 )
 
-// Run runs the command of a task.
+// Run runs the command of a task and waits until it has ended.
 func (e *Exec) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) runtime.Result {
 	c, ok := e.commands[t.Command]
 	if !ok {
@@ -127,8 +127,9 @@ func (c *Command) checkArgs(t *runtime.Task) error {
 	return nil
 }
 
-// environment is what a command gets: a little of the host's, what the run is,
-// what the operator sets, and of the job what the operator allows.
+// environment returns the environment of a command: some variables of the host, the
+// identity of the run, the variables that JobEnv allows the job to set, and those of the
+// operator, which take precedence.
 func (c *Command) environment(t *runtime.Task) ([]string, error) {
 	vars := map[string]string{
 		"WHEELWORK_RUN_ID": t.RunID, "WHEELWORK_APP": t.App, "WHEELWORK_JOB": t.Job,
@@ -161,22 +162,23 @@ func (c *Command) environment(t *runtime.Task) ([]string, error) {
 	return env, nil
 }
 
-// running is a command that was started.
+// running is a command that has started.
 type running struct {
 	child *process.Child
 	in    *os.File
 	out   *os.File
 	errs  *os.File
 
-	lines  chan []byte   // of its log
-	read   chan struct{} // closed when its output is read
+	lines  chan []byte   // of its log, from standard error
+	read   chan struct{} // closed when its output has been read
 	output []byte        // set before read is closed
-	over   bool          // the output is over its limit, likewise
+	over   bool          // the output exceeds the limit; set before read is closed
 	limit  int64
 	words  process.LastWords
 }
 
-// pipe returns both ends of a pipe, and keeps what is to be closed.
+// pipe returns both ends of a pipe, and adds them to open, the files to close after an
+// error.
 func pipe(open *[]*os.File) (r, w *os.File, err error) {
 	if r, w, err = os.Pipe(); err == nil {
 		*open = append(*open, r, w)
@@ -220,7 +222,8 @@ func (e *Exec) start(cmd *exec.Cmd, input []byte, limit int64) (_ *running, err 
 	return p, nil
 }
 
-// write gives the command its input. One that does not read it loses it.
+// write writes the input to the command. The input is lost if the command does not read
+// it.
 func (p *running) write(input []byte) {
 	_, _ = p.in.Write(input)
 	_ = p.in.Close()
@@ -228,10 +231,10 @@ func (p *running) write(input []byte) {
 
 func (p *running) readOutput() {
 	defer close(p.read)
-	output, _ := io.ReadAll(io.LimitReader(p.out, p.limit+1)) // an error is its end, too
+	output, _ := io.ReadAll(io.LimitReader(p.out, p.limit+1)) // an error ends the output as well
 	if int64(len(output)) > p.limit {
 		p.over = true
-		p.child.Kill() // nobody takes more of it
+		p.child.Kill() // the rest of the output is not read
 		return
 	}
 	p.output = output
@@ -244,12 +247,14 @@ func (p *running) readLog() {
 	lines.Flush()
 }
 
-// lateOutput is how long the output is waited for when the command has ended: a
-// program that it started may have left its group and hold the pipe.
+// lateOutput is how long Exec waits for the end of the output after the command has
+// ended. A program that the command started may have left the process group and still
+// hold the pipe.
 const lateOutput = time.Second
 
-// await waits for the end of the command, and asks for it when the deadline
-// passes or ctx ends. It returns what it asked for: 0, Stopped or TimedOut.
+// await waits for the end of the command. When the deadline passes or ctx is done, it
+// asks the command to end, and kills it after grace. It returns the reason for the
+// request: 0 for none, Stopped or TimedOut.
 func (p *running) await(ctx context.Context, t *runtime.Task, grace time.Duration, sink runtime.Sink, budget *process.Budget) (asked runtime.Outcome) {
 	stop := ctx.Done()
 	var overdue, patience <-chan time.Time
@@ -286,13 +291,13 @@ func (p *running) await(ctx context.Context, t *runtime.Task, grace time.Duratio
 		}
 	}
 	<-p.read
-	p.in.Close() // twice at times
+	p.in.Close() // write may have closed it already
 	p.out.Close()
 	p.errs.Close()
 	return asked
 }
 
-// expire ends the pipes of a command that has ended.
+// expire sets deadlines on the pipes of a command that has ended.
 func (p *running) expire() {
 	late := time.Now().Add(lateOutput)
 	_ = p.out.SetReadDeadline(late)
@@ -300,7 +305,7 @@ func (p *running) expire() {
 	_ = p.in.SetWriteDeadline(time.Now())
 }
 
-// result classes the end of a command by the habits of sysexits, as that of a
+// result derives the outcome from the exit code by the conventions of sysexits, as for a
 // WASI command.
 func (p *running) result(name string, asked runtime.Outcome) runtime.Result {
 	state := p.child.State()
@@ -312,7 +317,7 @@ func (p *running) result(name string, asked runtime.Outcome) runtime.Result {
 	switch {
 	case asked == 0 && p.over:
 		return failed(runtime.Permanent, codeOutputLimit, "command %s: the output exceeds its limit of %d bytes: write less or raise the limit", name, p.limit)
-	case code == 0 && !p.over: // also when it was asked to end: it had done its work
+	case code == 0 && !p.over: // also after a request to end: the work was already complete
 		return runtime.Result{Outcome: runtime.Succeeded, Output: p.output}
 	case asked == runtime.Stopped:
 		return failed(asked, codeStopped, "cancelled")

@@ -24,10 +24,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
-// The test binary is also every command of these tests: role says which.
+// The test binary also acts as the commands of these tests. This variable selects one.
 const role = "WHEELWORK_TEST_ROLE"
 
-// forever stays. A program in which nothing can ever happen would be ended by Go.
+// forever blocks. It uses a timer because Go aborts a program in which all goroutines are
+// blocked.
 func forever() { <-time.After(time.Hour) }
 
 func TestMain(m *testing.M) {
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "cat":
 		io.Copy(os.Stdout, os.Stdin)
-	case "code": // exits with the code of its input, after a last word
+	case "code": // exits with the code in its input, after a line on standard error
 		var code int
 		fmt.Scan(&code)
 		os.Stdout.WriteString("so far")
@@ -66,7 +67,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "here")
 		<-ch
 		os.Exit(0)
-	case "gone": // ends by the signal
+	case "gone": // ends by the default action of the signal
 		fmt.Fprintln(os.Stderr, "here")
 		forever()
 	case "deaf":
@@ -76,11 +77,11 @@ func TestMain(m *testing.M) {
 	case "suicide":
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		forever()
-	case "blind": // reads nothing, says nothing
-	case "family": // leaves a child behind, which has its output
+	case "blind": // neither reads nor writes
+	case "family": // leaves a child behind that has its output
 		child("leftover", os.Stdout)
 		os.Stdout.WriteString("done")
-	case "daemon": // leaves a child behind in a session of its own, which holds its output
+	case "daemon": // leaves a child in another session behind that holds its output
 		cmd := exec.Command(os.Args[0])
 		cmd.Env, cmd.Stdout, cmd.Stderr = []string{role + "=leftover"}, os.Stdout, os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -91,7 +92,7 @@ func TestMain(m *testing.M) {
 	case "leftover":
 		signal.Ignore(syscall.SIGTERM)
 		forever()
-	case "here": // writes to the file of its environment that it is there
+	case "here": // writes a line to the file named in its environment
 		f, err := os.OpenFile(os.Getenv("PIPE"), os.O_WRONLY, 0)
 		if err != nil {
 			os.Exit(1)
@@ -117,7 +118,7 @@ func child(as string, out *os.File) {
 	}
 }
 
-// heard is a sink that keeps lines, and tells when the first comes.
+// heard is a sink that records lines and signals the first one.
 type heard struct {
 	mu    sync.Mutex
 	lines []string
@@ -246,12 +247,12 @@ func TestExecGivesWhatIsAllowed(t *testing.T) {
 func TestExecEnds(t *testing.T) {
 	for _, tt := range []struct {
 		as   string
-		want runtime.Outcome // when it is cancelled
+		want runtime.Outcome // after a cancellation
 	}{
 		{"polite", runtime.Succeeded}, {"gone", runtime.Stopped}, {"deaf", runtime.Stopped},
 	} {
 		e := command(t, tt.as, func(c *Command) {
-			c.Grace = time.Minute // longer than it takes a slow machine to end politely
+			c.Grace = time.Minute // more than a slow machine needs for an orderly end
 			if tt.as == "deaf" {
 				c.Grace = 100 * time.Millisecond
 			}
@@ -278,7 +279,8 @@ func TestExecEnds(t *testing.T) {
 	}
 }
 
-// A child that left the group keeps the output open: the run ends all the same.
+// A child that has left the process group holds the output open. The run ends
+// nevertheless.
 func TestExecIsNotHeldByADaemon(t *testing.T) {
 	r := command(t, "daemon").Run(t.Context(), runtime.Task{Command: "c"}, &heard{})
 	var pid int
@@ -315,7 +317,7 @@ func TestExecEndsWithAKilledHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	host.Wait()
-	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 { // its end comes when nobody is left
+	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 { // EOF comes when no process holds the pipe
 		t.Fatalf("read %q, %v", rest, err)
 	}
 }

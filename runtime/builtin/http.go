@@ -17,18 +17,18 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
-// Sender sends a request under grants. It holds them against the address that is
-// dialled and against every redirect.
+// Sender sends a request if the grants allow it. It checks the address that it dials and
+// every redirect.
 type Sender interface {
 	Send(ctx context.Context, g *runtime.Grants, r runtime.Request) (*runtime.Response, error)
 }
 
-// HTTP sends the request of a task; the answer's body is the output. See
+// HTTP sends the request of a task. The body of the response is the output. See
 // [runtime.Executor].
 type HTTP struct {
 	Sender Sender
-	Grants *runtime.Grants // which servers the operator of the host lets jobs call
-	Any    bool            // every server on the Internet, beside those of Grants
+	Grants *runtime.Grants // the servers that the operator of the host allows jobs to call
+	Any    bool            // allow every server on the Internet, in addition to Grants
 }
 
 // Codes of results.
@@ -55,7 +55,7 @@ var (
 	errSlow     = errors.New("the answer took too long")
 )
 
-// Run sends the request of a task and waits for the answer.
+// Run sends the request of a task and waits for the response.
 func (h *HTTP) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) runtime.Result {
 	start := time.Now()
 	r := h.run(ctx, &t, sink)
@@ -82,7 +82,7 @@ func (h *HTTP) run(ctx context.Context, t *runtime.Task, sink runtime.Sink) runt
 		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, errSlow)
 		defer cancel()
 	}
-	where := c.Request.Method + " " + u.Scheme + "://" + u.Host + u.EscapedPath() // a query may hold what is nobody's business
+	where := c.Request.Method + " " + u.Scheme + "://" + u.Host + u.EscapedPath() // without the query, which may be confidential
 	start := time.Now()
 	res, err := h.Sender.Send(ctx, h.grants(c.Request.Method, u), request(t))
 	if err != nil {
@@ -93,7 +93,7 @@ func (h *HTTP) run(ctx context.Context, t *runtime.Task, sink runtime.Sink) runt
 	err = errors.Join(err, res.Body.Close())
 	size := int64(len(body))
 	if c.Redact != nil {
-		if size > limit { // the cut may go through a secret
+		if size > limit { // the limit may have cut a secret in two, which Redact would not find
 			body = nil
 		}
 		body = c.Redact(body)
@@ -110,8 +110,9 @@ func (h *HTTP) run(ctx context.Context, t *runtime.Task, sink runtime.Sink) runt
 	return runtime.Result{Outcome: runtime.Succeeded, Output: body}
 }
 
-// grants are those of the operator, and the server itself when every one may be
-// called. A redirect to a third one is then not followed.
+// grants returns the grants of the operator. If Any is set and they do not cover the
+// request, it adds the host of the request. A redirect to a third host is then not
+// followed.
 func (h *HTTP) grants(method string, u *url.URL) *runtime.Grants {
 	if !h.Any || h.Grants.Request(method, u) != nil {
 		return h.Grants
@@ -124,10 +125,11 @@ func (h *HTTP) grants(method string, u *url.URL) *runtime.Grants {
 	return &g
 }
 
-// Methods are what a job may send.
+// Methods are the methods that a job may use.
 var Methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
-// request adds what the server can tell tries of one run apart by.
+// request adds headers by which the called server can distinguish the attempts of one
+// run.
 func request(t *runtime.Task) runtime.Request {
 	r := t.HTTP.Request
 	own := map[string]string{"Wheelwork-Run": t.RunID, "Wheelwork-Attempt": strconv.Itoa(t.Attempt)}
@@ -154,7 +156,7 @@ func request(t *runtime.Task) runtime.Request {
 	return r
 }
 
-// notSent is the result when there is no whole answer.
+// notSent returns the result when there is no complete response.
 func (h *HTTP) notSent(ctx context.Context, t *runtime.Task, where string, err error) runtime.Result {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errDeadline):
@@ -168,7 +170,7 @@ func (h *HTTP) notSent(ctx context.Context, t *runtime.Task, where string, err e
 	case errors.Is(err, runtime.ErrNotGranted) && t.HTTP.Confidential():
 		return failed(runtime.Permanent, codeNotGranted, "%s: a secret is sent only where the operator of the host and the owner of the app allow it (`wheelwork module grant builtin:http`): %v", where, err)
 	case errors.Is(err, runtime.ErrNotGranted):
-		// Not by this host: another one may be allowed to.
+		// HostError: another host may allow the request.
 		return failed(runtime.HostError, codeNotAllowed, "%s: the operator of this host does not allow it: %v", where, err)
 	case errors.Is(err, runtime.ErrInvalid), errors.Is(err, runtime.ErrTooLarge):
 		return failed(runtime.Permanent, codeBadTask, "%s: %v", where, err)
@@ -185,8 +187,8 @@ func expected(ranges []runtime.StatusRange, status int) bool {
 	return slices.ContainsFunc(ranges, func(r runtime.StatusRange) bool { return r.First <= status && status <= r.Last })
 }
 
-// refused is the result of an answer that is no success. The server's own word
-// decides whether another try may help.
+// refused returns the result of a response whose status is not a success. The status
+// decides whether another attempt may succeed.
 func refused(where string, res *runtime.Response, body []byte) runtime.Result {
 	r := failed(runtime.Permanent, "http_"+strconv.Itoa(res.Status), "%s: status %d%s", where, res.Status, said(body))
 	r.Output = body
@@ -196,7 +198,7 @@ func refused(where string, res *runtime.Response, body []byte) runtime.Result {
 	return r
 }
 
-// said is the beginning of an answer, for a person.
+// said returns the beginning of the body for the error text.
 func said(body []byte) string {
 	const most = 200
 	line := bytes.TrimSpace(body)
@@ -206,9 +208,9 @@ func said(body []byte) string {
 	return ": " + process.OneLine(string(line[:min(len(line), most)]))
 }
 
-// retryable reports whether a status says that the same request may succeed
-// later: timeouts, "too early", "too many", and a server's own trouble, but not
-// that it does not know how.
+// retryable reports whether the same request may succeed later. This holds for the
+// statuses 408 (timeout), 425 (too early) and 429 (too many requests), and for server
+// errors but 501 and 505, which say that the server does not support the request.
 func retryable(status int) bool {
 	switch status {
 	case 408, 425, 429:
@@ -219,10 +221,11 @@ func retryable(status int) bool {
 	return status >= 500
 }
 
-// maxRetryAfter bounds what a server may ask for.
+// maxRetryAfter bounds the delay that a server may ask for.
 const maxRetryAfter = 24 * time.Hour
 
-// retryAfter reads the header of that name: seconds, or a date.
+// retryAfter parses the header Retry-After: seconds or a date. It returns 0 if there is
+// none.
 func retryAfter(header map[string][]string, now time.Time) time.Duration {
 	values := header["Retry-After"]
 	if len(values) == 0 {

@@ -16,14 +16,14 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// guarded sends through the real guard.
+// guarded sends with the client of package outbound, which checks every address.
 type guarded struct{ c *outbound.Client }
 
 func (g guarded) Send(ctx context.Context, grants *runtime.Grants, r runtime.Request) (*runtime.Response, error) {
 	return g.c.Send(ctx, grants, nil, r)
 }
 
-// caller returns an executor that may call a server, and the address of that.
+// caller returns an executor that may call a new test server, and the URL of that server.
 func caller(t *testing.T, h http.HandlerFunc) (*HTTP, string) {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -136,7 +136,7 @@ func TestHTTPEnds(t *testing.T) {
 
 func TestHTTPGuard(t *testing.T) {
 	x, to := caller(t, func(http.ResponseWriter, *http.Request) {})
-	x.Any, x.Grants = true, nil // the Internet, and this server is not there
+	x.Any, x.Grants = true, nil // Any covers the Internet only, and the test server is on loopback
 	for _, to := range []string{to, "http://localhost:1/", "http://[::1]:1/", "http://169.254.169.254/", "http://10.0.0.1/"} {
 		if r := x.Run(t.Context(), runtime.Task{HTTP: call("GET", to, "")}, &quiet{}); r.Outcome != runtime.HostError || r.Code != codeNotAllowed {
 			t.Errorf("%s: %+v", to, r)
@@ -154,7 +154,7 @@ func TestHTTPGuard(t *testing.T) {
 	}
 }
 
-// failing is a sender that cannot.
+// failing is a sender that always returns an error.
 type failing struct{ err error }
 
 func (f failing) Send(context.Context, *runtime.Grants, runtime.Request) (*runtime.Response, error) {
