@@ -1,15 +1,15 @@
-// Package process starts programs for executors, and sees to it that none of
-// them outlives this one, however it ends.
+// Package process starts programs for executors, and ensures that none of them outlives
+// this process, however it ends.
 //
-// A program is the leader of a process group of its own, and whatever it starts
-// is in that group unless it takes pains to leave it. The group is killed when
-// its leader has ended, when it is told to, and when this process ends:
+// Each program is the leader of its own process group. The processes that it starts are
+// in that group unless they leave it. The group is killed when its leader has ended, on
+// request, and when this process ends:
 //
-//   - in order: by [Keeper.Close];
-//   - killed: on Linux the kernel kills the leader with its parent
-//     (PR_SET_PDEATHSIG). Everywhere the guard kills the whole group: a small
-//     process of its own that was told of the group and whose standard input
-//     has ended. It is the same program, started again; see [Guard].
+//   - After an orderly end: [Keeper.Close] kills the group.
+//   - After this process was killed: on Linux, the kernel kills the leader together
+//     with its parent (PR_SET_PDEATHSIG). On every Unix system, the guard kills the
+//     whole group. The guard is a small process, started from the same program. It
+//     knows the groups, and acts when its standard input ends; see [Guard].
 //
-// On systems without process groups the program alone is killed.
+// On systems without process groups, only the program itself is killed.
 package process

@@ -11,10 +11,10 @@ import (
 	"sync"
 )
 
-// Guard kills process groups when r ends. r holds a line for each: +PID when the
-// group is to be guarded and -PID when it is gone. It is what the program that
-// [New] is given does with its standard input and nothing else; it has to ignore
-// the signals that end its parent in order.
+// Guard reads r to its end, and then kills the process groups that are left. Each line of
+// r is +PID, which adds the group, or -PID, which removes it. The program that [New]
+// receives must call Guard with its standard input and do nothing else. It must ignore
+// the signals that end its parent in an orderly way.
 func Guard(r io.Reader) {
 	groups := readGroups(r)
 	for pid := range groups {
@@ -24,8 +24,8 @@ func Guard(r io.Reader) {
 	}
 }
 
-// readGroups returns the groups that are left when r ends. A line that is none
-// is passed over: to guard the rest is better than to guard nothing.
+// readGroups returns the groups that are left when r ends. It skips a malformed line,
+// because guarding the other groups is better than guarding none.
 func readGroups(r io.Reader) map[int]bool {
 	groups := map[int]bool{}
 	lines := bufio.NewScanner(r)
@@ -35,7 +35,7 @@ func readGroups(r io.Reader) map[int]bool {
 			continue
 		}
 		pid, err := strconv.Atoi(line[1:])
-		if err != nil || pid <= 1 { // 0 and below would be other groups than a child's
+		if err != nil || pid <= 1 { // kill would take 0 and negative numbers for groups other than that of a child
 			continue
 		}
 		switch line[0] {
@@ -48,12 +48,12 @@ func readGroups(r io.Reader) map[int]bool {
 	return groups
 }
 
-// guard is the parent's end of the guard process.
+// guard is the end of the guard process in its parent.
 type guard struct {
 	command []string
 
 	mu     sync.Mutex
-	cmd    *exec.Cmd // nil: not started
+	cmd    *exec.Cmd // nil when the guard has not been started
 	in     *os.File
 	groups map[int]bool
 }
@@ -62,18 +62,18 @@ func newGuard(command []string) *guard {
 	return &guard{command: command, groups: map[int]bool{}}
 }
 
-// ensure starts the guard if there is none, or if it was killed.
+// ensure starts the guard if it does not run.
 func (g *guard) ensure() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.say("") // an empty line says nothing, and fails when nobody reads
+	return g.say("") // an empty line has no meaning, and fails if no process reads it
 }
 
 func (g *guard) add(pid int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.groups[pid] = true
-	_ = g.say(fmt.Sprintf("+%d", pid)) // one that cannot start now is started by the next ensure, which tells it all
+	_ = g.say(fmt.Sprintf("+%d", pid)) // after an error, the next ensure starts a guard and sends it all groups
 }
 
 func (g *guard) remove(pid int) {
@@ -83,7 +83,8 @@ func (g *guard) remove(pid int) {
 	_ = g.say(fmt.Sprintf("-%d", pid))
 }
 
-// say writes a line, to a new guard if the old one is gone. g.mu must be held.
+// say writes a line to the guard. If the guard has ended, say starts a new one and sends
+// it all groups. The caller must hold g.mu.
 func (g *guard) say(line string) error {
 	if g.cmd != nil {
 		if _, err := fmt.Fprintln(g.in, line); err == nil {
@@ -97,7 +98,7 @@ func (g *guard) say(line string) error {
 	}
 	defer r.Close()
 	cmd := exec.Command(g.command[0], g.command[1:]...)
-	cmd.Args[0] = os.Args[0] // it may be one of several names of this program
+	cmd.Args[0] = os.Args[0] // the program may have several names
 	cmd.Stdin, cmd.Env = r, []string{}
 	detach(cmd)
 	if err := cmd.Start(); err != nil {
@@ -112,10 +113,10 @@ func (g *guard) say(line string) error {
 	return nil
 }
 
-// stop ends the guard and waits for it. g.mu must be held.
+// stop ends the guard and waits for it. The caller must hold g.mu.
 func (g *guard) stop() error {
 	err := g.in.Close()
-	_ = g.cmd.Wait() // it may have been killed: that is why it is stopped
+	_ = g.cmd.Wait() // the state does not matter: the guard may have been killed
 	g.cmd, g.in = nil, nil
 	return err
 }

@@ -6,9 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HideMemory keeps other processes of the same user from reading this one's memory,
-// and the kernel from writing it to disk after a crash: tokens, keys and secrets are
-// in it. A process that this one starts decides for itself.
+// HideMemory prevents other processes of the same user from reading the memory of this
+// process, which contains tokens, keys and secrets. It also prevents the kernel from
+// writing that memory to a core dump. The setting does not apply to the programs that
+// this process starts.
 func HideMemory() error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return fmt.Errorf("turn core dumps off: %w", err)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestHideMemory looks at a process that has hidden its memory: this one again.
+// TestHideMemory inspects another process of this test binary that has hidden its memory.
 func TestHideMemory(t *testing.T) {
 	const again = "WHEELWORK_TEST_HIDES_ITS_MEMORY"
 	if os.Getenv(again) != "" {

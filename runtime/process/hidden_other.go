@@ -2,5 +2,5 @@
 
 package process
 
-// HideMemory does nothing here: only Linux lets a process hide its memory.
+// HideMemory does nothing on this system: only Linux lets a process hide its memory.
 func HideMemory() error { return nil }

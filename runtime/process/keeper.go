@@ -9,14 +9,14 @@ import (
 	"sync"
 )
 
-// ErrClosed is the error of a start after Close.
+// ErrClosed is the error of Start after Close.
 var ErrClosed = errors.New("the host is shutting down")
 
-// Keeper starts programs and ends them with itself. It is safe for concurrent
-// use.
+// Keeper starts programs, and kills them when it is closed or when this process ends. It
+// is safe for concurrent use.
 type Keeper struct {
 	starts chan func()
-	thread chan struct{} // closed when the thread that starts programs has ended
+	thread chan struct{} // closed when the thread that starts the programs has ended
 	guard  *guard
 
 	mu       sync.Mutex
@@ -24,9 +24,9 @@ type Keeper struct {
 	children map[*Child]struct{}
 }
 
-// New returns a keeper. guard is the command line of a program that calls
-// [Guard] with its standard input; empty means that there is none, and then a
-// program's own children may outlive a host that is killed.
+// New returns a Keeper. guard is the command line of a program that calls [Guard] with
+// its standard input. Without a guard, the processes that a program has started may
+// outlive a host that is killed.
 func New(guard ...string) *Keeper {
 	k := &Keeper{starts: make(chan func()), thread: make(chan struct{}), children: map[*Child]struct{}{}}
 	if len(guard) > 0 {
@@ -36,9 +36,9 @@ func New(guard ...string) *Keeper {
 	return k
 }
 
-// start starts programs on a thread of its own. The kernel kills a program when
-// the thread that started it ends, not only when the process does, and Go ends
-// threads when it likes.
+// start starts the programs on one locked thread. The kernel kills a program when the
+// thread that started it ends, not only when the process ends. Without the lock, Go may
+// end the thread at any time.
 func (k *Keeper) start() {
 	goruntime.LockOSThread()
 	defer close(k.thread)
@@ -47,9 +47,9 @@ func (k *Keeper) start() {
 	}
 }
 
-// Start starts a program. It does not wait for it with cmd.Wait: see
-// [Child.Done]. Standard input, output and error must be files or nil, so that
-// nobody has to copy.
+// Start starts a program. The Keeper waits for its end, so the caller must use
+// [Child.Done] and not cmd.Wait. Standard input, output and error must be files or nil;
+// then no goroutine has to copy.
 func (k *Keeper) Start(cmd *exec.Cmd) (*Child, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -76,7 +76,7 @@ func (k *Keeper) Start(cmd *exec.Cmd) (*Child, error) {
 	return c, nil
 }
 
-// reap waits for the end of a program and clears up behind it.
+// reap waits for the end of a program, kills the rest of its group and forgets it.
 func (k *Keeper) reap(c *Child) {
 	wait(c.cmd, func() {
 		c.mu.Lock()
@@ -93,7 +93,7 @@ func (k *Keeper) reap(c *Child) {
 	close(c.done)
 }
 
-// Close kills every program that is left and waits for its end.
+// Close kills every program that still runs, and waits for their ends.
 func (k *Keeper) Close() error {
 	k.mu.Lock()
 	if k.closed {
@@ -120,22 +120,23 @@ func (k *Keeper) Close() error {
 	return nil
 }
 
-// Child is a program that runs.
+// Child is a program that was started.
 type Child struct {
 	cmd  *exec.Cmd
 	done chan struct{}
 
 	mu    sync.Mutex
-	ended bool // its number may soon be somebody else's
+	ended bool // the system may give its PID to another process
 }
 
-// PID is the number of the process and of its group.
+// PID returns the number of the process, which is also that of its group.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Done is closed when the program has ended and its group is killed.
+// Done returns a channel that is closed when the program has ended and its group has been
+// killed.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// State says how the program ended; nil before it has.
+// State returns how the program ended, or nil before Done is closed.
 func (c *Child) State() *os.ProcessState {
 	select {
 	case <-c.done:
@@ -145,7 +146,7 @@ func (c *Child) State() *os.ProcessState {
 	}
 }
 
-// Kill ends the program and its group at once.
+// Kill kills the program and its group.
 func (c *Child) Kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +155,7 @@ func (c *Child) Kill() {
 	}
 }
 
-// Terminate asks the group to end, where the system knows how to ask.
+// Terminate asks the group to end, on systems that have such a signal.
 func (c *Child) Terminate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,10 +16,11 @@ import (
 	"time"
 )
 
-// The test binary is also every program of these tests: role says which.
+// The test binary also acts as the programs of these tests. This variable selects one.
 const role = "WHEELWORK_TEST_ROLE"
 
-// forever stays. A program in which nothing can ever happen would be ended by Go.
+// forever blocks. It uses a timer because Go aborts a program in which all goroutines are
+// blocked.
 func forever() { <-time.After(time.Hour) }
 
 func TestMain(m *testing.M) {
@@ -31,17 +32,17 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(role) {
 	case "":
 		os.Exit(m.Run())
-	case "hang": // says that it is there, and stays
+	case "hang": // reports that it runs, and blocks
 		os.Stdout.WriteString("here\n")
 		forever()
-	case "tree": // starts a child of its own in its group, which has its standard output, and stays
+	case "tree": // starts a child in its group that has its standard output, and blocks
 		startHanging()
 		forever()
-	case "leave": // as tree, and goes when its input ends
+	case "leave": // as tree, and ends when its input ends
 		startHanging()
 		io.Copy(io.Discard, os.Stdin)
 		os.Exit(3)
-	case "host": // starts a tree, which writes to file 3, and stays
+	case "host": // starts a tree that writes to file 3, and blocks
 		syscall.CloseOnExec(3)
 		var guard []string
 		if os.Getenv("GUARDED") != "" {
@@ -52,7 +53,7 @@ func TestMain(m *testing.M) {
 		cmd.Stdout = os.NewFile(3, "out")
 		_, err := k.Start(cmd)
 		must(err)
-		if os.Getenv("GUARDED") == "twice" { // its guard is killed, and the next one has to be told of all
+		if os.Getenv("GUARDED") == "twice" { // kills its guard; the next guard must learn of all groups
 			must(k.guard.cmd.Process.Kill())
 			k.guard.cmd.Wait()
 			another := program("hang")
@@ -91,8 +92,8 @@ func startHanging() {
 	must(cmd.Start())
 }
 
-// output is a pipe for the standard output of a program and all that it starts.
-// Its end comes when the last of them has ended.
+// output returns a pipe for the standard output of a program and all processes that it
+// starts. The pipe ends when the last of them has ended.
 func output(t *testing.T) (*bufio.Reader, *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -103,7 +104,7 @@ func output(t *testing.T) (*bufio.Reader, *os.File) {
 	return bufio.NewReader(r), w
 }
 
-// awaitHere reads until the innermost program says that it is there.
+// awaitHere reads until the innermost program reports that it runs.
 func awaitHere(t *testing.T, r *bufio.Reader) {
 	t.Helper()
 	if line, err := r.ReadString('\n'); err != nil || line != "here\n" {
@@ -148,7 +149,7 @@ func TestKillEndsTheGroup(t *testing.T) {
 	if s := c.State().Sys().(syscall.WaitStatus); !s.Signaled() || s.Signal() != syscall.SIGKILL {
 		t.Errorf("state: %v", c.State())
 	}
-	c.Kill() // whose number it may be now is no matter
+	c.Kill() // must not kill the process that may have the PID now
 }
 
 func TestTerminateAsksTheGroup(t *testing.T) {
@@ -213,7 +214,7 @@ func TestStartSaysWhyNot(t *testing.T) {
 	}
 }
 
-// A host that is killed with SIGKILL can do nothing any more.
+// A host that is killed with SIGKILL cannot clean up.
 func TestKilledHost(t *testing.T) {
 	for _, tt := range []struct{ name, guard, child string }{
 		{"guarded", "yes", "tree"},

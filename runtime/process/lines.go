@@ -8,17 +8,17 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// MaxLine is where a line without an end is broken.
+// MaxLine is the length, in bytes, at which a longer line is divided.
 const MaxLine = 16 << 10
 
-// Lines cuts what a program writes into lines without their ends. What it hands
-// to Emit is valid until Emit returns.
+// Lines divides the output of a program into lines without line breaks. The argument of
+// Emit is valid until Emit returns.
 type Lines struct {
 	Emit    func(line []byte)
 	partial []byte
 }
 
-// Write takes a part of the stream; it never fails.
+// Write receives a part of the output. It never fails.
 func (l *Lines) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
@@ -46,7 +46,7 @@ func (l *Lines) take(p []byte) {
 	}
 }
 
-// Flush hands on a line without its end.
+// Flush emits the last line if it has no line break.
 func (l *Lines) Flush() {
 	if line := bytes.TrimSuffix(l.partial, []byte("\r")); len(line) > 0 {
 		l.Emit(line)
@@ -54,20 +54,20 @@ func (l *Lines) Flush() {
 	l.partial = l.partial[:0]
 }
 
-// Budget bounds the log of one attempt in bytes: each line costs its own and one
-// for its end. The zero value is the default of [runtime.Limits].
+// Budget bounds the log of one attempt, in bytes. A line costs its length plus one. The
+// zero value has the default limit of [runtime.Limits].
 type Budget struct {
 	limit, used int64
 	full        bool
 }
 
-// NewBudget returns a budget of so many bytes.
+// NewBudget returns a budget of limit bytes.
 func NewBudget(limit int64) Budget { return Budget{limit: limit} }
 
 const defaultLogBytes = 1 << 20
 
-// Log hands a line to sink as long as there is room, and once the line that
-// says that there is none.
+// Log passes a line to sink as long as the budget lasts. The first line beyond it is
+// replaced by a message about the limit; Log drops all further lines.
 func (b *Budget) Log(sink runtime.Sink, level runtime.Level, line []byte) {
 	if b.full {
 		return
@@ -83,20 +83,20 @@ func (b *Budget) Log(sink runtime.Sink, level runtime.Level, line []byte) {
 	sink.Log(level, line)
 }
 
-// Full reports whether all that comes is dropped.
+// Full reports whether the budget is used up, so that Log drops every line.
 func (b *Budget) Full() bool { return b.full }
 
-// LastWords keeps the line that most likely tells why a program ended: the first
-// that reports a panic, or else the last that is not blank.
+// LastWords holds the line that most likely explains why a program ended: the first line
+// that reports a panic, or the last line that is not blank.
 type LastWords struct {
 	line    string
 	settled bool
 }
 
-// maxWords bounds what is kept of a line.
+// maxWords is the number of bytes that LastWords retains.
 const maxWords = 300
 
-// Note looks at a line.
+// Note considers one line of the output.
 func (w *LastWords) Note(line []byte) {
 	if w.settled || len(bytes.TrimSpace(line)) == 0 {
 		return
@@ -107,8 +107,8 @@ func (w *LastWords) Note(line []byte) {
 
 func (w *LastWords) String() string { return w.line }
 
-// OneLine makes a program's text fit for an error: one line, valid, and no
-// longer than a few hundred bytes.
+// OneLine returns the first line of a program's text as valid UTF-8 for an error, at most
+// twice maxWords bytes of it.
 func OneLine(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
 	return strings.ToValidUTF8(strings.TrimSpace(s[:min(len(s), 2*maxWords)]), "\uFFFD")

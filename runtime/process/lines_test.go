@@ -10,7 +10,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime"
 )
 
-// cut gives the lines of parts that are written one after another.
+// cut returns the lines that Lines emits when the parts are written one after another.
 func cut(parts ...string) []string {
 	var got []string
 	l := Lines{Emit: func(line []byte) { got = append(got, string(line)) }}
@@ -61,7 +61,7 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// kept is a sink that keeps lines.
+// kept is a sink that records lines.
 type kept []string
 
 func (k *kept) Log(level runtime.Level, line []byte) {

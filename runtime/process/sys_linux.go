@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// separate makes a program the leader of a group of its own, which the kernel
-// kills with the thread that starts it.
+// separate makes a program the leader of its own group. The kernel kills it when the
+// thread that starts it ends.
 func separate(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// wait waits for the end of a program and calls ended before its number can be
-// another's: until it is waited for, the kernel keeps the number.
+// wait waits for the end of a program. It calls ended while the kernel still reserves the
+// PID, which it does until the parent has waited for the process.
 func wait(cmd *exec.Cmd, ended func()) {
 	for errors.Is(unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
 	ended()
-	_ = cmd.Wait() // the state says what it says
+	_ = cmd.Wait() // the error is also in the ProcessState
 }

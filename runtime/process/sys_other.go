@@ -16,6 +16,6 @@ func killGroup(p *os.Process) { _ = p.Kill() }
 func terminateGroup(*os.Process) {}
 
 func wait(cmd *exec.Cmd, ended func()) {
-	_ = cmd.Wait() // the state says what it says
+	_ = cmd.Wait() // the error is also in the ProcessState
 	ended()
 }

@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// killGroup kills a process and its group.
-func killGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) } // it may be gone, which is what is wanted
+// killGroup kills a process and its group. It is no error if they have ended.
+func killGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }
 
 func terminateGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGTERM) }
 
-// detach takes a program out of the session, so that a terminal that is closed
-// does not end it.
+// detach puts a program into a session of its own, so that it does not end when the
+// terminal is closed.
 func detach(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }

@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// separate makes a program the leader of a group of its own.
+// separate makes a program the leader of its own group.
 func separate(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// wait waits for the end of a program and calls ended. Between the two another
-// program could get its number: there is no portable way to know of an end and
-// keep the number.
+// wait waits for the end of a program and then calls ended. In between, another program
+// may receive the PID: there is no portable way to learn of the end and still reserve the
+// PID.
 func wait(cmd *exec.Cmd, ended func()) {
-	_ = cmd.Wait() // the state says what it says
+	_ = cmd.Wait() // the error is also in the ProcessState
 	ended()
 }
