@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// What a task costs on the stream, against a unary call on the same connection
-// that carries next to nothing. b.Loop counts one task, or one call.
+// The benchmarks compare the cost of a task on the stream with that of a nearly empty
+// unary call on the same connection. b.Loop counts one task, or one call.
 
 func BenchmarkStream(b *testing.B) {
 	for _, flight := range []int{1, 64, 512} {
@@ -50,9 +50,9 @@ func atOnce(n int) string {
 	return map[int]string{1: "1", 64: "64", 512: "512"}[n]
 }
 
-// parallel calls f b.N times, so many at once.
+// parallel calls f b.N times, from flight goroutines.
 func parallel(b *testing.B, flight int, f func()) {
-	f() // the plugin is ready
+	f() // starts the plugin before the measurement
 	b.ReportAllocs()
 	b.ResetTimer()
 	var left atomic.Int64

@@ -1,15 +1,15 @@
-// Package plugin runs tasks in plugins: programs in any language that the
-// operator of a host allows by their digest or by a signature, and that speak
-// the gRPC service of api/plugin/v1.
+// Package plugin runs tasks in plugins. A plugin is a program in any language that
+// implements the gRPC service of api/plugin/v1. The operator of a host allows it by
+// digest or by signature.
 //
-// A plugin is started with its host, by the handshake of go-plugin, and speaks
-// TLS with certificates that both sides made for this one start. One stream
-// carries all its tasks, many at once and many in a message.
+// The host starts its plugins with the handshake of go-plugin. Both sides use TLS, with
+// certificates that they create for this one start. One stream carries all tasks of a
+// plugin: many at once, and many in one message.
 //
 //	start ─▶ handshake ─▶ describe ─▶ ready ─▶ ended ─▶ back-off ─▶ start
 //
-// A plugin that ends takes the tasks it had with it: these fail and can be
-// tried again, others are not touched. It is killed when it does not answer the
-// health check, and when a task has ignored its cancellation for too long: only
-// then is it certain that the handler has ended.
+// When a plugin ends, its tasks fail and can be retried; tasks of other plugins are not
+// affected. The host kills a plugin that fails its health checks. It also kills a plugin
+// in which a task ignores its cancellation for longer than Grace: only the end of the
+// process proves that the handler has ended.
 package plugin

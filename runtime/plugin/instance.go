@@ -39,9 +39,9 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
-// The handshake of go-plugin: a program that is not started with the cookie in
-// its environment is not being used as a plugin. They are part of the contract
-// with plugins in every language.
+// The handshake of go-plugin. Without the cookie in its environment, a program was not
+// started as a plugin. The values are part of the contract with plugins in every
+// language.
 const (
 	protocolVersion = 1
 	cookieKey       = "WHEELWORK_PLUGIN"
@@ -51,7 +51,7 @@ const (
 const (
 	defaultConcurrency = 64
 	maxConcurrency     = 1024
-	maxMessage         = 16 << 20 // bytes from a plugin
+	maxMessage         = 16 << 20 // bytes of one message from a plugin
 )
 
 // instance is one process of a plugin.
@@ -61,29 +61,29 @@ type instance struct {
 	digest string
 
 	child  *process.Child
-	stdin  *os.File // the program's standard input ends with this process
+	stdin  *os.File // the plugin's standard input, which ends with this process
 	stdout *output
 	stderr *output
-	first  *io.PipeReader // the first line of its standard output: the handshake
+	first  *io.PipeReader // the first line of the plugin's standard output: the handshake
 
 	client *goplugin.Client
 	conn   *grpc.ClientConn
 	about  *pluginv1.DescribeResponse
 	stream *stream
 
-	limit int // tasks at once
-	tasks int // Invariant: changed under p.mu; not above limit
+	limit int // number of tasks at once
+	tasks int // Invariant: changed only under p.mu, and never above limit
 
-	// owner is the task whose log the program's output is. Only of an instance
-	// with a limit of 1 is it known.
+	// owner is the task to whose log the program's output belongs. It is known only for
+	// an instance with a limit of 1.
 	owner atomic.Pointer[call]
 
 	mu    sync.Mutex
 	words process.LastWords
-	fate  error // why this host killed it; nil: it did not
+	fate  error // reason why this host killed the program; nil: it did not
 }
 
-// launch starts a process of the plugin and returns it when it is ready.
+// launch starts a process of the plugin, and returns it when it is ready.
 func (p *plugin) launch(ctx context.Context) (_ *instance, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.spec.StartTimeout, fmt.Errorf("it was not ready after %s", p.spec.StartTimeout))
 	defer cancel()
@@ -91,8 +91,7 @@ func (p *plugin) launch(ctx context.Context) (_ *instance, err error) {
 	if i.path, i.digest, err = prepare(&p.spec, p.dir); err != nil {
 		return nil, err
 	}
-	// go-plugin blocks where a program that hangs makes it. It returns when the
-	// program is dead.
+	// A program that hangs blocks go-plugin. Killing the program unblocks it.
 	stop := context.AfterFunc(ctx, func() { i.kill(context.Cause(ctx)) })
 	defer stop()
 	if err := i.open(ctx); err != nil {
@@ -109,7 +108,7 @@ func (p *plugin) launch(ctx context.Context) (_ *instance, err error) {
 	return i, nil
 }
 
-// open starts the program, shakes hands and asks what it can do.
+// open starts the program, performs the handshake and asks for its capabilities.
 func (i *instance) open(ctx context.Context) error {
 	cert, certPEM, err := clientCertificate()
 	if err != nil {
@@ -125,8 +124,8 @@ func (i *instance) open(ctx context.Context) error {
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, dir string) (runner.Runner, error) {
 			return &starter{i: i, env: append(cmd.Env, "PLUGIN_CLIENT_CERT="+certPEM), dir: dir}, nil
 		},
-		// As go-plugin's AutoMTLS, but on a curve that every TLS library knows: it
-		// takes P-521, which that of gRPC for Python, Node and C++ refuses.
+		// This is AutoMTLS of go-plugin with another curve. go-plugin uses P-521, which
+		// the TLS libraries of gRPC for Python, Node and C++ refuse.
 		TLSConfig:       &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, ServerName: "localhost"},
 		GRPCDialOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage))},
 	})
@@ -157,7 +156,7 @@ func (i *instance) open(ctx context.Context) error {
 	return nil
 }
 
-// clientCertificate makes a certificate that is good for one start.
+// clientCertificate creates the certificate of the host for one start of a plugin.
 func clientCertificate() (tls.Certificate, string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -178,7 +177,7 @@ func clientCertificate() (tls.Certificate, string, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, string(text), nil
 }
 
-// connOf is a go-plugin plugin whose client is the connection itself.
+// connOf is a go-plugin plugin whose client is the gRPC connection.
 type connOf struct {
 	goplugin.NetRPCUnsupportedPlugin
 }
@@ -191,12 +190,13 @@ func (connOf) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *grpc.C
 	return conn, nil
 }
 
-// serves reports whether the plugin has a handler.
+// serves reports whether the plugin has the handler. A plugin without a list of handlers
+// has all.
 func (i *instance) serves(handler string) bool {
 	return len(i.about.Handlers) == 0 || slices.Contains(i.about.Handlers, handler)
 }
 
-// kill ends the program, and why is the reason that its tasks are told.
+// kill kills the program. The first reason given is the error of its tasks.
 func (i *instance) kill(why error) {
 	i.mu.Lock()
 	if i.fate == nil {
@@ -209,7 +209,7 @@ func (i *instance) kill(why error) {
 	}
 }
 
-// ended says how the program ended, when it has.
+// ended returns the reason why the program ended. The program must have ended.
 func (i *instance) ended() error {
 	i.mu.Lock()
 	fate := i.fate
@@ -229,7 +229,8 @@ func (i *instance) lastWords() string {
 	return ""
 }
 
-// close ends an instance: in order when why is nil, else at once.
+// close ends an instance. A nil reason means an orderly end, with a kill after Grace;
+// otherwise close kills the program at once.
 func (i *instance) close(why error) {
 	if why != nil {
 		i.kill(why)
@@ -244,7 +245,7 @@ func (i *instance) close(why error) {
 	}
 }
 
-// clear waits for the end of the program and lets go of all that belongs to it.
+// clear kills the program, waits for its end and releases its resources.
 func (i *instance) clear() {
 	if i.client != nil {
 		i.client.Kill()
@@ -259,19 +260,19 @@ func (i *instance) clear() {
 	i.stderr.close()
 }
 
-// starter starts the program for go-plugin. It shows go-plugin the first line of
-// the program's standard output and nothing else: the rest is the log.
+// starter starts the program for go-plugin. go-plugin receives only the first line of the
+// program's standard output; the rest is log.
 type starter struct {
 	i   *instance
 	env []string
-	dir string // where the program is to put its socket
+	dir string // directory for the socket of the program
 }
 
 var _ runner.Runner = (*starter)(nil)
 
-// busyTries is how often a program is tried to be started that somebody seems to
-// write: between a fork and its exec another program of this process has the
-// file open that was just written.
+// busyTries is the number of attempts to start a program while the system reports that
+// its file is open for writing (ETXTBSY). The file was just written by this process.
+// Another child of this process holds it open between its fork and its exec.
 const busyTries = 50
 
 func (s *starter) Start(ctx context.Context) (err error) {
@@ -283,7 +284,7 @@ func (s *starter) Start(ctx context.Context) (err error) {
 	defer in.Close()
 	open := []io.Closer{stdin}
 	defer func() {
-		if err != nil { // go-plugin forgets a program that never was, and its directory
+		if err != nil { // go-plugin does not clean up after a program that did not start
 			for _, c := range open {
 				c.Close()
 			}
@@ -311,7 +312,7 @@ func (s *starter) Start(ctx context.Context) (err error) {
 	i.child = child
 	fate := i.fate
 	i.mu.Unlock()
-	if fate != nil { // it was to be killed before it was there
+	if fate != nil { // kill was called before the program had started
 		child.Kill()
 	}
 	go func() {
@@ -324,7 +325,7 @@ func (s *starter) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// run starts the program.
+// run starts the program, and retries while its file is busy.
 func (s *starter) run(ctx context.Context, in, out, errs *os.File) (*process.Child, error) {
 	spec := &s.i.p.spec
 	for try := 1; ; try++ {
@@ -343,7 +344,7 @@ func (s *starter) run(ctx context.Context, in, out, errs *os.File) (*process.Chi
 	}
 }
 
-// environment is what a plugin gets of the host's.
+// environment returns the environment of a plugin: some variables of the host, and own.
 func environment(own map[string]string) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR", "SystemRoot"} {
@@ -373,8 +374,8 @@ func (s *starter) Kill(context.Context) error { s.i.child.Kill(); return nil }
 
 func (s *starter) Diagnose(context.Context) string { return "" }
 
-// PluginToHost refuses addresses that are not the plugin's own: the host would
-// show what it sends there to somebody else.
+// PluginToHost refuses an address that may belong to another program, because the host
+// would send it the tasks.
 func (s *starter) PluginToHost(network, address string) (string, string, error) {
 	switch network {
 	case "unix":
@@ -398,8 +399,8 @@ func (s *starter) HostToPlugin(network, address string) (string, string, error) 
 	return network, address, nil
 }
 
-// heard takes a line of the program's output: it is of the task that the program
-// runs alone, or of the host's log.
+// heard receives a line of the program's output. The line belongs to the log of the only
+// task that the program runs, or to the log of the host.
 func (i *instance) heard(line []byte) {
 	i.mu.Lock()
 	i.words.Note(line)
@@ -411,24 +412,25 @@ func (i *instance) heard(line []byte) {
 	i.p.heard(i.child.PID(), slog.LevelInfo, strings.ToValidUTF8(string(line), "\uFFFD"))
 }
 
-// mark makes sure that all that the program wrote before is taken.
+// mark returns when this process has read all output that the program wrote before the
+// call.
 func (i *instance) mark() {
 	i.stdout.mark()
 	i.stderr.mark()
 }
 
-// output is a pipe from a program. This end reads it to the last, whatever
-// comes: a program must not hang because nobody reads.
+// output is the pipe with the output of a program. This end always reads everything:
+// otherwise a full pipe would block the program.
 type output struct {
 	r, w  *os.File
-	token []byte        // the beginning of a line that only this process writes
-	seen  chan struct{} // capacity 1: a mark came
-	done  chan struct{} // closed when all is read
-	upTo  atomic.Uint64 // the last mark that came
+	token []byte        // prefix of a mark; only this process knows it
+	seen  chan struct{} // capacity 1: a mark was read
+	done  chan struct{} // closed when the pipe has been read to its end
+	upTo  atomic.Uint64 // number of the last mark that was read
 
 	mu     sync.Mutex
-	closed bool   // w
-	marks  uint64 // written
+	closed bool   // whether w is closed
+	marks  uint64 // number of the last mark that was written
 }
 
 func newOutput() (*output, error) {
@@ -436,11 +438,11 @@ func newOutput() (*output, error) {
 	return &output{r: r, w: w, token: []byte(rand.Text() + rand.Text()), seen: make(chan struct{}, 1), done: make(chan struct{})}, err
 }
 
-// maxHandshake bounds the first line of standard output.
+// maxHandshake bounds the first line of standard output, in bytes.
 const maxHandshake = 64 << 10
 
-// read reads to the end. The first line goes to handshake, if there is one, or
-// to refuse what is wrong with it.
+// read reads the pipe to its end. If handshake is not nil, the first line is the
+// handshake: read writes it to handshake, or passes an error to refuse.
 func (o *output) read(handshake *io.PipeWriter, refuse func(error), emit func([]byte)) {
 	defer close(o.done)
 	lines := process.Lines{Emit: func(line []byte) {
@@ -465,20 +467,20 @@ func (o *output) read(handshake *io.PipeWriter, refuse func(error), emit func([]
 			err = checkHandshake(string(line))
 		}
 		if err == nil {
-			_, _ = handshake.Write(line) // whoever reads it has given up, or it succeeds
+			_, _ = handshake.Write(line) // an error means that the reader has given up
 		} else if err != io.EOF {
 			refuse(err)
 		}
 		handshake.Close()
 	}
-	_, _ = io.Copy(&lines, from) // ends when no writer is left, or when close loses patience
+	_, _ = io.Copy(&lines, from) // ends when all writers have closed the pipe, or at the deadline that drain sets
 	lines.Flush()
 }
 
 var errNoHandshake = errors.New("the first line of its standard output is no handshake: it has to be 1|1|NETWORK|ADDRESS|grpc|CERTIFICATE")
 
-// checkHandshake refuses what go-plugin takes or explains badly: a first line
-// without a certificate would be a plugin that anybody can speak to.
+// checkHandshake refuses first lines that go-plugin accepts or explains badly. It
+// requires a certificate: without one, any program could talk to the plugin.
 func checkHandshake(line string) error {
 	parts := strings.Split(strings.TrimSpace(line), "|")
 	if len(parts) < 5 {
@@ -497,17 +499,17 @@ func checkHandshake(line string) error {
 	return nil
 }
 
-// markTimeout bounds how long a result waits for the rest of its log. It takes
-// microseconds unless the machine is stuck.
+// markTimeout bounds the time that a result waits for the rest of its log. The wait takes
+// microseconds unless the machine is overloaded.
 const markTimeout = time.Second
 
-// mark returns when all that was written to the pipe before is read: it writes a
-// line itself and waits until that comes out.
+// mark returns when all earlier output in the pipe has been read. It writes a line of its
+// own to the pipe and waits until that line is read.
 func (o *output) mark() {
 	o.mu.Lock()
 	o.marks++
 	mark := o.marks
-	if !o.closed { // short enough to be in one piece
+	if !o.closed { // short enough for one atomic write
 		_, _ = o.w.Write(fmt.Appendf(nil, "\n%s%d\n", o.token, mark))
 	}
 	o.mu.Unlock()
@@ -524,7 +526,7 @@ func (o *output) mark() {
 	}
 }
 
-// ended lets the pipe end: the program has.
+// ended closes the writing end in this process. It is called when the program has ended.
 func (o *output) ended() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -534,9 +536,8 @@ func (o *output) ended() {
 	}
 }
 
-// drain returns when all is read that the program wrote, which has ended. A
-// program that has left its group may hold the pipe open: it is waited for a
-// little.
+// drain returns when the output of a program that has ended was read. A process that has
+// left the group may hold the pipe open, so drain waits at most markTimeout.
 func (o *output) drain() {
 	o.ended()
 	_ = o.r.SetReadDeadline(time.Now().Add(markTimeout))

@@ -20,44 +20,44 @@ import (
 	"github.com/wheelworkhq/wheelwork/runtime/process"
 )
 
-// Spec is a plugin that the operator of a host allows. A zero value means the
-// default named beside the field; Name, Path, and SHA256 or Keys are required.
+// Spec describes a plugin that the operator of a host allows. Name, Path, and SHA256 or
+// Keys are required. The zero value of another field means the default beside it.
 type Spec struct {
-	Name string // jobs name it plugin:NAME/HANDLER
-	Path string // the program, absolute
+	Name string // jobs use plugin:NAME/HANDLER
+	Path string // absolute path of the program
 	Args []string
-	Env  map[string]string // beside PATH, HOME, LANG and TMPDIR of the host; it gets nothing else of the host's
-	Dir  string            // the directory it runs in; default: that of Path
+	Env  map[string]string // in addition to PATH, HOME, LANG and TMPDIR of the host, its only variables that the plugin receives
+	Dir  string            // working directory; default: the directory of Path
 
-	SHA256    []string            // digests of programs that are allowed, in hex
-	Keys      []ed25519.PublicKey // or it is signed with one of these
-	Signature string              // the file with the signature; default: Path.sig
+	SHA256    []string            // allowed digests of the program, in hex
+	Keys      []ed25519.PublicKey // or keys, one of which must have signed the program
+	Signature string              // file with the signature; default: Path.sig
 
-	Processes    int           // how many run at once; default 1
-	StartTimeout time.Duration // from its start until it is ready; default 10 s
-	Grace        time.Duration // that a task has to end when it is asked to; default 5 s
-	HealthEvery  time.Duration // between two health checks; three failures are the end; default 5 s
+	Processes    int           // number of processes at once; default 1
+	StartTimeout time.Duration // from the start until the plugin is ready; default 10 s
+	Grace        time.Duration // from the request to end a task until the plugin is killed; default 5 s
+	HealthEvery  time.Duration // between two health checks; after three failures in a row the plugin is killed; default 5 s
 }
 
-// Config is what an executor is made of.
+// Config is the configuration of an Executor.
 type Config struct {
 	Plugins []Spec
-	Dir     string          // for the checked copies of programs; created, and only this user's
-	Keeper  *process.Keeper // starts the programs; the caller closes it after the executor
-	Version string          // of the host, told to plugins
+	Dir     string          // for verified copies of the programs; Open creates it, accessible only to this user
+	Keeper  *process.Keeper // starts the programs; the caller must close it after the executor
+	Version string          // version of the host, which plugins receive
 	Logger  *slog.Logger    // default: discard
 }
 
-// Executor runs tasks in plugins; see [runtime.Executor]. A task's Module is the
-// plugin's name, its Handler the handler's.
+// Executor runs tasks in plugins; see [runtime.Executor]. The Module of a task is the
+// name of the plugin, and its Handler that of the handler.
 type Executor struct {
 	plugins map[string]*plugin
-	changed atomic.Pointer[func()] // called when a plugin is up or down; nil: nobody is
+	changed atomic.Pointer[func()] // called when a plugin comes up or goes down; nil: no function
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 }
 
-// pluginName is a name that can stand in a path and in a job's handler.
+// pluginName matches names that are valid in a path and in the handler of a job.
 var pluginName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 func (s *Spec) check() error {
@@ -88,9 +88,9 @@ func (s *Spec) check() error {
 
 const maxProcesses = 256
 
-// Open starts the plugins. One that does not start is tried again and again,
-// with the reason in the log and in the results of its tasks: a host is not to
-// be without the others.
+// Open starts the plugins. It retries a plugin that does not start, and reports the
+// reason in the log and in the results of its tasks, so that the host can serve the other
+// plugins.
 func Open(cfg Config) (*Executor, error) {
 	if cfg.Dir == "" || cfg.Keeper == nil {
 		return nil, errors.New("plugin: Dir and Keeper are required")
@@ -133,16 +133,16 @@ func Open(cfg Config) (*Executor, error) {
 	return e, nil
 }
 
-// Close asks the plugins to end, kills those that do not, and waits.
+// Close asks the plugins to end, kills those that have not ended after Grace, and waits.
 func (e *Executor) Close() error {
 	e.cancel()
 	e.wg.Wait()
 	return nil
 }
 
-// Up says whether the plugin of a name runs, or ended so lately that it is
-// expected back. One that has never come up, and one that waits long for its
-// next start, is not up.
+// Up reports whether a plugin runs, or is expected to run again soon after its end. A
+// plugin is not up before its first start, and while it waits for over 500 ms for its
+// next start.
 func (e *Executor) Up(name string) bool {
 	p := e.plugins[name]
 	if p == nil {
@@ -153,7 +153,8 @@ func (e *Executor) Up(name string) bool {
 	return p.up
 }
 
-// Watch has f called when a plugin is up or down, instead of who was before.
+// Watch sets the function that the executor calls when a plugin comes up or goes down. It
+// replaces the previous function.
 func (e *Executor) Watch(f func()) { e.changed.Store(&f) }
 
 func (e *Executor) turned() {
@@ -162,8 +163,7 @@ func (e *Executor) turned() {
 	}
 }
 
-// Codes of results that the host gives. A handler's own code stands instead when
-// it told one.
+// Codes of results by the host. For a failed handler, its own code takes precedence.
 const (
 	codeNotAllowed  = "plugin_not_allowed"
 	codeDown        = "plugin_down"
@@ -176,7 +176,7 @@ const (
 	codeOutputLimit = "output_limit"
 )
 
-// Run runs one task in a plugin.
+// Run runs one task in a plugin and waits for its end.
 func (e *Executor) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) runtime.Result {
 	p := e.plugins[t.Module]
 	if p == nil {
@@ -209,7 +209,7 @@ func (e *Executor) Run(ctx context.Context, t runtime.Task, sink runtime.Sink) r
 		start := time.Now()
 		r, err := i.run(ctx, &t, handler, sink)
 		p.give(i)
-		if err != nil { // it ended in this moment: another process may be ready
+		if err != nil { // the process has just ended; another one may be ready
 			p.leave(i, nil)
 			continue
 		}
@@ -224,26 +224,27 @@ func failed(o runtime.Outcome, code, format string, args ...any) runtime.Result 
 	return runtime.Result{Outcome: o, Code: code, Error: process.OneLine(fmt.Sprintf(format, args...))}
 }
 
-// plugin is one of the operator's, with the processes of it that are ready.
+// plugin is one plugin of the operator, with its processes that are ready.
 type plugin struct {
 	spec    Spec
 	dir     string
 	keeper  *process.Keeper
 	version string
 	log     *slog.Logger
-	said    throttle // lines of its programs in the host's log
+	said    throttle // bounds the lines of its programs in the log of the host
 
 	mu      sync.Mutex
 	ready   []*instance
-	changed chan struct{} // closed when an instance is ready or has room, if somebody waits
+	changed chan struct{} // closed when an instance is ready or has room, if there are waiters
 	waiting int
-	hopeful int    // supervisors whose process runs, starts, or is soon started
-	down    error  // why there is no instance
+	hopeful int    // number of supervisors whose process runs, starts, or will start soon
+	down    error  // reason why there is no instance
 	up      bool   // see Executor.Up
-	turned  func() // called without mu when up has changed
+	turned  func() // called without mu after up has changed
 }
 
-// take returns an instance with room for one more task, the one with the most.
+// take reserves room for one task and returns its instance, the one with the most room.
+// It blocks until there is room, and fails when no process is expected soon.
 func (p *plugin) take(ctx context.Context) (*instance, error) {
 	p.mu.Lock()
 	for {
@@ -262,7 +263,7 @@ func (p *plugin) take(ctx context.Context) (*instance, error) {
 			defer p.mu.Unlock()
 			return nil, p.down
 		}
-		// How long to wait for room is for the task's deadline to say.
+		// The deadline of the task bounds the wait for room.
 		changed := p.changed
 		p.waiting++
 		p.mu.Unlock()
@@ -279,7 +280,7 @@ func (p *plugin) take(ctx context.Context) (*instance, error) {
 	}
 }
 
-// give gives back the room of a task.
+// give releases the room of a task.
 func (p *plugin) give(i *instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -287,7 +288,7 @@ func (p *plugin) give(i *instance) {
 	p.changedLocked()
 }
 
-// changedLocked wakes who waits; p.mu must be held.
+// changedLocked wakes the waiters of take. The caller must hold p.mu.
 func (p *plugin) changedLocked() {
 	if p.waiting > 0 {
 		close(p.changed)
@@ -295,7 +296,7 @@ func (p *plugin) changedLocked() {
 	}
 }
 
-// heard writes a line of a program to the host's log, where it is of no run.
+// heard writes a line of a program that belongs to no run to the log of the host.
 func (p *plugin) heard(pid int, level slog.Level, line string) {
 	pass, dropped := p.said.pass(time.Now())
 	if dropped > 0 {
@@ -306,7 +307,7 @@ func (p *plugin) heard(pid int, level slog.Level, line string) {
 	}
 }
 
-// throttle lets through a burst of lines and then so many in a second.
+// throttle admits a burst of throttleBurst lines, and throttlePerSec lines per second.
 type throttle struct {
 	mu      sync.Mutex
 	tokens  float64

@@ -33,10 +33,11 @@ import (
 	sdk "github.com/wheelworkhq/wheelwork/sdk/plugin"
 )
 
-// The test binary is also every plugin of these tests: role says which.
+// The test binary also acts as the plugins of these tests. This variable selects one.
 const role = "WHEELWORK_TEST_ROLE"
 
-// forever stays. A program in which nothing can ever happen would be ended by Go.
+// forever blocks. It uses a timer because Go aborts a program in which all goroutines are
+// blocked.
 func forever() { <-time.After(time.Hour) }
 
 func TestMain(m *testing.M) {
@@ -78,10 +79,10 @@ func TestMain(m *testing.M) {
 	case "socket":
 		fmt.Println("1|1|unix|/tmp/somebody-elses.sock|grpc|" + someCertificate())
 		forever()
-	case "child": // of a plugin: has its standard output
+	case "child": // a child of a plugin, with its standard output
 		os.Stdout.WriteString("here\n")
 		forever()
-	case "host": // a host with one plugin that has a child; ends only when it is killed
+	case "host": // a host with one plugin that has a child; it ends only when it is killed
 		host()
 	}
 }
@@ -105,7 +106,7 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// handlers are those of the plugins that are written with the SDK.
+// handlers are the handlers of the plugins that use the SDK.
 var handlers = map[string]sdk.Func{
 	"main": func(_ context.Context, t *sdk.Task) ([]byte, error) { return append([]byte("main "), t.Input...), nil },
 	"echo": func(_ context.Context, t *sdk.Task) ([]byte, error) { return t.Input, nil },
@@ -159,7 +160,7 @@ var handlers = map[string]sdk.Func{
 		<-ctx.Done()
 		return nil, ctx.Err()
 	},
-	"finish": func(ctx context.Context, t *sdk.Task) ([]byte, error) { // what it began, although it was asked to stop
+	"finish": func(ctx context.Context, t *sdk.Task) ([]byte, error) { // completes its work although it was asked to stop
 		t.Printf("waiting")
 		<-ctx.Done()
 		return []byte("done"), nil
@@ -192,8 +193,7 @@ var handlers = map[string]sdk.Func{
 	},
 }
 
-// stock serves with go-plugin's own server, as plugins do that know nothing of
-// our SDK.
+// stock serves with the server of go-plugin, like plugins that do not use the SDK.
 func stock(s *scripted) {
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: goplugin.HandshakeConfig{ProtocolVersion: protocolVersion, MagicCookieKey: cookieKey, MagicCookieValue: cookieValue},
@@ -216,7 +216,7 @@ func (p served) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientCo
 	return nil, errors.New("it is the host")
 }
 
-// scripted answers each task by its input.
+// scripted is a plugin in which the input of a task selects the answer.
 type scripted struct {
 	pluginv1.UnimplementedPluginServer
 	hostile bool
@@ -239,7 +239,7 @@ func (s *scripted) Work(stream grpc.BidiStreamingServer[pluginv1.ToPlugin, plugi
 			r := &pluginv1.Result{Id: t.Id, Outcome: pluginv1.Outcome_OUTCOME_SUCCEEDED, Output: t.Input}
 			up := &pluginv1.FromPlugin{Results: []*pluginv1.Result{r}}
 			switch string(t.Input) {
-			case "strangers": // it speaks for tasks that are not, and twice for one that is
+			case "strangers": // sends results for unknown tasks, and two for a known one
 				up.Results = []*pluginv1.Result{{Id: 0}, {Id: t.Id + 1, Error: "stolen"}, {Id: 1 << 63}, r, {Id: t.Id, Error: "again"}}
 				up.Logs = []*pluginv1.Log{{Id: t.Id + 1, Text: "stolen"}, {Id: t.Id, Level: -5, Text: "a\nb\r\n\nc"}, {Id: t.Id, Level: 99, Text: "d"}}
 				up.Progress = []*pluginv1.Progress{{Id: 77}, {Id: t.Id, Done: -1, Message: "x\ny"}}
@@ -259,7 +259,7 @@ func (s *scripted) Work(stream grpc.BidiStreamingServer[pluginv1.ToPlugin, plugi
 	}
 }
 
-// host is a host that is going to be killed.
+// host runs a host that the test kills.
 func host() {
 	s, err := self("sdk")
 	if err != nil {
@@ -294,7 +294,7 @@ var ownDigest = sync.OnceValues(func() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), err
 })
 
-// self is the plugin that this program is in a role.
+// self returns the Spec of this test binary in a role.
 func self(as string) (Spec, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -346,8 +346,7 @@ func open(t testing.TB, as string, change ...func(*Spec)) (*Executor, *hostLog) 
 	return e, log
 }
 
-// heard is a sink that keeps all that it takes, and tells when the first line
-// comes.
+// heard is a sink that records all calls, and signals the first line.
 type heard struct {
 	mu    sync.Mutex
 	lines []string
@@ -441,7 +440,7 @@ func TestLogAndProgress(t *testing.T) {
 	}
 }
 
-// What a program writes is the log of the run if it can be of no other.
+// The output of a program is the log of a run if the program runs one task at a time.
 func TestOutputOfAPluginThatRunsOneTaskAtATime(t *testing.T) {
 	e, log := open(t, "alone")
 	var wg sync.WaitGroup
@@ -472,7 +471,7 @@ func TestOutputOfAPluginThatRunsMany(t *testing.T) {
 	if r, _ := run(t, e, "gush", ""); string(r.Output) != "gushed" {
 		t.Errorf("gush: %+v", r)
 	}
-	e.Close() // all that it wrote is taken now
+	e.Close() // after Close, all output has been read
 	if s := log.String(); !strings.Contains(s, "err secret") || !strings.Contains(s, "out secret") {
 		t.Errorf("not in the host's log: %.1000s", s)
 	}
@@ -490,7 +489,7 @@ func TestEnvironmentOfTheHostStaysThere(t *testing.T) {
 	}
 }
 
-// whileItRuns starts a task and calls f when its handler runs.
+// whileItRuns starts a task, and calls f while its handler runs.
 func whileItRuns(t *testing.T, e *Executor, ctx context.Context, task runtime.Task, f func()) (runtime.Result, *heard) {
 	t.Helper()
 	h := &heard{first: make(chan struct{})}
@@ -537,8 +536,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// A handler that does not end when it is asked to is ended with its program;
-// what ran beside it can be tried again.
+// A handler that does not end on request ends with its program. The other tasks of the
+// program can be retried.
 func TestDeafHandlerIsKilled(t *testing.T) {
 	e, _ := open(t, "sdk", func(s *Spec) { s.Grace = 50 * time.Millisecond })
 	beside := make(chan runtime.Result, 1)
@@ -601,7 +600,7 @@ func TestFrozenPluginIsKilled(t *testing.T) {
 func TestSeveralProcesses(t *testing.T) {
 	e, _ := open(t, "alone", func(s *Spec) { s.Processes = 2 })
 	ctx, cancel := context.WithCancel(t.Context())
-	// Two at once need two processes: each runs one task.
+	// Two tasks at once need two processes, because each process runs one task.
 	var wg sync.WaitGroup
 	for range 2 {
 		h := &heard{first: make(chan struct{})}
@@ -644,14 +643,14 @@ func TestNotStarting(t *testing.T) {
 	}
 }
 
-// TestUp wants a plugin to be up once it runs, through a short break, and not
-// while it waits long for its next start, and every change to be told.
+// TestUp checks that a plugin is up while it runs and during a short break, but not while
+// it waits long for its next start. Every change must call the function of Watch.
 func TestUp(t *testing.T) {
 	e, _ := open(t, "sdk")
 	changes := make(chan bool, 100)
 	watch := func() { changes <- e.Up("self") }
 	e.Watch(watch)
-	watch() // it may have come up before
+	watch() // the plugin may have come up before Watch
 	await := func(up bool) {
 		t.Helper()
 		for late := time.After(20 * time.Second); ; {
@@ -733,7 +732,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// A host that is killed takes its plugins with it, and what these have started.
+// When a host is killed, its plugins end, and so do the processes that they have started.
 func TestKilledHost(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -751,7 +750,7 @@ func TestKilledHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer host.Process.Kill()
-	f, err := os.Open(pipe) // when the plugin opens it to write
+	f, err := os.Open(pipe) // blocks until the plugin opens it for writing
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -764,7 +763,7 @@ func TestKilledHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	host.Wait()
-	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 { // its end comes when nobody is left
+	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 { // EOF comes when no process holds the pipe
 		t.Fatalf("read %q, %v", rest, err)
 	}
 }

@@ -24,31 +24,32 @@ const (
 	defaultOutputBytes = 1 << 20
 	defaultLogBytes    = 1 << 20
 
-	// Bounds of one message to the plugin.
+	// Bounds of one message to the plugin: the number of tasks, and the bytes of input
+	// after which no further task is added.
 	maxTasks     = 128
 	maxTaskBytes = 64 << 10
 
 	maxTrace = 4 << 10
 )
 
-// stream carries the tasks of an instance. Whatever was said while a message is
-// on its way goes into the next one: that is what makes it cheap, and an idle
+// stream carries the tasks of one instance. While one message is being sent, new tasks
+// and cancellations collect for the next one. This makes a busy stream cheap, and an idle
 // stream sends at once.
 type stream struct {
 	i      *instance
 	rpc    grpc.BidiStreamingClient[pluginv1.ToPlugin, pluginv1.FromPlugin]
 	cancel context.CancelFunc
-	kick   chan struct{} // capacity 1: there is something to send
-	done   chan struct{} // closed when nothing comes any more
-	err    error         // why; set before done is closed
+	kick   chan struct{} // capacity 1: wakes the sender
+	done   chan struct{} // closed when nothing more will be received
+	err    error         // reason for the end; set before done is closed
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex
-	last    uint64 // id of a task
+	last    uint64 // last task id
 	calls   map[uint64]*call
 	tasks   []*pluginv1.Task
 	cancels []*pluginv1.Cancel
-	closed  bool // no call can begin
+	closed  bool // true: no call may begin
 }
 
 func openStream(service pluginv1.PluginClient, i *instance) (*stream, error) {
@@ -64,7 +65,7 @@ func openStream(service pluginv1.PluginClient, i *instance) (*stream, error) {
 	return s, nil
 }
 
-// stop lets no call begin and tells the plugin that nothing more comes.
+// stop refuses further calls, and closes the sending direction of the stream.
 func (s *stream) stop() {
 	s.mu.Lock()
 	s.closed = true
@@ -85,10 +86,10 @@ func (s *stream) signal() {
 	}
 }
 
-// errGone says that the process ended before the task was on its way.
+// errGone reports that the process ended before the task was sent.
 var errGone = errors.New("it has just ended")
 
-// begin puts a task on its way.
+// begin adds a task to the next message.
 func (s *stream) begin(c *call, t *pluginv1.Task) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +104,7 @@ func (s *stream) begin(c *call, t *pluginv1.Task) error {
 	return nil
 }
 
-// ask asks the plugin to end a task.
+// ask adds a cancellation of a task to the next message.
 func (s *stream) ask(id uint64, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +112,7 @@ func (s *stream) ask(id uint64, reason string) {
 	s.signal()
 }
 
-// next builds a message from what there is to say; nil when there is nothing.
+// next builds the next message, or returns nil if there is nothing to send.
 func (s *stream) next() *pluginv1.ToPlugin {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +121,8 @@ func (s *stream) next() *pluginv1.ToPlugin {
 		size += len(s.tasks[n].Input)
 		n++
 	}
-	// A cancel must not pass the task that it is of.
+	// A cancellation must not overtake its task, so cancellations wait until no task is
+	// left.
 	m := &pluginv1.ToPlugin{Tasks: s.tasks[:n:n]}
 	if s.tasks = s.tasks[n:]; len(s.tasks) == 0 {
 		s.tasks = nil
@@ -139,9 +141,9 @@ func (s *stream) send() {
 		case <-s.done:
 			return
 		}
-		goruntime.Gosched() // let those who are about to say something say it: one message is cheaper than two
+		goruntime.Gosched() // let other goroutines add their tasks first: one message is cheaper than two
 		for m := s.next(); m != nil; m = s.next() {
-			if s.rpc.Send(m) != nil { // receive learns why
+			if s.rpc.Send(m) != nil { // receive learns the reason
 				return
 			}
 		}
@@ -155,7 +157,8 @@ func (s *stream) send() {
 	}
 }
 
-// receive takes what the plugin says until it says nothing more.
+// receive handles the messages of the plugin until the stream ends. Then it fails the
+// calls that are left.
 func (s *stream) receive() {
 	var err error
 	for {
@@ -165,8 +168,9 @@ func (s *stream) receive() {
 		}
 		s.take(m)
 	}
-	// The calls are told how the program ended, and it has to: what it still does
-	// would be done twice.
+	// The error of the calls is how the program ended. The program must have ended
+	// before, because the server may retry the tasks, and their handlers must not run
+	// twice.
 	s.mu.Lock()
 	asked := s.closed
 	s.closed = true
@@ -188,10 +192,11 @@ func (s *stream) receive() {
 	close(s.done)
 }
 
-// autopsy says why an instance is no more, whose stream broke.
+// autopsy returns the reason for the end of an instance whose stream broke. It kills the
+// program if it still runs.
 func (i *instance) autopsy(broken error) error {
-	// When the connection broke the program has ended, most likely, and is about to
-	// be waited for.
+	// A broken connection usually means that the program is ending. Waiting gives its
+	// exit status.
 	var exits time.Duration
 	if status.Code(broken) == codes.Unavailable {
 		exits = time.Second
@@ -219,8 +224,9 @@ func (i *instance) exitsWithin(d time.Duration) bool {
 	}
 }
 
-// take hands on a message. Of a task that is over, or never was, nothing is
-// taken: a plugin cannot speak for another's.
+// take handles one message. It ignores progress and results for tasks that have ended or
+// never existed, and writes their log lines to the log of the host. The ids of another
+// plugin's tasks have no meaning here.
 func (s *stream) take(m *pluginv1.FromPlugin) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,18 +252,18 @@ func (s *stream) take(m *pluginv1.FromPlugin) {
 
 var slogLevels = [...]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 
-// call is a task on its way. What comes for it is kept until the goroutine that
-// called Run takes it: only that one may speak to the sink.
+// call is a task that was sent. It buffers the log and the progress until the goroutine
+// that called Run takes them, because only that goroutine may call the sink.
 type call struct {
 	id     uint64
 	notify chan struct{} // capacity 1
 
 	mu       sync.Mutex
 	lines    []line
-	room     int64 // bytes of log lines that are still taken, a little more than the budget
+	room     int64 // bytes of log lines that are still accepted: one more than the budget
 	progress *pluginv1.Progress
 	result   *pluginv1.Result
-	err      error // why there will be no result
+	err      error // reason why there will be no result
 }
 
 type line struct {
@@ -276,8 +282,8 @@ func (c *call) signal() {
 	}
 }
 
-// log takes a line. Past the budget it takes one more, so that the budget
-// notices.
+// log receives a line. It accepts one line beyond the budget, which makes the budget
+// report the limit.
 func (c *call) log(level runtime.Level, text []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -316,7 +322,8 @@ func (c *call) fail(err error) {
 	c.signal()
 }
 
-// flush hands what came to the sink and reports whether the task has ended.
+// flush passes the buffered lines and progress to the sink. It reports whether the task
+// has ended.
 func (c *call) flush(sink runtime.Sink, budget *process.Budget) (ended bool) {
 	c.mu.Lock()
 	lines, progress := c.lines, c.progress
@@ -332,8 +339,8 @@ func (c *call) flush(sink runtime.Sink, budget *process.Budget) (ended bool) {
 	return ended
 }
 
-// run sends a task and waits for its end. Its error is errGone: then the task is
-// not on its way.
+// run sends a task and waits for its end. Its only error is errGone, which means that the
+// task was not sent.
 func (i *instance) run(ctx context.Context, t *runtime.Task, handler string, sink runtime.Sink) (runtime.Result, error) {
 	c := newCall(t.Limits.LogBytes)
 	if i.limit == 1 {
@@ -359,8 +366,9 @@ func (i *instance) run(ctx context.Context, t *runtime.Task, handler string, sin
 	return verdict(c.result, limit, asked), nil
 }
 
-// await waits for the end of a task, and asks for it when its deadline passes or
-// ctx ends. It returns what it asked for: 0, Stopped or TimedOut.
+// await waits for the end of a task. When the deadline passes or ctx is done, it asks the
+// plugin to end the task, and kills the plugin after Grace. It returns the reason for the
+// request: 0 for none, Stopped or TimedOut.
 func (i *instance) await(ctx context.Context, t *runtime.Task, c *call, sink runtime.Sink, budget *process.Budget) (asked runtime.Outcome) {
 	stop := ctx.Done()
 	var overdue, patience <-chan time.Time
@@ -385,13 +393,13 @@ func (i *instance) await(ctx context.Context, t *runtime.Task, c *call, sink run
 		case <-overdue:
 			ask(runtime.TimedOut, "deadline")
 		case <-patience:
-			// The call fails with the process, as all that it runs.
+			// The end of the process fails this call and the others of the instance.
 			i.kill(fmt.Errorf("it was killed: run %s of job %s did not end within %s of being asked to", t.RunID, t.Job, i.p.spec.Grace))
 		}
 	}
 }
 
-// message is a task in the words of plugins.
+// message converts a task to a message for the plugin.
 func message(t *runtime.Task, handler string, outputLimit int64) *pluginv1.Task {
 	m := &pluginv1.Task{
 		Run: t.RunID, App: t.App, Job: t.Job, Attempt: int32(t.Attempt), MaxAttempts: int32(t.MaxAttempt), PlannedMs: t.PlannedAt.UnixMilli(),
@@ -404,7 +412,7 @@ func message(t *runtime.Task, handler string, outputLimit int64) *pluginv1.Task 
 	return m
 }
 
-// crashed is the result of a task whose process ended before it.
+// crashed returns the result of a task whose process ended first.
 func crashed(name string, why error, asked runtime.Outcome) runtime.Result {
 	switch asked {
 	case runtime.Stopped, runtime.TimedOut:
@@ -413,7 +421,7 @@ func crashed(name string, why error, asked runtime.Outcome) runtime.Result {
 	return failed(runtime.Retryable, codeCrash, "plugin %s ended while it ran this: %v", name, why)
 }
 
-// verdict is the result of a task that the plugin answered.
+// verdict returns the result of a task for the answer of the plugin.
 func verdict(m *pluginv1.Result, limit int64, asked runtime.Outcome) runtime.Result {
 	r := runtime.Result{
 		Output: m.Output, Error: oneLine(m.Error), Code: oneLine(m.Code), Trace: strings.ToValidUTF8(m.Trace[:min(len(m.Trace), maxTrace)], ""),
@@ -427,7 +435,7 @@ func verdict(m *pluginv1.Result, limit int64, asked runtime.Outcome) runtime.Res
 		r.Duration = d
 		return r
 	case m.Outcome == pluginv1.Outcome_OUTCOME_SUCCEEDED:
-		// Also when it was asked to end: it had done its work by then.
+		// Also after a request to end: the work was already complete.
 		return runtime.Result{Outcome: runtime.Succeeded, Output: m.Output, Duration: r.Duration}
 	case asked == runtime.TimedOut:
 		r.Outcome, r.Code, r.Error = asked, codeDeadline, "the timeout passed"
@@ -446,13 +454,13 @@ func verdict(m *pluginv1.Result, limit int64, asked runtime.Outcome) runtime.Res
 	return r
 }
 
-// What a plugin can say at most, so that no sum overflows.
+// Upper bounds of numbers from a plugin, which prevent overflow in sums.
 const (
 	maxRetryAfterMs = int64(30 * 24 * time.Hour / time.Millisecond)
 	maxDurationUs   = int64(365 * 24 * time.Hour / time.Microsecond)
 )
 
-// oneLine makes a text of a plugin fit for one line.
+// oneLine converts a text from a plugin to one line of valid UTF-8.
 func oneLine(s string) string {
 	const longest = 1 << 10
 	s = strings.ToValidUTF8(s[:min(len(s), longest)], "\uFFFD")

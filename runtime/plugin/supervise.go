@@ -13,15 +13,16 @@ import (
 const (
 	firstBackoff   = 100 * time.Millisecond
 	longestBackoff = 30 * time.Second
-	// settled is how long a process has to live to be none that cannot start.
+	// settled is the lifetime after which a process counts as started successfully, so
+	// that backoff starts again with its shortest wait.
 	settled = time.Minute
-	// soon is a wait that tasks wait for. When it is longer they fail, so that
-	// they can go to another host.
+	// soon is the longest wait for a start during which tasks wait too. During a longer
+	// wait they fail, so that they can run on another host.
 	soon = 500 * time.Millisecond
 )
 
-// backoff returns how long to wait before the next start, from the wait before
-// the last one and how long that process lived.
+// backoff returns the wait before the next start. last is the wait before the previous
+// start, and lived the lifetime of that process.
 func backoff(last, lived time.Duration) time.Duration {
 	if last == 0 || lived >= settled {
 		return firstBackoff
@@ -29,7 +30,7 @@ func backoff(last, lived time.Duration) time.Duration {
 	return min(2*last, longestBackoff)
 }
 
-// supervise keeps one process of a plugin running until ctx ends.
+// supervise runs one process of a plugin, and restarts it until ctx is done.
 func (p *plugin) supervise(ctx context.Context) {
 	var wait time.Duration
 	for {
@@ -57,7 +58,8 @@ func (p *plugin) supervise(ctx context.Context) {
 	}
 }
 
-// pause waits for the next start.
+// pause waits for the next start. During a pause longer than soon, the plugin expects no
+// process from this supervisor.
 func (p *plugin) pause(ctx context.Context, wait time.Duration) {
 	if wait > soon {
 		p.hope(-1)
@@ -76,7 +78,7 @@ func (p *plugin) hope(n int) {
 	p.turn(p.up && (p.hopeful > 0 || len(p.ready) > 0))
 }
 
-// turn sets whether the plugin is up and gives mu, which the caller holds, back.
+// turn sets whether the plugin is up. The caller must hold p.mu; turn unlocks it.
 func (p *plugin) turn(up bool) {
 	turned := p.up != up
 	p.up = up
@@ -86,7 +88,7 @@ func (p *plugin) turn(up bool) {
 	}
 }
 
-// join lets tasks go to an instance.
+// join makes an instance available to tasks.
 func (p *plugin) join(i *instance) {
 	p.mu.Lock()
 	p.ready = append(p.ready, i)
@@ -94,7 +96,7 @@ func (p *plugin) join(i *instance) {
 	p.turn(true)
 }
 
-// leave lets no more tasks go to an instance, which may not have come to be.
+// leave makes an instance unavailable to tasks. A nil instance records only the reason.
 func (p *plugin) leave(i *instance, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,10 +106,12 @@ func (p *plugin) leave(i *instance, why error) {
 	}
 }
 
-// maxUnhealthy is how many health checks in a row may fail.
+// maxUnhealthy is the number of failed health checks in a row after which a plugin is
+// killed.
 const maxUnhealthy = 3
 
-// watch returns when an instance has to end, and why; nil when the host does.
+// watch returns when the instance has to end, with the reason, or with nil when the host
+// shuts down.
 func (p *plugin) watch(ctx context.Context, i *instance) error {
 	tick := time.NewTicker(p.spec.HealthEvery)
 	defer tick.Stop()
@@ -118,8 +122,8 @@ func (p *plugin) watch(ctx context.Context, i *instance) error {
 		case <-ctx.Done():
 			return nil
 		case <-i.child.Done():
-			i.stream.cancel() // somebody else may hold its end of the connection
-			<-i.stream.done   // then its last words are read
+			i.stream.cancel() // another process may hold the plugin's end of the connection open
+			<-i.stream.done   // then its last output has been read
 			return i.stream.err
 		case <-i.stream.done:
 			return i.stream.err
@@ -137,7 +141,7 @@ func (p *plugin) watch(ctx context.Context, i *instance) error {
 		}
 		if unhealthy++; unhealthy == maxUnhealthy {
 			select {
-			case <-i.child.Done(): // that is why it did not answer
+			case <-i.child.Done(): // the end of the process explains the failed check
 			default:
 				return fmt.Errorf("it did not pass %d health checks: %w", unhealthy, err)
 			}
@@ -145,5 +149,5 @@ func (p *plugin) watch(ctx context.Context, i *instance) error {
 	}
 }
 
-// errClosing is why the instances of a host that ends are closed.
+// errClosing is the reason for the end of all instances when the host shuts down.
 var errClosing = errors.New("the host is shutting down")

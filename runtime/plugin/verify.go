@@ -15,25 +15,25 @@ import (
 	"strings"
 )
 
-// maxProgram bounds the file of a plugin.
+// maxProgram bounds the size of a plugin's program, in bytes.
 const maxProgram = 1 << 30
 
-// prepare copies a plugin's program into dir, which only this user can write,
-// and returns the path of the copy if its bytes are allowed. What was checked is
-// what is started: the original may change in between.
+// prepare copies the program of a plugin into dir, which only this user can write, and
+// verifies the copy. It returns the path of the copy. The host starts the copy, so it
+// runs the bytes that it verified even if the original changes in between.
 func prepare(s *Spec, dir string) (path, digest string, err error) {
 	from, err := os.Open(s.Path)
 	if err != nil {
 		return "", "", err
 	}
 	defer from.Close()
-	// The suffix stays: it is how some systems know a program.
+	// The copy has the same suffix: some systems need it to recognise a program.
 	path = filepath.Join(dir, s.Name+filepath.Ext(s.Path))
 	temp, err := os.CreateTemp(dir, s.Name+".")
 	if err != nil {
 		return "", "", err
 	}
-	defer os.Remove(temp.Name()) // there is none after the rename
+	defer os.Remove(temp.Name()) // no file has this name after the rename
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(temp, sum), io.LimitReader(from, maxProgram+1))
 	if err == nil && n > maxProgram {
@@ -52,8 +52,8 @@ func prepare(s *Spec, dir string) (path, digest string, err error) {
 	return path, digest, os.Rename(temp.Name(), path)
 }
 
-// allow refuses a program that the operator did not name and nobody he trusts
-// has signed.
+// allow returns an error unless the operator lists the digest, or one of the operator's
+// keys has signed it.
 func (s *Spec) allow(digest string) error {
 	if slices.ContainsFunc(s.SHA256, func(want string) bool {
 		return strings.EqualFold(strings.TrimPrefix(want, "sha256:"), digest)
@@ -83,7 +83,7 @@ func (s *Spec) allow(digest string) error {
 	return fmt.Errorf("%s (sha256 %s): no key of the plugin's keys has made the signature in %s", s.Path, digest, file)
 }
 
-// readSmall reads a file of which a few bytes are wanted.
+// readSmall reads a file that must be small.
 func readSmall(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -93,11 +93,11 @@ func readSmall(file string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, 4<<10))
 }
 
-// signed is what a signature is of. It begins with what it is for, so that a
-// signature of something else is none of a plugin.
+// signed returns the bytes that are signed. The prefix names the purpose, so that a
+// signature for another purpose is not valid for a plugin.
 func signed(digest string) []byte { return []byte("wheelwork plugin\nsha256:" + digest + "\n") }
 
-// Sign returns the text for the signature file of a plugin's program.
+// Sign returns the content of the signature file of a plugin's program.
 func Sign(program io.Reader, key ed25519.PrivateKey) ([]byte, error) {
 	sum := sha256.New()
 	if _, err := io.Copy(sum, program); err != nil {
