@@ -1,9 +1,9 @@
-// Package lines tells which line of source code a place in a module's code was
-// compiled from, by the debug information that compilers leave in its custom
-// sections (DWARF, versions 2 to 5).
+// Package lines finds the source line from which an instruction of a module was compiled.
+// It uses the debug information that compilers write to custom sections (DWARF, versions
+// 2 to 5).
 //
-// A module is rewritten before it runs, so places move: Parse reads what there is
-// of the module as it was uploaded, Move carries it along, and a Table looks
-// up where a trap was. What is read comes from strangers and nothing depends on
-// them: what is malformed or beyond a bound yields fewer lines, and no error.
+// A module is rewritten before it runs, so addresses change. Parse reads the debug
+// information of the uploaded module, Move translates it to the rewritten code, and a
+// Table looks up the address of a trap. The input is untrusted, and only traces depend on
+// it: malformed or oversized input yields fewer lines and no error.
 package lines

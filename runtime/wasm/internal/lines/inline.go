@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// Bounds of what is read about inlined calls.
+// Bounds of the information about inlined calls.
 const (
 	maxInlined = 1 << 18
 	maxShapes  = 1 << 19    // abbreviations and their attributes
-	maxSteps   = 10_000_000 // entries, attributes and ranges: below a second
+	maxSteps   = 10_000_000 // entries, attributes and ranges: below a second of work
 )
 
-// An Inlined is a call that was replaced by the body of the function, and where in
-// the code that is.
+// An Inlined is a call that the compiler replaced by the body of the function, with the
+// address range of that body.
 type Inlined struct {
-	From, To     uint32 // bytes from the start of the code section's contents
+	From, To     uint32 // bytes from the start of the contents of the code section
 	File         uint32 // of the call
 	Line, Column uint32
 }
 
-// orderInlined sorts calls so that one comes before those inside it.
+// orderInlined sorts calls so that each one precedes those inside it.
 func orderInlined(all []Inlined) []Inlined {
 	all = slices.DeleteFunc(all, func(i Inlined) bool { return i.From >= i.To })
 	slices.SortStableFunc(all, func(a, b Inlined) int {
@@ -29,7 +29,8 @@ func orderInlined(all []Inlined) []Inlined {
 	return all
 }
 
-// Tags, attributes and forms that matter here, by their numbers in the specification.
+// The tags, attributes and forms that this package uses, as numbered in the
+// specification.
 const (
 	tagCompileUnit = 0x11
 	tagInlined     = 0x1d
@@ -71,12 +72,13 @@ const (
 	formAddrx4        = 0x2c
 )
 
-// said are the attributes of an entry that matter.
+// said holds the attributes of an entry that this package uses.
 type said struct {
 	lines, low, high, ranges, callFile, callLine, callColumn, addressBase, rangesBase value
 }
 
-// of returns where an attribute is kept; nil: it does not matter.
+// of returns a pointer to the field of an attribute, or nil if the package does not use
+// it.
 func (s *said) of(name uint64) *value {
 	switch name {
 	case attrStmtList:
@@ -101,7 +103,7 @@ func (s *said) of(name uint64) *value {
 	return nil
 }
 
-// abbreviation is the shape of an entry.
+// abbreviation describes the attributes of an entry.
 type abbreviation struct {
 	tag        uint64
 	attributes []attribute
@@ -109,10 +111,10 @@ type abbreviation struct {
 
 type attribute struct {
 	name, form uint64
-	constant   uint64 // of formImplicitConst
+	constant   uint64 // value for formImplicitConst
 }
 
-// value is what an entry says in one attribute.
+// value is the value of one attribute of an entry.
 type value struct {
 	form, number uint64
 	there        bool
@@ -124,13 +126,13 @@ type unit struct {
 	addressSize int
 	wide        bool
 	table       *table // nil: it has no lines
-	base        uint64 // what ranges count from
-	addresses   uint64 // where its addresses begin in .debug_addr
-	ranges      uint64 // where its ranges begin in .debug_rnglists
+	base        uint64 // base address of its ranges
+	addresses   uint64 // offset of its addresses in .debug_addr
+	ranges      uint64 // offset of its ranges in .debug_rnglists
 }
 
-// inlined finds the calls in .debug_info. It uses its own small reader because
-// that of the standard library trusts counts and repeats work as often as it is told.
+// inlined reads the calls from .debug_info. It has its own small reader, because that of
+// the standard library trusts counts and repeats work as often as the input asks for it.
 func (p *parser) inlined() []Inlined {
 	p.steps, p.room = maxSteps, maxShapes
 	var all []Inlined
@@ -147,7 +149,7 @@ func (p *parser) inlined() []Inlined {
 	return orderInlined(all)
 }
 
-// entries reads the entries of one unit, of all levels one after another.
+// entries reads the entries of one unit, of all levels in sequence.
 func (p *parser) entries(r *reader, all []Inlined) []Inlined {
 	u := unit{version: r.fixed(2), wide: r.wide}
 	var abbreviations uint64
@@ -155,7 +157,7 @@ func (p *parser) entries(r *reader, all []Inlined) []Inlined {
 	case u.version >= 2 && u.version <= 4:
 		abbreviations = r.offset()
 		u.addressSize = int(r.fixed(1))
-	case u.version == 5 && r.fixed(1) == 1: // a unit that was compiled
+	case u.version == 5 && r.fixed(1) == 1: // a compilation unit
 		u.addressSize = int(r.fixed(1))
 		abbreviations = r.offset()
 	default:
@@ -169,7 +171,7 @@ func (p *parser) entries(r *reader, all []Inlined) []Inlined {
 		p.steps--
 		code := r.uleb()
 		if code == 0 {
-			continue // the end of a level
+			continue // end of a level
 		}
 		shape, ok := shapes[code]
 		if !ok {
@@ -196,7 +198,7 @@ func (p *parser) entries(r *reader, all []Inlined) []Inlined {
 	return all
 }
 
-// begin takes what the first entry says of the whole unit.
+// begin uses the first entry of a unit, which describes the whole unit.
 func (u *unit) begin(p *parser, s *said) {
 	if s.lines.there {
 		u.table = p.tables[s.lines.number]
@@ -224,7 +226,7 @@ func (p *parser) call(u *unit, s *said, all []Inlined) []Inlined {
 	case s.low.there && s.high.there:
 		from, to := p.address(u, s.low), p.address(u, s.high)
 		if s.high.form != formAddr && !s.high.numbered() {
-			to += from // it is how far the code goes
+			to += from // high_pc is a length here
 		}
 		add(from, to)
 	case s.ranges.there && u.version >= 5:
@@ -235,12 +237,12 @@ func (p *parser) call(u *unit, s *said, all []Inlined) []Inlined {
 	return all
 }
 
-// numbered says whether a value is the number of an address.
+// numbered reports whether a value is an index into .debug_addr.
 func (v value) numbered() bool {
 	return v.form == formAddrx || v.form >= formAddrx1 && v.form <= formAddrx4
 }
 
-// address is the value of an attribute that is an address, or the number of one.
+// address returns the value of an attribute that is an address, or an index of one.
 func (p *parser) address(u *unit, v value) uint64 {
 	if v.numbered() {
 		return p.addressNumber(u, v.number)
@@ -256,7 +258,7 @@ func (p *parser) addressNumber(u *unit, n uint64) uint64 {
 	return (&reader{buf: p.s.Addr[at:]}).fixed(u.addressSize)
 }
 
-// rangePairs reads ranges in the form before version 5.
+// rangePairs reads ranges in the format of the versions before 5.
 func (p *parser) rangePairs(u *unit, at uint64, add func(from, to uint64)) {
 	if at >= uint64(len(p.s.Ranges)) {
 		return
@@ -275,7 +277,7 @@ func (p *parser) rangePairs(u *unit, at uint64, add func(from, to uint64)) {
 	}
 }
 
-// rangeList reads ranges in the form of version 5.
+// rangeList reads ranges in the format of version 5.
 func (p *parser) rangeList(u *unit, v value, add func(from, to uint64)) {
 	at := v.number
 	if v.form == formRnglistx {
@@ -319,7 +321,7 @@ func (p *parser) rangeList(u *unit, v value, add func(from, to uint64)) {
 	}
 }
 
-// abbreviations reads the shapes from a place of .debug_abbrev on.
+// abbreviations reads the abbreviations at an offset of .debug_abbrev.
 func (p *parser) abbreviations(at uint64) map[uint64]abbreviation {
 	if known, ok := p.shapes[at]; ok || at >= uint64(len(p.s.Abbrev)) {
 		return known
@@ -332,7 +334,7 @@ func (p *parser) abbreviations(at uint64) map[uint64]abbreviation {
 			break
 		}
 		a := abbreviation{tag: r.uleb()}
-		r.fixed(1) // whether it has children
+		r.fixed(1) // whether the entry has children
 		for ; p.room > 0; p.room-- {
 			name, form := r.uleb(), r.uleb()
 			constant := uint64(0)
@@ -350,7 +352,7 @@ func (p *parser) abbreviations(at uint64) map[uint64]abbreviation {
 	return shapes
 }
 
-// skip reads the value of an attribute; only numbers are returned.
+// skip reads the value of an attribute. It returns only numbers.
 func (p *parser) skip(r *reader, u *unit, a attribute) uint64 {
 	switch form := a.form; form {
 	case formAddr:
@@ -386,7 +388,7 @@ func (p *parser) skip(r *reader, u *unit, a attribute) uint64 {
 		case form >= formAddrx1 && form <= formAddrx4:
 			return r.fixed(int(form-formAddrx1) + 1)
 		}
-		_, n := r.form(form, Sections{}) // makes r bad if it is none of these either
+		_, n := r.form(form, Sections{}) // sets bad if the form is unknown
 		return n
 	}
 	return 0

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// A program writes a line table of version 4 with one file.
+// A builder writes a line table of version 4 with one file.
 type builder struct{ bytes.Buffer }
 
 func (b *builder) address(at uint32) {
 	b.Write(binary.LittleEndian.AppendUint32([]byte{0, 5, 2}, at))
 }
 
-func (b *builder) advance(by uint64, lines int8) { // and make a row
+func (b *builder) advance(by uint64, lines int8) { // and appends a row
 	b.Write(binary.AppendUvarint([]byte{2}, by))
 	b.Write([]byte{3, byte(lines) & 0x7f, 1})
 }
@@ -55,23 +55,23 @@ func TestLookUp(t *testing.T) {
 	b.address(100)
 	b.advance(0, 9)  // line 10 at 100
 	b.advance(5, 1)  // 11 at 105
-	b.advance(0, 1)  // 12 at 105: the last one counts
-	b.advance(10, 0) // 12 at 115
-	b.end(10)        // nothing from 125
+	b.advance(0, 1)  // line 12 at 105: the last row of an address counts
+	b.advance(10, 0) // line 12 at 115
+	b.end(10)        // no line from 125
 	b.address(125)
-	b.advance(0, 49) // line 50 where the other one ends
+	b.advance(0, 49) // line 50, at the end of the other sequence
 	b.end(5)
-	b.address(0) // left out by the linker
+	b.address(0) // removed by the linker
 	b.advance(0, 1)
 	b.end(1000)
-	b.address(1<<32 - 2) // the same
+	b.address(1<<32 - 2) // also removed by the linker
 	b.advance(0, 1)
 	b.end(0)
 	b.address(60)
 	b.advance(0, 2) // line 3 at 60
 	b.end(10)
 	b.address(200)
-	b.advance(0, 1) // has no end
+	b.advance(0, 1) // a sequence without an end
 	p := Parse(Sections{Line: b.table("a.c")})
 	at(t, p, map[uint32]string{
 		0: "", 59: "", 60: "src/a.c:3", 69: "src/a.c:3", 70: "", 99: "",
@@ -82,8 +82,8 @@ func TestLookUp(t *testing.T) {
 	at(t, p, map[uint32]string{120: "", 121: "src/a.c:3", 200: "", 201: "src/a.c:10", 210: "src/a.c:10", 211: "src/a.c:12", 251: "src/a.c:50", 261: ""})
 }
 
-// TestInlined looks at calls within calls that begin or end at the same place, and at
-// the space between two of them.
+// TestInlined checks calls within calls that begin or end at the same address, and the
+// space between two calls.
 func TestInlined(t *testing.T) {
 	p := &Program{
 		Files: []string{"a", "b"},
@@ -101,11 +101,11 @@ func TestInlined(t *testing.T) {
 		7: "", 10: "a:1 a:2", 19: "a:1 a:2", 20: "a:1 b:4 a:3 a:2", 29: "a:1 b:4 a:3 a:2", 30: "a:1 a:3 a:2", 39: "a:1 a:3 a:2",
 		40: "a:1 b:5 a:3 a:2", 50: "a:1 b:5 a:3 a:2", 59: "a:1 b:5 a:3 a:2", 60: "a:1 a:2", 79: "a:1 a:2", 80: "a:1", 85: "a:1 a:7:8", 90: "",
 	})
-	p.Move(func(at uint32) uint32 { return max(at, 40) }) // what is before is gone
+	p.Move(func(at uint32) uint32 { return max(at, 40) }) // removes the code before 40
 	at(t, p, map[uint32]string{39: "", 40: "a:1 b:5 a:3 a:2", 60: "a:1 a:2"})
 }
 
-// TestManyRows looks for each of more rows than one block has.
+// TestManyRows looks up each row of a table with more rows than one block has.
 func TestManyRows(t *testing.T) {
 	var b builder
 	b.address(10)
@@ -119,7 +119,7 @@ func TestManyRows(t *testing.T) {
 	at(t, Parse(Sections{Line: b.table("a.c")}), want)
 }
 
-// TestNamesThatBreakATrace gives files names that cannot be in a line.
+// TestNamesThatBreakATrace uses file names that cannot be part of a line.
 func TestNamesThatBreakATrace(t *testing.T) {
 	for _, name := range []string{"a\nb", "\xff", strings.Repeat("x", maxName+1), "\x1b[31m"} {
 		var b builder
@@ -142,7 +142,7 @@ func TestNoLines(t *testing.T) {
 	}
 }
 
-// sections finds the line tables in a module, by searching for their names.
+// sections finds the debug sections of a module by searching for their names.
 func sections(tb testing.TB, file string) Sections {
 	code, err := os.ReadFile("../../testdata/" + file)
 	if err != nil {
@@ -154,7 +154,7 @@ func sections(tb testing.TB, file string) Sections {
 			return nil
 		}
 		size, n := uint64(0), 0
-		for back := 1; back <= 3; back++ { // the size is before the name
+		for back := 1; back <= 3; back++ { // the size precedes the name
 			if v, m := binary.Uvarint(code[i-back:]); m == back {
 				size, n = v, back
 			}
@@ -212,7 +212,7 @@ func check(t *testing.T, p *Program) {
 	}
 }
 
-// FuzzOpen reads what a broken cache may hold.
+// FuzzOpen decodes the content of a damaged cache.
 func FuzzOpen(f *testing.F) {
 	f.Add(Parse(sections(f, "lines.wasm")).Append(nil), uint32(77))
 	f.Fuzz(func(t *testing.T, data []byte, place uint32) {

@@ -8,21 +8,21 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what is read of a module; compilers stay below them.
+// Bounds of the debug information of a module. Compilers stay below them.
 const (
 	maxRows      = 1 << 20
 	maxFiles     = 20_000
-	maxName      = 512     // bytes of a name, and of a directory
-	maxNameBytes = 4 << 20 // of all names
+	maxName      = 512     // bytes of a file name, and of a directory
+	maxNameBytes = 4 << 20 // bytes of all names
 )
 
-// Sections are the custom sections that hold line tables.
+// Sections are the custom sections with debug information.
 type Sections struct {
 	Line    []byte // .debug_line
 	Str     []byte // .debug_str
 	LineStr []byte // .debug_line_str
 
-	// Of calls that were replaced by the body of their function:
+	// The sections about inlined calls:
 	Info     []byte // .debug_info
 	Abbrev   []byte // .debug_abbrev
 	Ranges   []byte // .debug_ranges
@@ -30,23 +30,23 @@ type Sections struct {
 	Addr     []byte // .debug_addr
 }
 
-// A Row says what the code from a place on was compiled from, until the next row.
+// A Row is the source position of the code from address At to the next row.
 type Row struct {
-	At     uint32 // bytes from the start of the code section's contents
-	File   uint32 // in Program.Files
-	Line   uint32 // 0: it was compiled from no line that is known
-	Column uint32 // 0: not known
+	At     uint32 // bytes from the start of the contents of the code section
+	File   uint32 // index in Program.Files
+	Line   uint32 // 0: the code belongs to no known line
+	Column uint32 // 0: unknown
 }
 
-// A Program is the line tables of a module.
+// A Program holds the line tables of a module.
 type Program struct {
 	Files []string
-	Rows  []Row // invariant: At rises, and File is in range
+	Rows  []Row // invariant: At is ascending, and File is in range
 
-	Inlined []Inlined // invariant: File is in range, and one comes before those inside it
+	Inlined []Inlined // invariant: File is in range, and each call precedes those inside it
 }
 
-// Parse reads all line tables; a module that has none has no rows.
+// Parse reads all line tables. A module without any has no rows.
 func Parse(s Sections) *Program {
 	p := &parser{s: s, fileIndex: make(map[string]uint32), tables: make(map[uint64]*table), shapes: make(map[uint64]map[uint64]abbreviation)}
 	for rest := s.Line; len(rest) > 0; {
@@ -54,7 +54,7 @@ func Parse(s Sections) *Program {
 		r.unitLength()
 		unit := r.bytes(r.length)
 		if r.bad {
-			break // its length is wrong, so nobody knows where the next one begins
+			break // its length is wrong, so the start of the next unit is unknown
 		}
 		p.unit(&reader{buf: unit, wide: r.wide}, uint64(len(s.Line)-len(rest)))
 		rest = rest[r.at:]
@@ -62,7 +62,8 @@ func Parse(s Sections) *Program {
 	return p.program()
 }
 
-// Move carries the rows along to where their code went. to must not fall.
+// Move translates the addresses to those of the rewritten code. The function to must not
+// decrease.
 func (p *Program) Move(to func(at uint32) uint32) {
 	for i := range p.Rows {
 		p.Rows[i].At = to(p.Rows[i].At)
@@ -74,8 +75,8 @@ func (p *Program) Move(to func(at uint32) uint32) {
 	p.Inlined = orderInlined(p.Inlined)
 }
 
-// tidy keeps the last of the rows for one place, and none that says what the one
-// before it says.
+// tidy removes all rows but the last one of each address, and rows equal to the previous
+// one.
 func tidy(rows []Row) []Row {
 	kept := rows[:0]
 	for _, r := range rows {
@@ -96,20 +97,20 @@ type parser struct {
 	files     []string
 	fileIndex map[string]uint32
 	nameBytes int
-	tables    map[uint64]*table                  // by their places in .debug_line
-	shapes    map[uint64]map[uint64]abbreviation // by their places in .debug_abbrev, and their codes
-	steps     int                                // that may still be done for inlined calls
-	room      int                                // for shapes
+	tables    map[uint64]*table                  // by offset in .debug_line
+	shapes    map[uint64]map[uint64]abbreviation // by offset in .debug_abbrev, then by code
+	steps     int                                // steps left for inlined calls
+	room      int                                // abbreviations and attributes left
 }
 
-// sequenceRow is a row, or the end of a sequence of them.
+// sequenceRow is a row, or the end of a sequence of rows.
 type sequenceRow struct {
 	Row
 	end bool
 }
 
 func (p *parser) program() *Program {
-	// The end of one function is where the next one begins, whose row counts.
+	// One function ends where the next one begins. The row of the second one counts.
 	slices.SortStableFunc(p.rows, func(a, b sequenceRow) int {
 		switch {
 		case a.At != b.At:
@@ -137,35 +138,35 @@ func (p *parser) program() *Program {
 	return out
 }
 
-// A table is the header of one line table, and where its files are.
+// A table is the header of one line table, and the files that it uses.
 type table struct {
 	version     uint16
 	minLength   uint32
 	lineBase    int64
 	lineRange   byte
 	opcodeBase  byte
-	lengths     []byte // operands of the standard opcodes; of opcode i at i-1
+	lengths     []byte // operand counts of the standard opcodes; that of opcode i is at i-1
 	dirs        [][]byte
 	files       []entry
-	fileNumbers []uint32 // of each file in parser.files, plus 1; 0: not asked for yet; noFile: it has none
+	fileNumbers []uint32 // index of each file in parser.files, plus 1; 0: not looked up yet; noFile: there is none
 }
 
 const noFile = 1<<32 - 1
 
-// entry is a file of a table: a name and the number of its directory.
+// entry is a file of a table: its name and the index of its directory.
 type entry struct {
 	name []byte
 	dir  uint64
 }
 
-// unit reads one table, which is at a place of the section.
+// unit reads the line table at an offset of the section.
 func (p *parser) unit(r *reader, at uint64) {
 	t := &table{version: uint16(r.fixed(2))}
 	if t.version < 2 || t.version > 5 {
 		return
 	}
 	if t.version >= 5 {
-		r.fixed(2) // sizes of addresses and of segment selectors; set_address has its own
+		r.fixed(2) // sizes of addresses and segment selectors; set_address has a size of its own
 	}
 	header := r.bytes(r.offset())
 	if r.bad || !t.header(&reader{buf: header, wide: r.wide}, p.s) {
@@ -175,12 +176,11 @@ func (p *parser) unit(r *reader, at uint64) {
 	p.run(t, r)
 }
 
-// header reads what is before the program; ok is false when the program cannot
-// be read.
+// header reads the header of a table. It returns false if the program cannot be read.
 func (t *table) header(r *reader, s Sections) (ok bool) {
 	t.minLength = uint32(r.fixed(1))
 	if t.version >= 4 && r.fixed(1) != 1 {
-		return false // for machines with several instructions at one address
+		return false // used only for machines with several instructions at one address
 	}
 	r.fixed(1) // whether rows are statements at first
 	t.lineBase = int64(int8(r.fixed(1)))
@@ -197,11 +197,12 @@ func (t *table) header(r *reader, s Sections) (ok bool) {
 	} else {
 		t.entries(r)
 	}
-	return true // what could not be read of the names is missing
+	return true // names that could not be read are missing
 }
 
-// entries reads directories and files in the form before version 5. Number 0 is
-// the directory that the compiler worked in, which the table does not tell, and no file.
+// entries reads directories and files in the format of the versions before 5. Directory 0
+// is the working directory of the compiler, which the table does not contain. There is no
+// file 0.
 func (t *table) entries(r *reader) {
 	t.dirs = [][]byte{nil}
 	for {
@@ -218,12 +219,12 @@ func (t *table) entries(r *reader) {
 			return
 		}
 		t.files = append(t.files, entry{name, r.uleb()})
-		r.uleb() // time
-		r.uleb() // length
+		r.uleb() // modification time
+		r.uleb() // size of the file
 	}
 }
 
-// entries5 reads directories and files in the form of version 5.
+// entries5 reads directories and files in the format of version 5.
 func (t *table) entries5(r *reader, s Sections) {
 	for _, e := range r.list(s) {
 		t.dirs = append(t.dirs, e.name)
@@ -231,7 +232,7 @@ func (t *table) entries5(r *reader, s Sections) {
 	t.files = r.list(s)
 }
 
-// file returns the number of a table's file among those of the module.
+// file returns the index of a table's file among the files of the module.
 func (p *parser) file(t *table, n uint64) (uint32, bool) {
 	if n >= uint64(len(t.files)) {
 		return 0, false
@@ -273,7 +274,7 @@ func (p *parser) name(t *table, e entry) (uint32, bool) {
 	return index, true
 }
 
-// sane says whether a name fits into one line of a trace.
+// sane reports whether a name fits into one line of a trace.
 func sane(name []byte) bool {
 	return len(name) <= maxName && utf8.Valid(name) && !bytes.ContainsFunc(name, unicode.IsControl)
 }
@@ -308,11 +309,11 @@ type state struct {
 	line, column int64
 }
 
-// run reads the rows of one table.
+// run executes the line program of one table and adds its rows.
 func (p *parser) run(t *table, r *reader) {
 	initial := state{file: 1, line: 1}
 	s := initial
-	begin := len(p.rows) // of the sequence
+	begin := len(p.rows) // start of the current sequence
 	emit := func(end bool) {
 		if len(p.rows) >= maxRows {
 			r.bad = true
@@ -372,11 +373,11 @@ func (p *parser) run(t *table, r *reader) {
 			break
 		}
 	}
-	p.rows = p.rows[:begin] // a sequence without an end says nothing of where it holds
+	p.rows = p.rows[:begin] // without its end, the address range of a sequence is unknown
 }
 
-// sequence drops the rows of a sequence whose code the linker has left out: it puts
-// zero or one of the highest numbers in the place of the address.
+// sequence removes the rows of a sequence whose code the linker has removed. The linker
+// marks it by the address zero or one of the highest addresses.
 func sequence(rows []sequenceRow, begin int) []sequenceRow {
 	if begin < len(rows) {
 		if first := rows[begin].At; first == 0 || first >= 1<<32-2 {

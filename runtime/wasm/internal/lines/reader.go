@@ -2,14 +2,14 @@ package lines
 
 import "bytes"
 
-// A reader reads what is encoded in a section. The first thing that is not there
-// makes it bad; what it returns from then on is zero.
+// A reader decodes the bytes of a section. The first error sets bad; from then on every
+// read returns zero.
 type reader struct {
 	buf    []byte
 	at     int
 	bad    bool
-	wide   bool   // offsets are of 64 bits
-	length uint64 // of the unit that begins
+	wide   bool   // offsets have 64 bits
+	length uint64 // of the current unit
 }
 
 func (r *reader) bytes(n uint64) []byte {
@@ -22,7 +22,7 @@ func (r *reader) bytes(n uint64) []byte {
 	return b
 }
 
-// fixed reads a number of up to eight bytes, the lowest first.
+// fixed reads a little-endian number of up to eight bytes.
 func (r *reader) fixed(n int) (v uint64) {
 	if n < 0 {
 		r.bad = true
@@ -34,7 +34,7 @@ func (r *reader) fixed(n int) (v uint64) {
 	return v
 }
 
-// unitLength reads how long a unit is, and how wide its offsets are.
+// unitLength reads the length of a unit and the width of its offsets.
 func (r *reader) unitLength() {
 	if r.length = r.fixed(4); r.length == 1<<32-1 {
 		r.wide = true
@@ -80,7 +80,7 @@ func (r *reader) sleb() (v int64) {
 	}
 }
 
-// text reads a string that ends with a zero byte.
+// text reads a string up to its zero byte.
 func (r *reader) text() []byte {
 	if r.bad {
 		return nil
@@ -95,7 +95,7 @@ func (r *reader) text() []byte {
 	return s
 }
 
-// What an entry of a list says, and the forms it is written in.
+// The contents of an entry of a list, and their forms.
 const (
 	contentPath      = 1
 	contentDirectory = 2
@@ -115,8 +115,8 @@ const (
 	formData16  = 0x1e
 )
 
-// list reads directories or files in the form of version 5: a description of
-// their fields, and then each.
+// list reads directories or files in the format of version 5: a description of the
+// fields, and then the entries.
 func (r *reader) list(s Sections) (list []entry) {
 	type field struct{ content, form uint64 }
 	fields := make([]field, 0, 8)
@@ -171,13 +171,13 @@ func (r *reader) form(form uint64, s Sections) (text []byte, number uint64) {
 	case formBlock4:
 		r.bytes(r.fixed(4))
 	default:
-		r.bad = true // its length is not known
+		r.bad = true // the length of an unknown form is not known
 	}
 	return nil, 0
 }
 
-// textAt is the string at a place of a section, nil if it is too long: others may
-// name the same one, so it is not searched for its end.
+// textAt returns the string at an offset of a section, or nil if it is too long. Many
+// entries may refer to one string, so textAt searches at most maxName bytes for its end.
 func textAt(section []byte, at uint64) []byte {
 	if at >= uint64(len(section)) {
 		return nil

@@ -6,36 +6,37 @@ import (
 	"sort"
 )
 
-// A Table finds lines. It is immutable, and keeps a few bytes for each row.
+// A Table maps code addresses to source lines. It is immutable, and takes a few bytes for
+// each row.
 type Table struct {
 	files []string
-	rows  []byte  // encoded: see Append
-	index []block // of rows, in their order
+	rows  []byte  // encoded by Append
+	index []block // of rows, in ascending order
 	calls []call
 }
 
-// call is an inlined call, and the innermost one around it; -1: there is none.
+// call is an inlined call and the index of the innermost call around it, or -1.
 type call struct {
 	Inlined
 	outer int32
 }
 
-// blockRows is how many rows are read at most to find one.
+// blockRows is the maximum number of rows that a look-up decodes.
 const blockRows = 128
 
-// block is where a number of rows begins.
+// block is the start of a group of rows.
 type block struct {
-	first Row    // as it is before the first one is read
-	at    uint32 // in Table.rows
+	first Row    // state before the first row is decoded
+	at    uint32 // offset in Table.rows
 }
 
-// A Position is a place in source code.
+// A Position is a position in source code.
 type Position struct {
 	File         string
 	Line, Column uint32
 }
 
-// String is file:line:column, without a column that is not known.
+// String returns file:line:column, without the column if it is unknown.
 func (p Position) String() string {
 	if p.Column == 0 {
 		return fmt.Sprintf("%s:%d", p.File, p.Line)
@@ -43,8 +44,8 @@ func (p Position) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
-// Append writes a program in the form that Open reads: the names, then the
-// inlined calls, then each row as its differences from the one before it.
+// Append appends the encoded program, which Open decodes: the file names, the inlined
+// calls, and each row as its difference from the previous one.
 func (p *Program) Append(out []byte) []byte {
 	out = binary.AppendUvarint(out, uint64(len(p.Files)))
 	for _, f := range p.Files {
@@ -72,7 +73,7 @@ func (p *Program) Append(out []byte) []byte {
 	return out
 }
 
-// Open reads what Append wrote; nil when it is nothing or something else.
+// Open decodes the output of Append. It returns nil if data is empty or malformed.
 func Open(data []byte) *Table {
 	d := &decoder{data: data}
 	t := &Table{}
@@ -102,9 +103,9 @@ func Open(data []byte) *Table {
 	return t
 }
 
-// readCalls reads the inlined calls and finds out which is in which.
+// readCalls decodes the inlined calls and finds the parent of each.
 func (t *Table) readCalls(d *decoder) {
-	var open []int32 // that begin before the next one
+	var open []int32 // calls that begin before the next one and may contain it
 	var from uint32
 	for n := range d.count(maxInlined) {
 		from += uint32(d.uvarint())
@@ -126,15 +127,15 @@ func (t *Table) readCalls(d *decoder) {
 	}
 }
 
-// Bounds of what is told of one place: positions, and calls looked at.
+// Bounds of the answer for one address: the positions returned, and the calls examined.
 const (
 	maxChain = 16
 	maxWalk  = 1000
 )
 
-// At returns the positions that the code at a place was compiled from: that of the
-// instruction itself, and if that is in the body of an inlined function, the calls
-// that led there, the innermost first.
+// At returns the source positions of the code at an address. The first is that of the
+// instruction. If the instruction belongs to the body of an inlined function, the
+// positions of the calls follow, from the innermost to the outermost.
 func (t *Table) At(at uint32) []Position {
 	row, ok := t.row(at)
 	if !ok {
@@ -150,12 +151,12 @@ func (t *Table) At(at uint32) []Position {
 	return chain
 }
 
-// row finds the position of the instruction at a place.
+// row returns the position of the instruction at an address.
 func (t *Table) row(at uint32) (Position, bool) {
 	if t == nil {
 		return Position{}, false
 	}
-	// The last block whose first row is at or before the place.
+	// Find the last block whose first row is at or before the address.
 	i := sort.Search(len(t.index), func(i int) bool {
 		b := t.index[i]
 		return (&decoder{data: t.rows[b.at:]}).row(b.first).At > at
@@ -177,7 +178,7 @@ func (t *Table) row(at uint32) (Position, bool) {
 	return Position{t.files[found.File], found.Line, found.Column}, true
 }
 
-// A decoder reads a table.
+// A decoder decodes a table.
 type decoder struct {
 	data []byte
 	bad  bool
@@ -203,7 +204,7 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
-// count reads a number of things of which there may be so many.
+// count decodes a count of at most most.
 func (d *decoder) count(most int) int {
 	n := d.uvarint()
 	if n > uint64(most) {
@@ -213,7 +214,7 @@ func (d *decoder) count(most int) int {
 	return int(n)
 }
 
-// row reads the row behind another one.
+// row decodes the row after last.
 func (d *decoder) row(last Row) Row {
 	return Row{
 		At:     last.At + uint32(d.uvarint()),
