@@ -11,8 +11,8 @@ import (
 	wasys "github.com/tetratelabs/wazero/sys"
 )
 
-// dir is a directory of this machine. os.Root keeps every path below it, links
-// included.
+// dir is a directory of this machine. os.Root confines every path to it, also through
+// symbolic links.
 type dir struct {
 	sys.UnimplementedFS
 	root     *os.Root
@@ -20,8 +20,8 @@ type dir struct {
 	readOnly bool
 }
 
-// Open returns a directory of this machine. The quota is for all that a task
-// writes, whether or not it removes it again.
+// Open returns a directory of this machine. The quota counts all bytes that a task
+// writes, even if it removes them again.
 func Open(path string, quota int64, write bool, work func(bytes int)) (FS, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -32,8 +32,8 @@ func Open(path string, quota int64, write bool, work func(bytes int)) (FS, error
 
 func (d *dir) Close() error { return d.root.Close() }
 
-// errno turns an error into a number. An escape from the root has none of its
-// own in the system, and must not pass for a broken disk.
+// errno translates an error to an error number. The system has no number for an escape
+// from the root, which must not look like a broken disk.
 func errno(err error) sys.Errno {
 	if err == nil {
 		return 0
@@ -64,7 +64,7 @@ func (d *dir) OpenFile(p string, flag sys.Oflag, _ fs.FileMode) (sys.File, sys.E
 			return nil, e
 		}
 	}
-	// Not to wait for the other end of a pipe that lies there.
+	// nonblock, because the file may be a pipe without another end.
 	f, err := d.root.OpenFile(p, osFlag(flag)|nonblock, 0o600)
 	if err != nil {
 		return nil, errno(err)
@@ -88,7 +88,8 @@ func (d *dir) OpenFile(p string, flag sys.Oflag, _ fs.FileMode) (sys.File, sys.E
 	return open, 0
 }
 
-// osFlag leaves append to dirFile: the system would not let it write elsewhere.
+// osFlag omits append, which dirFile implements: the system would refuse writes at an
+// offset.
 func osFlag(flag sys.Oflag) int {
 	out := os.O_RDONLY
 	switch {
@@ -105,7 +106,7 @@ func osFlag(flag sys.Oflag) int {
 	return out
 }
 
-// stat hides what a guest has no business to know: owners and devices.
+// stat hides owners and devices from the guest.
 func stat(info fs.FileInfo) wasys.Stat_t {
 	st := wasys.NewStat_t(info)
 	st.Dev = 0
@@ -137,7 +138,7 @@ func (d *dir) Readlink(p string) (string, sys.Errno) {
 	return to, errno(err)
 }
 
-// change runs what changes the directory, if that is allowed.
+// change calls f, which changes the directory, if the guest may write.
 func (d *dir) change(p string, f func(p string) error) sys.Errno {
 	p, bad := d.budget.clean(p)
 	switch {
@@ -188,7 +189,7 @@ func (d *dir) Rename(from, to string) sys.Errno {
 	})
 }
 
-// Chmod has no effect: what a task writes is for hosts alone to read.
+// Chmod has no effect: only the user of the host may read files that a task wrote.
 func (d *dir) Chmod(p string, _ fs.FileMode) sys.Errno {
 	return d.change(p, func(p string) error {
 		_, err := d.root.Stat(p)
@@ -200,7 +201,7 @@ func (d *dir) Utimens(p string, atim, mtim int64) sys.Errno {
 	return d.change(p, func(p string) error { return d.root.Chtimes(p, at(atim), at(mtim)) })
 }
 
-// at is the zero time, which leaves it, for what is to stay.
+// at returns a time, or the zero time for a time that must not change.
 func at(ns int64) time.Time {
 	if ns == sys.UTIME_OMIT {
 		return time.Time{}
@@ -237,7 +238,7 @@ func (f *dirFile) Stat() (wasys.Stat_t, sys.Errno) {
 	return stat(info), 0
 }
 
-// some makes the end of a file no error.
+// some converts the result of a read or write. The end of a file is no error.
 func some(n int, err error) (int, sys.Errno) {
 	if err == io.EOF {
 		err = nil
@@ -285,7 +286,8 @@ func (f *dirFile) Pwrite(p []byte, off int64) (int, sys.Errno) {
 	return some(f.file.WriteAt(p, off))
 }
 
-// pay charges what is written, and a hole before it as if it were written too.
+// pay charges the quota for written bytes. A hole before them is charged as if it was
+// written.
 func (f *dirFile) pay(off int64, n int) sys.Errno {
 	if !f.write || f.isDir {
 		return sys.EBADF

@@ -1,9 +1,9 @@
-// Package files gives a guest files for the length of one task: an empty
-// directory in memory, or one of this machine. A guest gets no further than
-// the directory, whatever lies in it, writes no more than its quota, and can
-// make the host wait for nothing but a disk.
+// Package files provides the files of a guest for the duration of one task: an empty
+// directory in memory, or a directory of this machine. A guest cannot leave the
+// directory, whatever it contains. It cannot write more than its quota, and it can make
+// the host wait only for a disk.
 //
-// One goroutine uses a file system at a time.
+// A file system must be used by one goroutine at a time.
 package files
 
 import (
@@ -19,30 +19,30 @@ const (
 	maxPath     = 4096
 	maxNameLen  = 255
 	maxOffset   = 1 << 40
-	entryCharge = 512 // what an entry costs of the quota beside its bytes
+	entryCharge = 512 // cost of an entry in the quota, in addition to its bytes
 )
 
-// FS is a file system for a guest. Close it when the task has ended.
+// FS is a file system for a guest. The host must close it when the task has ended.
 type FS interface {
 	sys.FS
 	Close() error
 }
 
-// budget is what is left of a file system's bounds.
+// budget is the rest of a file system's bounds.
 type budget struct {
 	bytes int64
 	open  int
 	work  func(bytes int)
 }
 
-// newBudget returns the budget of a new file system. work is told of every
-// operation before it is done; it may panic to end the guest.
+// newBudget returns the budget of a new file system. The file system calls work before
+// every operation; work may panic to end the guest.
 func newBudget(quota int64, work func(bytes int)) *budget {
 	return &budget{bytes: quota, open: maxOpen, work: work}
 }
 
-// take takes bytes off the quota. There is no number for a full disk in the
-// engine: a guest sees an input or output error.
+// take charges bytes to the quota. The engine has no error number for a full disk, so a
+// guest gets an input/output error.
 func (b *budget) take(n int64) sys.Errno {
 	if n > b.bytes {
 		return sys.EIO
@@ -51,13 +51,13 @@ func (b *budget) take(n int64) sys.Errno {
 	return 0
 }
 
-// writes says whether a file opened so can be changed.
+// writes reports whether a file opened with the flags can be changed.
 func writes(flag sys.Oflag) bool {
 	return flag&(sys.O_WRONLY|sys.O_RDWR|sys.O_CREAT|sys.O_TRUNC|sys.O_APPEND) != 0
 }
 
-// clean returns the path below the file system's root, "." for the root itself.
-// What leads above it leads to it.
+// clean returns the path relative to the file system's root, "." for the root. A path
+// above the root becomes the root.
 func (b *budget) clean(p string) (string, sys.Errno) {
 	b.work(len(p))
 	if len(p) > maxPath || strings.ContainsRune(p, 0) {
@@ -75,11 +75,12 @@ func (b *budget) clean(p string) (string, sys.Errno) {
 	return p, 0
 }
 
-// unimplemented is one step further away than position, whose Seek so wins.
+// unimplemented is embedded one level deeper than position, so that the Seek of position
+// takes precedence.
 type unimplemented struct{ sys.UnimplementedFile }
 
-// position gives a file its Seek. It is generic only because vet takes every
-// Seek of an int64 for that of io.Seeker, which the engine's is not.
+// position implements Seek of a file. It is generic only because vet expects every Seek
+// with an int64 to be that of io.Seeker, and the engine's differs.
 type position[T ~int64] struct {
 	seek func(offset T, whence int) (T, sys.Errno)
 }

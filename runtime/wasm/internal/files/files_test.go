@@ -13,10 +13,10 @@ import (
 
 const quota = 64 << 10
 
-// idle is nobody who wants to end the guest.
+// idle is a work function that never ends the guest.
 func idle(int) {}
 
-// each runs a test on both kinds, with the way to make one that is read only.
+// each runs a test with both kinds of file systems.
 func each(t *testing.T, f func(t *testing.T, fs FS)) {
 	t.Run("memory", func(t *testing.T) { f(t, Memory(quota, true, idle)) })
 	t.Run("dir", func(t *testing.T) { f(t, directory(t, t.TempDir(), true)) })
@@ -102,7 +102,7 @@ func TestFiles(t *testing.T) {
 		}
 		d := open(t, fs, ".", sys.O_DIRECTORY)
 		defer d.Close()
-		for range 2 { // a second time from the start
+		for range 2 { // the second time from the start
 			seen := map[string]bool{}
 			for {
 				list, errno := d.Readdir(1)
@@ -164,7 +164,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestNothingAbove looks for what lies beside the directory.
+// TestNothingAbove tries to reach files beside the directory.
 func TestNothingAbove(t *testing.T) {
 	base := t.TempDir()
 	for name, text := range map[string]string{"secret": "s", "in/mine": "m"} {
@@ -282,7 +282,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 		f.Close()
 		f.Close()
 	}
-	// What was cut off must not come back.
+	// Truncated bytes must not reappear.
 	f := open(t, fs, "c", sys.O_CREAT|sys.O_RDWR)
 	f.Write([]byte("secret"))
 	f.Truncate(0)
@@ -292,7 +292,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestWorkIsTold: whoever watches over the guest hears of every operation.
+// TestWorkIsTold checks that every operation calls the work function.
 func TestWorkIsTold(t *testing.T) {
 	told := 0
 	hear := func(int) { told++ }

@@ -12,7 +12,7 @@ import (
 	wasys "github.com/tetratelabs/wazero/sys"
 )
 
-// memory is a directory that exists as long as its task.
+// memory is a directory in memory that exists for the duration of one task.
 type memory struct {
 	sys.UnimplementedFS
 	root     *node
@@ -26,12 +26,12 @@ type node struct {
 	inode   uint64
 	entries map[string]*node // of a directory; nil: a file
 	data    []byte
-	changed int64 // ns since 1970
-	open    int   // handles
-	linked  bool  // whether a directory names it
+	changed int64 // nanoseconds since 1970
+	open    int   // number of open handles
+	linked  bool  // whether a directory has an entry for it
 }
 
-// Memory returns an empty directory, which takes so many bytes.
+// Memory returns an empty directory that can hold quota bytes.
 func Memory(quota int64, write bool, work func(bytes int)) FS {
 	m := &memory{budget: newBudget(quota, work), readOnly: !write}
 	m.root = m.node(true)
@@ -71,7 +71,8 @@ func (m *memory) find(p string) (*node, sys.Errno) {
 	return n, 0
 }
 
-// place returns the directory that a path's last name is, or would be, in.
+// place returns the directory of a path's last element, and that element. The element
+// need not exist.
 func (m *memory) place(p string) (dir *node, name string, errno sys.Errno) {
 	if m.readOnly {
 		return nil, "", sys.EROFS
@@ -91,7 +92,7 @@ func (m *memory) place(p string) (dir *node, name string, errno sys.Errno) {
 	return dir, path.Base(p), 0
 }
 
-// add makes an entry.
+// add adds an entry to a directory.
 func (m *memory) add(dir *node, name string, isDir bool) (*node, sys.Errno) {
 	if errno := m.budget.take(entryCharge); errno != 0 {
 		return nil, errno
@@ -103,7 +104,7 @@ func (m *memory) add(dir *node, name string, isDir bool) (*node, sys.Errno) {
 	return n, 0
 }
 
-// drop takes an entry out; its bytes are given back when nothing has it open.
+// drop removes an entry. Its bytes are freed when its last handle is closed.
 func (m *memory) drop(dir *node, name string) {
 	n := dir.entries[name]
 	delete(dir.entries, name)
@@ -158,7 +159,7 @@ func (m *memory) OpenFile(p string, flag sys.Oflag, _ fs.FileMode) (sys.File, sy
 	return f, 0
 }
 
-// resize cuts a file or adds zeros to it.
+// resize truncates a file, or extends it with zeros.
 func (m *memory) resize(n *node, size int64) sys.Errno {
 	more := size - int64(len(n.data))
 	if errno := m.budget.take(more); errno != 0 {
@@ -166,7 +167,7 @@ func (m *memory) resize(n *node, size int64) sys.Errno {
 	}
 	if more > 0 {
 		n.data = slices.Grow(n.data, int(more))
-		clear(n.data[len(n.data):size]) // what an earlier file end left
+		clear(n.data[len(n.data):size]) // removes bytes from before an earlier truncation
 	}
 	n.data = n.data[:size]
 	n.changed = time.Now().UnixNano()
@@ -195,7 +196,7 @@ func (m *memory) Readlink(p string) (string, sys.Errno) {
 	if _, errno := m.find(p); errno != 0 {
 		return "", errno
 	}
-	return "", sys.EINVAL // there are no links
+	return "", sys.EINVAL // there are no symbolic links
 }
 
 func (m *memory) Mkdir(p string, _ fs.FileMode) sys.Errno {
@@ -274,7 +275,7 @@ func (m *memory) Rename(from, to string) sys.Errno {
 	return 0
 }
 
-// holds says whether d is n or below it.
+// holds reports whether d is n or below n.
 func (n *node) holds(d *node) bool {
 	if n == d {
 		return true
@@ -412,8 +413,8 @@ func (f *memoryFile) move(offset int64, whence int) (int64, sys.Errno) {
 	return offset, 0
 }
 
-// Readdir goes on where it was, counted in entries by name: one that is removed
-// meanwhile may hide another, as POSIX allows.
+// Readdir continues at its previous position, which is an index into the entries by name.
+// As POSIX allows, a removal in between may hide another entry.
 func (f *memoryFile) Readdir(n int) ([]sys.Dirent, sys.Errno) {
 	f.fs.budget.work(256 * maxOpen)
 	if f.node.entries == nil {

@@ -2,5 +2,5 @@
 
 package files
 
-// nonblock is nothing where directories hold no pipes.
+// nonblock is 0 on systems whose directories contain no pipes.
 const nonblock = 0
