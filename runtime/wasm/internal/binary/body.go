@@ -4,8 +4,8 @@ import "errors"
 
 var errUnbalanced = errors.New("blocks are not balanced")
 
-// body checks one function body: its locals and instructions are within the
-// limits and its blocks are balanced.
+// body checks one function body. Locals and instructions must be within the limits, and
+// blocks must be balanced.
 func (p *parser) body(raw []byte, params int) (Body, error) {
 	r := &reader{buf: raw}
 	b := Body{}
@@ -29,7 +29,7 @@ func (p *parser) locals(r *reader) int {
 	return total
 }
 
-// instrs walks over the instructions and counts them.
+// instrs checks the instructions and returns their number.
 func (p *parser) instrs(r *reader, params, locals int) int {
 	c := control{limits: p.limits, locals: locals, open: []Op{OpBlock}} // the function itself is a block
 	count := 0
@@ -48,11 +48,11 @@ func (p *parser) instrs(r *reader, params, locals int) int {
 			return 0
 		}
 		if in.Op >= OpBr && in.Op <= OpBrTable && int64(in.Index) >= int64(len(c.open)) {
-			r.failf("a branch leaves %d of %d blocks", int64(in.Index)+1, len(c.open)) // a rewriter adds one around a body, and what has to be done behind it
+			r.failf("a branch leaves %d of %d blocks", int64(in.Index)+1, len(c.open)) // the rewriter puts bodies into a block of its own
 			return 0
 		}
 		if in.Op >= OpLocalGet && in.Op <= OpLocalTee && int64(in.Index) >= int64(params+locals) {
-			r.failf("instruction names local %d of %d", in.Index, params+locals) // a rewriter adds its own locals
+			r.failf("instruction names local %d of %d", in.Index, params+locals) // the rewriter adds its own locals
 			return 0
 		}
 	}
@@ -65,13 +65,13 @@ func (p *parser) instrs(r *reader, params, locals int) int {
 	return count
 }
 
-// control follows the blocks of a function and bounds what makes a compiler
-// slower than linear.
+// control tracks the blocks of a function. It bounds the constructs for which the time of
+// a compiler grows faster than linearly.
 type control struct {
 	limits   Limits
 	locals   int
 	open     []Op // the blocks around the next instruction; an if becomes OpElse at its else
-	branches int  // loops and ifs among them
+	branches int  // number of loops and ifs among them
 	work     int
 }
 
@@ -94,7 +94,7 @@ func (c *control) step(op Op) error {
 	return nil
 }
 
-// branch is 1 for a block that counts as a branch.
+// branch returns 1 for a block that counts as a branch, and otherwise 0.
 func branch(op Op) int {
 	if op == OpBlock {
 		return 0

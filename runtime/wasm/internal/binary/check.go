@@ -2,10 +2,10 @@ package binary
 
 import "fmt"
 
-// checkIndex tests that an instruction names a function, global or type of the
-// module. A rewriter adds its own at the end of these index spaces: an index
-// out of range before would name one of them after, and let a guest set the
-// counter that meters it.
+// checkIndex checks that an instruction refers to an existing function, global or type of
+// the module. The rewriter adds its own at the end of these index spaces. An index that
+// was out of range would refer to one of them, and let a guest set the counter that
+// meters it.
 func (m *Module) checkIndex(in Instr) error {
 	var what string
 	var count int
@@ -30,7 +30,7 @@ func (m *Module) checkIndex(in Instr) error {
 	return nil
 }
 
-// check tests the indices outside of code, for the same reason.
+// check checks the indices outside of code, for the same reason.
 func (p *parser) check() error {
 	m := p.m
 	for _, im := range m.Imports {

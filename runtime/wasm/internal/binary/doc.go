@@ -1,7 +1,7 @@
-// Package binary reads core WebAssembly modules: it splits a module into its
-// parts, decodes instructions, and refuses what is malformed or over a limit.
+// Package binary parses core WebAssembly modules. It splits a module into its parts,
+// decodes instructions, and refuses modules that are malformed or exceed a limit.
 //
-// It checks structure (sections, counts, indices into imports, balanced
-// control), not types: an engine that compiles the module checks those. Bytes
-// given to Parse are kept by the Module and must not change.
+// It checks structure (sections, counts, indices into imports, balanced control), but not
+// types, which the engine checks when it compiles the module. The Module retains the
+// bytes given to Parse, which must not change.
 package binary

@@ -21,7 +21,7 @@ func AppendS64(b []byte, v int64) []byte {
 	}
 }
 
-// AppendName appends s with its length before it.
+// AppendName appends the length of s and s.
 func AppendName(b []byte, s string) []byte {
 	return append(AppendU32(b, uint32(len(s))), s...)
 }
@@ -33,8 +33,8 @@ func AppendSection(b []byte, id byte, body []byte) []byte {
 	return append(b, body...)
 }
 
-// SplitCount separates the length of a vector from its items. An absent section
-// (nil) is an empty vector. The bytes come from a parsed Module, so they are well formed.
+// SplitCount separates the length of a vector from its items. An absent section (nil) is
+// an empty vector. The bytes must come from a parsed Module, so they are well formed.
 func SplitCount(raw []byte) (n uint32, items []byte) {
 	if len(raw) == 0 {
 		return 0, nil

@@ -1,9 +1,9 @@
 package binary
 
-// An Op is an opcode; those with a prefix byte are prefix<<16 | sub-opcode.
+// An Op is an opcode. An opcode with a prefix byte is prefix<<16 | sub-opcode.
 type Op uint32
 
-// The opcodes that callers tell apart.
+// The opcodes that callers distinguish.
 const (
 	OpUnreachable        Op = 0x00
 	OpBlock              Op = 0x02
@@ -60,16 +60,16 @@ const (
 type Instr struct {
 	Op         Op
 	Start, End int    // its bytes are code[Start:End]
-	Index      uint32 // its first index immediate: a function, a local, a segment, a label, the type of a block, …
-	TypeIndex  bool   // of a block: Index is a type; otherwise it has none or a single result
-	Offset     uint32 // of a load or store: what is added to the address; of i32.const: its value
+	Index      uint32 // first index immediate: a function, a local, a segment, a label, the type of a block, …
+	TypeIndex  bool   // for a block: Index is a type; false: it has no result or a single one
+	Offset     uint32 // of a load or store: the offset added to the address; of i32.const: its value
 }
 
-// immediate says what follows an opcode.
+// immediate is the form of the bytes after an opcode.
 type immediate uint8
 
 const (
-	immInvalid     immediate = iota // no such instruction, or one of a proposal that is not served
+	immInvalid     immediate = iota // unknown, or part of a proposal that is not supported
 	immNone                         //
 	immBlockType                    // s33
 	immIndex                        // u32
@@ -89,8 +89,8 @@ const (
 	immLane                         // memory argument and a lane
 )
 
-// immediates is immediateOf as a table: decoding is most of what loading a
-// cached module costs. It is never written to.
+// immediates is immediateOf as a table. Decoding dominates the time to load a cached
+// module. The table is never written to.
 var immediates = func() (t [256]immediate) {
 	for op := range t {
 		t[op] = immediateOf(byte(op))
@@ -98,7 +98,7 @@ var immediates = func() (t [256]immediate) {
 	return t
 }()
 
-// immediateOf classes the opcodes of one byte: core 2.0 and tail calls.
+// immediateOf classifies the single-byte opcodes: core 2.0 and tail calls.
 func immediateOf(op byte) immediate {
 	switch {
 	case op >= 0x45 && op <= 0xc4, op >= 0xd1 && op <= 0xd1, op <= 0x01, op == 0x05, op == 0x0b, op == 0x0f, op == 0x1a, op == 0x1b:
@@ -129,7 +129,8 @@ func immediateOf(op byte) immediate {
 	return immInvalid
 }
 
-// immediateOfFC classes the opcodes behind 0xfc: saturating conversions and bulk operations.
+// immediateOfFC classifies the opcodes with the prefix 0xfc: saturating conversions and
+// bulk operations.
 func immediateOfFC(sub uint32) immediate {
 	switch {
 	case sub <= 7:
@@ -148,7 +149,7 @@ func immediateOfFC(sub uint32) immediate {
 	return immInvalid
 }
 
-// immediateOfFD classes the opcodes behind 0xfd: vectors of 128 bits.
+// immediateOfFD classifies the opcodes with the prefix 0xfd: 128-bit vectors.
 func immediateOfFD(sub uint32) immediate {
 	switch {
 	case sub <= 11, sub == 92, sub == 93:
@@ -165,8 +166,8 @@ func immediateOfFD(sub uint32) immediate {
 	return immInvalid
 }
 
-// instr decodes the next instruction. The engine refuses vector opcodes that do
-// not exist; all that matters here is where an instruction ends.
+// instr decodes the next instruction. It does not check whether a vector opcode exists:
+// the engine does, and this package needs only the end of the instruction.
 func (r *reader) instr(maxTargets int) Instr {
 	in := Instr{Start: r.off}
 	op := r.u8()
@@ -240,23 +241,22 @@ func (r *reader) immediate(in *Instr, imm immediate, maxTargets int) {
 	}
 }
 
-// memory reads the index of the one memory. It is checked here because the
-// rewriter replaces some instructions that have it: what the engine would have
-// refused must not become valid.
+// memory reads a memory index, which must be 0. The check belongs here because the
+// rewriter replaces some of these instructions, and must not make an invalid one valid.
 func (r *reader) memory() {
 	if r.u8() != 0 {
 		r.failf("an instruction names another memory than the one there is")
 	}
 }
 
-// memArg passes over an alignment and returns the offset.
+// memArg skips an alignment and returns the offset.
 func (r *reader) memArg() uint32 {
 	r.u32()
 	return r.u32()
 }
 
-// unservedInstr names the proposal of an instruction where that tells the user
-// which compiler flag to drop.
+// unservedInstr returns an error that names the proposal of an instruction, if that tells
+// the user which compiler flag to remove.
 func unservedInstr(op Op) error {
 	switch {
 	case op == 0xfe:
@@ -269,7 +269,8 @@ func unservedInstr(op Op) error {
 	return &UnservedError{Feature: "an unknown instruction", Remedy: "compile for WebAssembly 2.0"}
 }
 
-// An UnservedError says that a module uses a WebAssembly feature which is not served.
+// An UnservedError reports that a module uses a WebAssembly feature that is not
+// supported.
 type UnservedError struct{ Feature, Remedy string }
 
 func (e *UnservedError) Error() string {

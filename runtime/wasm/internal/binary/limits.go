@@ -2,8 +2,8 @@ package binary
 
 import "fmt"
 
-// Limits bound what Parse accepts. They keep a small upload from costing much
-// memory or compile time; every compiler we know stays far below them.
+// Limits bound the modules that Parse accepts. They prevent a small upload from costing
+// much memory or compile time. The modules of all known compilers stay far below them.
 type Limits struct {
 	ModuleBytes    int    // whole module
 	Types          int    // entries of the type section
@@ -17,19 +17,19 @@ type Limits struct {
 	Segments       int    // data segments, element segments
 	BodyBytes      int    // one function body
 	Locals         int    // locals of one function, without parameters
-	Nesting        int    // blocks of all kinds inside one another: a switch of many cases needs one for each
+	Nesting        int    // blocks of all kinds inside one another: a switch needs one for each case
 	BranchNesting  int    // loops and ifs inside one another, for which compile time grows faster
-	ControlWork    int    // per function: its blocks times its locals; a million takes a compiler about a second
-	ModuleWork     int    // sum of the same over all functions
+	ControlWork    int    // per function: number of blocks times number of locals; a compiler needs about a second for a million
+	ModuleWork     int    // sum of ControlWork over all functions
 	BranchTargets  int    // of one br_table
 	FunctionParams int    // parameters, and results, of one type
-	Customs        int    // custom sections; an empty one is three bytes long and takes ten times that to hold
+	Customs        int    // custom sections; an empty one has three bytes and takes ten times that in memory
 	Items          int    // of all element segments together
-	InitBytes      int    // one initialiser of a global, an offset or an item
-	InitWork       int    // sum of the same: an engine goes through all of them for each instance, and nothing can stop it
+	InitBytes      int    // one initialiser of a global, of an offset or of an item
+	InitWork       int    // sum of InitBytes: the engine evaluates all of them for each instance, without interruption
 }
 
-// DefaultLimits are the limits of the upload gate.
+// DefaultLimits returns the limits of the upload verifier.
 func DefaultLimits() Limits {
 	return Limits{
 		ModuleBytes:    64 << 20,
@@ -57,7 +57,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// A LimitError says that a module has more of something than is accepted.
+// A LimitError reports that a module exceeds a limit.
 type LimitError struct {
 	What      string
 	Have, Max int64

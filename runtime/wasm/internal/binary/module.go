@@ -18,7 +18,7 @@ const (
 	sectionTag       byte = 13
 )
 
-// An ExternKind says what an import or export is.
+// An ExternKind is the kind of an import or export.
 type ExternKind byte
 
 // The kinds of imports and exports.
@@ -58,7 +58,7 @@ const (
 // PageSize is the unit of linear memory in bytes.
 const PageSize = 64 << 10
 
-// A Module is a parsed module. Slices point into the bytes given to Parse.
+// A Module is a parsed module. Its slices refer to the bytes given to Parse.
 type Module struct {
 	Types    []FuncType
 	Imports  []Import
@@ -77,14 +77,14 @@ type Module struct {
 	ImportedFuncs   int // invariant: number of Imports of KindFunc; defined functions follow them in the index space
 	ImportedGlobals int // invariant: number of Imports of KindGlobal; defined globals follow them
 
-	// Raw bodies of sections that a rewriter copies or extends; nil when absent.
+	// Raw bodies of sections that the rewriter copies or extends; nil when absent.
 	RawTypes, RawImports, RawFuncs, RawData, RawDataCount []byte
 }
 
-// FuncCount is the size of the function index space.
+// FuncCount returns the size of the function index space.
 func (m *Module) FuncCount() int { return m.ImportedFuncs + len(m.Funcs) }
 
-// GlobalCount is the size of the global index space.
+// GlobalCount returns the size of the global index space.
 func (m *Module) GlobalCount() int { return m.ImportedGlobals + len(m.Globals) }
 
 // FuncType returns the type of a function by its index. Parse has checked both indices.
@@ -104,7 +104,7 @@ func (m *Module) FuncType(index uint32) FuncType {
 	return FuncType{}
 }
 
-// Export returns the export of that name and kind.
+// Export returns the export with the name and kind.
 func (m *Module) Export(name string, kind ExternKind) (Export, bool) {
 	for _, e := range m.Exports {
 		if e.Name == name && e.Kind == kind {
@@ -114,7 +114,7 @@ func (m *Module) Export(name string, kind ExternKind) (Export, bool) {
 	return Export{}, false
 }
 
-// Custom returns the first custom section of that name.
+// Custom returns the content of the first custom section with the name.
 func (m *Module) Custom(name string) ([]byte, bool) {
 	for _, c := range m.Customs {
 		if c.Name == name {
@@ -146,7 +146,7 @@ type Table struct {
 	Range
 }
 
-// A Global is a defined global. Init is its constant expression with its end.
+// A Global is a defined global. Init is its constant expression, including its end.
 type Global struct {
 	Type    byte
 	Mutable bool
@@ -160,18 +160,18 @@ type Export struct {
 	Index uint32
 }
 
-// An Element is one element segment. Either Funcs or Exprs holds its items, by
-// the segment's form.
+// An Element is one element segment. Its form decides whether Funcs or Exprs holds the
+// items.
 type Element struct {
 	Flags  uint32
 	Table  uint32
 	Offset []byte // constant expression; nil when not active
-	Kind   []byte // element kind or reference type byte; empty in forms without it
+	Kind   []byte // element kind or reference type byte; empty in forms without one
 	Funcs  []uint32
 	Exprs  [][]byte
 }
 
-// Len is the number of items.
+// Len returns the number of items.
 func (e Element) Len() int { return len(e.Funcs) + len(e.Exprs) }
 
 // A Data is a data segment.
@@ -180,7 +180,7 @@ type Data struct {
 	Bytes  []byte
 }
 
-// At is where an active segment goes, if that is written in it as a number.
+// At returns the address of an active segment if its offset is a constant number.
 func (d Data) At() (address uint32, ok bool) {
 	n := 0
 	ConstInstructions(d.Offset, func(in Instr) bool {
@@ -194,13 +194,13 @@ func (d Data) At() (address uint32, ok bool) {
 	return address, ok
 }
 
-// A Body is one function's code.
+// A Body is the code of one function.
 type Body struct {
-	At         int    // bytes from the start of the code section's contents to RawLocals, which Code follows
-	RawLocals  []byte // the declarations as encoded, with their count before them
+	At         int    // offset of RawLocals from the start of the contents of the code section; Code follows RawLocals
+	RawLocals  []byte // the encoded declarations, with their count before them
 	LocalCount int    // without parameters
-	Code       []byte // instructions up to and with the last end
-	Instrs     int    // number of instructions: what a caller that decodes them again can allocate for
+	Code       []byte // instructions, including the last end
+	Instrs     int    // number of instructions, for allocations of callers that decode them again
 }
 
 // A Custom is a custom section.

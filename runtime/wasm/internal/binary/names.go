@@ -8,9 +8,9 @@ type FuncName struct {
 	Name  []byte
 }
 
-// Names reads the module name and the function names of the custom section
-// "name". Custom sections cannot make a module invalid, so what is malformed
-// yields what was read before it.
+// Names returns the module name and the function names of the custom section "name". A
+// malformed custom section does not make a module invalid, so Names returns the names
+// before the first error.
 func (m *Module) Names() (module []byte, funcs []FuncName) {
 	body, ok := m.Custom("name")
 	if !ok {
@@ -34,7 +34,7 @@ func (m *Module) Names() (module []byte, funcs []FuncName) {
 	return module, funcs
 }
 
-// funcNames keeps the entries whose indices rise, as the format demands.
+// funcNames reads the entries as long as their indices ascend, as the format demands.
 func (r *reader) funcNames(count int) []FuncName {
 	var names []FuncName
 	next := int64(0)
@@ -45,7 +45,7 @@ func (r *reader) funcNames(count int) []FuncName {
 			return names
 		}
 		next = int64(n.Index) + 1
-		if utf8.Valid(n.Name) { // the engine refuses a module for a name that is not
+		if utf8.Valid(n.Name) { // the engine refuses a module with a name that is not UTF-8
 			names = append(names, n)
 		}
 	}

@@ -5,18 +5,18 @@ import (
 	"fmt"
 )
 
-// Causes of refusal that callers tell apart.
+// The causes of a refusal that callers distinguish.
 var (
-	// ErrNotWasm says that the bytes do not start like a WebAssembly module.
+	// ErrNotWasm reports that the bytes do not begin like a WebAssembly module.
 	ErrNotWasm = errors.New("not a WebAssembly module")
-	// ErrComponent says that the bytes are a component of the component model.
+	// ErrComponent reports that the bytes are a component of the component model.
 	ErrComponent = errors.New("a WebAssembly component, not a core module")
-	// ErrMalformed says that the bytes start like a module but break its format.
+	// ErrMalformed reports that the bytes begin like a module but violate its format.
 	ErrMalformed = errors.New("malformed module")
 )
 
-// Parse splits a core module into its parts. The error wraps one of the
-// sentinels of this package, a *LimitError or an *UnservedError.
+// Parse splits a core module into its parts. Its error wraps one of the sentinel errors
+// of this package, a *LimitError or an *UnservedError.
 func Parse(code []byte, limits Limits) (*Module, error) {
 	if err := checkHeader(code); err != nil {
 		return nil, err
@@ -50,13 +50,13 @@ func checkHeader(code []byte) error {
 type parser struct {
 	limits Limits
 	m      *Module
-	work   int // blocks times locals, of the functions read so far
+	work   int // blocks times locals, summed over the functions read so far
 	init   int // bytes of initialisers
 	items  int // of element segments
 }
 
-// order gives each section its place: the data count section stands before the
-// code section although its id is higher.
+// order returns the position of a section in the file. The data count section precedes
+// the code section although its id is higher.
 func order(id byte) int {
 	switch {
 	case id == SectionDataCount:
@@ -101,7 +101,8 @@ func (p *parser) section(id byte, body []byte) error {
 	return wrapSection(name, r.err)
 }
 
-// wrapSection leaves errors that carry their own words alone.
+// wrapSection adds the section to an error, except to errors with a complete text of
+// their own.
 func wrapSection(name string, err error) error {
 	var limit *LimitError
 	var unserved *UnservedError
@@ -227,7 +228,7 @@ func (p *parser) tables(r *reader) {
 	}
 }
 
-// maxPages is what 32-bit addresses reach.
+// maxPages is the number of pages that 32-bit addresses reach.
 const maxPages = 1 << 16
 
 func (p *parser) memory(r *reader) {
@@ -286,7 +287,7 @@ func (p *parser) flag(r *reader) bool {
 	return b == 1
 }
 
-// constExpr reads an initialiser up to and with its end.
+// constExpr reads an initialiser, including its end.
 func (p *parser) constExpr(r *reader) []byte {
 	start := r.off
 	for r.err == nil {
@@ -336,7 +337,7 @@ func (p *parser) elements(r *reader) {
 	}
 }
 
-// element reads one segment. Its flags: 1 = not active, 2 = explicit table (or
+// element reads one element segment. Its flags: 1 = not active, 2 = explicit table (or
 // declarative), 4 = items are expressions.
 func (p *parser) element(r *reader) Element {
 	e := Element{Flags: r.u32()}
@@ -395,8 +396,8 @@ func (p *parser) code(r *reader) {
 	}
 }
 
-// params is the number of parameters of a defined function; an unknown type is
-// refused when all is read.
+// params returns the number of parameters of a defined function. A later check refuses an
+// unknown type.
 func (p *parser) params(i int) int {
 	if t := p.m.Funcs[i]; int64(t) < int64(len(p.m.Types)) {
 		return len(p.m.Types[t].Params)
@@ -414,7 +415,7 @@ func (p *parser) data(r *reader) {
 		case 1:
 		case 2:
 			if memory := r.u32(); memory != 0 {
-				r.failf("data segment names memory %d", memory) // a rewriter may write it without
+				r.failf("data segment names memory %d", memory) // the rewriter may write the segment without its memory index
 			}
 			d.Offset = p.constExpr(r)
 		default:

@@ -41,7 +41,7 @@ func TestBlockTypes(t *testing.T) {
 		"\x7f":         {},
 		"\x05":         {index: 5, isIndex: true},
 		"\xc0\x00":     {index: 64, isIndex: true},
-		"\xff\x7f":     {bad: true}, // -1: i32 in a form nobody writes
+		"\xff\x7f":     {bad: true}, // -1: i32 in a form that no compiler writes
 		"\x80\x40":     {bad: true},
 		"\x63":         {bad: true}, // a typed reference
 		"\x41":         {bad: true},
@@ -55,8 +55,8 @@ func TestBlockTypes(t *testing.T) {
 	}
 }
 
-// TestBranchesStayInTheirFunction: what the rewriter lays around a body must not be what
-// a branch leads to that led nowhere.
+// TestBranchesStayInTheirFunction checks that branches out of their function are refused.
+// The rewriter wraps bodies in blocks, which would make such a branch valid.
 func TestBranchesStayInTheirFunction(t *testing.T) {
 	for code, ok := range map[string]bool{
 		"\x0c\x00": true, "\x0c\x01": false,

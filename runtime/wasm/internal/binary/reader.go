@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// errTruncated says that the bytes ended inside an item.
+// errTruncated reports that the bytes end inside an item.
 var errTruncated = errors.New("unexpected end")
 
-// reader walks over bytes. After the first error every read returns zero and
-// the error stays, so callers check it once per item instead of once per field.
+// reader decodes bytes. After the first error every read returns zero and the error
+// remains, so callers check it once per item and not once per field.
 type reader struct {
 	buf []byte
 	off int // invariant: 0 <= off <= len(buf)
@@ -69,9 +69,9 @@ func (r *reader) u32() uint32 {
 	return 0
 }
 
-// blockType reads a signed 33-bit LEB128 that is either one byte for a value
-// type (or 0x40 for none), or the index of a type. A negative number of several
-// bytes would be a value type in a form that no compiler writes.
+// blockType reads a signed 33-bit LEB128. It is one byte for a value type (or 0x40 for
+// none), or the index of a type. A negative number of several bytes would be a value type
+// in a form that no compiler writes.
 func (r *reader) blockType() (index uint32, isIndex bool) {
 	if r.empty() || r.buf[r.off]&0xc0 == 0x40 {
 		if b := r.u8(); b != 0x40 {
@@ -104,8 +104,8 @@ func (r *reader) checkValueType(b byte) {
 	r.failf("0x%02x is no value type", b)
 }
 
-// s32 reads a signed LEB128 of at most 32 bits. Bits of a fifth byte that the
-// number has no room for are left to the engine, which refuses them.
+// s32 reads a signed LEB128 of at most 32 bits. It ignores excess bits of a fifth byte:
+// the engine refuses them.
 func (r *reader) s32() int32 {
 	var v int64
 	for shift := 0; shift < 35; shift += 7 {
@@ -122,7 +122,7 @@ func (r *reader) s32() int32 {
 	return 0
 }
 
-// skipLEB passes over a LEB128 of at most n bytes whose value is not needed.
+// skipLEB skips a LEB128 of at most n bytes.
 func (r *reader) skipLEB(n int) {
 	for range n {
 		if r.u8() < 0x80 {
@@ -141,8 +141,8 @@ func (r *reader) name() string {
 	return string(b)
 }
 
-// count reads the length of a vector and refuses one above the limit or one
-// that the remaining bytes cannot hold, so that no count allocates much.
+// count reads the length of a vector. It refuses a length above the limit, and one that
+// the remaining bytes cannot hold, so that no count causes a large allocation.
 func (r *reader) count(what string, limit int) int {
 	n := r.u32()
 	switch {
