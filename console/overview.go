@@ -19,6 +19,11 @@ type overviewView struct {
 	Unreadable int32 // damaged blocks of the history that were passed over for these
 }
 
+// Executing returns the number of runs whose handlers run, as far as hosts have told.
+func (v overviewView) Executing() int64 {
+	return v.GetRunning() - v.GetDispatched() - v.GetSleeping()
+}
+
 // DiskUsed returns the used share of the disk as text.
 func (v overviewView) DiskUsed() string {
 	d := v.GetDisk()

@@ -350,6 +350,8 @@ func (r *router) uniteOverview(ctx context.Context, app, method string, q *apiv1
 		all.Armed += part.Armed
 		all.Queued += part.Queued
 		all.Running += part.Running
+		all.Dispatched += part.Dispatched
+		all.Sleeping += part.Sleeping
 		all.Waiting += part.Waiting
 		all.SucceededTotal += part.SucceededTotal
 		all.FailedTotal += part.FailedTotal

@@ -293,7 +293,7 @@ func TestFloodOfSleepingRuns(t *testing.T) {
 		if h := hosts[0]; h.Sleeping != 60 || h.Running+h.Waiting > 1 {
 			t.Errorf("the host: %v", h)
 		}
-		if o := c.overview(); o.Sleeping != 60 || o.Running+o.Dispatched != 0 {
+		if o := c.overview(); o.Sleeping != 60 || o.Running != 60 || o.Dispatched != 0 {
 			t.Errorf("the overview: %v", o)
 		}
 		if n := len(c.list(&apiv1.ListRunsRequest{State: "sleeping", PageSize: 100}).Runs); n != 60 {

@@ -98,11 +98,10 @@ func (l *loop) overview(name string) *apiv1.Overview {
 		o.Jobs += int64(s.Jobs.Len())
 		o.Armed += int64(s.Live(job.Armed))
 		o.Queued += int64(s.Live(job.Queued))
-		o.Running += int64(s.Live(job.Running)) // and what is dispatched or sleeps
+		o.Running += int64(s.Live(job.Running))
 		o.Waiting += int64(s.Live(job.Waiting))
 	}
 	o.Dispatched, o.Sleeping = l.atHosts(a)
-	o.Running -= o.Dispatched + o.Sleeping
 	o.Armed -= int64(a.ready.armed) // their time has come
 	o.Queued += int64(a.ready.armed)
 	o.SucceededTotal, o.FailedTotal = a.count.Succeeded, a.count.Failed

@@ -324,7 +324,7 @@ type Overview struct {
 	Jobs              int64                  `protobuf:"varint,1,opt,name=jobs,proto3" json:"jobs,omitempty"`
 	Armed             int64                  `protobuf:"varint,2,opt,name=armed,proto3" json:"armed,omitempty"`
 	Queued            int64                  `protobuf:"varint,3,opt,name=queued,proto3" json:"queued,omitempty"`
-	Running           int64                  `protobuf:"varint,4,opt,name=running,proto3" json:"running,omitempty"` // started, as far as their hosts have told
+	Running           int64                  `protobuf:"varint,4,opt,name=running,proto3" json:"running,omitempty"` // under way, at hosts or in parts and nodes; dispatched and sleeping are among them
 	Waiting           int64                  `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	SucceededTotal    int64                  `protobuf:"varint,6,opt,name=succeeded_total,json=succeededTotal,proto3" json:"succeeded_total,omitempty"`
 	FailedTotal       int64                  `protobuf:"varint,7,opt,name=failed_total,json=failedTotal,proto3" json:"failed_total,omitempty"` // every other end
@@ -337,8 +337,8 @@ type Overview struct {
 	Writable          bool                   `protobuf:"varint,14,opt,name=writable,proto3" json:"writable,omitempty"`
 	NotWritableReason string                 `protobuf:"bytes,15,opt,name=not_writable_reason,json=notWritableReason,proto3" json:"not_writable_reason,omitempty"`
 	ServerTime        *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	Dispatched        int64                  `protobuf:"varint,17,opt,name=dispatched,proto3" json:"dispatched,omitempty"` // sent to hosts, and not started as far as these have told
-	Sleeping          int64                  `protobuf:"varint,18,opt,name=sleeping,proto3" json:"sleeping,omitempty"`     // their handlers sleep and hold no slot
+	Dispatched        int64                  `protobuf:"varint,17,opt,name=dispatched,proto3" json:"dispatched,omitempty"` // of running: sent to hosts, and not started as far as these have told
+	Sleeping          int64                  `protobuf:"varint,18,opt,name=sleeping,proto3" json:"sleeping,omitempty"`     // of running: their handlers sleep and hold no slot
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
