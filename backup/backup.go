@@ -15,22 +15,23 @@ import (
 	"time"
 )
 
-// Form is the form of the stream that this program writes, and the newest that it reads.
+// Form is the format version of the stream that this program writes. Readers accept it
+// and older ones.
 const Form = 1
 
 var magic = [8]byte{'W', 'W', 'B', 'A', 'C', 'K', 'U', 'P'}
 
 const (
-	headBytes  = len(magic) + 2 // magic, form
+	headBytes  = len(magic) + 2 // magic, format version
 	frameHead  = 1 + 4 + 4      // kind, length of the body, checksum
-	maxData    = 256 << 10      // of a frame that is written
-	maxBody    = 1 << 20        // of a frame that is read
+	maxData    = 256 << 10      // limit for the body of a frame that a Writer writes
+	maxBody    = 1 << 20        // limit for the body of a frame that a Reader accepts
 	maxName    = 300
 	sha256Size = sha256.Size
 )
 
-// Kinds of frames, in the order in which they may come: info, files, end. A file
-// is its head, its data and its foot.
+// Kinds of frames. A stream has one info frame, then files, then one end frame. A file is
+// one file frame, its data frames and one foot frame.
 const (
 	kindInfo = 'i'
 	kindFile = 'f'
@@ -40,41 +41,42 @@ const (
 )
 
 var (
-	// ErrDamaged says that bytes of a backup are not what was written.
+	// ErrDamaged means that the bytes of a backup differ from those that were written.
 	ErrDamaged = errors.New("the backup is damaged")
-	// ErrCut says that a backup ends before its end: what made it was interrupted.
+	// ErrCut means that a backup has no end frame: the program that made it was
+	// interrupted.
 	ErrCut = errors.New("the backup is cut short: what made it was interrupted")
 )
 
-// NewerError says that a backup has a form that this program does not read.
+// NewerError means that a backup has a format version that this program does not read.
 type NewerError struct{ Form int }
 
 func (e *NewerError) Error() string {
 	return fmt.Sprintf("the backup has form %d, and this program reads up to form %d: use the version that made it, or a newer one", e.Form, Form)
 }
 
-// Info says what a backup is of.
+// Info describes the server and the moment of a backup.
 type Info struct {
 	MadeAt  time.Time `json:"made_at"`
-	Version string    `json:"version"` // of the program that made it
-	Server  string    `json:"server"`  // the id of the server that it is of
+	Version string    `json:"version"` // version of the program that made the backup
+	Server  string    `json:"server"`  // id of the server whose data this is
 	Group   string    `json:"group,omitempty"`
-	Units   int       `json:"units,omitempty"`   // of a cluster, where it has several: each is a store
-	Modules bool      `json:"modules,omitempty"` // their code is in it
-	Applied uint64    `json:"applied"`           // the sequence of the last record that it includes, of the first unit
-	Bytes   int64     `json:"bytes"`             // about: for those who show progress
+	Units   int       `json:"units,omitempty"`   // number of partitions of a cluster with several; each has a store of its own
+	Modules bool      `json:"modules,omitempty"` // the backup holds the code of modules
+	Applied uint64    `json:"applied"`           // sequence of the last record included, in the journal of the first partition
+	Bytes   int64     `json:"bytes"`             // approximate size, for a progress display
 }
 
-// Summary is what is known of a backup at its end.
+// Summary counts the contents of a whole backup.
 type Summary struct {
 	Files int64 `json:"files"`
-	Bytes int64 `json:"bytes"` // of the files
+	Bytes int64 `json:"bytes"` // total size of the files
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// frameSum covers the kind, the number of the frame, which tells one that is in
-// the wrong place, and the body.
+// frameSum covers the kind, the number and the body of a frame. The number reveals frames
+// that are out of order.
 func frameSum(kind byte, number uint64, body []byte) uint32 {
 	var at [9]byte
 	at[0] = kind
@@ -82,13 +84,13 @@ func frameSum(kind byte, number uint64, body []byte) uint32 {
 	return crc32.Update(crc32.Checksum(at[:], castagnoli), castagnoli, body)
 }
 
-// Writer writes a backup.
+// Writer writes a backup. Its first error is final.
 type Writer struct {
 	w      io.Writer
 	all    hash.Hash
 	number uint64
 	buf    []byte
-	open   bool // a file is
+	open   bool // a file has been created and not finished
 	data   []byte
 	file   hash.Hash
 	size   int64
@@ -96,7 +98,7 @@ type Writer struct {
 	err    error
 }
 
-// NewWriter begins a backup.
+// NewWriter starts a backup and writes its info frame.
 func NewWriter(w io.Writer, info Info) (*Writer, error) {
 	b := &Writer{w: w, all: sha256.New(), file: sha256.New()}
 	head := binary.LittleEndian.AppendUint16(append([]byte{}, magic[:]...), Form)
@@ -125,7 +127,7 @@ func (b *Writer) frame(kind byte, body []byte) {
 	b.put(b.buf)
 }
 
-// Create begins the next file, and ends the one before.
+// Create starts the next file and finishes the previous one.
 func (b *Writer) Create(name string) (io.Writer, error) {
 	b.finish()
 	if err := checkName(name); err != nil {
@@ -137,7 +139,7 @@ func (b *Writer) Create(name string) (io.Writer, error) {
 	return b, b.err
 }
 
-// Write adds to the file that was created last.
+// Write appends to the file of the last Create.
 func (b *Writer) Write(p []byte) (int, error) {
 	if !b.open {
 		return 0, errors.New("backup: no file is open")
@@ -173,7 +175,7 @@ func (b *Writer) finish() {
 	b.sum.Bytes += b.size
 }
 
-// Close ends the backup. Without it, it is none.
+// Close writes the end frame. A backup without it is not valid.
 func (b *Writer) Close() (Summary, error) {
 	b.finish()
 	body := binary.LittleEndian.AppendUint64(nil, uint64(b.sum.Files))
@@ -182,8 +184,8 @@ func (b *Writer) Close() (Summary, error) {
 	return b.sum, b.err
 }
 
-// checkName accepts relative paths in their shortest form alone: a backup writes
-// nowhere else than into the directory that it is restored to.
+// checkName accepts only clean relative paths. A restore therefore cannot write outside
+// its directory.
 func checkName(name string) error {
 	plain := strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-~/") == ""
 	if !plain || name == "" || len(name) > maxName || path.Clean(name) != name || path.IsAbs(name) || name == "." || name == ".." || strings.HasPrefix(name, "../") {
@@ -192,14 +194,14 @@ func checkName(name string) error {
 	return nil
 }
 
-// Reader reads a backup.
+// Reader reads a backup and checks it on the way.
 type Reader struct {
 	r      *bufio.Reader
 	all    hash.Hash
 	number uint64
 	info   Info
-	body   []byte // of the last frame
-	rest   []byte // of it, not read yet
+	body   []byte // body of the last frame
+	rest   []byte // the part of body that Read has not returned yet
 	open   bool
 	file   hash.Hash
 	size   int64
@@ -209,7 +211,7 @@ type Reader struct {
 	names  map[string]bool
 }
 
-// NewReader begins to read a backup.
+// NewReader reads the header and the info frame of a backup.
 func NewReader(r io.Reader) (*Reader, error) {
 	b := &Reader{r: bufio.NewReaderSize(r, 64<<10), all: sha256.New(), file: sha256.New(), names: map[string]bool{}}
 	head := make([]byte, headBytes)
@@ -233,7 +235,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return b, nil
 }
 
-// cut tells the end of what is read from other errors.
+// cut turns an unexpected end of the input into ErrCut.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return ErrCut
@@ -241,13 +243,13 @@ func cut(err error) error {
 	return err
 }
 
-// Info returns what the backup is of.
+// Info returns the description in the backup.
 func (b *Reader) Info() Info { return b.info }
 
-// Summary returns what has been read.
+// Summary returns the counts of the files read so far.
 func (b *Reader) Summary() Summary { return b.sum }
 
-// next reads a frame into b.body.
+// next reads a frame into b.body and checks it.
 func (b *Reader) next() (kind byte, err error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(b.r, head[:]); err != nil {
@@ -268,16 +270,15 @@ func (b *Reader) next() (kind byte, err error) {
 		return 0, fmt.Errorf("%w: the checksum of frame %d does not match", ErrDamaged, b.number)
 	}
 	b.number++
-	if head[0] != kindEnd { // which holds the sum of what is before it
+	if head[0] != kindEnd { // the end frame holds the checksum of all frames before it
 		b.all.Write(head[:])
 		b.all.Write(b.body)
 	}
 	return head[0], nil
 }
 
-// Next returns the name of the next file, whose bytes Read returns then. What of
-// the one before was not read is passed over. io.EOF is the end of a backup that
-// is whole.
+// Next returns the name of the next file, for Read to read. It skips the unread rest of
+// the previous file. io.EOF means that the backup is complete and valid.
 func (b *Reader) Next() (string, error) {
 	for b.open && b.err == nil {
 		b.rest = nil
@@ -323,8 +324,8 @@ func (b *Reader) end() error {
 	return io.EOF
 }
 
-// Read reads the file that Next returned. io.EOF is its end, and means that its
-// checksum matches.
+// Read reads the file that Next has returned. io.EOF means that the file is complete and
+// that its checksum matches.
 func (b *Reader) Read(p []byte) (int, error) {
 	for len(b.rest) == 0 && b.open && b.err == nil {
 		b.fill()
@@ -340,7 +341,7 @@ func (b *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads the next frame of a file.
+// fill reads the next frame of the open file.
 func (b *Reader) fill() {
 	kind, err := b.next()
 	switch {

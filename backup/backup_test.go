@@ -87,7 +87,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%s came back as %s with %d bytes", want[i].name, got[i].name, len(got[i].content))
 		}
 	}
-	// Who passes over files comes to the same end, and to the same errors.
+	// A reader that skips files gets the same end and the same errors.
 	r, err := NewReader(bytes.NewReader(whole))
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestDamage: every cut and every changed byte is found.
+// TestDamage changes every byte, and cuts at every byte. The reader finds each of these
+// faults.
 func TestDamage(t *testing.T) {
 	whole := made(t, file{"a", []byte("some bytes")}, file{"b", nil}, file{"c", []byte("more")})
 	for at := range whole {
@@ -137,7 +138,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// frames are a backup from frames whose checksums are right.
+// frames returns a backup made of frames with correct checksums.
 func frames(kinds string, bodies ...string) []byte {
 	var b bytes.Buffer
 	w := &Writer{w: &b, all: nil}
@@ -153,7 +154,7 @@ func frames(kinds string, bodies ...string) []byte {
 	return b.Bytes()
 }
 
-// TestOrder: frames that are good by themselves have to make sense together.
+// TestOrder combines frames that are valid by themselves in orders that are not.
 func TestOrder(t *testing.T) {
 	for _, c := range []struct {
 		kinds  string
@@ -205,7 +206,7 @@ func sumOf(content string) []byte {
 	return w.file.Sum(binary.LittleEndian.AppendUint64(nil, uint64(len(content))))
 }
 
-// TestWriterFails: the first error of what is written to is final.
+// TestWriterFails: the first error of the underlying writer is final.
 func TestWriterFails(t *testing.T) {
 	whole := made(t, some()...)
 	for _, room := range []int{0, 9, 30, 200, len(whole) - 1} {
@@ -268,8 +269,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever the bytes, reading ends, and what it accepts is what would
-// be written again.
+// FuzzRead: the reader ends on any input. An accepted input equals the stream that a
+// Writer makes of the same files.
 func FuzzRead(f *testing.F) {
 	whole := made(f, file{"a", []byte("some bytes")}, file{"b", nil})
 	f.Add(whole)

@@ -1,8 +1,9 @@
-// Package backup is the format of a backup: named files in one stream, each with
-// a checksum, and a sum over all of it at the end. What the files mean is not
-// this room's business. It is written and read in one pass, so that it can go
-// through a pipe; and a stream that was cut short, or changed anywhere, does not
-// read as a whole one.
+// Package backup defines the format of a backup: named files in one stream. Each file has
+// a checksum, and the end of the stream has a checksum over everything before it. The
+// meaning of the files is left to the caller.
 //
-// docs/formats/backup.md has the bytes.
+// A backup is written and read in one pass, so it can go through a pipe. A Reader never
+// accepts a stream that was cut or changed as complete.
+//
+// docs/formats/backup.md describes the bytes.
 package backup

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// Record is a record of a log, as a file of a backup holds it:
+// Record is one record of a log, as a file of a backup holds it:
 //
 //	| queue (uvarint) | type (1) | length (uvarint) | body |
 type Record struct {
@@ -17,10 +17,10 @@ type Record struct {
 	Body  []byte
 }
 
-// maxRecord bounds what a reader takes for one.
+// maxRecord is the largest length that a reader accepts, in bytes.
 const maxRecord = 64 << 20
 
-// AppendRecord adds a record to b.
+// AppendRecord appends the encoding of r to b.
 func AppendRecord(b []byte, r Record) []byte {
 	b = binary.AppendUvarint(b, uint64(r.Queue))
 	b = append(b, r.Type)
@@ -28,7 +28,7 @@ func AppendRecord(b []byte, r Record) []byte {
 	return append(b, r.Body...)
 }
 
-// ReadRecords calls fn for every record in r. The body is valid until it returns.
+// ReadRecords calls fn for every record in r. The body is valid until fn returns.
 func ReadRecords(r io.Reader, fn func(Record) error) error {
 	in := bufio.NewReader(r)
 	var body []byte
@@ -80,7 +80,8 @@ func uvarint(r io.ByteReader) (v uint64, err error) {
 	return 0, fmt.Errorf("%w: a record has a wrong number", ErrDamaged)
 }
 
-// readBody grows with what is there, not with what a length says.
+// readBody allocates as bytes arrive. A wrong length in the input therefore cannot
+// exhaust memory.
 func readBody(in io.Reader, body []byte, n uint64) ([]byte, error) {
 	for uint64(len(body)) < n {
 		at := len(body)
