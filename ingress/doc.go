@@ -1,13 +1,12 @@
-// Package ingress takes commands in when nobody can apply them at once, and
-// sees to it that each is applied or ends where people see it.
+// Package ingress accepts commands that cannot be applied at once and applies them later.
+// A command that can never be applied ends as a dead letter that operators can see.
 //
-// A command that is accepted is durable in a message queue (mq/queue). A
-// forwarder takes the commands out, in the order of each job, and applies them.
-// What cannot be applied now is tried again on the levels of the queue; what
-// never can be becomes a dead letter, which the Queues service lists, shows,
-// edits, replays and drops.
+// An accepted command is durable in a message queue (mq/queue). The forwarder takes the
+// commands of each job in order and applies them. A command that fails for now is retried
+// with the delays of the queue. A command that can never succeed becomes a dead letter.
+// The Queues service lists, shows, edits, replays and drops dead letters.
 //
-// A command is applied once however often it is tried: an apply and a delete by
-// nature, a trigger because its idempotency key, which gets one here when it has
-// none, and the time of its acceptance fix the id of its run.
+// A command takes effect once, however often it is tried. Applying and deleting a job are
+// idempotent by nature. For a trigger, the idempotency key and the time of acceptance fix
+// the id of the run; a trigger without a key gets one here.
 package ingress

@@ -18,23 +18,24 @@ import (
 )
 
 const (
-	// topic holds the commands, group is who applies them.
+	// topic holds the commands; group is the consumer group of the forwarder.
 	topic = "commands"
 	group = "owner"
-	// batch is how many commands are applied together.
+	// batch is the number of commands that the forwarder applies together, at most.
 	batch = 256
 )
 
-// Config is what an ingress is made of. All but Logger is required.
+// Config configures an ingress. All fields but Logger are required.
 type Config struct {
 	Queue *queue.Queue
-	// Log is the log that the queue does not know of: the server's journal.
+	// Journal is the server's journal, a log that the queue does not know.
 	Journal *mq.Log
-	// Apply carries out commands and returns when that is durable, with a result for each. again says that some may
-	// have been carried out before. An error says that nothing is known of any of them.
+	// Apply carries out commands and returns a result for each when they are durable.
+	// again means that some of them may have been carried out before. An error means that
+	// the outcome of all of them is unknown.
 	Apply func(ctx context.Context, accepted []*apiv1.Ingress, again bool) ([]*apiv1.CommandResult, error)
-	// NewRun returns the id of the run of a trigger without a key, which is accepted
-	// at that time. No two ids are the same.
+	// NewRun returns the id of the run of a trigger that has no key and is accepted at
+	// the given time. Ids are unique.
 	NewRun func(app, name string, at time.Time) []byte
 	Logger *slog.Logger // default: discard
 }
@@ -53,9 +54,9 @@ func New(cfg Config) *Ingress {
 	return &Ingress{cfg: cfg}
 }
 
-// Accept makes commands durable. done is called once, with a result for each
-// command, on the queue's goroutine: it must be quick. An error means that
-// nothing was accepted and that done is not called.
+// Accept makes commands durable. It calls done once, with a result for each command, on
+// the goroutine of the queue; done must return quickly. After an error of Accept nothing
+// was accepted and done is not called.
 func (i *Ingress) Accept(commands []*apiv1.Command, origin string, done func([]*apiv1.CommandResult, error)) error {
 	results := make([]*apiv1.CommandResult, len(commands))
 	var msgs []queue.Message
@@ -90,7 +91,7 @@ func (i *Ingress) Accept(commands []*apiv1.Command, origin string, done func([]*
 	return translate(err)
 }
 
-// message is the form in which a command waits.
+// message returns the queue message that carries a command.
 func (i *Ingress) message(c *apiv1.Command, at time.Time, origin string) (m queue.Message, err error) {
 	m = queue.Message{Topic: topic, Origin: origin}
 	body := &apiv1.Ingress{Command: c, AtMs: at.UnixMilli()}
@@ -118,7 +119,7 @@ func failed(err error) *apiv1.CommandResult {
 	return &apiv1.CommandResult{Code: int32(st.Code()), Error: st.Message()}
 }
 
-// translate gives errors of the queue the code that callers act on.
+// translate maps errors of the queue to gRPC codes that callers act on.
 func translate(err error) error {
 	switch {
 	case err == nil:
@@ -137,7 +138,7 @@ func translate(err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// Run forwards until ctx ends. An error means that the queue failed.
+// Run forwards commands until ctx ends. An error means that the queue failed.
 func (i *Ingress) Run(ctx context.Context) error {
 	began := time.Now()
 	c, err := i.cfg.Queue.Consumer(topic, group)
@@ -159,8 +160,9 @@ func (i *Ingress) Run(ctx context.Context) error {
 	}
 }
 
-// forward applies what was fetched. What ctx interrupts is given back. A command that
-// was published before began, or has failed before, may have been applied.
+// forward applies the fetched commands and returns those that ctx interrupts to the
+// queue. A command may have been applied before if it was published before began, or if
+// it has failed before.
 func (i *Ingress) forward(ctx context.Context, c *queue.Consumer, ds []queue.Delivery, began time.Time) error {
 	var commands []*apiv1.Ingress
 	var of []queue.Delivery
@@ -203,7 +205,8 @@ func (i *Ingress) forward(ctx context.Context, c *queue.Consumer, ds []queue.Del
 	return nil
 }
 
-// refuse gives a delivery back as failed. One that is no longer ours is left to whoever has it.
+// refuse returns a delivery as failed. It ignores a stale delivery, because another
+// consumer has the message now.
 func refuse(c *queue.Consumer, d queue.Delivery, cause error, permanent bool) error {
 	if err := c.Nack(d, cause, permanent); err != nil && !errors.Is(err, queue.ErrStale) {
 		return err
@@ -213,10 +216,10 @@ func refuse(c *queue.Consumer, d queue.Delivery, cause error, permanent bool) er
 
 var errNoCommand = errors.New("there is no command in it")
 
-// permanent reports whether trying again is no use. That there is no such job
-// or module is permanent: the commands of a job come in their order, so what is
-// missing now was missing when the producer sent the command. Aborted means that a job
-// has another etag than the command's, which it will not have again by waiting.
+// permanent reports whether a retry is useless. A missing job or module is permanent: the
+// commands of a job come in order, so it was missing when the producer sent the command.
+// Aborted means that the etag of the job differs from the command's; waiting does not
+// change that.
 func permanent(c codes.Code) bool {
 	switch c {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,

@@ -23,7 +23,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq/queue"
 )
 
-// small is a queue whose log has small segments and does not wait for the device.
+// small returns a queue whose log has small segments and does not sync.
 func small(dir string) queue.Config {
 	return queue.Config{Dir: dir, Log: mq.Config{SegmentBytes: 64 << 10, Sync: mq.OS, Writer: "pwrite", ReserveBytes: -1, ScrubBytesPerSecond: -1}}
 }
@@ -38,16 +38,17 @@ func openQueue(t testing.TB, cfg queue.Config) *queue.Queue {
 	return q
 }
 
-// applied is one command as Apply got it.
+// applied is one command as Apply received it.
 type applied struct {
 	command string // its bytes in hex
-	run     string // the id that was fixed for it
+	run     string // the id that was fixed for its run
 	again   bool
 	at      time.Time
 	when    time.Time
 }
 
-// owner is who applies: it answers as it is told and remembers what it was asked.
+// owner stands for the scheduler: it returns the configured answers and records the
+// commands it receives.
 type owner struct {
 	mu     sync.Mutex
 	asked  []applied
@@ -88,7 +89,7 @@ func bytesOf(m proto.Message) string {
 	return fmt.Sprintf("%x", b)
 }
 
-// forwarding runs an ingress over q until the returned function is called.
+// forwarding runs an ingress over q until the caller calls the returned function.
 func forwarding(t *testing.T, q *queue.Queue, apply func(context.Context, []*apiv1.Ingress, bool) ([]*apiv1.CommandResult, error)) (*Ingress, func()) {
 	t.Helper()
 	in := New(Config{Queue: q, Apply: apply, NewRun: newRun})
@@ -115,7 +116,7 @@ func define(name string) *apiv1.Command {
 	return &apiv1.Command{Kind: &apiv1.Command_Apply{Apply: &apiv1.Job{App: "default", Name: name}}}
 }
 
-// accept waits until commands are durable and returns what became of them.
+// accept waits until the commands are durable and returns their results.
 func accept(t *testing.T, in *Ingress, commands ...*apiv1.Command) []*apiv1.CommandResult {
 	t.Helper()
 	var results []*apiv1.CommandResult
@@ -130,7 +131,7 @@ func accept(t *testing.T, in *Ingress, commands ...*apiv1.Command) []*apiv1.Comm
 	return results
 }
 
-// service is the Queues service over q alone.
+// service returns the Queues service over q, without logs.
 func service(q *queue.Queue) *Queues { return NewQueues(q, nil) }
 
 func listed(t *testing.T, s *Queues) []*apiv1.DeadLetter {
@@ -217,7 +218,8 @@ func TestPermanentFailureWaitsForPeople(t *testing.T) {
 		}
 
 		time.Sleep(time.Hour)
-		// People see the job's name alone: the time is kept for them, and the run has one id however often it is tried.
+		// The text shows only the job's name. The service keeps the time, so the run has
+		// one id however often the command is tried.
 		const text = `{"command": {"trigger": {"app": "default", "name": "right"}}}`
 		if d, err = s.EditDeadLetter(t.Context(), &apiv1.EditDeadLetterRequest{Id: d.Id, Text: text}); err != nil {
 			t.Fatal(err)
@@ -235,7 +237,7 @@ func TestPermanentFailureWaitsForPeople(t *testing.T) {
 		if err := protojson.Unmarshal([]byte(d.Text), edited); err != nil {
 			t.Fatal(err)
 		}
-		want := trigger("right", edited.Command.GetTrigger().IdempotencyKey) // the id that was fixed is one of the other job's runs
+		want := trigger("right", edited.Command.GetTrigger().IdempotencyKey) // the fixed id is that of a run of the other job
 		if len(seen) != 2 || seen[1].command != bytesOf(want) || !seen[1].at.Equal(seen[0].at) || want.GetTrigger().IdempotencyKey == "" {
 			t.Fatalf("applied %+v, want last %s at the time of the first", seen, bytesOf(want))
 		}
@@ -281,15 +283,15 @@ func TestRetryableFailureIsTriedAgainOnTheLevels(t *testing.T) {
 	}
 }
 
-// TestCrashBetweenApplyAndAcknowledgement: the command is applied again, and in
-// the same words, so that its run has the same id.
+// TestCrashBetweenApplyAndAcknowledgement: after the crash the ingress applies an equal
+// command again, so its run has the same id.
 func TestCrashBetweenApplyAndAcknowledgement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, after := t.TempDir(), t.TempDir()
 		q, o := openQueue(t, small(dir)), &owner{}
 		in, stop := forwarding(t, q, func(ctx context.Context, accepted []*apiv1.Ingress, retry bool) ([]*apiv1.CommandResult, error) {
 			rs, err := o.apply(ctx, accepted, retry)
-			// What the disk holds now is what a crash here leaves.
+			// The directory now holds the state that a crash at this point leaves.
 			return rs, errors.Join(err, os.CopyFS(after, os.DirFS(dir)))
 		})
 		accept(t, in, trigger("a", ""))
@@ -381,8 +383,8 @@ func TestPermanentCodes(t *testing.T) {
 	}
 }
 
-// TestEditedTriggerKeepsItsRun: a trigger without a key that is edited and applied again
-// starts the run whose id was fixed when it was accepted.
+// TestEditedTriggerKeepsItsRun: a trigger without a key is edited and applied again. It
+// starts the run whose id was fixed at its acceptance.
 func TestEditedTriggerKeepsItsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &owner{answer: func(*apiv1.Command) (*apiv1.CommandResult, error) {

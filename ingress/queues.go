@@ -25,20 +25,20 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq/queue"
 )
 
-// Register puts the Queues service on r.
+// Register registers the Queues service on r.
 func (i *Ingress) Register(r grpc.ServiceRegistrar) {
 	apiv1.RegisterQueuesServer(r, NewQueues(i.cfg.Queue, map[string]*mq.Log{"journal": i.cfg.Journal}))
 }
 
-// Queues is the Queues service over a queue and some logs. A queue of nil is
-// one that is not there.
+// Queues is the Queues service over some logs and a queue. The queue is nil in a server
+// without an ingress.
 type Queues struct {
 	apiv1.UnimplementedQueuesServer
 	q    *queue.Queue
 	logs map[string]*mq.Log
 }
 
-// NewQueues returns the service.
+// NewQueues returns the service over q, which may be nil, and the named logs.
 func NewQueues(q *queue.Queue, logs map[string]*mq.Log) *Queues { return &Queues{q: q, logs: logs} }
 
 const (
@@ -53,7 +53,7 @@ func limit(n int32, otherwise int) int {
 	return int(min(n, maxPage))
 }
 
-// GetQueues implements the method of the API.
+// GetQueues implements the RPC.
 func (s *Queues) GetQueues(context.Context, *apiv1.GetQueuesRequest) (*apiv1.GetQueuesResponse, error) {
 	resp := &apiv1.GetQueuesResponse{}
 	for _, name := range sortedKeys(s.logs) {
@@ -107,8 +107,7 @@ func logStats(name string, s mq.Stats, err error) *apiv1.LogStats {
 	return m
 }
 
-// source says what a request means: the records of a log, or the messages of a
-// topic of the ingress when the log is nil.
+// source returns the log that a request names, or a nil log and a topic of the ingress.
 func (s *Queues) source(name, named string) (*mq.Log, string, error) {
 	if name == "" || name == ingressLog {
 		if s.q == nil {
@@ -136,7 +135,7 @@ func (s *Queues) log(name string) (*mq.Log, error) {
 
 func noIngress() error { return status.Error(codes.NotFound, "there is no ingress here") }
 
-// PeekMessages implements the method of the API.
+// PeekMessages implements the RPC.
 func (s *Queues) PeekMessages(_ context.Context, req *apiv1.PeekMessagesRequest) (*apiv1.PeekMessagesResponse, error) {
 	l, topic, err := s.source(req.Log, req.Topic)
 	if err != nil {
@@ -166,14 +165,14 @@ func (s *Queues) PeekMessages(_ context.Context, req *apiv1.PeekMessagesRequest)
 	return resp, translate(err)
 }
 
-// pageBytes bounds the bodies in one answer, apart from the last.
+// pageBytes bounds the sum of the bodies in one response without the last body.
 const pageBytes = 8 << 20
 
 var errEnough = errors.New("enough")
 
-// readLog calls fn for the records of a log from a sequence on, until fn returns
-// an error, and returns the sequence to go on from. Records that a repair gave
-// up are one message that says so.
+// readLog calls fn for the records of a log from a sequence on, until fn returns an
+// error. It returns the sequence to continue from. Records that a repair gave up become
+// one message that reports them.
 func readLog(l *mq.Log, from uint64, fn func(*apiv1.Message) error) (uint64, error) {
 	for {
 		from = max(from, l.First())
@@ -211,7 +210,7 @@ func viewMessage(v queue.View) *apiv1.Message {
 	return m
 }
 
-// text is a command as JSON; "" when the body is none.
+// text returns the command in a body as JSON, or "" when the body holds none.
 func text(body []byte) string {
 	m := &apiv1.Ingress{}
 	if err := proto.Unmarshal(body, m); err != nil || m.Command.GetKind() == nil {
@@ -228,10 +227,10 @@ func text(body []byte) string {
 	return plain.String()
 }
 
-// tailPause is how often a log is looked at for new records.
+// tailPause is the interval between two reads of the end of a log.
 const tailPause = 100 * time.Millisecond
 
-// TailMessages implements the method of the API.
+// TailMessages implements the RPC.
 func (s *Queues) TailMessages(req *apiv1.TailMessagesRequest, stream apiv1.Queues_TailMessagesServer) error {
 	l, topic, err := s.source(req.Log, req.Topic)
 	if err != nil {
@@ -261,7 +260,7 @@ func (s *Queues) TailMessages(req *apiv1.TailMessagesRequest, stream apiv1.Queue
 	}
 }
 
-// next is the position of the next message of a topic.
+// next returns the position of the next message of a topic.
 func (s *Queues) next(topic string) uint64 {
 	for _, t := range s.q.Stats().Topics {
 		if t.Name == topic {
@@ -271,7 +270,7 @@ func (s *Queues) next(topic string) uint64 {
 	return 0
 }
 
-// VerifyLog implements the method of the API.
+// VerifyLog implements the RPC.
 func (s *Queues) VerifyLog(req *apiv1.VerifyLogRequest, stream apiv1.Queues_VerifyLogServer) error {
 	verify := func(mq.Progress) (mq.Report, error) { return mq.Report{}, noIngress() }
 	if s.q != nil {
@@ -302,11 +301,11 @@ func (s *Queues) VerifyLog(req *apiv1.VerifyLogRequest, stream apiv1.Queues_Veri
 	return stream.Send(Findings(report))
 }
 
-// verifyPause is the longest time between two messages about the progress of
-// VerifyLog, as far as the disk lets it go on.
+// verifyPause is the longest time between two progress messages of VerifyLog, unless one
+// read of the disk takes longer.
 const verifyPause = 500 * time.Millisecond
 
-// Findings is a report in the words of the API.
+// Findings converts a report to the message of the API.
 func Findings(r mq.Report) *apiv1.VerifyLogResponse {
 	m := &apiv1.VerifyLogResponse{Bytes: r.Bytes, TotalBytes: r.Bytes, Done: true, Records: r.Records}
 	if r.Next > r.First {
@@ -335,7 +334,7 @@ func Findings(r mq.Report) *apiv1.VerifyLogResponse {
 	return m
 }
 
-// letterID reads the id of a dead letter.
+// letterID parses the id of a dead letter.
 func letterID(id string) (uint64, error) {
 	n, err := strconv.ParseUint(id, 10, 64)
 	if err != nil {
@@ -344,7 +343,8 @@ func letterID(id string) (uint64, error) {
 	return n, nil
 }
 
-// letterError is translate for what was asked of one dead letter.
+// letterError is translate for requests about one dead letter: its ErrNotFound names the
+// letter.
 func letterError(id uint64, err error) error {
 	if errors.Is(err, queue.ErrNotFound) {
 		return status.Errorf(codes.NotFound, "there is no dead letter %d: `wheelwork mq dlq list` shows them", id)
@@ -380,7 +380,8 @@ func filterOf(ids []string, f *apiv1.DeadLetterFilter) (queue.Filter, error) {
 	return out, nil
 }
 
-// chosen is filterOf for what changes dead letters: it wants a choice.
+// chosen is filterOf for requests that change dead letters. It refuses a request that
+// selects none.
 func (s *Queues) chosen(ids []string, f *apiv1.DeadLetterFilter, all bool) (queue.Filter, error) {
 	if s.q == nil {
 		return queue.Filter{}, noIngress()
@@ -391,7 +392,7 @@ func (s *Queues) chosen(ids []string, f *apiv1.DeadLetterFilter, all bool) (queu
 	return filterOf(ids, f)
 }
 
-// ListDeadLetters implements the method of the API.
+// ListDeadLetters implements the RPC.
 func (s *Queues) ListDeadLetters(_ context.Context, req *apiv1.ListDeadLettersRequest) (*apiv1.ListDeadLettersResponse, error) {
 	if s.q == nil {
 		return &apiv1.ListDeadLettersResponse{}, nil
@@ -422,7 +423,7 @@ func letter(d queue.Dead) *apiv1.DeadLetter {
 	}
 }
 
-// GetDeadLetter implements the method of the API.
+// GetDeadLetter implements the RPC.
 func (s *Queues) GetDeadLetter(_ context.Context, req *apiv1.GetDeadLetterRequest) (*apiv1.DeadLetter, error) {
 	id, err := letterID(req.Id)
 	if err != nil {
@@ -438,7 +439,7 @@ func (s *Queues) GetDeadLetter(_ context.Context, req *apiv1.GetDeadLetterReques
 	return letter(d), nil
 }
 
-// EditDeadLetter implements the method of the API.
+// EditDeadLetter implements the RPC.
 func (s *Queues) EditDeadLetter(ctx context.Context, req *apiv1.EditDeadLetterRequest) (*apiv1.DeadLetter, error) {
 	id, err := letterID(req.Id)
 	if err != nil {
@@ -464,9 +465,9 @@ func (s *Queues) EditDeadLetter(ctx context.Context, req *apiv1.EditDeadLetterRe
 	return s.GetDeadLetter(ctx, &apiv1.GetDeadLetterRequest{Id: req.Id})
 }
 
-// command is the body for a text that replaces a dead letter's. What decides the
-// id of a run stays as it was, or is made: a command is applied once however
-// often it is tried.
+// command returns the new body of a dead letter whose text was edited. It keeps the key
+// and the time that decide the id of a run, or creates them. The command therefore takes
+// effect once, however often it is tried.
 func (s *Queues) command(id uint64, text string) ([]byte, error) {
 	m := &apiv1.Ingress{}
 	if err := protojson.Unmarshal([]byte(text), m); err != nil {
@@ -481,12 +482,13 @@ func (s *Queues) command(id uint64, text string) ([]byte, error) {
 		if err != nil {
 			return nil, letterError(id, err)
 		}
-		_ = proto.Unmarshal(d.Body, before) // what is no command has nothing to keep
+		_ = proto.Unmarshal(d.Body, before) // an old body that is not a command has nothing to keep
 	}
 	if m.AtMs == 0 {
 		m.AtMs = cmp.Or(before.AtMs, time.Now().UnixMilli())
 	}
-	// An edited trigger is the same run, so that a second replay starts no other one.
+	// An edited trigger stays the same run, so a second replay does not start another
+	// one.
 	if t, had := m.Command.GetTrigger(), before.Command.GetTrigger(); t != nil && t.IdempotencyKey == "" {
 		switch {
 		case had.GetIdempotencyKey() != "":
@@ -504,7 +506,7 @@ func (s *Queues) command(id uint64, text string) ([]byte, error) {
 	return body, nil
 }
 
-// ReplayDeadLetters implements the method of the API.
+// ReplayDeadLetters implements the RPC.
 func (s *Queues) ReplayDeadLetters(_ context.Context, req *apiv1.ReplayDeadLettersRequest) (*apiv1.ReplayDeadLettersResponse, error) {
 	f, err := s.chosen(req.Ids, req.Filter, req.All)
 	if err != nil {
@@ -514,7 +516,7 @@ func (s *Queues) ReplayDeadLetters(_ context.Context, req *apiv1.ReplayDeadLette
 	return &apiv1.ReplayDeadLettersResponse{Count: int64(n)}, translate(err)
 }
 
-// DropDeadLetters implements the method of the API.
+// DropDeadLetters implements the RPC.
 func (s *Queues) DropDeadLetters(_ context.Context, req *apiv1.DropDeadLettersRequest) (*apiv1.DropDeadLettersResponse, error) {
 	f, err := s.chosen(req.Ids, req.Filter, req.All)
 	if err != nil {

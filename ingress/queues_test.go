@@ -21,12 +21,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq/queue"
 )
 
-// sink is the caller's end of a stream. Its other methods are not there.
+// sink is the receiving end of a stream. Methods other than Send and Context are not
+// implemented.
 type sink[M any] struct {
 	apiv1.Queues_TailMessagesServer
 	ctx  context.Context
 	got  []*M
-	stop func(n int) error // after n messages; nil goes on
+	stop func(n int) error // called after n messages; nil never stops
 }
 
 func (s *sink[M]) Context() context.Context { return s.ctx }
@@ -124,7 +125,7 @@ func TestTail(t *testing.T) {
 		publish()
 		for _, tt := range []struct {
 			req  *apiv1.TailMessagesRequest
-			want []uint64 // of three messages that come later, and what is there
+			want []uint64 // of three messages that come later, and those already there
 		}{
 			{&apiv1.TailMessagesRequest{}, []uint64{2, 3}},
 			{&apiv1.TailMessagesRequest{From: 1}, []uint64{1, 2}},
@@ -251,7 +252,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestPeekOverAHole: what a repair gave up is said, and what comes behind it is shown.
+// TestPeekOverAHole: the service reports records that a repair gave up and shows the
+// records behind them.
 func TestPeekOverAHole(t *testing.T) {
 	dir := t.TempDir()
 	l := openLog(t, dir)
@@ -273,7 +275,7 @@ func TestPeekOverAHole(t *testing.T) {
 	}
 }
 
-// graves has three dead letters; the second is no command.
+// graves returns a service with three dead letters; the second is not a command.
 func graves(t *testing.T) *Queues {
 	t.Helper()
 	q := openQueue(t, small(t.TempDir()))
@@ -373,7 +375,7 @@ func TestEditDeadLetter(t *testing.T) {
 		name string
 		req  *apiv1.EditDeadLetterRequest
 		code codes.Code
-		want string // the text afterwards
+		want string // the text after the edit
 	}{
 		{"nothing", &apiv1.EditDeadLetterRequest{Id: id}, codes.InvalidArgument, ""},
 		{"both", &apiv1.EditDeadLetterRequest{Id: id, Body: []byte("x"), Text: "{}"}, codes.InvalidArgument, ""},
@@ -397,7 +399,7 @@ func TestEditDeadLetter(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", tt.name, d.GetText(), err, tt.want)
 		}
 	}
-	// What was no command gets a key and a time.
+	// A dead letter that was not a command gets a key and a time.
 	d, err := s.EditDeadLetter(t.Context(), &apiv1.EditDeadLetterRequest{Id: junk, Text: `{"command":{"trigger":{"app":"default","name":"b"}}}`})
 	if err != nil || !strings.Contains(d.Text, `"idempotency_key":"ingress/`) || !strings.Contains(d.Text, `"at_ms":"1`) {
 		t.Errorf("%v, %v", d.GetText(), err)
@@ -421,8 +423,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// FuzzText: a body that reads as a command can be written as text, and what is
-// made of the text is the same command.
+// FuzzText: a body that is a command has a text, and the text parses to an equal command.
 func FuzzText(f *testing.F) {
 	for _, c := range []*apiv1.Command{trigger("a", "k"), define("b"), {Kind: &apiv1.Command_Delete{Delete: &apiv1.DeleteJobRequest{App: "x", Name: "y"}}}} {
 		body, err := proto.Marshal(&apiv1.Ingress{Command: c, AtMs: 7})
