@@ -7,21 +7,21 @@ import (
 	"github.com/wheelworkhq/wheelwork/nameserver/balance"
 )
 
-// Cluster is what there is to know of a cluster to say which hosts work for
-// which of its units.
+// Cluster holds the data from which the host assignment follows.
 type Cluster struct {
 	Units    []string
-	Division *apiv1.Division // nil: each host works for all units
-	// Home returns the unit of an app that is in one unit; false: it is in none yet.
+	Division *apiv1.Division // nil: each host works for all partitions
+	// Home returns the partition of an app that is in one partition; false: the app is in
+	// none yet.
 	Home func(app string) (unit string, ok bool)
 }
 
-// On reports whether there are hosts that do not work for all units.
+// On reports whether some hosts do not work for all partitions.
 func (c *Cluster) On() bool { return c.Division.GetUnitsPerHost() > 0 }
 
-// Works reports whether a host is to have a session with the owner of a unit:
-// apps are those that it serves, none means all. Of a host that is not known by
-// its id everybody has a session, as before there were divisions.
+// Works reports whether a host should have a session with the owner of a partition. apps
+// are those that the host serves; none means all. A host without an id has sessions with
+// all owners, because older hosts do not send one.
 func (c *Cluster) Works(host string, apps []string, unit string) bool {
 	if !c.On() || host == "" {
 		return true
@@ -42,7 +42,7 @@ func (c *Cluster) Works(host string, apps []string, unit string) bool {
 	return c.Anchor(host, apps) == unit
 }
 
-// unitsOf returns the units that a host works for because it serves an app by name.
+// unitsOf returns the partitions that a host works for because it serves an app by name.
 func (c *Cluster) unitsOf(host, app string) []string {
 	for _, d := range c.Division.GetApps() {
 		switch {
@@ -59,8 +59,8 @@ func (c *Cluster) unitsOf(host, app string) []string {
 	return nil
 }
 
-// Anchor is a unit that a host works for whoever calls, and the one where it
-// counts: so each host counts once.
+// Anchor returns a partition that a host works for independently of borrowing. The host
+// counts only there, so each host counts once.
 func (c *Cluster) Anchor(host string, apps []string) string {
 	for _, app := range apps {
 		if units := c.unitsOf(host, app); len(units) > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/nameserver/balance"
 )
 
-// TestWorks: for which units a host works.
+// TestWorks checks which partitions a host works for.
 func TestWorks(t *testing.T) {
 	all := []string{"u0", "u1", "u2", "u3"}
 	homes := map[string]string{"one": "u1", "two": "u2", "wide": "u0", "hot": "u3"}
@@ -29,7 +29,7 @@ func TestWorks(t *testing.T) {
 	c.Division = &apiv1.Division{UnitsPerHost: 2, Apps: []*apiv1.DividedApp{
 		{App: "wide", Units: []string{"u0", "u2"}, Weights: []float64{8, 8}, Divided: true},
 		{App: "hot", Units: []string{"u3", "u0"}, Weights: []float64{8, 8}},
-		{App: "odd", Units: []string{"u3", "u0"}, Weights: []float64{1}, Divided: true}, // broken: as if it were not there
+		{App: "odd", Units: []string{"u3", "u0"}, Weights: []float64{1}, Divided: true}, // invalid: treated as missing
 	}}
 	if got := works(""); len(got) != 4 {
 		t.Errorf("one without an id: %v", got)
@@ -80,15 +80,15 @@ func TestWorks(t *testing.T) {
 			t.Errorf("%s serves all apps and is not called", host)
 		}
 	}
-	// The calls change nothing of where hosts count.
+	// Borrowing does not change where hosts count.
 	c.Division.UnitsPerHost = 0
 	if got := works("h", "one"); len(got) != 4 {
 		t.Errorf("it is over: %v", got)
 	}
 }
 
-// TestHostsAreToldToLeave: a nameserver passes on what servers say of which hosts
-// work for which units, the newest and the last.
+// TestHostsAreToldToLeave: a nameserver passes on the newest host assignment that servers
+// report. Of several with the same number it passes on the last.
 func TestHostsAreToldToLeave(t *testing.T) {
 	inBubble(t, func(t *testing.T, c apiv1.NameserverClient) {
 		all := []string{"main", "main.1"}
@@ -104,7 +104,7 @@ func TestHostsAreToldToLeave(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(100 * time.Millisecond) // of the bubble: it has arrived
+			time.Sleep(100 * time.Millisecond) // in fake time: the report has arrived
 		}
 		say(nil)
 		watch := func(req *apiv1.WatchRequest) func(leave bool) {
@@ -128,8 +128,8 @@ func TestHostsAreToldToLeave(t *testing.T) {
 		old(false)
 		mine := watch(&apiv1.WatchRequest{HostId: "h", Apps: []string{"x"}, Unit: "main"})
 		mine(false)
-		watch(&apiv1.WatchRequest{HostId: "h"})(false) // where the units are: nobody leaves all
-		say(&apiv1.Division{Number: 2})                // is late
+		watch(&apiv1.WatchRequest{HostId: "h"})(false) // the host follows no partition: it is never told to leave
+		say(&apiv1.Division{Number: 2})                // older than the assignment that is known
 		watch(&apiv1.WatchRequest{HostId: "h", Apps: []string{"x"}, Unit: "main.1"})(true)
 		say(&apiv1.Division{Number: 3, UnitsPerHost: 1, Calls: []*apiv1.HostCall{{Unit: "main.1", App: "x"}}})
 		other(false)

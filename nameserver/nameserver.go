@@ -1,13 +1,12 @@
-// Package nameserver knows which servers live and tells each host where to go.
+// Package nameserver tells hosts which server to connect to.
 //
-// A server holds a stream open and reports its address and its load on it; when
-// the stream has been gone for longer than the lease, the server is lost. Its
-// state is rebuilt from these reports, so a nameserver that is restarted needs
-// no disk. What it decides can move load; it can never break safety, which
-// rests on epochs and on the journal.
+// A server holds a stream open and reports its address and its load on it. When the
+// stream has been gone for longer than the lease, the server counts as lost. All state
+// follows from these reports, so a nameserver needs no disk and may restart. Its answers
+// can move load. They cannot break safety, which rests on epochs and on the journal.
 //
-// Several servers that report to one nameserver are of one cluster. A server without
-// a cluster has its nameserver to itself ([Taken]).
+// Several servers that report to one nameserver belong to one cluster. A standalone
+// server has a nameserver to itself ([Taken]).
 package nameserver
 
 import (
@@ -29,11 +28,11 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// Config is what a nameserver is made of.
+// Config configures a nameserver.
 type Config struct {
-	Lease time.Duration // how long a silent server keeps its place; default 3 s
-	// Only is the id of the one server that may join, as is right for a server's own
-	// nameserver; "": a server without a cluster may join while no other server lives.
+	Lease time.Duration // time for which a silent server stays known; default 3 s
+	// Only is the id of the one server that may join; a server sets it for its own
+	// nameserver. With "" a standalone server may join while no other server lives.
 	Only   string
 	Logger *slog.Logger // default: discard
 }
@@ -45,10 +44,10 @@ type Nameserver struct {
 
 	mu      sync.Mutex
 	servers map[string]*server
-	alone   string // the server without a cluster that joined last; "": the servers are a cluster
-	units   units  // of the cluster
+	alone   string // id of the standalone server that joined last; "": the servers form a cluster
+	units   units  // partitions of the cluster
 	epoch   uint64
-	changed chan struct{} // closed and replaced at every change of who is where
+	changed chan struct{} // closed and replaced when any assignment changes
 }
 
 type server struct {
@@ -59,7 +58,7 @@ type server struct {
 	up       bool // its stream is open
 }
 
-// New returns a nameserver that knows nobody.
+// New returns a nameserver without servers.
 func New(cfg Config) *Nameserver {
 	cfg.Lease = cmp.Or(cfg.Lease, 3*time.Second)
 	if cfg.Logger == nil {
@@ -68,10 +67,10 @@ func New(cfg Config) *Nameserver {
 	return &Nameserver{cfg: cfg, servers: map[string]*server{}, units: newUnits(), changed: make(chan struct{})}
 }
 
-// Register puts the service on r.
+// Register registers the service on r.
 func (n *Nameserver) Register(r grpc.ServiceRegistrar) { apiv1.RegisterNameserverServer(r, n) }
 
-// Join is a server's session.
+// Join implements the session of a server.
 func (n *Nameserver) Join(stream apiv1.Nameserver_JoinServer) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -109,8 +108,8 @@ func (n *Nameserver) Join(stream apiv1.Nameserver_JoinServer) error {
 	}
 }
 
-// join takes a server in. It takes nothing from another server that lives: neither
-// its place, nor its units.
+// join adds a server. It takes neither the hosts nor the partitions of another live
+// server.
 func (n *Nameserver) join(r *apiv1.ServerReport) (*server, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -131,7 +130,9 @@ func (n *Nameserver) join(r *apiv1.ServerReport) (*server, error) {
 	return s, nil
 }
 
-// joinableLocked refuses a server whose id or place a live server holds; n.mu must be
+// joinableLocked refuses a server whose id a live server uses at another address. It
+// refuses a standalone server while another server lives, and a server of a cluster while
+// a standalone server is up. With Config.Only it refuses all other ids. n.mu must be
 // held.
 func (n *Nameserver) joinableLocked(r *apiv1.ServerReport, now time.Time) error {
 	if was := n.servers[r.Server]; was != nil && was.up && was.report.Address != r.Address {
@@ -154,19 +155,19 @@ func (n *Nameserver) joinableLocked(r *apiv1.ServerReport, now time.Time) error 
 	return nil
 }
 
-// hearLocked takes in what a server reports; n.mu must be held.
+// hearLocked merges a report of a server. n.mu must be held.
 func (n *Nameserver) hearLocked(s *server) {
 	if clustered(s.report) && n.servers[s.report.Server] == s && n.units.hear(s.report) {
 		n.notifyLocked()
 	}
 }
 
-// leave begins the lease of a server whose stream has ended.
+// leave starts the lease of a server whose stream has ended.
 func (n *Nameserver) leave(id string, s *server) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.servers[id] != s {
-		return // it has joined again
+		return // the server has joined again
 	}
 	s.up = false
 	s.seenAt = time.Now()
@@ -178,18 +179,18 @@ func (n *Nameserver) leave(id string, s *server) {
 	})
 }
 
-// notifyLocked wakes the watchers; n.mu must be held.
+// notifyLocked wakes the watchers. n.mu must be held.
 func (n *Nameserver) notifyLocked() {
 	close(n.changed)
 	n.changed = make(chan struct{})
 }
 
-// aliveLocked reports whether a server may be given to others.
+// aliveLocked reports whether hosts may be sent to a server. n.mu must be held.
 func (n *Nameserver) aliveLocked(s *server, now time.Time) bool {
 	return s != nil && (s.up || now.Sub(s.seenAt) < n.cfg.Lease)
 }
 
-// assignLocked returns the server of an app or a unit; n.mu must be held.
+// assignLocked returns the server of an app or of a partition. n.mu must be held.
 func (n *Nameserver) assignLocked(app, unit string, now time.Time) *apiv1.Assignment {
 	switch s := n.servers[n.alone]; {
 	case s != nil && unit == "" && n.aliveLocked(s, now):
@@ -200,8 +201,8 @@ func (n *Nameserver) assignLocked(app, unit string, now time.Time) *apiv1.Assign
 	return n.ofUnitLocked(app, unit, now)
 }
 
-// ofUnitLocked returns the owner of a unit, or of an app's when unit is "". n.mu
-// must be held.
+// ofUnitLocked returns the owner of a partition or, if unit is "", of the partition of an
+// app. n.mu must be held.
 func (n *Nameserver) ofUnitLocked(app, unit string, now time.Time) *apiv1.Assignment {
 	a := &apiv1.Assignment{Unit: cmp.Or(unit, n.units.of(app)), Units: n.units.all}
 	o := n.units.owner[a.Unit]
@@ -211,22 +212,22 @@ func (n *Nameserver) ofUnitLocked(app, unit string, now time.Time) *apiv1.Assign
 	return a
 }
 
-// assign returns the assignment of an app, or of a unit, and a channel that is closed when it
-// may have changed.
+// assign returns the assignment of an app or of a partition, and a channel that is closed
+// when it may have changed.
 func (n *Nameserver) assign(app, unit string) (*apiv1.Assignment, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.assignLocked(app, unit, time.Now()), n.changed
 }
 
-// works reports whether a host is to have a session with the owner of a unit.
+// works reports whether a host should have a session with the owner of a partition.
 func (n *Nameserver) works(req *apiv1.WatchRequest) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.units.works(req.HostId, req.Apps, req.Unit)
 }
 
-// defaultApp is asked for by hosts that serve every app.
+// defaultApp is the app in the requests of hosts that serve every app.
 const defaultApp = "default"
 
 // Watch sends a host its assignment, now and at every change.
@@ -253,7 +254,7 @@ func (n *Nameserver) Watch(req *apiv1.WatchRequest, stream apiv1.Nameserver_Watc
 	}
 }
 
-// Route answers where an app's commands go.
+// Route returns the server that accepts the commands of an app.
 func (n *Nameserver) Route(_ context.Context, req *apiv1.RouteRequest) (*apiv1.Assignment, error) {
 	a, _ := n.assign(cmp.Or(req.App, defaultApp), "")
 	if a.Server == "" && a.Unit != "" {
@@ -265,7 +266,7 @@ func (n *Nameserver) Route(_ context.Context, req *apiv1.RouteRequest) (*apiv1.A
 	return a, nil
 }
 
-// ListServers lists servers by name.
+// ListServers lists the servers by name.
 func (n *Nameserver) ListServers(context.Context, *apiv1.ListServersRequest) (*apiv1.ListServersResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

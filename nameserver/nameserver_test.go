@@ -18,7 +18,7 @@ import (
 
 const lease = 3 * time.Second
 
-// inBubble gives f a client of a nameserver in fake time.
+// inBubble gives f a client of a nameserver, in fake time.
 func inBubble(t *testing.T, f func(t *testing.T, c apiv1.NameserverClient)) {
 	inBubbleWith(t, Config{Lease: lease}, f)
 }
@@ -39,11 +39,11 @@ func inBubbleWith(t *testing.T, cfg Config, f func(t *testing.T, c apiv1.Nameser
 			t.Error(err)
 		}
 		g.Stop()
-		time.Sleep(time.Minute) // leases that are still open run out
+		time.Sleep(time.Minute) // open leases end
 	})
 }
 
-// join opens a server's session; leave ends it.
+// join opens a server's session; the returned leave closes it.
 func join(t *testing.T, c apiv1.NameserverClient, r *apiv1.ServerReport) (leave func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

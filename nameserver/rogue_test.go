@@ -11,14 +11,15 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// TestJoinTakesNothingFromALiveServer has a rogue server join with the apps, the place,
-// the id and the units of a server that lives. Routes must go on to lead to that one.
+// TestJoinTakesNothingFromALiveServer: a rogue server joins with the apps, as a
+// standalone server, with the id or with the partitions of a live server. Routes continue
+// to lead to the live one.
 func TestJoinTakesNothingFromALiveServer(t *testing.T) {
 	const honest, rogue = "honest:1", "rogue:1"
 	mine := &apiv1.ServerReport{Server: "srv-a", Address: honest, Apps: []string{"shop"}}
 	for name, c := range map[string]struct {
-		reports []*apiv1.ServerReport // of the rogue
-		code    codes.Code            // of its session
+		reports []*apiv1.ServerReport // those of the rogue
+		code    codes.Code            // code with which its session ends
 	}{
 		"its app":                     {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue, Apps: []string{"shop", "new"}}}, codes.FailedPrecondition},
 		"its place":                   {[]*apiv1.ServerReport{{Server: "srv-evil", Address: rogue}}, codes.FailedPrecondition},

@@ -12,9 +12,9 @@ const (
 	takenByCluster = "the server %s at %s works with this nameserver and is of a cluster, and this server is of none: let this one join it from an empty data directory with --cluster --join or --etcd-endpoints (docs/cluster.md), or make another cluster of this one with `wheelwork cluster init` and give it another --nameserver"
 )
 
-// Taken refuses a server without a cluster because another one, which sent the
-// report, has the nameserver. The error names that server to programs too: its
-// detail is an Assignment.
+// Taken returns the error that refuses a standalone server because another server, by,
+// uses the nameserver. Programs read that server's address from the Assignment in the
+// error details.
 func Taken(by *apiv1.ServerReport) error {
 	text := takenByOne
 	if clustered(by) {
@@ -27,6 +27,6 @@ func Taken(by *apiv1.ServerReport) error {
 	return s.Err()
 }
 
-// clustered reports whether the server of a report is of a cluster. Such a server
-// names the units of its cluster in every report, the first one included.
+// clustered reports whether the server of a report belongs to a cluster. Such a server
+// names the partitions of its cluster in every report, including the first.
 func clustered(r *apiv1.ServerReport) bool { return len(r.AllUnits) > 0 }

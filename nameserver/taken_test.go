@@ -11,8 +11,8 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// TestOneServerWithoutACluster: a nameserver takes one server that is of no cluster, and
-// another one when the lease of that is over.
+// TestOneServerWithoutACluster: a nameserver accepts one standalone server, and another
+// one when the lease of the first is over.
 func TestOneServerWithoutACluster(t *testing.T) {
 	alone := func(id string) *apiv1.ServerReport { return &apiv1.ServerReport{Server: id, Address: id + ":1"} }
 	of := func(id string) *apiv1.ServerReport {
@@ -24,10 +24,10 @@ func TestOneServerWithoutACluster(t *testing.T) {
 	for name, c := range map[string]struct {
 		only       string // see [Config]
 		first      *apiv1.ServerReport
-		leaves     time.Duration // how long the first one has been gone; never: it is there
+		leaves     time.Duration // time since the first one left; never: it is still there
 		next       *apiv1.ServerReport
 		code       codes.Code
-		text, then string // of the refusal; where hosts go afterwards
+		text, then string // the text of the refusal, and the server that hosts are sent to afterwards
 	}{
 		"another server":                         {first: alone("a"), leaves: never, next: alone("b"), code: codes.FailedPrecondition, text: "wheelwork cluster init", then: "a:1"},
 		"another one within the lease":           {first: alone("a"), leaves: inLease, next: alone("b"), code: codes.FailedPrecondition, text: "wheelwork cluster init", then: "a:1"},
@@ -75,7 +75,7 @@ func TestOneServerWithoutACluster(t *testing.T) {
 	}
 }
 
-// names reports whether the detail of a refusal is the server of a report.
+// names reports whether the detail of a refusal names the server of a report.
 func names(err error, r *apiv1.ServerReport) bool {
 	for _, d := range status.Convert(err).Details() {
 		if a, ok := d.(*apiv1.Assignment); ok && a.Server == r.Server && a.Address == r.Address {
@@ -85,8 +85,8 @@ func names(err error, r *apiv1.ServerReport) bool {
 	return false
 }
 
-// TestANewNameserverKnowsNoLease: a nameserver keeps nothing. Its server comes back, and
-// no host goes anywhere until then.
+// TestANewNameserverKnowsNoLease: a new nameserver has no state. It sends no host
+// anywhere until its server has joined again.
 func TestANewNameserverKnowsNoLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, c apiv1.NameserverClient) {
 		if a, err := c.Route(t.Context(), &apiv1.RouteRequest{App: "shop"}); status.Code(err) != codes.Unavailable {
@@ -99,8 +99,8 @@ func TestANewNameserverKnowsNoLease(t *testing.T) {
 	})
 }
 
-// TestHostsOfALostCluster: a host that follows a unit gets no address of a server that has
-// no units.
+// TestHostsOfALostCluster: a host that follows a partition never gets the address of a
+// standalone server.
 func TestHostsOfALostCluster(t *testing.T) {
 	inBubble(t, func(t *testing.T, c apiv1.NameserverClient) {
 		w, err := c.Watch(t.Context(), &apiv1.WatchRequest{Host: "h", HostId: "h", Unit: "main.1"})

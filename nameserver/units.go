@@ -8,18 +8,18 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// units is what the servers of a cluster report of who owns what. They decide
-// that among themselves, in etcd: a nameserver only passes it on.
+// units holds the owners of partitions as the servers of a cluster report them. The
+// servers decide the owners in etcd; a nameserver only passes them on.
 type units struct {
 	all   []string
 	owner map[string]ownership // by unit
-	apps  map[string]string    // the unit of an app; it never changes
-	// division is the newest that was heard of; nil: none.
+	apps  map[string]string    // partition of an app; it never changes
+	// division is the newest host assignment reported; nil: none.
 	division *apiv1.Division
 }
 
-// ownership is the newest that was heard of. Its epoch stays when its server has
-// given it up.
+// ownership is the newest owner reported for a partition. The epoch stays after its
+// server has released the partition.
 type ownership struct {
 	server string
 	epoch  uint64
@@ -27,12 +27,13 @@ type ownership struct {
 
 func newUnits() units { return units{owner: map[string]ownership{}, apps: map[string]string{}} }
 
-// hear takes in a report. It returns whether that changed where anything is.
+// hear merges a report. It returns whether an owner, a partition or the assignment
+// changed.
 func (u *units) hear(r *apiv1.ServerReport) (changed bool) {
 	if !slices.Equal(u.all, r.AllUnits) {
 		u.all, changed = slices.Clone(r.AllUnits), true
 	}
-	// Of two with one number, which two stewards wrote, the last one stays in etcd.
+	// Two balancers may have written the same number. The last write stays in etcd.
 	if d := r.Division; d != nil && d.Number >= u.division.GetNumber() && !proto.Equal(d, u.division) {
 		u.division, changed = d, true
 	}
@@ -56,8 +57,8 @@ func (u *units) hear(r *apiv1.ServerReport) (changed bool) {
 	return changed
 }
 
-// of returns the unit of an app; of one that is nowhere, the first: whoever owns
-// it sees to the rest.
+// of returns the partition of an app. For an unknown app it is the first partition, whose
+// owner handles the request.
 func (u *units) of(app string) string {
 	if unit, ok := u.apps[app]; ok {
 		return unit
@@ -65,7 +66,7 @@ func (u *units) of(app string) string {
 	return u.all[0]
 }
 
-// works reports whether a host is to have a session with the owner of a unit.
+// works reports whether a host should have a session with the owner of a partition.
 func (u *units) works(host string, apps []string, unit string) bool {
 	c := Cluster{Units: u.all, Division: u.division, Home: func(app string) (string, bool) { unit, ok := u.apps[app]; return unit, ok }}
 	return c.Works(host, apps, unit)

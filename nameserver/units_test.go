@@ -27,11 +27,11 @@ func TestUnitsAreHeard(t *testing.T) {
 	}{
 		{report("a", unit("main", 5, "x"), unit("main.1", 6)), true, "{a 5} {a 6}"},
 		{report("a", unit("main", 5, "x"), unit("main.1", 6)), false, "{a 5} {a 6}"},
-		{report("b", unit("main", 4)), false, "{a 5} {a 6}"}, // what it says is old
+		{report("b", unit("main", 4)), false, "{a 5} {a 6}"}, // its report is older
 		{report("b", unit("main", 9, "x")), true, "{b 9} {a 6}"},
 		{report("a", unit("main", 5, "x"), unit("main.1", 6)), false, "{b 9} {a 6}"},
-		{report("a", unit("main.1", 6, "y")), true, "{b 9} {a 6}"}, // an app came to be
-		{report("b"), true, "{ 9} {a 6}"},                          // it gave it up
+		{report("a", unit("main.1", 6, "y")), true, "{b 9} {a 6}"}, // an app was created
+		{report("b"), true, "{ 9} {a 6}"},                          // it released the partition
 		{report("a", unit("main", 8), unit("main.1", 6, "y")), false, "{ 9} {a 6}"},
 		{report("a", unit("main", 10), unit("main.1", 6, "y")), true, "{a 10} {a 6}"},
 	} {
@@ -49,8 +49,8 @@ func TestUnitsAreHeard(t *testing.T) {
 	}
 }
 
-// TestHostsFollowAUnit: a host is told who owns a unit, whenever that changes, and
-// not what happens to the others.
+// TestHostsFollowAUnit: a host learns of every change of the owner of its partition, and
+// of none of other partitions.
 func TestHostsFollowAUnit(t *testing.T) {
 	inBubble(t, func(t *testing.T, c apiv1.NameserverClient) {
 		ctx := t.Context()
@@ -67,7 +67,7 @@ func TestHostsFollowAUnit(t *testing.T) {
 			if err := s.Send(&apiv1.ServerReport{Server: id, Address: id + ":1", AllUnits: all, Units: units}); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(100 * time.Millisecond) // of the bubble: it has arrived
+			time.Sleep(100 * time.Millisecond) // in fake time: the report has arrived
 		}
 		a, b := join("a"), join("b")
 		say(a, "a", &apiv1.UnitReport{Unit: "main", Epoch: 1, Apps: []string{"x"}}, &apiv1.UnitReport{Unit: "main.1", Epoch: 2, Apps: []string{"y"}})
@@ -84,7 +84,7 @@ func TestHostsFollowAUnit(t *testing.T) {
 			}
 		}
 		next("a", 2)
-		say(a, "a", &apiv1.UnitReport{Unit: "main.1", Epoch: 2, Apps: []string{"y"}}) // the other one goes
+		say(a, "a", &apiv1.UnitReport{Unit: "main.1", Epoch: 2, Apps: []string{"y"}}) // the other partition moves
 		say(b, "b", &apiv1.UnitReport{Unit: "main", Epoch: 7, Apps: []string{"x"}})
 		say(a, "a")
 		next("", 0)

@@ -1,12 +1,12 @@
-// Package balance decides which server owns which sub-app. It is pure: a
-// decision is a function of what is seen and of the time, so that a simulation
-// can try it on installations that nobody has.
+// Package balance decides which server owns which sub-app. It is pure: a decision is a
+// function of a state and a time. A simulation can therefore try it on installations
+// larger than any that exists.
 //
-// A sub-app goes to the server with the smallest schedule count: the sum of the
-// decaying rates of what the server owns, divided by its weight. What is owned
-// is moved only when servers differ by more than the tolerance, and then until
-// they differ by less than half of it, so that noise moves nothing. Every
-// decision is made from the state alone: one that got lost is made again.
+// A sub-app goes to the server with the smallest schedule count. The count is the sum of
+// the decaying rates of the sub-apps of a server, divided by its weight. Owned sub-apps
+// move only when servers differ by more than the tolerance, and then until they differ by
+// less than half of it; noise therefore moves nothing. A decision depends on the state
+// alone, so a lost decision is made again.
 package balance
 
 import (
@@ -23,20 +23,20 @@ const Slots = 16
 
 // Config holds the limits of a decision. A zero value means the default.
 type Config struct {
-	MaxHosts    int           // of a sub-app: more split it; default 100
-	MaxRate     float64       // of a sub-app, in schedules a second: what one server takes; default 10 000
-	HotShare    float64       // of what one server should have: a sub-app with more is split; default 0.4
-	LeastRate   float64       // below this no sub-app is hot; default 50
-	Tolerance   float64       // how far from even a server may be; default 0.15
-	Settle      time.Duration // how long what was moved stays where it is; default 20 s
-	Lasts       time.Duration // how long an app is to be hot before its slots are spread; default 5 s
-	Merge       time.Duration // how long halves are to be small before they are merged; default 10 min
-	MaxMoves    int           // of one decision, besides those of servers that are lost; default 4, and one for each 20 servers
-	HostCost    float64       // what a host costs its server, in schedules a second; default 0.1
-	SubCost     float64       // what a sub-app does; default 0.2
-	FarCost     float64       // by how much a server in another zone than a sub-app's hosts is dearer; default 0.1
-	HalfWeight  time.Duration // the round trip at which a server counts half; default 50 ms
-	RateHalfway time.Duration // the half-life of rates; default 30 s
+	MaxHosts    int           // of a sub-app: with more it is split; default 100
+	MaxRate     float64       // of a sub-app, in schedules a second: the capacity of one server; default 10 000
+	HotShare    float64       // share of the load of one server when even: a sub-app with more is split; default 0.4
+	LeastRate   float64       // schedules a second; below this no sub-app is hot; default 50
+	Tolerance   float64       // distance from the even count that a server may have, as a share of it; default 0.15
+	Settle      time.Duration // minimum dwell time: a moved sub-app stays for so long; default 20 s
+	Lasts       time.Duration // time for which an app must be hot before its slots are spread; default 5 s
+	Merge       time.Duration // time for which halves must be small before they are merged; default 10 min
+	MaxMoves    int           // moves and splits of one decision, without those from lost servers; default 4, and one for each 20 servers
+	HostCost    float64       // load of a host for its server, in schedules a second; default 0.1
+	SubCost     float64       // load of a sub-app by itself, in schedules a second; default 0.2
+	FarCost     float64       // extra cost, as a share, of a server in another zone than the hosts of the sub-app; default 0.1
+	HalfWeight  time.Duration // round trip at which a server has half of its weight; default 50 ms
+	RateHalfway time.Duration // half-life of rates; default 30 s
 }
 
 func (c Config) withDefaults(servers int) Config {
@@ -49,81 +49,81 @@ func (c Config) withDefaults(servers int) Config {
 	return c
 }
 
-// Server is a server that lives.
+// Server is a live server.
 type Server struct {
 	ID       string
 	Zone     string        // "": unknown
-	Capacity float64       // beside others; 0: 1
-	Trip     time.Duration // the measured round trip to it; 0: unknown
-	Draining bool          // it is to own nothing
+	Capacity float64       // weight relative to other servers; 0 means 1
+	Trip     time.Duration // measured round trip to the server; 0: unknown
+	Draining bool          // the server must own nothing
 }
 
-// SubApp is a group of an app's slots with a group of its hosts.
+// SubApp is a set of an app's slots with some of the app's hosts.
 type SubApp struct {
 	App   string
 	ID    string // unique over all apps
 	Slots uint16 // one bit each
-	Owner string // the id of a server; "" or one that does not live: it has none
-	// To is the server that it is on its way to, "" when it stays: nothing else
-	// is decided about it until it has arrived or that server is lost.
+	Owner string // id of a server; "", or the id of a lost server, means none
+	// To is the server that the sub-app is moving to, "" without a move. A moving sub-app
+	// is left alone until it has arrived or that server is lost.
 	To    string
 	Hosts int
-	Zone  string // of most of its hosts; "": unknown
-	// Rates are the schedules a second of each slot, as measured At.
+	Zone  string // zone of most of its hosts; "": unknown
+	// Rates are the schedules a second of each slot, measured at At.
 	Rates [Slots]float64
 	At    time.Time
-	Since time.Time // it became what it is, where it is
+	Since time.Time // time of the last change of its slots or its owner
 }
 
-// State is what is seen. Neither order matters.
+// State is the input of a decision. The order of its slices does not matter.
 type State struct {
 	Servers []Server
 	Subs    []SubApp
 }
 
-// Move brings a sub-app to a server. From is "" when it has no owner.
+// Move gives a sub-app to a server. From is "" if the sub-app has no owner.
 type Move struct{ Sub, From, To string }
 
-// Split takes slots from a sub-app, with as large a share of its hosts, and
-// makes another one of them, which To owns.
+// Split takes slots and the same share of the hosts from a sub-app. They become a new
+// sub-app, which To owns.
 type Split struct {
 	Sub   string
-	Slots uint16 // that leave
+	Slots uint16 // the slots that leave
 	To    string
 }
 
 // Merge adds the slots and hosts of a sub-app to another one of the same app.
 type Merge struct{ Sub, Into string }
 
-// Decision is what is to be done, in this order.
+// Decision lists the changes, in the order in which they have to be made.
 type Decision struct {
 	Moves  []Move
 	Splits []Split
 	Merges []Merge
 
-	work int // steps that the decision took
+	work int // number of steps that the decision took
 }
 
-// Empty says that everything is as it should be.
+// Empty reports whether no change is necessary.
 func (d *Decision) Empty() bool { return len(d.Moves)+len(d.Splits)+len(d.Merges) == 0 }
 
-// seat is a server while a decision is made.
+// seat is a server during a decision.
 type seat struct {
 	*Server
 	weight float64
 	load   float64
-	subs   []*seated // that may be moved away, the heaviest first
-	at     int       // its place in the heap
+	subs   []*seated // its sub-apps, heaviest first; those that this decision adds follow
+	at     int       // index in the heap, -1: not in it
 }
 
 func (s *seat) count() float64 { return s.load / s.weight }
 
-// seated is a sub-app while a decision is made.
+// seated is a sub-app during a decision.
 type seated struct {
 	*SubApp
 	rate, load float64
 	seat       *seat // nil: none
-	fixed      bool  // it is not to be touched
+	fixed      bool  // the decision must not move it
 }
 
 type decider struct {
@@ -135,16 +135,16 @@ type decider struct {
 	even   float64   // load for a weight of 1, if it were spread evenly
 	budget int
 	out    Decision
-	heap   []*seat // those that may be given something, the smallest count first
+	heap   []*seat // servers that may own sub-apps, smallest count first
 }
 
-// Decide returns what is to be done now.
+// Decide returns the changes that the state needs now.
 func Decide(cfg Config, s State, now time.Time) Decision {
 	d := &decider{Config: cfg.withDefaults(len(s.Servers)), now: now, byID: make(map[string]*seat, len(s.Servers))}
 	d.budget = d.MaxMoves
 	d.seatServers(s.Servers)
 	if len(d.heap) == 0 {
-		return d.out // nobody can be given anything
+		return d.out // no server may own sub-apps
 	}
 	d.seatSubs(s.Subs)
 	d.homeless()
@@ -155,10 +155,10 @@ func Decide(cfg Config, s State, now time.Time) Decision {
 	return d.out
 }
 
-// weight is what a server counts beside others.
+// weight returns the capacity of a server, reduced by its round trip.
 func (d *decider) weight(s *Server) float64 {
 	w := s.Capacity
-	if !(w > 0) || math.IsInf(w, 0) { // also what is no number
+	if !(w > 0) || math.IsInf(w, 0) { // true for NaN as well
 		w = 1
 	}
 	return w / (1 + float64(max(s.Trip, 0))/float64(d.HalfWeight))
@@ -183,7 +183,7 @@ func (d *decider) seatServers(servers []Server) {
 	}
 }
 
-// rate is the sum of a sub-app's rates as of now.
+// rate returns the sum of the rates of a sub-app, decayed to now.
 func (d *decider) rate(s *SubApp) float64 {
 	sum := 0.0
 	for i, r := range s.Rates {
@@ -196,7 +196,7 @@ func (d *decider) rate(s *SubApp) float64 {
 
 func now0(d time.Duration) time.Duration { return max(d, 0) }
 
-// Decay is what is left of a rate after some time without news.
+// Decay returns a rate that was measured some time ago, halved for each half-life since.
 func Decay(rate float64, after, half time.Duration) float64 {
 	return rate * math.Exp2(-float64(after)/float64(half))
 }
@@ -239,8 +239,8 @@ func heaviest(a, b *seated) int {
 	return cmp.Or(-cmp.Compare(a.load, b.load), cmp.Compare(a.ID, b.ID))
 }
 
-// homeless finds owners for sub-apps that have none, at once and all of them:
-// nothing of theirs is scheduled until then.
+// homeless gives every sub-app without an owner to a server. It ignores the budget,
+// because the jobs of such a sub-app do not run.
 func (d *decider) homeless() {
 	var lost []*seated
 	for _, s := range d.subs {
@@ -254,14 +254,14 @@ func (d *decider) homeless() {
 	}
 }
 
-// drain moves what servers own that are to own nothing.
+// drain moves sub-apps away from draining servers.
 func (d *decider) drain() {
 	for _, from := range d.seats {
 		if !from.Draining {
 			continue
 		}
 		for _, s := range slices.Clone(from.subs) {
-			if s.To == "" && d.budget > 0 { // also what came a short time ago
+			if s.To == "" && d.budget > 0 { // even if it arrived a short time ago
 				d.budget--
 				d.give(s, d.best(s))
 			}
@@ -269,10 +269,10 @@ func (d *decider) drain() {
 	}
 }
 
-// best returns the server that a sub-app should go to. Of the few with the
-// smallest counts it prefers one in the zone of the hosts.
+// best returns the server that a sub-app should move to. It looks at the first few
+// servers of the heap and prefers one in the zone of the hosts.
 func (d *decider) best(s *seated) *seat {
-	const looked = 8 // the top of the heap: near the smallest
+	const looked = 8 // entries at the top of the heap, which are near the smallest count
 	var best *seat
 	var least float64
 	for _, x := range d.heap[:min(looked, len(d.heap))] {
@@ -288,7 +288,7 @@ func (d *decider) best(s *seated) *seat {
 	return best
 }
 
-// give moves a sub-app to a server.
+// give moves a sub-app to a server and records the move.
 func (d *decider) give(s *seated, to *seat) {
 	from := ""
 	if s.seat != nil {
@@ -309,11 +309,11 @@ func (d *decider) take(s *seated) {
 func (d *decider) put(s *seated, to *seat) {
 	s.seat = to
 	to.load += s.load
-	to.subs = append(to.subs, s) // it is fixed: its place does not matter
+	to.subs = append(to.subs, s) // it is fixed, so the order by weight does not matter
 	d.fix(to)
 }
 
-// split divides what has too many hosts or too much to do.
+// split divides sub-apps with too many hosts or too much load.
 func (d *decider) split() {
 	for _, s := range d.subs {
 		if s.fixed || bits.OnesCount16(s.Slots) < 2 || !d.tooLarge(s.Hosts, s.rate, s.load, 1) || d.budget == 0 {
@@ -321,8 +321,8 @@ func (d *decider) split() {
 		}
 		leave, share := half(s.SubApp)
 		d.budget--
-		// What leaves is a sub-app that goes where one without an owner would,
-		// unless that is no better than to stay.
+		// The new sub-app goes to the server that one without an owner would get, unless
+		// that server would be no less loaded than the present one.
 		part := &seated{
 			SubApp: &SubApp{ID: s.ID, Zone: s.Zone, Hosts: s.Hosts / 2},
 			rate:   s.rate * share, fixed: true,
@@ -343,15 +343,15 @@ func (d *decider) split() {
 	}
 }
 
-// tooLarge says whether a sub-app is beyond a limit, or beyond a part of each.
+// tooLarge reports whether a sub-app exceeds a limit, or the given part of a limit.
 func (d *decider) tooLarge(hosts int, rate, load, part float64) bool {
 	return float64(hosts) > part*float64(d.MaxHosts) || rate > part*d.MaxRate ||
 		rate > part*d.LeastRate && load > part*d.HotShare*d.even && len(d.heap) > 1
 }
 
-// half divides the slots of a sub-app so that the rates of both sides are as
-// near as can be had without trying all ways, and their numbers where there are
-// no rates. It returns the slots that leave and their share of the rate.
+// half divides the slots of a sub-app in two with rates as equal as a greedy choice makes
+// them. Without rates it makes their numbers equal. It returns the slots that leave and
+// their share of the rate.
 func half(s *SubApp) (leave uint16, share float64) {
 	var order []int
 	for i := range Slots {
@@ -373,7 +373,7 @@ func half(s *SubApp) (leave uint16, share float64) {
 		if sum[1] < sum[0] || sum[1] == sum[0] && n[1] < n[0] {
 			side = 1
 		}
-		if k == len(order)-1 && n[1] == 0 { // no side is empty
+		if k == len(order)-1 && n[1] == 0 { // neither side may be empty
 			side = 1
 		}
 		sum[side] += rate(i)
@@ -388,8 +388,9 @@ func half(s *SubApp) (leave uint16, share float64) {
 	return leave, float64(n[1]) / float64(len(order))
 }
 
-// level moves sub-apps from servers with much to servers with little, while
-// one is beyond the tolerance, until all are within half of it.
+// level moves sub-apps from servers with large counts to servers with small ones. It
+// starts when one server is beyond the tolerance and stops when all are within half of
+// it.
 func (d *decider) level() {
 	if d.even <= 0 || len(d.heap) < 2 {
 		return
@@ -402,7 +403,7 @@ func (d *decider) level() {
 	if !beyond(d.Tolerance) {
 		return
 	}
-	dead := map[*seat]bool{} // have nothing that can be moved with a gain
+	dead := map[*seat]bool{} // servers without a sub-app whose move gains anything
 	for d.budget > 0 {
 		least := d.heap[0]
 		var most *seat
@@ -437,9 +438,9 @@ func (d *decider) extremes() (most, least *seat) {
 	return most, least
 }
 
-// movable returns the heaviest sub-app of a server that another one can take
-// and still have less than the first has after it. Such a move makes the larger
-// of the two counts smaller: no two servers can pass one to and fro.
+// movable returns the heaviest sub-app that a server can give to another so that the
+// receiver's count stays below the giver's old count. Such a move always lowers the
+// larger count, so two servers cannot pass a sub-app back and forth.
 func (d *decider) movable(from, to *seat) (*seated, *seat) {
 	for _, s := range from.subs {
 		d.out.work++
@@ -457,7 +458,7 @@ func (d *decider) movable(from, to *seat) (*seated, *seat) {
 	return nil, nil
 }
 
-// merge joins parts of an app that have become small.
+// merge joins small sub-apps of one app.
 func (d *decider) merge() {
 	byApp := map[string][]*seated{}
 	var apps []string
@@ -477,7 +478,7 @@ func (d *decider) merge() {
 		if len(parts) < 2 || d.budget == 0 {
 			continue
 		}
-		a, b := parts[0], parts[1] // the smallest
+		a, b := parts[0], parts[1] // the two smallest
 		if d.tooLarge(a.Hosts+b.Hosts, a.rate+b.rate, a.load+b.load, 0.5) || a.seat != b.seat && b.seat.count() > d.even*(1+d.Tolerance/2) {
 			continue
 		}
@@ -488,8 +489,8 @@ func (d *decider) merge() {
 	}
 }
 
-// The heap of servers by count, then by id, so that equal ones are told apart
-// the same way always.
+// The heap orders servers by count, then by id. The id makes the order of equal servers
+// deterministic.
 
 func (d *decider) less(i, j int) bool {
 	a, b := d.heap[i], d.heap[j]
@@ -520,7 +521,7 @@ func (d *decider) down(i int) {
 	}
 }
 
-// fix puts a server in its place after its load has changed.
+// fix restores the heap after the load of a server has changed.
 func (d *decider) fix(s *seat) {
 	if s.at < 0 {
 		return

@@ -11,7 +11,7 @@ import (
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// old is a time at which everything has settled.
+// old is a time so long ago that no dwell time applies.
 var old = t0.Add(-time.Hour)
 
 func flat(rate float64) (r [Slots]float64) {
@@ -21,7 +21,7 @@ func flat(rate float64) (r [Slots]float64) {
 	return r
 }
 
-// sub is a whole app with a rate.
+// sub returns an app in one piece with a rate.
 func sub(id, owner string, rate float64, hosts int) SubApp {
 	return SubApp{App: id, ID: id, Slots: 0xffff, Owner: owner, Hosts: hosts, Rates: flat(rate), At: t0, Since: old}
 }
@@ -46,7 +46,7 @@ func TestDecide(t *testing.T) {
 	far.Zone = "z2"
 	stale := busy("a", 4, 10)
 	for i := range stale {
-		stale[i].At = t0.Add(-10 * time.Minute) // an hour ago counts for nothing
+		stale[i].At = t0.Add(-10 * time.Minute) // measured long ago, so its rate has decayed to nothing
 	}
 	settling := busy("a", 4, 10)
 	for i := range settling {
@@ -114,7 +114,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// world applies decisions to a state, as servers would.
+// world applies decisions to a state, as servers do.
 type world struct {
 	State
 	rng     *rand.Rand
@@ -193,7 +193,8 @@ func (w *world) apply(t *testing.T, d Decision, settle time.Duration) {
 	}
 }
 
-// counts returns the largest and the smallest count of a server beside the even one.
+// counts returns the largest and the smallest count of a server, as shares of the even
+// count.
 func (w *world) counts() (most, least float64) {
 	d := &decider{Config: Config{}.withDefaults(len(w.Servers)), now: w.now, byID: map[string]*seat{}}
 	d.seatServers(w.Servers)
@@ -212,8 +213,8 @@ func (w *world) hosts() (n int) {
 	return n
 }
 
-// large is an installation of n servers and a hundred times ten as many hosts,
-// with skew: a few apps have very many of them, and most of the schedules.
+// large returns an installation of n servers and a thousand times as many hosts, with
+// skew: a few apps have very many of the hosts and most of the schedules.
 func large(seed uint64, n int) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), now: t0, movedAt: map[string]time.Time{}}
 	for i := range n {
@@ -235,7 +236,7 @@ func large(seed uint64, n int) *world {
 	return w
 }
 
-// settle decides until nothing is left to decide, a second apart.
+// settle decides every second until nothing is left to change.
 func (w *world) settle(t *testing.T, most int) (rounds int) {
 	t.Helper()
 	quiet := 0
@@ -250,12 +251,12 @@ func (w *world) settle(t *testing.T, most int) (rounds int) {
 		if quiet++; quiet == 2 {
 			return rounds
 		}
-		w.now = w.now.Add(21 * time.Second) // does anything wait to settle?
+		w.now = w.now.Add(21 * time.Second) // check that nothing waits for its dwell time
 	}
 	return rounds
 }
 
-// fresh is the next report of all rates, with some noise.
+// fresh sets new reports of all rates, with some noise.
 func (w *world) fresh(noise float64) {
 	for i := range w.Subs {
 		w.Subs[i].At = w.now
@@ -333,7 +334,7 @@ func TestSimulation(t *testing.T) {
 	}
 	w.settle(t, 300)
 
-	// Ten servers are lost: what they owned is owned again at once, little else moves.
+	// Ten servers are lost. Their sub-apps get owners at once, and few others move.
 	gone := map[string]bool{}
 	for range 10 {
 		i := w.rng.IntN(len(w.Servers))
@@ -360,7 +361,7 @@ func TestSimulation(t *testing.T) {
 		t.Errorf("%d moves after %d sub-apps lost their owner", n, lost)
 	}
 
-	// Twenty idle servers are used at once, and get their share and no more.
+	// Twenty idle servers join. They are used at once and get their share and no more.
 	for i := range 20 {
 		w.Servers = append(w.Servers, Server{ID: fmt.Sprint("new", i), Zone: fmt.Sprint("z", i%3)})
 	}
@@ -403,7 +404,7 @@ func TestSimulation(t *testing.T) {
 	w.owned(t)
 	w.even(t, "with a hot app")
 
-	// Everything cools down; parts become one again, a few at a time.
+	// The load falls. Split apps are merged, a few at a time.
 	parts := len(w.Subs)
 	for i := range w.Subs {
 		w.Subs[i].Hosts, w.Subs[i].Rates = 1, flat(0.1)
@@ -419,9 +420,8 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// TestThirdServer is what the issue wants of three servers: a third, idle one
-// owns its share within 30 s, and an app ten times hotter than the rest is on
-// all three.
+// TestThirdServer joins a third, idle server: it owns its share within 30 s. An app that
+// is ten times hotter than the rest is spread over all three.
 func TestThirdServer(t *testing.T) {
 	w := &world{State: State{Servers: servers("a", "b")}, now: t0, movedAt: map[string]time.Time{}, rng: rand.New(rand.NewPCG(1, 1))}
 	for i := range 10 {
@@ -453,7 +453,8 @@ func TestThirdServer(t *testing.T) {
 	w.even(t, "two again")
 }
 
-// TestOrderDoesNotMatter: the decision is of what is seen, not of how it is listed.
+// TestOrderDoesNotMatter: a decision does not depend on the order of the slices in the
+// state.
 func TestOrderDoesNotMatter(t *testing.T) {
 	for seed := range uint64(20) {
 		w := large(seed, 12)
@@ -473,7 +474,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
-// TestLostDecision: one that nobody carried out is made again.
+// TestLostDecision: a decision that was not carried out is made again.
 func TestLostDecision(t *testing.T) {
 	w := large(3, 12)
 	asked := func(d Decision) (subs []string) {
@@ -489,7 +490,8 @@ func TestLostDecision(t *testing.T) {
 	}
 }
 
-// TestBudget: no decision moves more than it may, but for what has no owner.
+// TestBudget: a decision stays within its limit of moves, except for sub-apps without an
+// owner.
 func TestBudget(t *testing.T) {
 	var subs []SubApp
 	for i := range 40 {
@@ -515,7 +517,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestHalf: both sides have slots, no slot is lost, and the sides are alike.
+// TestHalf: both sides have slots, no slot is lost, and the sides have similar rates.
 func TestHalf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for range 2000 {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Seat is the unit that a host works for of several that are weighted; nil
-// weights are equal. It is a function of the host and the units alone, so
-// everybody comes to the same, and when a unit is added or weighs more, hosts
-// move to it and between no others. "" when there is none.
+// Seat returns the partition, out of several with weights, that a host is assigned to, or
+// "" without any. Nil weights are equal. The result depends on the host and the
+// partitions alone, so every process computes the same. A partition that is added or gets
+// more weight takes hosts from the others; no host moves between the others.
 func Seat(host string, units []string, weights []float64) string {
 	best, most := "", math.Inf(-1)
 	of := hash(offset, host)
@@ -22,7 +22,7 @@ func Seat(host string, units []string, weights []float64) string {
 			if !(w > 0) || math.IsInf(w, 1) {
 				continue
 			}
-			s = w / -math.Log((s+0.5)/(1<<53)) // the largest wins, and each as often as it weighs
+			s = w / -math.Log((s+0.5)/(1<<53)) // the largest score wins, and each partition wins in proportion to its weight
 		}
 		if best == "" || s > most || s == most && u < best {
 			best, most = u, s
@@ -31,8 +31,8 @@ func Seat(host string, units []string, weights []float64) string {
 	return best
 }
 
-// Seats are the n units that a host works for of several that weigh the same,
-// the one of [Seat] first. Of n-1 they are the same without the last.
+// Seats returns the n partitions, out of several of equal weight, that a host is assigned
+// to, that of [Seat] first. A smaller n gives a prefix of the result for a larger one.
 func Seats(host string, units []string, n int) []string {
 	of := hash(offset, host)
 	all := slices.Clone(units)
@@ -52,18 +52,18 @@ func hash(h uint64, s string) uint64 {
 	return (h ^ 0xff) * 1099511628211
 }
 
-// lot is what a host draws for a unit, below 1<<53.
+// lot returns the pseudo-random number of a host and a partition, below 1<<53.
 func lot(host uint64, unit string) uint64 {
 	h := hash(host, unit)
-	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9 // its low bits say little of the last letters
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9 // the low bits of FNV-1a depend little on the last letters
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return (h ^ h>>31) >> 11
 }
 
-// UnitsPerHost returns with how many of the units a host that serves all apps has
-// sessions, when there are so many hosts: so few that a unit has MaxHosts of them
-// or a little more, and one at least. 0: there are not so many, and each host has
-// sessions with all.
+// UnitsPerHost returns the number of partitions with which a host that serves all apps
+// has sessions, at least one. With that number, a partition has MaxHosts hosts or
+// slightly more. 0 means that there are few hosts and each has sessions with all
+// partitions.
 func (c Config) UnitsPerHost(hosts, units int) int {
 	c = c.withDefaults(0)
 	if hosts <= c.MaxHosts {
@@ -72,12 +72,12 @@ func (c Config) UnitsPerHost(hosts, units int) int {
 	return min(max((units*c.MaxHosts+hosts-1)/hosts, 1), units)
 }
 
-// Attend is [Config.UnitsPerHost] with hysteresis: it becomes less at once, and
-// more when that has been due for [Config.Merge]. since is when that began, zero
-// when it is not due, and is to be given back.
+// Attend is [Config.UnitsPerHost] with hysteresis. The number falls at once and rises
+// after a rise has been due for [Config.Merge]. The caller passes the time since when a
+// rise is due, zero for none, and keeps the returned one for the next call.
 func (c Config) Attend(is, hosts, units int, since, now time.Time) (n int, again time.Time) {
 	n = c.UnitsPerHost(hosts, units)
-	all := func(n int) int { return cmp.Or(n, units+1) } // 0 is the most
+	all := func(n int) int { return cmp.Or(n, units+1) } // 0 means all
 	if all(n) <= all(is) {
 		return n, time.Time{}
 	}
@@ -90,14 +90,14 @@ func (c Config) Attend(is, hosts, units int, since, now time.Time) (n int, again
 	return n, time.Time{}
 }
 
-// parts returns over how many units an app is to be spread for its hosts.
+// parts returns the number of partitions that an app needs for its hosts.
 func (c Config) parts(a *App) int {
 	m := c.withDefaults(0).MaxHosts
 	return max((a.Hosts+m-1)/m, 1)
 }
 
-// Divided reports whether the hosts of an app that is in several units each work
-// for one of them; was says whether they do now.
+// Divided reports whether each host of an app in several partitions works for only one of
+// them. was is the present answer, for the hysteresis.
 func (c Config) Divided(hosts int, was bool) bool {
 	m := c.withDefaults(0).MaxHosts
 	return hosts > m || was && 2*hosts > m

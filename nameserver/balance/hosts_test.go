@@ -16,8 +16,9 @@ func unitNames(n int) (units []string) {
 	return units
 }
 
-// TestSeat: hosts are even over units, and by weight; a unit that is added takes
-// its share from all and moves nobody else; what is no weight gets nobody.
+// TestSeat: hosts are spread evenly over partitions, or by weight. An added partition
+// takes its share from all others, and no other host moves. A partition with an invalid
+// weight gets no hosts.
 func TestSeat(t *testing.T) {
 	const hosts = 20_000
 	units := unitNames(6)
@@ -57,8 +58,8 @@ func TestSeat(t *testing.T) {
 	}
 }
 
-// TestSeats: fewer units are some of the more, whatever their order, and the first
-// is the seat.
+// TestSeats: a smaller number of partitions is a subset of a larger one, whatever their
+// order, and the first is that of Seat.
 func TestSeats(t *testing.T) {
 	units := unitNames(6)
 	other := slices.Clone(units)
@@ -103,7 +104,7 @@ func TestUnitsPerHost(t *testing.T) {
 	}
 }
 
-// TestAttend: it becomes less at once, and more after a while.
+// TestAttend: the number falls at once and rises after a while.
 func TestAttend(t *testing.T) {
 	cfg, now := Config{MaxHosts: 100, Merge: time.Minute}, time.Unix(1e9, 0)
 	n, since := 0, time.Time{}
@@ -125,7 +126,7 @@ func TestAttend(t *testing.T) {
 	for range 5 {
 		look(300, 1)
 	}
-	look(700, 1) // it begins anew
+	look(700, 1) // the time starts again
 	for range 6 {
 		look(300, 1)
 	}
@@ -142,8 +143,8 @@ func TestDivided(t *testing.T) {
 	}
 }
 
-// TestSpreadByHosts: an app with many hosts is in as many units as they want, of
-// different servers, and home again when they have been few for long.
+// TestSpreadByHosts: an app with many hosts gets the partitions it needs, on different
+// servers. It returns to its primary partition after it has had few hosts for long.
 func TestSpreadByHosts(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	cfg := Config{LeastRate: math.Inf(1), MaxHosts: 100, Settle: 20 * time.Second, Merge: 10 * time.Minute}
@@ -151,7 +152,7 @@ func TestSpreadByHosts(t *testing.T) {
 		hosts int
 		wish  []string
 		small time.Duration
-		want  int // units; 0: nothing is decided
+		want  int // number of partitions; 0: no decision
 	}{
 		{hosts: 100},
 		{hosts: 101, want: 2},
@@ -184,11 +185,12 @@ func TestSpreadByHosts(t *testing.T) {
 	}
 }
 
-// TestHostsSimulation: a thousand servers with a unit each and a million hosts, half
-// of them of all apps, half of apps by name with skew. No server has more than a quarter above the even number.
+// TestHostsSimulation has a thousand servers with one partition each and a million hosts.
+// Half of the hosts serve all apps, half serve apps by name, with skew. No server has
+// more than a quarter above the even number.
 func TestHostsSimulation(t *testing.T) {
 	const servers, hosts = 1000, 1_000_000
-	const every = 4 // one of so many hosts that are alike is looked at, and stands for them
+	const every = 4 // one host out of so many equal ones is sampled and counts for all of them
 	cfg := Config{}
 	rng := rand.New(rand.NewPCG(1, 2))
 	var units []Unit
@@ -210,13 +212,13 @@ func TestHostsSimulation(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	left := hosts / 2
 	for app := 0; left > 0; app++ {
-		of := min(left, max(10, int(8000/math.Pow(float64(app+1), 0.5)))) // an app has 16 slots: more hosts would be many in each of its units
+		of := min(left, max(10, int(8000/math.Pow(float64(app+1), 0.5)))) // an app has 16 slots, which limits its partitions
 		left -= of
 		for i := range units {
 			units[i].Hosts = n[i]
 		}
 		a := App{Name: fmt.Sprint("app", app), Home: names[rng.IntN(servers)], Hosts: of}
-		for best := range units { // an app begins where least is to be done
+		for best := range units { // an app starts in the partition with the least load
 			if units[best].Hosts < units[at[a.Home]].Hosts {
 				a.Home = names[best]
 			}

@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// Unit is a group of apps with one owner, which moves as a whole.
+// Unit is a partition: some slots with one owner, which moves as a whole.
 type Unit struct {
 	Name     string
-	Server   string  // that owns it; "": nobody does
-	Draining bool    // its server is to own nothing
+	Server   string  // id of its owner; "": none
+	Draining bool    // its server must own nothing
 	Rate     float64 // schedules a second
-	Hosts    int     // that work for it
+	Hosts    int     // hosts that work for it
 }
 
-// App is an app whose slots are in units.
+// App is an app and the partitions of its slots.
 type App struct {
 	Name  string
-	Home  string         // the unit where it began: its first slot stays there
-	At    [Slots]string  // the unit of each slot
+	Home  string         // its primary partition; the first slot stays there
+	At    [Slots]string  // partition of each slot
 	Rates [Slots]float64 // schedules a second
-	Hosts int            // that serve it by name
-	// Wish is where the slots are to be, nil while nobody has said so; ByHand says
-	// that a person did, and then it stays.
+	Hosts int            // hosts that serve the app by name
+	// Wish is the desired partition of each slot, nil if none was decided. ByHand means
+	// that an operator decided it; such a placement stays.
 	Wish   []string
 	ByHand bool
-	Since  time.Time // the wish is what it is; zero: for long
-	Hot    time.Time // it is hot since then, as [Config.Hot] says; zero: it is not
-	Small  time.Time // it has been small since then; zero: it is not
+	Since  time.Time // time of the last change of Wish; zero: long ago
+	Hot    time.Time // time since when the app is hot in the sense of [Config.Hot]; zero: it is not
+	Small  time.Time // time since when the app is small; zero: it is not
 }
 
-// Rate is the sum of the rates of the app's slots.
+// Rate returns the sum of the rates of the slots.
 func (a *App) Rate() (sum float64) {
 	for _, r := range a.Rates {
 		sum += r
@@ -39,24 +39,24 @@ func (a *App) Rate() (sum float64) {
 	return sum
 }
 
-// Hot reports whether an app is to be spread over units of all servers: it does more
-// than LeastRate, and more than HotShare of what one of them should have, and to
-// spread it helps. One whose work is that of one or two jobs would have one busy unit
-// as before, and commands on their way to several.
+// Hot reports whether an app should be spread over partitions of all servers: it exceeds
+// LeastRate and HotShare of the even load, and a spread helps. A spread does not help an
+// app whose work is in one or two jobs: one partition would be as busy as before, and
+// commands would go to several.
 func (c Config) Hot(a *App, units []Unit) bool {
 	servers := serversOf(units)
 	return c.hot(a, total(units), servers, 1) && busiest(a, Place(a, Choose(a.Home, units, servers))) <= mostKept*a.Rate()
 }
 
-// hot reports whether an app does more than a part of LeastRate and of HotShare.
+// hot reports whether an app exceeds the given part of LeastRate and of HotShare.
 func (c Config) hot(a *App, total float64, servers int, part float64) bool {
 	c = c.withDefaults(servers)
 	r := a.Rate()
 	return servers > 1 && r >= part*c.LeastRate && r > part*c.HotShare*total/float64(servers)
 }
 
-// Small reports whether an app that is split need not be: it is below half of
-// what would split it.
+// Small reports whether a split app can be merged: it is below half of the limits that
+// split it.
 func (c Config) Small(a *App, units []Unit) bool {
 	return !c.hot(a, total(units), serversOf(units), 0.5) && !c.Divided(a.Hosts, true)
 }
@@ -78,11 +78,12 @@ func serversOf(units []Unit) int {
 	return len(seen)
 }
 
-// Spread returns for apps that are too hot for one unit, or have too many hosts,
-// or not any more, where their slots are to be from now on. One that has been hot for
-// [Config].Lasts gets one unit of each server, one with many hosts a unit for every
-// [Config].MaxHosts, of as many servers as there are; one that has been small for [Config].Merge goes home. What was decided stays for
-// [Config].Settle, and what a person decided stays.
+// Spread returns new placements, by app, for apps that are too hot, have too many hosts,
+// or have become small. An app that has been hot for [Config].Lasts gets one partition of
+// each server. An app with many hosts gets one partition for every [Config].MaxHosts, on
+// different servers and on no more than exist. An app that has been small for
+// [Config].Merge returns to its primary partition. A placement stays for at least
+// [Config].Settle, and an operator's placement stays until the operator changes it.
 func Spread(cfg Config, apps []App, units []Unit, now time.Time) map[string][]string {
 	servers := serversOf(units)
 	c := cfg.withDefaults(servers)
@@ -112,10 +113,12 @@ func Spread(cfg Config, apps []App, units []Unit, now time.Time) map[string][]st
 	return out
 }
 
-// mostKept is the part of an app's rate that one unit may have afterwards for a split to help.
+// mostKept is the largest share of an app's rate that one partition may have after a
+// split; with more, the split does not help.
 const mostKept = 0.6
 
-// busiest is the rate of the unit that does most of an app whose slots are there.
+// busiest returns the rate of the partition with the most work of an app that is placed
+// like at.
 func busiest(a *App, at []string) (most float64) {
 	rates := map[string]float64{}
 	for i, u := range at {
@@ -125,7 +128,8 @@ func busiest(a *App, at []string) (most float64) {
 	return most
 }
 
-// wished returns the units that an app is to be in, or is in, each once.
+// wished returns the partitions of the desired or, without one, of the present placement,
+// each once.
 func wished(a *App) []string {
 	units := slices.Clone(a.Wish)
 	if len(units) != Slots {
@@ -138,9 +142,9 @@ func wished(a *App) []string {
 
 func (u *Unit) count() float64 { return u.Rate + Config{}.withDefaults(0).HostCost*float64(u.Hosts) }
 
-// Choose returns up to n units for an app, home first: of different servers as
-// far as there are, and of each server the one that does least. A host counts
-// what it costs beside a schedule.
+// Choose returns up to n partitions for an app, home first. It prefers different servers
+// and takes the partition with the least load of each server. A host counts as its cost
+// in schedules.
 func Choose(home string, units []Unit, n int) []string {
 	chosen := []string{home}
 	used := map[string]int{} // units by server
@@ -169,9 +173,9 @@ func Choose(home string, units []Unit, n int) []string {
 	return chosen
 }
 
-// Place divides the slots of an app over units, of which home is one: by rate,
-// then by number. The first slot stays at home, and others where they are when
-// that is as good.
+// Place divides the slots of an app over partitions, which include the primary one: by
+// rate, then by number. The first slot stays in the primary partition. Others stay where
+// they are if that is as good.
 func Place(a *App, units []string) []string {
 	at := make([]string, Slots)
 	at[0] = a.Home
@@ -185,7 +189,7 @@ func Place(a *App, units []string) []string {
 		best := ""
 		for _, u := range units {
 			if best == "" || cmp.Or(
-				cmp.Compare(rate[u], rate[best]), cmp.Compare(n[u], n[best]), // the least
+				cmp.Compare(rate[u], rate[best]), cmp.Compare(n[u], n[best]), // the least loaded
 				cmp.Compare(away(a, i, u), away(a, i, best)), cmp.Compare(slices.Index(units, u), slices.Index(units, best))) < 0 {
 				best = u
 			}
@@ -197,7 +201,7 @@ func Place(a *App, units []string) []string {
 	return at
 }
 
-// away is 1 when a slot would have to move to be in a unit.
+// away returns 1 if a slot must move to be in a partition.
 func away(a *App, slot int, unit string) int {
 	if a.At[slot] == unit {
 		return 0

@@ -25,7 +25,7 @@ func hot(rate float64) App {
 	return a
 }
 
-// share is by unit how many slots it has, and their rate.
+// share returns the number of slots and the rate of each partition.
 func share(a App, at []string) map[string]float64 {
 	sum := map[string]float64{}
 	for i, u := range at {
@@ -40,7 +40,7 @@ func TestSpread(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*App, *[]Unit)
-		units  []string // none: nothing is decided
+		units  []string // nil: no decision
 	}{
 		{"ten times hotter than the rest", func(*App, *[]Unit) {}, []string{"u0", "u2", "u4"}},
 		{"too little to be hot", func(a *App, _ *[]Unit) { *a = hot(49) }, nil},
@@ -92,7 +92,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestSmall: what splits an app is twice what keeps it split.
+// TestSmall: the load that splits an app is twice the load that keeps it split.
 func TestSmall(t *testing.T) {
 	cfg := Config{LeastRate: 50}
 	for rate, small := range map[float64]bool{100: false, 49: false, 26: false, 24: true, 0: true} {
@@ -102,8 +102,8 @@ func TestSmall(t *testing.T) {
 	}
 }
 
-// TestPlace: the rate of each unit is near even, however it is spread over slots,
-// and of equal ones nothing moves.
+// TestPlace: the rates of partitions are nearly even, however the rate is spread over
+// slots, and nothing moves when placements are equally good.
 func TestPlace(t *testing.T) {
 	units := []string{"u0", "u1", "u2"}
 	for _, rates := range [][Slots]float64{
