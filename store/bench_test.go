@@ -8,8 +8,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
-// many returns the n-th run of a large history: 10 000 jobs of one app, 100
-// hosts, one in a thousand failed, 200 bytes each.
+// many returns the n-th run of a large history: 10 000 jobs of one app, 100 hosts, one
+// run in a thousand failed, values of 200 bytes.
 func many(n int, value []byte) Finished {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
 	f := Finished{
@@ -34,8 +34,8 @@ func fillHistory(t testing.TB, s *Store, from, to, batch int) {
 	}
 }
 
-// TestReadsFewBlocks counts blocks, which do not depend on the machine: a run is
-// found in one, a page in one for each row.
+// TestReadsFewBlocks counts blocks, which do not depend on the machine: a look-up reads
+// one block, and a page reads one for each row.
 func TestReadsFewBlocks(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 1 << 20})
 	fillHistory(t, s, 0, 20_000, 200)
@@ -60,7 +60,7 @@ func TestReadsFewBlocks(t *testing.T) {
 	}
 }
 
-// BenchmarkCommit is the cost of a finished run with everything around it.
+// BenchmarkCommit measures the whole cost of a finished run.
 func BenchmarkCommit(b *testing.B) {
 	for _, batch := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprint("runs=", batch), func(b *testing.B) {
@@ -80,7 +80,7 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkQueries asks a history of a million runs.
+// BenchmarkQueries reads from a history of a million runs.
 func BenchmarkQueries(b *testing.B) {
 	const total = 1_000_000
 	s := openStore(b, Config{Dir: b.TempDir()})

@@ -14,7 +14,7 @@ type JobRow struct {
 	Value     []byte // nil: delete
 }
 
-// RunRow sets or deletes a live run, one that has not finished.
+// RunRow sets or deletes a live run, that is, a run that has not ended.
 type RunRow struct {
 	App   string
 	ID    [16]byte
@@ -27,39 +27,40 @@ type ModuleRow struct {
 	Value              []byte // nil: delete
 }
 
-// Row sets or deletes a small row: a counter, a minute. The key
-// is the caller's, for example "minute/default/00029384".
+// Row sets or deletes a small row, such as a counter. The caller chooses the key, for
+// example "minute/default/00029384".
 type Row struct {
 	Key   string
 	Value []byte // nil: delete
 }
 
-// Finished is a run that has ended. It goes to the history.
+// Finished is a run that has ended. Commit appends it to the history.
 type Finished struct {
 	App, Job, Host, State string
-	ID                    [16]byte // begins with its planned time, Unix ms, in 48 bits: where looking for it begins
+	ID                    [16]byte // begins with its planned time, Unix ms, in 48 bits: a look-up starts there
 	PlannedMs, FinishedMs int64    // Unix ms
-	// The value of the run is Shared and then Value. The bytes of Shared are written once for
-	// all runs of a block that have the very same slice.
+	// The value of the run is Shared followed by Value. A block stores Shared once for
+	// all its runs that have the identical slice.
 	Shared, Value []byte
 }
 
-// A Batch is what [Store.Commit] writes at once. The store does not keep or
-// change its slices.
+// A Batch is the content of one [Store.Commit]. The store neither keeps nor changes its
+// slices.
 type Batch struct {
 	Applied  uint64 // journal sequence that the rows include
 	Jobs     []JobRow
-	Stats    []JobRow // of jobs that are there
+	Stats    []JobRow // of jobs that exist
 	Runs     []RunRow
 	Modules  []ModuleRow
 	Rows     []Row
 	Finished []Finished // in the order in which they ended
-	Keys     []Keys     // the oldest first
-	// Forgotten is a position in the log of keys: none before it is needed any more. It never goes back.
+	Keys     []Keys     // oldest first
+	// Forgotten is a position in the log of keys: the caller no longer needs the keys
+	// before it. It never decreases.
 	Forgotten int64
 }
 
-// row is a key of badger with its value; nil deletes.
+// row is a key and a value of badger. A nil value deletes the key.
 type row struct{ key, value []byte }
 
 func (b *Batch) rows() []row {
@@ -83,16 +84,16 @@ func (b *Batch) rows() []row {
 	return rows
 }
 
-// maxValue is how large a value may be, bytes.
+// maxValue is the size limit of a value, in bytes.
 const maxValue = 32 << 20
 
-// rowOverhead is what badger adds to a row in its log, at most.
+// rowOverhead is the largest number of bytes that badger adds to a row in its log.
 const rowOverhead = 64
 
-// checkRows returns how many bytes the rows take, or why they cannot be written.
-// It comes before anything is written, so that a commit does not fail half way.
+// checkRows returns the size of the rows in bytes, or an error if they cannot be written.
+// Commit calls it before it writes anything, so a bad row cannot make it fail half way.
 func checkRows(rows []row) (size int64, err error) {
-	size = rowOverhead // the row with what they include
+	size = rowOverhead // the meta row
 	for _, r := range rows {
 		if len(r.key) > maxKey {
 			return 0, fmt.Errorf("a key of %d bytes is over the limit of %d: %.60q", len(r.key), maxKey, r.key)
@@ -105,14 +106,13 @@ func checkRows(rows []row) (size int64, err error) {
 	return size, nil
 }
 
-// Commit writes the batch: first its finished runs to the history and its keys to
-// their log, then the rows, together with what they include, to badger. A large batch takes several
-// transactions; after a crash between two of them the store is opened from its
-// snapshots, so that there are never some rows of a batch without the others.
+// Commit writes the batch. It appends the finished runs to the history and the keys to
+// their log. Then it writes the rows, with the sequence up to which they include the
+// journal, to badger. A large batch takes several transactions. After a crash between two
+// of them Open rebuilds the rows from snapshots, so a batch is never visible in part.
 //
-// [ErrFull]: nothing was written, the same batch may be tried again later. After
-// any other error from badger the store accepts no more commits: it has to be
-// opened again.
+// After [ErrFull] nothing was written and the same batch may be tried again. After any
+// other error from badger the store accepts no further commits until it is opened again.
 func (s *Store) Commit(b *Batch) error {
 	if err := s.commit(b); err != nil {
 		return fmt.Errorf("store: commit: %w", err)
@@ -148,7 +148,7 @@ func (s *Store) commit(b *Batch) error {
 		return err
 	}
 	m := meta{applied: b.Applied, history: s.history.Length(), keys: s.KeysLength()}
-	if len(keys) > 0 { // first: if the history then fails, some keys stand there twice, which does no harm
+	if len(keys) > 0 { // first: if the history then fails, the log has some keys twice, which is harmless
 		if m.keys, err = s.remembered.Append(keys...); err != nil {
 			return fullOr(err)
 		}
@@ -158,8 +158,8 @@ func (s *Store) commit(b *Batch) error {
 			return fullOr(err)
 		}
 	}
-	// From here on the history is ahead of badger: only success may be followed by
-	// another commit, or runs would stand in the history twice.
+	// The history is now ahead of badger. If the rows fail, no commit may follow: it
+	// would write the runs to the history a second time.
 	if err := s.write(rows, size, m); err != nil {
 		s.failed = err
 		return err
@@ -174,14 +174,14 @@ func (s *Store) commit(b *Batch) error {
 	return nil
 }
 
-// A batch up to this size fits into one transaction, however badger counts.
+// A batch up to this size fits into one transaction by any count of badger.
 const (
 	oneRows  = 1000
 	oneBytes = 256 << 10
 )
 
-// write sets the rows, and what the view includes then. While that takes several
-// transactions, a row says so: see errTorn.
+// write sets the rows and the meta row. While that takes several transactions, another
+// row marks the commit as incomplete: see errTorn.
 func (s *Store) write(rows []row, size int64, m meta) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -209,12 +209,11 @@ func (s *Store) write(rows []row, size int64, m meta) error {
 	return w.commit()
 }
 
-// errTorn says that a process ended between two transactions of a commit: some
-// rows are newer than the others, and what a replay adds to them would count
-// twice.
+// errTorn means that a process ended between two transactions of a commit. Some rows are
+// newer than others, and a replay would add its counts to the newer ones twice.
 var errTorn = errors.New("a commit was under way when the process ended")
 
-// checkTorn returns errTorn if it holds.
+// checkTorn returns errTorn if the mark of an incomplete commit is present.
 func checkTorn(txn *badger.Txn) error {
 	_, err := txn.Get(tornKey())
 	switch {
@@ -226,7 +225,7 @@ func checkTorn(txn *badger.Txn) error {
 	return err
 }
 
-// fullOr turns the system's word for a full disk into ours.
+// fullOr turns the system's error for a full disk into ErrFull.
 func fullOr(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("%w: %w", ErrFull, err)

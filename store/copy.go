@@ -10,20 +10,20 @@ import (
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
-// Copied is what a copy of a store holds.
+// Copied describes a copy of a store.
 type Copied struct {
-	Applied uint64 // the journal up to here
-	Bytes   int64  // about, before it is made; exactly, after
+	Applied uint64 // journal sequence that the copy includes
+	Bytes   int64  // an estimate in the argument of begin, exact in the result
 }
 
-// Copy writes the store as it is at one moment: create is called for one file
-// after the other, with its name in the store's directory, and its size or -1.
-// begin, called before, hears what it will be. A directory with these files opens
-// as a store that includes the journal up to Applied. The store goes on working;
+// Copy writes the store as it is at one moment. It first calls begin with the size to
+// expect. Then it calls create for each file, with its name in the store's directory and
+// its size, or -1 if the size is not known. A directory with these files opens as a store
+// that includes the journal up to Applied. The store continues to work meanwhile; only
 // its retention waits.
 //
-// The rows are a snapshot with a chain of its own; they are read from badger, not
-// from a snapshot that is there, so nothing has to be flushed for them.
+// The rows are written as a snapshot with a chain of its own. They are read from badger
+// and not from existing snapshots, so nothing has to be flushed before.
 func (s *Store) Copy(ctx context.Context, begin func(Copied) error, create func(name string, size int64) (io.Writer, error)) (Copied, error) {
 	c, err := s.copyTo(ctx, begin, create)
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Store) Copy(ctx context.Context, begin func(Copied) error, create func(
 }
 
 func (s *Store) copyTo(ctx context.Context, begin func(Copied) error, create func(string, int64) (io.Writer, error)) (c Copied, err error) {
-	s.writing.Lock() // what it sees is whole
+	s.writing.Lock() // no commit of several transactions is half visible
 	txn := s.db.NewTransaction(false)
 	s.writing.Unlock()
 	defer txn.Discard()

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// copyTo copies a store to a directory; work is done when half of it is copied.
+// copyTo copies a store to a directory. It calls work when half is copied.
 func copyTo(t *testing.T, s *Store, dir string, work func()) Copied {
 	t.Helper()
 	var last *os.File
@@ -46,8 +46,8 @@ func copyTo(t *testing.T, s *Store, dir string, work func()) Copied {
 	return c
 }
 
-// TestCopyOfStore: a copy has what the store had at one moment, rows that were
-// deleted left out, and opens as a store that goes on.
+// TestCopyOfStore: a copy has the contents that the store had at one moment, without
+// deleted rows. It opens as a working store.
 func TestCopyOfStore(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 8 << 10})
 	seq := uint64(0)
@@ -100,7 +100,7 @@ func TestCopyOfStore(t *testing.T) {
 	if got := pages(t, b, RunQuery{}); len(got) != 1300 {
 		t.Errorf("%d runs after that", len(got))
 	}
-	// Who takes the files may refuse them.
+	// The receiver of the files may refuse them.
 	no := errors.New("no")
 	for n := range 3 {
 		_, err := s.Copy(t.Context(), func(Copied) error {
@@ -118,7 +118,7 @@ func TestCopyOfStore(t *testing.T) {
 			t.Errorf("refusal %d: %v", n, err)
 		}
 	}
-	snapshot(t, s) // and nothing is held by that
+	snapshot(t, s) // the refused copies hold back no retention
 	if freed, err := s.history.Retain(1 << 60); err != nil || freed == 0 {
 		t.Errorf("nothing can be dropped: %v", err)
 	}

@@ -19,7 +19,8 @@ import (
 	"time"
 )
 
-// crashDir names the directory in which a child process commits until it is killed.
+// crashDir names the variable with the directory in which a child process commits until
+// it is killed.
 const crashDir = "WHEELWORK_TEST_CRASH_DIR"
 
 func TestMain(m *testing.M) {
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// numbered returns the batch with a number: all that it writes follows from it.
+// numbered returns the batch with a number, on which its whole content depends.
 func numbered(n int) *Batch {
 	return &Batch{
 		Applied:  uint64(n),
@@ -65,11 +66,11 @@ func checkNumbered(t testing.TB, s *Store) {
 	checkKeys(t, s, n)
 }
 
-// keptKeys is how many batches the keys of a test are kept, at least.
+// keptKeys is the number of batches whose keys a test retains, at least.
 const keptKeys = 5
 
-// checkKeys checks that the keys of the last batches are there, each once, and
-// nothing behind them.
+// checkKeys checks that the keys of the last batches are present, each once, and none
+// behind them.
 func checkKeys(t testing.TB, s *Store, n int) {
 	t.Helper()
 	var got []string
@@ -85,7 +86,7 @@ func checkKeys(t testing.TB, s *Store, n int) {
 	}
 }
 
-// eachKeys yields what [Store.EachKeys] does.
+// eachKeys returns an iterator over [Store.EachKeys].
 func eachKeys(t testing.TB, s *Store) iter.Seq2[Keys, int64] {
 	return func(yield func(Keys, int64) bool) {
 		t.Helper()
@@ -128,7 +129,7 @@ func commitForEver(dir string) error {
 			}
 		}
 	}()
-	var ends []int64 // of the keys of each batch
+	var ends []int64 // lengths of the log of keys after each batch
 	for n := int(s.Applied()) + 1; ; n++ {
 		b := numbered(n)
 		if len(ends) > keptKeys {
@@ -165,8 +166,8 @@ func TestKill(t *testing.T) {
 	checkNumbered(t, s)
 }
 
-// killed lets a child commit in dir until it has acknowledged so many, kills it
-// and returns the last number it acknowledged.
+// killed lets a child commit in dir, kills it after the given number of acknowledgements,
+// and returns the last number acknowledged.
 func killed(t *testing.T, dir string, commits, round int) (acked int) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -199,8 +200,8 @@ func killed(t *testing.T, dir string, commits, round int) (acked int) {
 	return acked
 }
 
-// copyDir copies a directory as it is, while it may change: what a backup that
-// knows nothing of the store does.
+// copyDir copies a directory file by file while it may change, like a backup program that
+// does not know the store.
 func copyDir(t testing.TB, from string) (to string) {
 	t.Helper()
 	to = filepath.Join(t.TempDir(), "copy")
@@ -226,8 +227,8 @@ func commitNumbered(t testing.TB, s *Store, n int) {
 	}
 }
 
-// TestSnapshotsRebuild takes a copy at each link of two chains, throws its view
-// away and compares.
+// TestSnapshotsRebuild copies the store at each link of two chains, rebuilds the rows of
+// the copy and compares them.
 func TestSnapshotsRebuild(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 16 << 10})
 	for n := range 2*chainLinks + 2 {
@@ -235,7 +236,7 @@ func TestSnapshotsRebuild(t *testing.T) {
 		if applied := snapshot(t, s); applied != s.Applied() {
 			t.Fatalf("snapshot up to %d, applied %d", applied, s.Applied())
 		}
-		commitNumbered(t, s, n%3) // more than the snapshot has: to be cut
+		commitNumbered(t, s, n%3) // not in the snapshot: the rebuild cuts them from the history
 		snapshots := len(mustGlob(t, s.path("snapshots/*")))
 		if want := 1 + n%chainLinks; snapshots != want {
 			t.Fatalf("%d snapshots, want %d", snapshots, want)
@@ -259,14 +260,14 @@ func TestSnapshotsRebuild(t *testing.T) {
 		closeStore(t, again)
 	}
 	before := mustGlob(t, s.path("snapshots/*"))
-	snapshot(t, s) // after what was committed behind the last one, if anything
+	snapshot(t, s) // includes commits behind the last snapshot, if there are any
 	snapshot(t, s)
 	if after := mustGlob(t, s.path("snapshots/*")); len(after) > len(before)+1 {
 		t.Error("a snapshot was written though nothing had changed")
 	}
 }
 
-// TestSnapshotKnowsDeletions compacts deletions away between two snapshots.
+// TestSnapshotKnowsDeletions lets badger compact deletions away between two snapshots.
 func TestSnapshotKnowsDeletions(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir()})
 	put, del := &Batch{Applied: 1}, &Batch{Applied: 2}
@@ -281,7 +282,7 @@ func TestSnapshotKnowsDeletions(t *testing.T) {
 	snapshot(t, s)
 	commit(t, s, del)
 	fill := &Batch{Applied: 2}
-	for n := range 5000 { // enough that memtables are written out, and compacted
+	for n := range 5000 { // enough for memtables to be flushed and compacted
 		fill.Rows = append(fill.Rows, Row{fmt.Sprintf("fill/%d", n%2500), make([]byte, 8<<10)})
 	}
 	for range 3 {
@@ -307,7 +308,8 @@ func TestSnapshotKnowsDeletions(t *testing.T) {
 	}
 }
 
-// TestPinIsBounded: with too many changes since the last snapshot the next one is full.
+// TestPinIsBounded: the next snapshot is full when too much has changed since the last
+// one.
 func TestPinIsBounded(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir()})
 	commitNumbered(t, s, 1)
@@ -334,7 +336,7 @@ func TestSnapshotIsCancelled(t *testing.T) {
 	snapshot(t, s)
 }
 
-// TestViewIsRebuilt damages the view in each of the ways that Open must notice.
+// TestViewIsRebuilt damages the view in each way that Open must detect.
 func TestViewIsRebuilt(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 16 << 10})
 	commitNumbered(t, s, 20)
@@ -442,8 +444,8 @@ func changeTables(t *testing.T, dir string, change func([]byte) []byte) {
 	}
 }
 
-// checkShortHistory opens a store whose history lacks runs that nothing can bring
-// back, or that the journal has: it must open, and go on.
+// checkShortHistory opens a store whose history lacks runs, which the journal may or may
+// not have. The store must open and continue to work.
 func checkShortHistory(t *testing.T, dir string) {
 	t.Helper()
 	s := openStore(t, Config{Dir: dir, SegmentBytes: 16 << 10})
@@ -480,13 +482,13 @@ func TestDamagedSnapshot(t *testing.T) {
 			if _, err := Rebuild(dir, RebuildOptions{}); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), damaged) {
 				t.Fatalf("link %d, byte %d: got %v, want %v and the name of the file", link, at, err, ErrCorrupt)
 			}
-			again := openStore(t, Config{Dir: dir}) // the view is still there
+			again := openStore(t, Config{Dir: dir}) // the view still exists
 			checkNumbered(t, again)
 			if again.Applied() != 10 {
 				t.Fatalf("applied %d, want 10", again.Applied())
 			}
 			commitNumbered(t, again, 1)
-			snapshot(t, again) // and the next snapshot, a full one, heals
+			snapshot(t, again) // the next snapshot is a full one and replaces the damaged chain
 			closeStore(t, again)
 			if _, err := Rebuild(dir, RebuildOptions{}); err != nil {
 				t.Fatal(err)
@@ -509,8 +511,8 @@ func TestLoggerGetsReasons(t *testing.T) {
 	}
 }
 
-// TestSnapshotHistoryDamaged damages runs that the journal does not have any more:
-// Open must say so, and go on without them once the file is gone.
+// TestSnapshotHistoryDamaged damages runs that the journal no longer has. Open must
+// report the damage. Once the file is gone, Open must succeed without them.
 func TestSnapshotHistoryDamaged(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir()})
 	commitNumbered(t, s, 20)
@@ -535,7 +537,7 @@ func TestSnapshotHistoryDamaged(t *testing.T) {
 	if got := pages(t, s, RunQuery{}); s.Applied() != 20 || len(got) != 0 {
 		t.Fatalf("applied %d, %d runs", s.Applied(), len(got))
 	}
-	for range 3 { // each time the snapshot, which knows of lost runs, and a replay
+	for range 3 { // each time Open loads the snapshot, which refers to lost runs, and the caller replays
 		commitNumbered(t, s, 1)
 		if s = reopen(t, s); s.Applied() != 21 || len(pages(t, s, RunQuery{})) != 10 {
 			t.Fatalf("applied %d, %d runs: the runs after that are lost, or twice there", s.Applied(), len(pages(t, s, RunQuery{})))
@@ -551,7 +553,7 @@ func TestSnapshotHistoryDamaged(t *testing.T) {
 func TestOpenIsQuick(t *testing.T) {
 	start := time.Now()
 	openStore(t, Config{Dir: t.TempDir()})
-	if took := time.Since(start); took > 5*time.Second { // the goal is 200 ms; this only notices folly
+	if took := time.Since(start); took > 5*time.Second { // the goal is 200 ms; this bound only detects gross errors
 		t.Errorf("open of an empty directory took %v", took)
 	}
 }

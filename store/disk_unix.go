@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// statDisk returns the free and the total bytes of the disk that dir is on; free
-// is what a process without privileges may use.
+// statDisk returns the free and the total bytes of the disk of dir. free is the space
+// that an unprivileged process may use.
 func statDisk(dir string) (free, total int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -21,8 +21,8 @@ func statDisk(dir string) (free, total int64, err error) {
 	return int64(st.Bavail) * size, int64(st.Blocks) * size, nil //nolint:unconvert // the types differ by system
 }
 
-// allocated returns how many bytes a file takes on the disk, which for badger's
-// sparse files is much less than its size.
+// allocated returns the bytes that a file occupies on the disk. For badger's sparse files
+// that is much less than their size.
 func allocated(info fs.FileInfo) int64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Blocks * 512
@@ -30,7 +30,7 @@ func allocated(info fs.FileInfo) int64 {
 	return info.Size()
 }
 
-// lockFile takes the lock that the process holds until f is closed.
+// lockFile takes an exclusive lock, which the process holds until f is closed.
 func lockFile(f *os.File) (taken bool, err error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == unix.EWOULDBLOCK {

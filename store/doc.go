@@ -1,18 +1,18 @@
-// Package store remembers what a server shows and what it starts from: jobs,
-// live runs, modules and small rows in badger; finished runs, idempotency keys and the
-// lines that runs print in append-only segment files; snapshots of the rows.
+// Package store holds the data that a server shows and starts from. Jobs, live runs,
+// modules and small rows are in badger. Finished runs, idempotency keys and run logs are
+// in append-only segment files. Snapshots are copies of the rows.
 //
-// It is a view. The journal is the truth: a [Batch] carries the sequence number
-// up to which it includes the journal, and the number, the rows and the lengths
-// of history and keys change together. After a crash the caller replays the journal
-// from [Store.Applied]+1; nothing here is synced on the way, so what was applied
-// last may have to be applied again, and every row is an absolute value, never a
-// delta, so that it may be.
+// The store is a projection; the journal is the truth. A [Batch] carries the journal
+// sequence up to which it includes the journal. That sequence, the rows and the lengths
+// of history and keys change together. Commits are not synced: after a crash the caller
+// replays the journal from [Store.Applied]+1. A change may therefore be applied twice, so
+// every row is an absolute value, never a delta.
 //
-// Values are the caller's bytes. The store knows nothing of schedules.
+// The badger database with the rows is called the view. Values are bytes whose meaning
+// only the caller knows.
 //
-// One goroutine calls [Store.Commit]; readers, [Store.AppendLog] and
-// [Store.Snapshot] may run beside it and beside each other.
+// One goroutine calls [Store.Commit]. Readers, [Store.AppendLog] and [Store.Snapshot] may
+// run concurrently with it and with each other.
 //
 // The directory:
 //
@@ -24,7 +24,7 @@
 //	keys/        idempotency keys
 //	logs/        lines that runs printed
 //	snapshots/   chains of snapshots of the view
-//	quarantine/  originals of what repairs replaced; nothing deletes them
+//	quarantine/  originals of the files that repairs replaced; nothing deletes them
 //
 // Only this package imports badger.
 package store

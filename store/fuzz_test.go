@@ -34,7 +34,7 @@ func FuzzKeys(f *testing.F) {
 		if ka, kb := appendText(nil, a), appendText(nil, b); (a < b) != (bytes.Compare(ka, kb) < 0) {
 			t.Errorf("%q and %q sort differently as keys", a, b)
 		}
-		for _, kind := range []byte{kindJob, kindStats, kindModule, kindRun} { // any bytes: no panic, and what is read writes the same
+		for _, kind := range []byte{kindJob, kindStats, kindModule, kindRun} { // no panic, and an accepted key encodes to the same bytes
 			key := append([]byte{kind}, raw...)
 			if app, name, err := parseJobKey(key); kind == kindJob && err == nil && !bytes.Equal(jobKey(app, name), key) {
 				t.Errorf("key %q reads as another job", key)
@@ -55,7 +55,7 @@ func FuzzParseRuns(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(append(blocks[0].Payload, bytes.Join(blocks[0].Rest, nil)...), 40)
-	f.Add([]byte{1, 0, 0, 0, 27: 0, 31: 5}, 1) // of before: one run, a value of 5 bytes that are not there
+	f.Add([]byte{1, 0, 0, 0, 27: 0, 31: 5}, 1) // older format: one run, a value of 5 bytes that are missing
 	f.Add([]byte{}, 0)
 	f.Add([]byte{255, 255, 255, 255}, 1)
 	f.Fuzz(func(t *testing.T, payload []byte, keys int) {
@@ -107,7 +107,7 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// snapshotBytes writes a snapshot with three rows, one of them deleted.
+// snapshotBytes returns a snapshot with three rows, one of them deleted.
 func snapshotBytes(t testing.TB, k link) []byte {
 	var buf bytes.Buffer
 	w := newSnapWriter(&buf, k)
@@ -120,7 +120,7 @@ func snapshotBytes(t testing.TB, k link) []byte {
 	return buf.Bytes()
 }
 
-// FuzzSnapshot reads frames with right checksums and any content.
+// FuzzSnapshot reads frames of any content with correct checksums.
 func FuzzSnapshot(f *testing.F) {
 	k := link{chain: 3, number: 1, since: 5}
 	whole := snapshotBytes(f, k)
@@ -148,7 +148,7 @@ func FuzzSnapshot(f *testing.F) {
 	})
 }
 
-// TestSnapshotBytes cuts and flips a snapshot everywhere.
+// TestSnapshotBytes cuts a snapshot at every byte and flips every byte.
 func TestSnapshotBytes(t *testing.T) {
 	k := link{chain: 3, number: 1, since: 5}
 	whole := snapshotBytes(t, k)

@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// ErrFull says that the disk has too little free space to write safely. Nothing
-// was written; the same call may succeed later.
+// ErrFull means that the disk has too little free space to write safely. Nothing was
+// written. The same call may succeed later.
 var ErrFull = errors.New("disk is full")
 
-// What badger may write in the background after a commit was let through, and
-// what it would die of (it writes through memory maps) if the space were not
-// there:
+// Badger writes in the background after a commit, through memory maps: without free space
+// it crashes the process. The guard therefore keeps space free for
 //
 //   - tables of the rows that are in memory only: at most unflushedLimit, the
 //     memtables that are waiting (3), being written (1) and being filled (1), each
@@ -22,17 +21,17 @@ var ErrFull = errors.New("disk is full")
 //     all tables, at most compactionLimit: level 0 when it is full, the
 //     base level and the second compactor.
 //
-// To that comes slack for whatever else fills the disk between two looks at it:
-// a segment of the journal, and headers of new files.
+// Slack covers other writers between two looks at the disk: a segment of the journal, and
+// headers of new files.
 const (
 	unflushedLimit  = 5 * (memTableBytes + memTableBytes*15/100)
 	compactionLimit = 512 << 20
 	slack           = 64 << 20
 
-	closeSlack = 1 << 20 // headers and the manifest, when badger closes
+	closeSlack = 1 << 20 // for headers and the manifest, when badger closes
 
-	// statEvery is how old a look at the disk may be. Whoever fills it writes a GiB a
-	// second: in 100 ms that is more than slack.
+	// statEvery is the largest age of a look at the disk. A process that fills the disk
+	// writes a GiB a second: in 100 ms that is more than slack.
 	statEvery = 5 * time.Millisecond
 )
 
@@ -44,11 +43,11 @@ type guard struct {
 
 	mu      sync.Mutex
 	looked  time.Time
-	free    int64 // at looked, less what was let through since
-	reserve int64 // need at looked
+	free    int64 // free space at looked, less the writes allowed since then
+	reserve int64 // result of need at looked
 }
 
-// check lets n more bytes be written, or returns [ErrFull].
+// check allows a write of n bytes or returns [ErrFull].
 func (g *guard) check(n int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,8 +68,8 @@ func (g *guard) check(n int64) error {
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<19)>>20) }
 
-// reserveFor is the sum above for a view with tables of so many bytes and so
-// many bytes that are not in tables yet.
+// reserveFor returns the space described above for a view with that many bytes in tables
+// and that many not flushed to tables yet.
 func reserveFor(tables, unflushed int64) int64 {
 	unflushed = min(unflushed, unflushedLimit)
 	return slack + unflushed + min(tables+unflushed, compactionLimit)

@@ -13,37 +13,37 @@ import (
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
-// blockRuns is how many runs stand in one block of the history at most. A look-up
-// reads a whole block for one run, and a page of rare runs one for each row. Those
-// of before had up to 1000.
+// blockRuns is the largest number of runs in one block of the history. A look-up reads a
+// whole block for one run, and a page of rare runs reads one for each row. Older files
+// have blocks of up to 1000.
 const blockRuns = 256
 
-// lookup is the text of a key of a block: what its rows are found by.
+// lookup is the text of a key of a block. Its hash finds the rows.
 type lookup struct {
 	kind    byte
 	a, b, c string
 }
 
-// The kinds of look-ups. They stand in files: letters are never reused.
+// The kinds of look-ups. They are stored in files, so a letter is never reused.
 const (
-	byRun      = 'r' // app, id: of before
+	byRun      = 'r' // app, id; only in older files
 	byApp      = 'a' // app
 	byJob      = 'j' // app, job
 	byState    = 's' // state
 	byHost     = 'h' // host
 	byAppState = 'S' // app, state
 	byAppHost  = 'H' // app, host
-	byJobState = 'J' // app, job, state: of before
+	byJobState = 'J' // app, job, state; only in older files
 )
 
-// hash returns the key: the first 64 bits of a SHA-256, so that nobody can choose
-// names whose runs show up on the pages of another app.
+// hash returns the key: the first 64 bits of a SHA-256. Names therefore cannot be chosen
+// so that their runs appear on the pages of another app.
 func (l lookup) hash() uint64 {
 	key, _ := l.hashes()
 	return key
 }
 
-// hashes returns the key, and the next 64 bits.
+// hashes returns the key and the next 64 bits of the hash.
 func (l lookup) hashes() (key, next uint64) {
 	le := binary.LittleEndian
 	buf := append(make([]byte, 0, 128), l.kind)
@@ -54,28 +54,28 @@ func (l lookup) hashes() (key, next uint64) {
 	return le.Uint64(sum[:]), le.Uint64(sum[8:])
 }
 
-// To hash is a good part of what a run takes in the history, so two of its keys are
-// made of others. Whoever looks for one looks for what it was before, too.
+// Hashing is much of the cost of a run in the history, so two of its keys are computed
+// from other keys. A look-up also looks for the keys of older files.
 
-// keyOfRun is the key of a run of the app with that key. The last bytes of an id are
-// random, or a hash: nobody chooses them.
+// keyOfRun returns the key of a run, given the key of its app. Users cannot choose the
+// last bytes of an id: they are random or a hash.
 func keyOfRun(app uint64, id [16]byte) uint64 { return app ^ binary.LittleEndian.Uint64(id[8:]) }
 
-// keyOfJobState is the key of the runs of a job in the state with that key; next is
-// what [lookup.hashes] returns beside the key of the job.
+// keyOfJobState returns the key of the runs of a job in a state, given the key of the
+// state. next is the second result of [lookup.hashes] for the job.
 func keyOfJobState(next, state uint64) uint64 { return next ^ state }
 
-// columns are the keys of one run that its row names, so that a page can choose
-// rows without reading values.
+// columns are the keys in the row of a run. A page uses them to choose rows without
+// reading values.
 type columns struct{ app, job, state, host uint64 }
 
-// keySet collects the keys of a block. A row often shares its app, state and host
-// with the one before it, and sometimes its job: then nothing is hashed again.
+// keySet collects the keys of a block. A row often has the app, state and host of the
+// previous one, and sometimes its job; equal names are not hashed again.
 type keySet struct {
-	last  *Finished // the row before; nil: none
-	of    columns   // its
-	keys  []uint64  // some of them may be there more than once
-	other []uint64  // for sorting
+	last  *Finished // the previous row; nil: none
+	of    columns   // the keys of last
+	keys  []uint64  // may contain a key more than once
+	other []uint64  // buffer for sorting
 }
 
 func (k *keySet) add(l lookup) uint64 {
@@ -84,7 +84,7 @@ func (k *keySet) add(l lookup) uint64 {
 	return h
 }
 
-// run adds what a run is found by.
+// run adds the keys of a run.
 func (k *keySet) run(r *Finished) columns {
 	c, last := k.of, k.last
 	same := last != nil && r.App == last.App && r.State == last.State
@@ -105,8 +105,8 @@ func (k *keySet) run(r *Finished) columns {
 	return c
 }
 
-// sorted returns the keys in order, each once. They are hashes, so their first
-// bytes put nearly each in a place of its own.
+// sorted returns the keys in order, each once. It starts with a bucket sort by the first
+// byte: keys are hashes, so most buckets have one key.
 func (k *keySet) sorted() []uint64 {
 	var ends [256]int32
 	for _, key := range k.keys {
@@ -125,15 +125,15 @@ func (k *keySet) sorted() []uint64 {
 	start := int32(0)
 	for _, end := range ends {
 		if end-start > 1 {
-			slices.Sort(k.other[start:end]) // chosen names may all have the same first byte
+			slices.Sort(k.other[start:end]) // names can be chosen so that all keys have the same first byte
 		}
 		start = end
 	}
 	return slices.Compact(k.other)
 }
 
-// encoder makes blocks of finished runs. Its memory is used again: what it made
-// is valid until it makes more, or forgets it.
+// encoder makes blocks of finished runs. It reuses its memory: blocks are valid until the
+// next encode or forget.
 type encoder struct {
 	set    keySet
 	cols   []columns // of the runs of one block
@@ -144,17 +144,17 @@ type encoder struct {
 	values [][]byte
 }
 
-// shared are the beginnings that the values of a block have in common.
+// shared holds the distinct values of [Finished.Shared] in a block.
 type shared struct {
 	texts [][]byte
-	of    []uint16 // by run: which is its
+	of    []uint16 // index into texts for each run
 }
 
-// add notes the beginning of the next run. That it is one of before is seen by its
-// place in memory: who writes down very many alike makes them once.
+// add adds the shared beginning of the next run. Two are equal if they are the same slice
+// of memory: a caller with many equal ones allocates them once.
 func (s *shared) add(text []byte) {
 	n := len(s.texts) - 1
-	if len(s.of) > 0 && same(s.texts[s.of[len(s.of)-1]], text) { // most often
+	if len(s.of) > 0 && same(s.texts[s.of[len(s.of)-1]], text) { // the usual case
 		n = int(s.of[len(s.of)-1])
 	} else {
 		for n >= 0 && !same(s.texts[n], text) {
@@ -175,10 +175,10 @@ func (s *shared) forget() {
 	s.texts, s.of = s.texts[:0], s.of[:0]
 }
 
-// keptRuns is how many runs an encoder keeps room for.
+// keptRuns is the number of runs for which an encoder keeps its memory.
 const keptRuns = 100_000
 
-// forget lets go of the runs.
+// forget drops all references to runs.
 func (e *encoder) forget() {
 	if cap(e.values) > keptRuns {
 		*e = encoder{}
@@ -190,19 +190,19 @@ func (e *encoder) forget() {
 	e.set.last = nil
 }
 
-// encode encodes finished runs, without copying their values. Payload of a block,
-// little endian:
+// encode encodes finished runs without copying their values. Payload of a block, little
+// endian:
 //
 //	number of runs n, plus 2³¹ (4)
 //	ids (16 n)
-//	app, job, state, host of each run as places in the block's keys, and which of the
-//	shared beginnings its value has (5 × 2 n)
-//	end of each value, from the first value on (4 n)
-//	number of shared beginnings s (4), end of each, from the first one on (4 s)
+//	app, job, state, host of each run as indices into the block's keys, and the
+//	index of the shared beginning of its value (5 × 2 n)
+//	end of each value, counted from the first value (4 n)
+//	number of shared beginnings s (4), end of each, counted from the first (4 s)
 //	shared beginnings
-//	values, without them
+//	values, without their shared beginnings
 //
-// Blocks of before say n alone, and have none.
+// Older blocks have only n in the first number, and no shared beginnings.
 func (e *encoder) encode(runs []Finished) ([]segment.Block, error) {
 	e.blocks, e.keys, e.heads, e.values = e.blocks[:0], e.keys[:0], e.heads[:0], e.values[:0]
 	e.heads = slices.Grow(e.heads, len(runs)*rowHead+(len(runs)/blockRuns+1)*(4+4+4+512))
@@ -240,9 +240,9 @@ func (e *encoder) block(runs []Finished) segment.Block {
 	return b
 }
 
-// fetch reads the beginnings of the names that are about to be compared and hashed:
-// each is somewhere else in memory, and a processor waits for several places as
-// long as for one. What it returns means nothing.
+// fetch reads the first byte of each name before the names are compared and hashed. They
+// are far apart in memory, and the cache misses overlap this way. The result only keeps
+// the compiler from removing the reads.
 //
 //go:noinline
 func fetch(runs []Finished) (sum int) {
@@ -256,11 +256,11 @@ func fetch(runs []Finished) (sum int) {
 
 const (
 	hasShared  = 1 << 31      // the block has shared beginnings
-	rowHead    = 16 + 5*2 + 4 // what it has of a run besides its value and its keys
-	oldRowHead = rowHead - 2  // of one without
+	rowHead    = 16 + 5*2 + 4 // bytes of a run without its value and its keys
+	oldRowHead = rowHead - 2  // the same in a block without shared beginnings
 )
 
-// appendHead writes what comes before the values.
+// appendHead appends the part of the payload before the values.
 func (e *encoder) appendHead(dst []byte, runs []Finished, keys []uint64) []byte {
 	le := binary.LittleEndian
 	dst = le.AppendUint32(dst, uint32(len(runs))|hasShared)
@@ -305,7 +305,7 @@ func (e *encoder) appendHead(dst []byte, runs []Finished, keys []uint64) []byte 
 func blocksSize(blocks []segment.Block) (n int64) {
 	for i := range blocks {
 		b := &blocks[i]
-		// The postings of the block are written again when its segment is sealed.
+		// Sealing the segment writes the postings of the block again.
 		n += int64(len(b.Payload) + 24*len(b.Keys))
 		for _, part := range b.Rest {
 			n += int64(len(part))
@@ -314,20 +314,20 @@ func blocksSize(blocks []segment.Block) (n int64) {
 	return n
 }
 
-// runBlock reads the payload of a block of the history.
+// runBlock is the decoded payload of a block of the history.
 type runBlock struct {
 	n         int
 	keys      []uint64
 	ids, cols []byte
-	col       int // bytes of cols for a run
+	col       int // bytes of cols for one run
 	own       texts
-	shared    texts // without any: of a block of before
+	shared    texts // empty for a block of the older format
 }
 
-// texts are byte strings one after the other.
+// texts are byte strings stored one after the other.
 type texts struct{ ends, bytes []byte }
 
-// at returns the text of that number, which must be there.
+// at returns text i, which must exist.
 func (t *texts) at(i int) []byte {
 	start := uint32(0)
 	if i > 0 {
@@ -336,8 +336,8 @@ func (t *texts) at(i int) []byte {
 	return t.bytes[start:binary.LittleEndian.Uint32(t.ends[4*i:])]
 }
 
-// sound reports whether the texts lie one after the other, in the bytes. Their
-// length is that of all of them.
+// sound reports whether the ends are in order and within the bytes. length is the sum of
+// the lengths.
 func (t *texts) sound() (length int, ok bool) {
 	last := uint32(0)
 	for i := 0; i < len(t.ends); i += 4 {
@@ -392,7 +392,7 @@ func parseRuns(b segment.Block) (runBlock, error) {
 	return r, nil
 }
 
-// parseShared takes the shared beginnings from the front of p.
+// parseShared parses the shared beginnings at the front of p.
 func parseShared(p []byte) (t texts, rest []byte, ok bool) {
 	if len(p) < 4 {
 		return t, nil, false
@@ -414,7 +414,7 @@ func (r *runBlock) place(i, col int) uint16 {
 	return binary.LittleEndian.Uint16(r.cols[r.col*i+2*col:])
 }
 
-// appendValue appends the value of row i.
+// appendValue appends the value of row i to dst.
 func (r *runBlock) appendValue(dst []byte, i int) []byte {
 	if r.col > 8 {
 		dst = append(dst, r.shared.at(int(r.place(i, 4)))...)
@@ -422,7 +422,7 @@ func (r *runBlock) appendValue(dst []byte, i int) []byte {
 	return append(dst, r.own.at(i)...)
 }
 
-// copyValue returns the value of row i, for the caller to keep.
+// copyValue returns a copy of the value of row i.
 func (r *runBlock) copyValue(i int) []byte {
 	size := len(r.own.at(i))
 	if r.col > 8 {
@@ -433,17 +433,17 @@ func (r *runBlock) copyValue(i int) []byte {
 
 func (r *runBlock) id(i int) [16]byte { return [16]byte(r.ids[16*i:]) }
 
-// columns returns the keys that row i names.
+// columns returns the keys in row i.
 func (r *runBlock) columns(i int) columns {
 	key := func(col int) uint64 { return r.keys[r.place(i, col)] }
 	return columns{key(0), key(1), key(2), key(3)}
 }
 
-// bornMs is when a run was planned, by its id: it ended then or later, and most of
-// them soon after. Only how long a look-up takes depends on that.
+// bornMs returns the planned time of a run, which is in its id. Runs end at that time or
+// later, most of them soon after. Only the speed of a look-up depends on that.
 func bornMs(id [16]byte) int64 { return int64(binary.BigEndian.Uint64(id[:]) >> 16) }
 
-// Run returns a finished run.
+// Run returns the value of a finished run.
 func (s *Store) Run(app string, id [16]byte) (value []byte, ok bool, err error) {
 	_, value, err = s.locate(app, id)
 	if err != nil {
@@ -452,7 +452,8 @@ func (s *Store) Run(app string, id [16]byte) (value []byte, ok bool, err error) 
 	return value, value != nil, nil
 }
 
-// locate returns where a finished run stands and its value; nil: it is not there.
+// locate returns the position and the value of a finished run. The value is nil if the
+// run is not there.
 func (s *Store) locate(app string, id [16]byte) (at cursor, value []byte, err error) {
 	hash := lookup{byApp, app, "", ""}.hash()
 	find := [][]uint64{{keyOfRun(hash, id), lookup{byRun, app, string(id[:]), ""}.hash()}}
@@ -461,7 +462,7 @@ func (s *Store) locate(app string, id [16]byte) (at cursor, value []byte, err er
 		runs, err := readRuns(b, err)
 		if isDamage(err) {
 			damaged = errors.Join(damaged, err)
-			continue // it may stand elsewhere
+			continue // it may be in another block
 		}
 		if err != nil {
 			return at, nil, err
@@ -475,7 +476,7 @@ func (s *Store) locate(app string, id [16]byte) (at cursor, value []byte, err er
 	return at, nil, damaged
 }
 
-// readRuns is parseRuns for what a walk over the history yields.
+// readRuns is parseRuns for the values of an iterator over the history.
 func readRuns(b segment.Block, err error) (runBlock, error) {
 	if err != nil {
 		return runBlock{}, err
@@ -483,17 +484,17 @@ func readRuns(b segment.Block, err error) (runBlock, error) {
 	return parseRuns(b)
 }
 
-// isDamage reports whether an error is about one block, so that a walk goes on.
+// isDamage reports whether an error concerns one block only, so that a walk can continue.
 func isDamage(err error) bool { return errors.As(err, new(*segment.DamagedError)) }
 
-// HistoryLength returns how long the history is, in bytes since it began. What
-// is finished later stands behind it.
+// HistoryLength returns the length of the history in bytes since its beginning. Runs that
+// end later are appended behind it.
 func (s *Store) HistoryLength() int64 { return s.history.Length() }
 
-// Since calls fn for the finished runs that stand in the history from that
-// length on, in the order in which they ended. The value is valid until fn
-// returns; an error ends the walk and is returned. What retention has removed is
-// passed over, and what is damaged with a warning.
+// Since calls fn for the finished runs behind a length of the history, in the order in
+// which they ended. The value is valid until fn returns. An error of fn ends the walk and
+// is returned. Since skips runs that retention has removed, and damaged blocks with a
+// warning.
 func (s *Store) Since(length int64, fn func(value []byte) error) error {
 	var value []byte
 	for b, err := range s.history.From(length) {
@@ -515,34 +516,35 @@ func (s *Store) Since(length int64, fn func(value []byte) error) error {
 	return nil
 }
 
-// RunQuery chooses finished runs; an empty field chooses any.
+// RunQuery selects finished runs. An empty field matches any run.
 type RunQuery struct {
 	App    string
 	Job    string // needs App
 	State  string
-	States []string // any of them, and of State
+	States []string // any of these, and State too if it is set
 	Host   string
-	Cursor string // of the page before; "" is the first page
-	// After is the last run of the page before, of an app: instead of the cursor, which is
-	// of one store alone. Stores that are written from one journal have the same order.
+	Cursor string // the cursor that the previous page returned; "" is the first page
+	// After is the last run of an app on the previous page, for use instead of Cursor. A
+	// cursor is valid in one store only; stores written from one journal have the same
+	// order of runs.
 	After [16]byte
 	Limit int // rows on a page: default 50, at most 1000
 	// Damaged, which may be nil, is called for each block that cannot be read and may
-	// have rows of the page. They are passed over.
+	// have rows of the page. The page omits those rows.
 	Damaged func(error)
 }
 
-// ErrCursor says that a cursor is not one that [Store.Runs] returned.
+// ErrCursor means that [Store.Runs] did not return the cursor.
 var ErrCursor = errors.New("bad cursor: leave it out to start at the newest run")
 
-// pageBlocks is how many blocks a page reads at most: a page of rows that are
-// rare in their blocks ends early, with a cursor, instead of taking long.
+// pageBlocks is the largest number of blocks that a page reads. A page of rare rows ends
+// early, with a cursor, instead of taking long.
 const pageBlocks = 256
 
-// Runs returns a page of finished runs, those that ended last first. next is the
-// cursor of the page after; "" means that there is none. A page may have fewer
-// rows than the limit, even none, and still a next one, when many blocks had to
-// be looked through. Runs that end meanwhile do not move what later pages hold.
+// Runs returns a page of finished runs, last ended first. next is the cursor of the next
+// page, "" if there is none. A page may have fewer rows than the limit, even none, and
+// still have a next page: then it has read as many blocks as it may. Runs that end
+// meanwhile do not shift later pages.
 func (s *Store) Runs(q RunQuery) (values [][]byte, next string, err error) {
 	values, next, err = s.runs(q)
 	if err != nil {
@@ -610,8 +612,8 @@ func (q *RunQuery) states() []string {
 	return append([]string{q.State}, q.States...)
 }
 
-// keys returns what a block must list to hold rows of the query: of each group
-// one key.
+// keys returns groups of keys. A block can hold rows of the query only if it lists one
+// key of each group.
 func (q *RunQuery) keys() [][]uint64 {
 	var all [][]uint64
 	group := func(hashes ...uint64) { all = append(all, hashes) }
@@ -645,7 +647,7 @@ func (q *RunQuery) keys() [][]uint64 {
 	return all
 }
 
-// match returns which rows of such a block the query chooses.
+// match returns a function that reports whether the query selects a row of such a block.
 func (q *RunQuery) match() func(columns) bool {
 	app := lookup{byApp, q.App, "", ""}.hash()
 	job := lookup{byJob, q.App, q.Job, ""}.hash()
@@ -662,8 +664,8 @@ func (q *RunQuery) match() func(columns) bool {
 	}
 }
 
-// cursor is where a page goes on: with the rows before row, from behind, of the
-// block at pos, then with the blocks before it.
+// cursor is the place where a page continues: backwards from row of the block at pos,
+// then in the blocks before it.
 type cursor struct {
 	pos int64
 	row uint32
@@ -671,10 +673,10 @@ type cursor struct {
 
 var newest = cursor{segment.End - 1, math.MaxUint32}
 
-// before is the position before which blocks are of interest.
+// before returns the position before which blocks are of interest.
 func (c cursor) before() int64 { return c.pos + 1 }
 
-// rowsOf returns how many of the n rows of the block at pos are before c.
+// rowsOf returns the number of rows, out of n of the block at pos, that are before c.
 func (c cursor) rowsOf(pos int64, n int) int {
 	if pos == c.pos && int64(c.row) < int64(n) {
 		return int(c.row)

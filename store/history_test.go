@@ -11,8 +11,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
-// ofBefore is the block that was made of runs when they shared nothing, and each key
-// was a hash of its own.
+// ofBefore returns a block in the older format: runs share no beginnings, and each key is
+// a hash of its own.
 func ofBefore(runs []Finished) segment.Block {
 	b := segment.Block{Min: runs[0].FinishedMs, Max: runs[0].FinishedMs}
 	add := func(l lookup) { b.Keys = append(b.Keys, l.hash()) }
@@ -49,8 +49,8 @@ func ofBefore(runs []Finished) segment.Block {
 	return b
 }
 
-// TestSharedBeginnings: what the values of a block have in common is written once,
-// and every value comes back whole.
+// TestSharedBeginnings: a block stores a common beginning of values once, and every value
+// is read whole.
 func TestSharedBeginnings(t *testing.T) {
 	long := func(c byte) []byte { return bytes.Repeat([]byte{c}, 1000) }
 	a, b, alike := long('a'), long('b'), long('a')
@@ -77,7 +77,7 @@ func TestSharedBeginnings(t *testing.T) {
 			t.Fatalf("run %d: %.20q…, want %.20q…", i, got, whole(runs[i]))
 		}
 	}
-	for n := range payload { // cut anywhere, it is an error or has no rows that reach behind its end
+	for n := range payload { // every prefix is an error or has no rows that reach behind its end
 		r, err := parseRuns(segment.Block{Keys: blocks[0].Keys, Payload: payload[:n]})
 		if err == nil {
 			t.Fatalf("cut at %d it has %d rows", n, r.n)
@@ -85,8 +85,8 @@ func TestSharedBeginnings(t *testing.T) {
 	}
 }
 
-// TestBlocksOfBefore: blocks used to hold up to 1000 runs that shared nothing, and
-// are read as ever, beside those of today.
+// TestBlocksOfBefore: blocks of the older format, with up to 1000 runs that share
+// nothing, are read together with current ones.
 func TestBlocksOfBefore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, Config{Dir: dir, SegmentBytes: 1 << 20})
@@ -100,7 +100,7 @@ func TestBlocksOfBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	commit(t, s, &Batch{Applied: 6000}) // takes them in
+	commit(t, s, &Batch{Applied: 6000}) // the view now includes them
 	fillHistory(t, s, 6000, 8000, 500)
 	for again := range 2 {
 		if again == 1 {
@@ -126,8 +126,8 @@ func TestBlocksOfBefore(t *testing.T) {
 	}
 }
 
-// TestEncoderIsUsedAgain: blocks are the same whatever was encoded before, and
-// nothing of it is kept.
+// TestEncoderIsUsedAgain: blocks do not depend on earlier ones, and the encoder keeps no
+// reference to earlier runs.
 func TestEncoderIsUsedAgain(t *testing.T) {
 	var used encoder
 	for _, n := range []int{700, 3, 256, 257, 1, 2000, 0, 512} {
@@ -167,8 +167,7 @@ func TestEncoderIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestSortedKeys: keys of any kind come in order, each once, also those that have
-// their first byte in common.
+// TestSortedKeys: keys are sorted, each once, including keys with the same first byte.
 func TestSortedKeys(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	var set keySet

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// The keys in badger. Each kind begins with its letter; texts before the last
-// part are ended, so that keys sort by their parts.
+// The keys in badger. Each kind begins with its letter. A text before the last part has a
+// terminator, so keys sort by their parts.
 //
 //	t                          there while a commit of several transactions is under way
 //	v                          state of the view (meta)
@@ -25,13 +25,13 @@ const (
 	kindRow    = 'w'
 )
 
-// maxKey is how long a key may be, bytes. badger takes 65 000.
+// maxKey is the length limit of a key, in bytes. Badger accepts 65 000.
 const maxKey = 4096
 
 var errKey = errors.New("malformed key")
 
-// appendText writes a text that ends by itself and sorts like the text: a zero
-// byte becomes 0 255, the end is 0 1.
+// appendText appends a text with a terminator that keeps the order of texts. A zero byte
+// becomes 0 255, and the terminator is 0 1.
 func appendText(dst []byte, s string) []byte {
 	for i := range len(s) {
 		dst = append(dst, s[i])
@@ -71,13 +71,13 @@ func jobKey(app, name string) []byte { return append(appendText([]byte{kindJob},
 
 func statsKey(app, name string) []byte { return append(appendText([]byte{kindStats}, app), name...) }
 
-// parseJobKey is for the key of a job and for that of its stats.
+// parseJobKey parses the key of a job or of its stats.
 func parseJobKey(key []byte) (app, name string, err error) {
 	app, rest, err := cutText(key[1:])
 	return app, string(rest), err
 }
 
-// modulesKey begins the keys of an app's modules.
+// modulesKey returns the common prefix of the keys of an app's modules.
 func modulesKey(app string) []byte { return appendText([]byte{kindModule}, app) }
 
 func moduleKey(app, name, version string) []byte {

@@ -10,32 +10,33 @@ import (
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
-// LogEntry is some lines that a run printed, in the caller's encoding.
+// LogEntry holds some lines of a run, in the caller's encoding.
 type LogEntry struct {
 	App    string
 	Run    [16]byte
-	Offset int64 // of its first line in the log of the run, from 0
-	Count  int   // of lines
+	Offset int64 // number of its first line in the log of the run, from 0
+	Count  int   // number of lines
 	Value  []byte
 }
 
-// byLog is the look-up of a run's lines: app, id.
+// byLog is the kind of the look-up of a run's lines: app, id.
 const byLog = 'l'
 
 func logKey(app string, run [16]byte) uint64 { return lookup{byLog, app, string(run[:]), ""}.hash() }
 
-// blockEntries and blockBytes bound a block of the logs.
+// blockEntries and blockBytes limit a block of the logs.
 const (
 	blockEntries = 1000
 	blockBytes   = 1 << 20
 )
 
-// entryHead is key, offset, lines and length of the value of an entry.
+// entryHead is the size of the key, offset, line count and value length of an entry.
 const entryHead = 8 + 8 + 4 + 4
 
-// AppendLog keeps lines. The entries of one run must come in the order of their
-// offsets, each line once. It does not sync: lines survive the process, but those
-// since the last snapshot not a power cut. [ErrFull]: nothing was written.
+// AppendLog appends lines. The caller passes the entries of one run in the order of their
+// offsets, each line once. AppendLog does not sync: lines survive a crash of the process,
+// but a power cut may lose those since the last snapshot. After [ErrFull] nothing was
+// written.
 func (s *Store) AppendLog(entries []LogEntry) error {
 	if len(entries) == 0 {
 		return nil
@@ -91,8 +92,8 @@ func appendEntry(dst []byte, key uint64, e *LogEntry) []byte {
 	return append(dst, e.Value...)
 }
 
-// entriesOf returns the entries in a block that belong to a key, without app and
-// run; their values are copies.
+// entriesOf returns the entries of a key in a block, without App and Run. Their values
+// are copies.
 func entriesOf(b segment.Block, key uint64) ([]LogEntry, error) {
 	le := binary.LittleEndian
 	var entries []LogEntry
@@ -113,10 +114,10 @@ func entriesOf(b segment.Block, key uint64) ([]LogEntry, error) {
 	return entries, nil
 }
 
-// Log calls fn, in order, for the entries of a run that hold lines from the line
-// from on. An error of fn ends the walk and is returned. Following a log costs
-// what is new in it, not its length; reading it whole takes memory for where its
-// blocks are, not for its lines.
+// Log calls fn, in order, for the entries of a run that hold lines from the line from on.
+// An error of fn ends the walk and is returned. The cost of following a log depends on
+// its new lines, not on its length. Reading a whole log takes memory for the positions of
+// its blocks, not for its lines.
 func (s *Store) Log(app string, run [16]byte, from int64, fn func(LogEntry) error) error {
 	key := logKey(app, run)
 	err := s.walkLog(key, from, func(e LogEntry) error {
@@ -151,8 +152,8 @@ func (s *Store) walkLog(key uint64, from int64, fn func(LogEntry) error) error {
 	return nil
 }
 
-// logPositions returns where the blocks with lines of the run from the line from
-// on are, newest first.
+// logPositions returns the positions of the blocks that hold lines of the run from the
+// line from on, newest first.
 func (s *Store) logPositions(key uint64, from int64) (positions []int64, err error) {
 	for b, err := range s.logs.Find([][]uint64{{key}}, segment.End) {
 		if isDamage(err) {
@@ -181,8 +182,8 @@ func (s *Store) logPositions(key uint64, from int64) (positions []int64, err err
 	return positions, nil
 }
 
-// logBlock reads the entries of the block at pos again; none when retention
-// removed it meanwhile.
+// logBlock reads the entries of the block at pos. It returns none if retention has
+// removed the block meanwhile.
 func (s *Store) logBlock(key uint64, pos int64) ([]LogEntry, error) {
 	for b, err := range s.logs.Find([][]uint64{{key}}, pos+1) {
 		if err != nil {
@@ -196,7 +197,7 @@ func (s *Store) logBlock(key uint64, pos int64) ([]LogEntry, error) {
 	return nil, nil
 }
 
-// SyncHistory makes the finished runs that are committed durable.
+// SyncHistory syncs the committed finished runs.
 func (s *Store) SyncHistory() error {
 	if err := s.history.Sync(); err != nil {
 		return fmt.Errorf("store: sync history: %w", err)

@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReleasePages lets go of the memory in which the tables of this process's stores
-// are shown. Badger writes and reads a table through its mapping, and what it has
-// touched stays resident though nobody reads it for hours: beside a million jobs
-// that is a seventh of the process. What is read again comes from its file. It is
-// for a time at which there is little to do, and does nothing where the system
-// cannot.
+// ReleasePages releases the resident memory of the mapped tables of all stores in the
+// process. Badger writes and reads a table through its mapping, and touched pages stay
+// resident even if no read follows for hours. With a million jobs that is a seventh of
+// the process's memory. A later read loads the page from its file. Call it when the
+// server is idle. It does nothing if the system does not support it.
 func ReleasePages() {
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {
@@ -23,16 +22,16 @@ func ReleasePages() {
 	}
 	defer maps.Close() //nolint:errcheck // it was read
 	for _, m := range tableMappings(maps) {
-		// PAGEOUT keeps what is in memory, whatever lies there by now: a table may be
-		// removed, and its place given to another mapping, at any moment.
+		// PAGEOUT loses no data, whatever is mapped at the address by now. A table may be
+		// removed and its address range reused at any moment.
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, m.start, m.length, unix.MADV_PAGEOUT)
 	}
 }
 
-// mapping is a piece of the address space.
+// mapping is an address range.
 type mapping struct{ start, length uintptr }
 
-// tableMappings reads which pieces show tables, from the text of /proc/PID/maps.
+// tableMappings returns the ranges that map tables, from the text of /proc/PID/maps.
 func tableMappings(maps io.Reader) (found []mapping) {
 	lines := bufio.NewScanner(maps)
 	for lines.Scan() {

@@ -27,8 +27,8 @@ nothing                                                  /data/store/000003.sst
 	}
 }
 
-// TestPagesAreReleased: a table that was read is not resident afterwards, what it
-// says is the same, and what is no table stays.
+// TestPagesAreReleased: a table is not resident after the call and its contents are
+// unchanged. Mappings of other files stay resident.
 func TestPagesAreReleased(t *testing.T) {
 	const size = 1 << 20
 	dir := t.TempDir()

@@ -2,5 +2,5 @@
 
 package store
 
-// ReleasePages does nothing here: see the one for Linux.
+// ReleasePages does nothing on this system; see the version for Linux.
 func ReleasePages() {}

@@ -17,18 +17,18 @@ import (
 	"github.com/dgraph-io/badger/v4/y"
 )
 
-// Journal is the span of records that the journal beside a store has:
-// First <= sequence < Next. The zero value means that the span is not known.
+// Journal is the span of records in the journal of a store: First <= sequence < Next. The
+// zero value means that the span is unknown.
 type Journal struct{ First, Next uint64 }
 
-// Reach is how far a store reaches in its journal.
+// Reach says up to which record of the journal a store reaches.
 type Reach struct {
-	Snapshot uint64 // the newest snapshots include the records up to here; 0: there are none
-	View     uint64 // the view includes the records up to here
-	Unread   error  // why the view cannot be read; View is 0 then. A view that is missing is one
+	Snapshot uint64 // last record in the newest snapshots; 0: there are none
+	View     uint64 // last record in the view
+	Unread   error  // reason why the view cannot be read, or is missing; View is 0 then
 }
 
-// ShortJournalError says that a view cannot be made again from the snapshots and the
+// ShortJournalError means that a view cannot be rebuilt from the snapshots and the
 // journal without a loss.
 type ShortJournalError struct {
 	Reach
@@ -53,8 +53,8 @@ func (e *ShortJournalError) gap() string {
 	return fmt.Sprintf("the snapshots include the journal up to record %d, and the journal ends with record %d: it is not the journal that belongs to this store", e.Snapshot, e.Next-1)
 }
 
-// Lost returns the first and the last record that the readable view includes and that
-// a new view would not; 0, 0: there is none.
+// Lost returns the first and the last record that the readable view includes and a
+// rebuilt view would not. 0, 0 means none.
 func (e *ShortJournalError) Lost() (first, last uint64) {
 	first = e.Snapshot + 1
 	if e.startable() {
@@ -66,13 +66,13 @@ func (e *ShortJournalError) Lost() (first, last uint64) {
 	return first, e.View
 }
 
-// startable reports whether a server starts on a view that is made again.
+// startable reports whether a server can start on a rebuilt view.
 func (e *ShortJournalError) startable() bool { return e.First <= e.Snapshot+1 && e.Snapshot < e.Next }
 
-// Startable reports whether a server starts after the loss.
+// Startable reports whether a server can start after the loss.
 func (e *ShortJournalError) Startable() bool { return e.startable() }
 
-// Check returns a [*ShortJournalError] when making the view again loses something.
+// Check returns a [*ShortJournalError] if a rebuild of the view would lose records.
 func (r Reach) Check(j Journal) error {
 	if j == (Journal{}) {
 		return nil
@@ -83,7 +83,7 @@ func (r Reach) Check(j Journal) error {
 	return nil
 }
 
-// Look says how far the closed store in dir reaches. It changes nothing there.
+// Look returns the reach of the closed store in dir. It changes nothing there.
 func Look(dir string) (Reach, error) {
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -107,9 +107,9 @@ func look(dir string, c chain) Reach {
 	return r
 }
 
-// readView reads what the closed view in dir includes, without opening the database
-// there, which would write to it: the newest version of the row is in a table, or in
-// the log of a memtable, of which copies are opened.
+// readView reads the meta row of the closed view in dir. It does not open the database,
+// which would write to it. The newest version of the row is in a table or in the log of a
+// memtable; readView opens copies of such logs.
 func readView(dir string) (meta, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return meta{}, errNoView
@@ -134,7 +134,7 @@ func readView(dir string) (meta, error) {
 	return decodeMeta(newest)
 }
 
-// rowInTables returns the newest version of the row of the view that the tables hold.
+// rowInTables returns the newest version of the meta row in the tables.
 func rowInTables(dir string) (value []byte, version uint64, err error) {
 	tables, err := listTables(dir)
 	if err != nil {
@@ -161,7 +161,7 @@ func rowInTables(dir string) (value []byte, version uint64, err error) {
 	return value, version, nil
 }
 
-// rowInLogs returns the newest version of the row that the logs of memtables hold.
+// rowInLogs returns the newest version of the meta row in the logs of memtables.
 func rowInLogs(dir string) (value []byte, version uint64, err error) {
 	logs, err := filesEnding(dir, ".mem")
 	if err != nil || len(logs) == 0 {
@@ -207,8 +207,8 @@ func filesEnding(dir string, suffixes ...string) (names []string, err error) {
 	return names, err
 }
 
-// copySparse copies a file of which most is holes: badger makes the logs of memtables
-// longer than what they hold.
+// copySparse copies a file with holes: badger makes the logs of memtables longer than
+// their contents.
 func copySparse(to, from string) error {
 	in, err := os.Open(from)
 	if err != nil {

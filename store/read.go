@@ -9,8 +9,8 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// A Loader gets the rows of a store. A nil function skips its rows. The value is
-// valid until the function returns; an error ends the load.
+// A Loader receives the rows of a store. The load skips the rows of a nil function. A
+// value is valid until the function returns. An error ends the load.
 type Loader struct {
 	Job    func(app, name string, value []byte) error
 	Stats  func(app, name string, value []byte) error // of jobs; after all jobs
@@ -19,14 +19,14 @@ type Loader struct {
 	Row    func(key string, value []byte) error
 }
 
-// Load streams all rows as they are now: modules, jobs, their stats, live runs and small rows,
-// of each kind in the order of their keys. It reads ahead while the functions of l work.
+// Load streams all rows as they are now: modules, jobs, their stats, live runs and small
+// rows, each kind in the order of keys. It reads ahead while the functions of l work.
 func (s *Store) Load(l Loader) error {
 	read, free := make(chan *rows), make(chan *rows, 3)
 	for range cap(free) {
 		free <- &rows{}
 	}
-	var abandoned atomic.Bool // nobody takes them any more
+	var abandoned atomic.Bool // the receiver wants no more rows
 	failed := make(chan error, 1)
 	go func() {
 		defer close(read)
@@ -47,14 +47,14 @@ func (s *Store) Load(l Loader) error {
 	return nil
 }
 
-// rows are some of one kind, read and not handed over yet.
+// rows are some rows of one kind that were read and not handed to the Loader yet.
 type rows struct {
 	kind  byte
 	bytes []byte
-	ends  []int // in bytes, of a key, its value, the next key and so on
+	ends  []int // offsets in bytes: end of a key, of its value, of the next key and so on
 }
 
-// rowsBytes is when they are handed over.
+// rowsBytes is the size in bytes at which rows are handed over.
 const rowsBytes = 64 << 10
 
 func (s *Store) readAhead(l Loader, read chan<- *rows, free <-chan *rows, abandoned *atomic.Bool) error {
@@ -96,7 +96,7 @@ func (r *rows) add(key, value []byte) {
 	r.ends = append(r.ends, len(r.bytes))
 }
 
-// each hands them over in their order until fn fails.
+// each hands the rows to fn in order until fn fails.
 func (r *rows) each(fn func(kind byte, key, value []byte) error) error {
 	from := 0
 	for i := 0; i < len(r.ends); i += 2 {
@@ -123,7 +123,7 @@ func (l *Loader) wants(kind byte) bool {
 	return l.Row != nil
 }
 
-// row hands a row over.
+// row calls the function for a row.
 func (l *Loader) row(kind byte, key, value []byte) error {
 	switch kind {
 	case kindModule:
@@ -160,7 +160,8 @@ var errStop = errors.New("stop")
 // scan calls fn for the rows whose key begins with prefix, from the key from on.
 func scan(txn *badger.Txn, prefix, from []byte, fn func(key, value []byte) error) error {
 	opt := badger.DefaultIteratorOptions
-	// Values lie beside their keys. To fetch them ahead would start a goroutine for each.
+	// Values are stored with their keys. Prefetching them would start a goroutine for
+	// each.
 	opt.Prefix, opt.PrefetchValues = prefix, false
 	it := txn.NewIterator(opt)
 	defer it.Close()
@@ -177,7 +178,7 @@ func scan(txn *badger.Txn, prefix, from []byte, fn func(key, value []byte) error
 	return nil
 }
 
-// Job returns a job.
+// Job returns the value of a job.
 func (s *Store) Job(app, name string) (value []byte, ok bool, err error) {
 	err = s.db.View(func(txn *badger.Txn) error {
 		item, err := txn.Get(jobKey(app, name))
@@ -197,9 +198,9 @@ func (s *Store) Job(app, name string) (value []byte, ok bool, err error) {
 	return value, ok, nil
 }
 
-// Jobs returns the names of up to limit jobs of an app, in order: those that
-// begin with prefix and come behind after ("" is the first page). more says
-// whether there is a next page. The default limit is 50.
+// Jobs returns the names of up to limit jobs of an app, in order. The names begin with
+// prefix and come after the name after; "" starts at the first page. more reports whether
+// there is a next page. The default limit is 50.
 func (s *Store) Jobs(app, prefix, after string, limit int) (names []string, more bool, err error) {
 	if limit <= 0 {
 		limit = 50
@@ -207,7 +208,7 @@ func (s *Store) Jobs(app, prefix, after string, limit int) (names []string, more
 	within := jobKey(app, prefix)
 	from := within
 	if after >= prefix && after != "" {
-		from = append(jobKey(app, after), 0) // the next name there can be
+		from = append(jobKey(app, after), 0) // the next possible name
 	}
 	err = s.db.View(func(txn *badger.Txn) error {
 		return scanKeys(txn, within, from, func(key []byte) error {
@@ -225,7 +226,7 @@ func (s *Store) Jobs(app, prefix, after string, limit int) (names []string, more
 	return names, more, nil
 }
 
-// scanKeys is scan without the values.
+// scanKeys is scan without values.
 func scanKeys(txn *badger.Txn, prefix, from []byte, fn func(key []byte) error) error {
 	opt := badger.DefaultIteratorOptions
 	opt.Prefix, opt.PrefetchValues = prefix, false
@@ -241,7 +242,7 @@ func scanKeys(txn *badger.Txn, prefix, from []byte, fn func(key []byte) error) e
 	return nil
 }
 
-// Modules returns all modules of an app by name and version.
+// Modules returns all modules of an app, ordered by name and version.
 func (s *Store) Modules(app string) (values [][]byte, err error) {
 	err = s.db.View(func(txn *badger.Txn) error {
 		return scan(txn, modulesKey(app), modulesKey(app), func(_, value []byte) error {
@@ -255,9 +256,9 @@ func (s *Store) Modules(app string) (values [][]byte, err error) {
 	return values, nil
 }
 
-// Rows calls fn, in order, for the small rows whose key is prefix and then
-// something from from up to, not including, to; "" is no bound. The value is
-// valid until fn returns; an error ends the walk and is returned.
+// Rows calls fn, in order, for the small rows whose key is prefix followed by a text from
+// from (inclusive) to to (exclusive). An empty bound is no bound. The value is valid
+// until fn returns. An error ends the walk and is returned.
 func (s *Store) Rows(prefix, from, to string, fn func(key string, value []byte) error) error {
 	err := s.db.View(func(txn *badger.Txn) error {
 		return scan(txn, rowKey(prefix), rowKey(prefix+from), func(key, value []byte) error {

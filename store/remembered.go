@@ -8,17 +8,17 @@ import (
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
-// Keys are idempotency keys of an app, in the caller's encoding. There may be one
-// for each run, nobody looks for a single one, and after some seconds or minutes
-// they are of no use: so they stand in a log of their own, which is read whole when
-// a server starts, and whose segments go when their keys are forgotten.
+// Keys are idempotency keys of an app, in the caller's encoding. There may be one for
+// each run. Single keys are never looked up, and all are useless after seconds or
+// minutes. They are therefore in a log of their own. A starting server reads the log
+// whole, and its segments are removed when their keys are forgotten.
 type Keys struct {
 	App   string
 	Value []byte
 }
 
-// keySegment is the size of a segment of keys, bytes: what is read in vain at a
-// start is less than one.
+// keySegment is the size of a segment of keys, in bytes. A starting server reads less
+// than one segment of forgotten keys.
 const keySegment = 16 << 20
 
 func (s *Store) openRemembered(length int64, allowShort bool) (err error) {
@@ -28,8 +28,8 @@ func (s *Store) openRemembered(length int64, allowShort bool) (err error) {
 	return err
 }
 
-// keyBlocks encodes keys, without copying them: one block each. Payload, little
-// endian: length of the name of the app (2), the name, the value.
+// keyBlocks encodes keys, one block each, without copying them. Payload, little endian:
+// length of the name of the app (2), the name, the value.
 func keyBlocks(keys []Keys) ([]segment.Block, error) {
 	blocks := make([]segment.Block, 0, len(keys))
 	for i := range keys {
@@ -43,13 +43,13 @@ func keyBlocks(keys []Keys) ([]segment.Block, error) {
 	return blocks, nil
 }
 
-// KeysLength returns how long the log of idempotency keys is, in bytes since it
-// began. What is committed later stands behind it.
+// KeysLength returns the length of the log of idempotency keys, in bytes since its
+// beginning. Keys that are committed later are appended behind it.
 func (s *Store) KeysLength() int64 { return s.remembered.Length() }
 
-// EachKeys calls fn for all [Keys] that are there, the oldest first, each with its position. Some
-// of those that were said to be forgotten are among them. The value is valid until fn returns; an
-// error ends the walk and is returned.
+// EachKeys calls fn for all [Keys] in the log, oldest first, each with its position. Some
+// of them may be forgotten keys. The value is valid until fn returns. An error ends the
+// walk and is returned.
 func (s *Store) EachKeys(fn func(k Keys, at int64) error) error {
 	for b, err := range s.remembered.From(0) {
 		if err != nil {
@@ -67,9 +67,9 @@ func (s *Store) EachKeys(fn func(k Keys, at int64) error) error {
 	return nil
 }
 
-// trimKeys unlinks segments of forgotten keys. kept is the length that the newest
-// snapshot knows: a store that is made from it must find the keys up to there, or
-// at least the place where they ended.
+// trimKeys unlinks segments of forgotten keys. kept is the length in the newest snapshot.
+// A store that is rebuilt from it must find the keys up to there, or at least the
+// position where they end.
 func (s *Store) trimKeys(kept int64) error {
 	_, err := s.remembered.Trim(min(s.forgotten.Load(), kept))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// keyBatch has some KiB of keys of several apps, all of which say n.
+// keyBatch returns a batch with some KiB of keys of several apps, all with the number n.
 func keyBatch(n int) *Batch {
 	return &Batch{Applied: uint64(n), Keys: []Keys{
 		{"a", []byte(strings.Repeat(fmt.Sprint(n, " "), 500))},
@@ -17,8 +17,8 @@ func keyBatch(n int) *Batch {
 	}}
 }
 
-// TestForgottenKeysGo: segments of forgotten keys go with a snapshot, never what
-// is remembered, nor what the newest snapshot needs.
+// TestForgottenKeysGo: a snapshot removes segments of forgotten keys. It never removes
+// keys that are remembered or that the newest snapshot needs.
 func TestForgottenKeysGo(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir(), SegmentBytes: 4 << 10})
 	var starts []int64
@@ -33,7 +33,7 @@ func TestForgottenKeysGo(t *testing.T) {
 			snapshot(t, s)
 		}
 	}
-	// oldest returns the number in the oldest keys, after a look at what is behind them.
+	// oldest returns the number in the oldest keys, and checks the keys behind them.
 	oldest := func() (first int) {
 		t.Helper()
 		next := 0
@@ -60,7 +60,7 @@ func TestForgottenKeysGo(t *testing.T) {
 	if first := oldest(); first > 11 || first < 2 {
 		t.Errorf("after a snapshot at 20 and much that was forgotten later they begin with %d", first)
 	}
-	s = reopen(t, s) // which loses what was said to be forgotten, and no keys
+	s = reopen(t, s) // loses the position of forgotten keys, but no keys
 	kept := s.remembered.Bytes()
 	oldest()
 	b := keyBatch(101)
@@ -74,7 +74,7 @@ func TestForgottenKeysGo(t *testing.T) {
 	s = reopen(t, s)
 	oldest()
 
-	// The keys belong to what the view includes: it is made again from a snapshot.
+	// The keys belong to the view, which is rebuilt from a snapshot.
 	commit(t, s, &Batch{Applied: 102, Keys: []Keys{{"c", []byte("later")}}})
 	dir := s.cfg.Dir
 	closeStore(t, s)
@@ -93,7 +93,7 @@ func TestForgottenKeysGo(t *testing.T) {
 	}
 }
 
-// TestKeysAreMissing: a store whose keys somebody removed opens without them.
+// TestKeysAreMissing: a store opens without its keys after their files were removed.
 func TestKeysAreMissing(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir()})
 	commit(t, s, &Batch{Applied: 1, Jobs: []JobRow{{"a", "j", []byte("1")}}, Finished: finishedRange(0, 10), Keys: []Keys{{"a", []byte("x")}}})
@@ -116,8 +116,7 @@ func TestKeysAreMissing(t *testing.T) {
 	}
 }
 
-// TestStoreOfBefore: what the view includes used to be said without the length of
-// the keys, which were rows.
+// TestStoreOfBefore: older versions stored no length of the keys, because keys were rows.
 func TestStoreOfBefore(t *testing.T) {
 	m, err := decodeMeta([]byte{1, 7, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0})
 	if err != nil || m != (meta{applied: 7, history: 9}) {

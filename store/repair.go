@@ -13,7 +13,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
-// Part is what [Verify] or [Repair] found in one part of a store.
+// Part is the report of [Verify] or [Repair] about one part of a store.
 type Part struct {
 	Name   string // "view", "snapshots", "history", "keys", "logs"
 	Files  int
@@ -26,10 +26,10 @@ type Part struct {
 type Damage struct {
 	File       string // within the part's directory; "": a file is missing
 	Offset     int64
-	Lost       bool  // something is lost there that the part alone held
+	Lost       bool  // data is lost that only this part held
 	From, To   int64 // positions in the log that are lost
 	Why        string
-	Repairable bool // by Repair
+	Repairable bool // Repair can repair it
 }
 
 func (d Damage) String() string {
@@ -46,8 +46,8 @@ func (d Damage) String() string {
 // segmentLogs are the parts that are logs of segments.
 var segmentLogs = []string{historyName, keysName, logsName}
 
-// Verify reads all of the closed store in dir and changes nothing. Damage is in the
-// parts; the error is about the reading.
+// Verify reads the whole closed store in dir and changes nothing. Damage is reported in
+// the parts. The error is about the reading itself.
 func Verify(dir string) ([]Part, Reach, error) {
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -90,8 +90,8 @@ func partOf(name string, r segment.Report) Part {
 	return p
 }
 
-// lengthOf returns up to which position the view needs a log: as far as it can be
-// read, when no length is known.
+// lengthOf returns the length of a log that the view needs. Without a known length that
+// is the readable length.
 func lengthOf(dir, name string) int64 {
 	m, err := readView(filepath.Join(dir, viewName))
 	switch {
@@ -131,15 +131,15 @@ func verifySnapshots(dir string) (Part, chain, error) {
 	return p, c, nil
 }
 
-// Repaired is what [Repair] did.
+// Repaired is the report of [Repair].
 type Repaired struct {
-	Parts      []Part // as they were before
-	Quarantine string // the directory, within that of the store, with the originals; "": none was touched
+	Parts      []Part // as they were before the repair
+	Quarantine string // directory with the originals, within that of the store; "": no file was changed
 }
 
-// Repair gives up what is damaged in history, keys and logs of the closed store in
-// dir, so that the rest can be used. Originals of the files that it touches are kept
-// in quarantine. View and snapshots stay: a server makes these again.
+// Repair gives up damaged data in the history, keys and logs of the closed store in dir,
+// so that the rest is usable. It keeps the originals of changed files in quarantine. It
+// leaves the view and the snapshots alone, because a server rebuilds them.
 func Repair(dir string) (Repaired, error) {
 	r, err := repair(dir)
 	if err != nil {
@@ -187,8 +187,8 @@ func whyRepaired(parts []Part) string {
 	return b.String()
 }
 
-// keepFile copies a file to a directory, durably. A second name would not do: the
-// original may be truncated when the log is opened.
+// keepFile copies a file to a directory and syncs the copy. A hard link would not do:
+// opening the log may truncate the original.
 func keepFile(dir, name string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

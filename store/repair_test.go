@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// listRuns reads all pages and returns the runs and how many blocks could not be read.
+// listRuns reads all pages. It returns the runs and the number of unreadable blocks.
 func listRuns(t *testing.T, s *Store) (runs []string, damaged int) {
 	t.Helper()
 	q := RunQuery{Limit: 50, Damaged: func(error) { damaged++ }}
@@ -27,8 +27,8 @@ func listRuns(t *testing.T, s *Store) (runs []string, damaged int) {
 	}
 }
 
-// TestDamagedHistory: a damaged block hides its own runs and no others, a repair gives
-// it up and keeps the original.
+// TestDamagedHistory: a damaged block hides its own runs and no others. A repair gives it
+// up and keeps the original file.
 func TestDamagedHistory(t *testing.T) {
 	cfg := Config{Dir: t.TempDir(), SegmentBytes: 16 << 10}
 	s := openStore(t, cfg)
@@ -93,8 +93,8 @@ func damages(parts []Part) (n int) {
 	return n
 }
 
-// TestMissingHistory: a removed segment is told at every start, until a
-// repair accepts it.
+// TestMissingHistory: every start reports a missing segment until a repair accepts the
+// loss.
 func TestMissingHistory(t *testing.T) {
 	var said bytes.Buffer
 	cfg := Config{Dir: t.TempDir(), SegmentBytes: 16 << 10, Logger: slog.New(slog.NewTextHandler(&said, nil))}

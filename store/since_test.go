@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestSince reads the history from every length that it had, over several
-// segments and an opening.
+// TestSince reads the history from each of its former lengths, over several segments and
+// a reopening.
 func TestSince(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, Config{Dir: dir, SegmentBytes: 4 << 10})

@@ -14,10 +14,10 @@ import (
 	"github.com/wheelworkhq/wheelwork/store/segment"
 )
 
-// A snapshot of the view is a chain of files: link 0 holds all rows, each
-// further link what changed since the one before it, deletions included. A file
-// is written under another name, synced and renamed, so under its own name it is
-// whole, or damaged later.
+// A snapshot of the view is a chain of files. Link 0 holds all rows. Each further link
+// holds the changes since the previous one, including deletions. A file is written under
+// a temporary name, synced and renamed. Under its own name it is therefore complete,
+// unless it was damaged later.
 //
 // Bytes of a file, little endian:
 //
@@ -26,7 +26,7 @@ import (
 //	        length of the key, key, length of the value + 1 or 0 for deleted, value (lengths are uvarints)
 //	0 (4), then: rows (8), journal sequence (8), length of the history (8), CRC-32C (4), magic (8)
 //
-// A checksum covers the offset in the file, the chain and the link, too.
+// Each checksum also covers the offset in the file, the chain and the link.
 var (
 	snapMagic  = [8]byte{'W', 'W', 'S', 'N', 'A', 'P', 0, 1} // the last byte is the version of the format
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -36,7 +36,7 @@ const (
 	snapHead    = 8 + 8 + 4 + 8 + 4
 	snapTail    = 4 + 8 + 8 + 8 + 4 + 8
 	frameHead   = 8
-	frameBytes  = 256 << 10        // a frame is closed when it is that large
+	frameBytes  = 256 << 10        // size at which a frame is closed
 	maxFrame    = maxValue + 1<<20 // the largest row and a frame
 	temporary   = ".tmp"
 	snapPattern = "%010d-%02d.snap" // chain, link
@@ -46,7 +46,7 @@ const (
 type link struct {
 	chain  uint64
 	number uint32
-	since  uint64 // journal sequence of the link before; 0 for link 0
+	since  uint64 // journal sequence of the previous link; 0 for link 0
 	meta   meta
 	rows   uint64
 	size   int64
@@ -59,7 +59,7 @@ func parseLinkName(name string) (k link, ok bool) {
 	return k, err == nil && k.filename() == name
 }
 
-// checksum covers content and where it belongs.
+// checksum covers the content and its chain, link and offset.
 func (k link) checksum(off int64, content []byte) uint32 {
 	var at [20]byte
 	binary.LittleEndian.PutUint64(at[:], k.chain)
@@ -77,7 +77,7 @@ func (k link) head() []byte {
 	return le.AppendUint32(b, k.checksum(0, b))
 }
 
-// tail ends a file whose frames end at off.
+// tail returns the end of a file whose frames end at off.
 func (k link) tail(off int64) []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 4, snapTail)
@@ -102,13 +102,13 @@ func newSnapWriter(w io.Writer, k link) *snapWriter {
 	return s
 }
 
-// write counts; bufio keeps the first error until the end.
+// write counts bytes; bufio keeps the first error until the end.
 func (s *snapWriter) write(b []byte) {
 	s.w.Write(b) //nolint:errcheck // see above
 	s.off += int64(len(b))
 }
 
-// add writes a row; nil: it was deleted.
+// add writes a row, or the deletion of a row.
 func (s *snapWriter) add(key, value []byte, deleted bool) {
 	s.rows++
 	s.frame = binary.AppendUvarint(s.frame, uint64(len(key)))
@@ -136,7 +136,7 @@ func (s *snapWriter) flush() {
 	s.frame = s.frame[:0]
 }
 
-// finish ends the file and returns what it is.
+// finish completes the file and returns its description.
 func (s *snapWriter) finish(m meta) (link, error) {
 	s.flush()
 	s.meta = m
@@ -145,7 +145,8 @@ func (s *snapWriter) finish(m meta) (link, error) {
 	return s.link, s.w.Flush()
 }
 
-// readLink reads head and tail of a snapshot of size bytes that should be k.
+// readLink reads the head and the tail of a snapshot of size bytes and checks that it is
+// k.
 func readLink(r io.ReaderAt, size int64, k link) (link, error) {
 	le := binary.LittleEndian
 	if size < snapHead+snapTail {
@@ -167,8 +168,8 @@ func readLink(r io.ReaderAt, size int64, k link) (link, error) {
 	return k, nil
 }
 
-// readRows calls fn for the rows of a snapshot. It reads r from the start; size
-// and what k says were read by readLink. fn may not keep the slices.
+// readRows calls fn for the rows of a snapshot. It reads r from the start; k and its size
+// come from readLink. fn must not keep the slices.
 func readRows(r io.Reader, k link, fn func(key, value []byte, deleted bool) error) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	if _, err := in.Discard(snapHead); err != nil {
@@ -228,7 +229,7 @@ func readFrame(b []byte, fn func(key, value []byte, deleted bool) error) (rows u
 	return rows, nil
 }
 
-// cutBytes reads a length, which is written with more added to it, and as many bytes.
+// cutBytes reads a length, from which it subtracts more, and that many bytes.
 func cutBytes(b []byte, more uint64) (content, rest []byte, ok bool) {
 	n, w := binary.Uvarint(b)
 	if w <= 0 || n < more || n-more > uint64(len(b)-w) {
@@ -238,7 +239,7 @@ func cutBytes(b []byte, more uint64) (content, rest []byte, ok bool) {
 	return b[w:end], b[end:], true
 }
 
-// listLinks returns the names of all snapshots in dir, in order.
+// listLinks returns all snapshots in dir, in order.
 func listLinks(dir string) (links []link, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -259,13 +260,13 @@ func listLinks(dir string) (links []link, err error) {
 type chain struct {
 	number uint64 // 0: there are no snapshots
 	links  []link
-	// damaged says why the chain ends before the last of its files. It must not be
-	// loaded then: the journal may be trimmed up to that file, and what is not in
-	// the view cannot be replayed.
+	// damaged is the reason why the chain ends before its last file. Such a chain must
+	// not be loaded: the journal may have been trimmed up to the last file, so the
+	// missing changes cannot be replayed.
 	damaged error
 }
 
-// applied is what the whole chain includes of the journal; 0 for no chain.
+// applied returns the last journal record in the chain, 0 for no chain.
 func (c chain) applied() uint64 {
 	if len(c.links) == 0 {
 		return 0
@@ -280,9 +281,9 @@ func (c chain) bytes() (n int64) {
 	return n
 }
 
-// newestChain returns the chain with the highest number. A new one appears under
-// its name when its first link is complete, so the ones before it are not needed.
-// Of its files only heads and tails are read.
+// newestChain returns the chain with the highest number. A new chain appears when its
+// first link is complete, so older chains are not needed then. newestChain reads only the
+// heads and tails of files.
 func newestChain(dir string) (chain, error) {
 	files, err := listLinks(dir)
 	if err != nil || len(files) == 0 {

@@ -12,25 +12,27 @@ import (
 )
 
 const (
-	// chainLinks is how many links a chain has before the next snapshot is full.
+	// chainLinks is the number of links of a chain, after which the next snapshot is
+	// full.
 	chainLinks = 16
 
-	// pinLimit is how many bytes of changes are kept for the next link, see
-	// Snapshot. With more the next snapshot is full.
+	// pinLimit is the number of bytes of changes retained for the next link, see
+	// Snapshot. If more has changed, the next snapshot is full.
 	pinLimit = 512 << 20
 )
 
-// Snapshot writes a snapshot of the rows: what changed since the last one or,
-// when there is no other or its chain has 16 files, all. The history and the keys
-// up to there are synced first. It returns the journal sequence number up to which the journal
-// may be trimmed now. It also syncs the logs and removes segments that are older
-// than the configuration keeps, and those with forgotten keys. [ErrFull]: there is no room for it.
+// Snapshot writes a snapshot of the rows. It holds the changes since the last one, or all
+// rows if there is no last one or if the chain has 16 files. It first syncs the history
+// and the keys up to the same point. It returns the journal sequence up to which the
+// journal may now be trimmed. It also syncs the logs, removes segments past their
+// retention, and removes segments of forgotten keys. [ErrFull] means that the disk has no
+// room for it.
 //
-// badger forgets a deletion as soon as no older version of the row is left that a
-// transaction could see; a later link would not know of it, and the row would
-// come back with a rebuild. So the transaction that a snapshot was read with
-// stays open until the next one: it makes badger keep all that happened since.
-// It does not survive a restart: the first snapshot of a process is full.
+// Badger forgets a deletion when no transaction can see an older version of the row. A
+// later link would then lack the deletion, and a rebuild would bring the row back. The
+// read transaction of a snapshot therefore stays open until the next snapshot: it makes
+// badger keep all changes since then. It does not survive a restart, so the first
+// snapshot of a process is full.
 func (s *Store) Snapshot(ctx context.Context) (applied uint64, err error) {
 	s.snapshot.Lock()
 	defer s.snapshot.Unlock()
@@ -42,11 +44,11 @@ func (s *Store) Snapshot(ctx context.Context) (applied uint64, err error) {
 }
 
 func (s *Store) makeSnapshot(ctx context.Context) (uint64, error) {
-	changed := s.pinned.Load() // before the transaction, which may see more, never less
+	changed := s.pinned.Load() // read before the transaction starts, which may see more changes but never fewer
 	if s.pin != nil && changed == 0 {
 		return s.chain.applied(), s.retain()
 	}
-	s.writing.Lock() // what it sees is whole
+	s.writing.Lock() // no commit of several transactions is half visible
 	txn := s.db.NewTransaction(false)
 	s.writing.Unlock()
 	k, err := s.writeSnapshot(ctx, txn)
@@ -72,7 +74,7 @@ func (s *Store) makeSnapshot(ctx context.Context) (uint64, error) {
 	return k.meta.applied, nil
 }
 
-// releasePin lets badger forget what the next link would have needed.
+// releasePin lets badger forget the changes that the next link would need.
 func (s *Store) releasePin() {
 	if s.pin != nil {
 		s.pin.Discard()
@@ -81,13 +83,14 @@ func (s *Store) releasePin() {
 	s.pinned.Store(0)
 }
 
-// writeSnapshot writes the next link from what txn sees.
+// writeSnapshot writes the next link from the rows that txn sees.
 func (s *Store) writeSnapshot(ctx context.Context, txn *badger.Txn) (link, error) {
 	m, err := readMeta(txn)
 	if err != nil {
 		return link{}, err
 	}
-	// They include what m says: that was appended before m was committed.
+	// The logs include the lengths in m, because commits append to them before they write
+	// m.
 	if err := errors.Join(s.history.Sync(), s.remembered.Sync()); err != nil {
 		return link{}, err
 	}
@@ -117,8 +120,8 @@ func (s *Store) writeSnapshot(ctx context.Context, txn *badger.Txn) (link, error
 	return k, errors.Join(syncDir(dir), syncDir(s.cfg.Dir))
 }
 
-// nextLink says which link comes next, since which version of badger it holds
-// what changed, and about how many bytes it may take.
+// nextLink returns the next link, the badger version since which it holds changes, and
+// about how many bytes it may take.
 func (s *Store) nextLink() (k link, since uint64, room int64) {
 	n := len(s.chain.links)
 	if s.pin == nil || n == chainLinks {
@@ -127,12 +130,12 @@ func (s *Store) nextLink() (k link, since uint64, room int64) {
 	return link{chain: s.chain.number, number: uint32(n), since: s.chain.applied()}, s.pin.ReadTs(), s.pinned.Load()
 }
 
-// addRows writes the newest version of each row that is newer than since.
+// addRows writes the newest version of each row that changed after since.
 func addRows(ctx context.Context, w *snapWriter, txn *badger.Txn, since uint64) error {
 	it := txn.NewIterator(badger.IteratorOptions{
 		PrefetchValues: true,
 		PrefetchSize:   100,
-		AllVersions:    true, // deletions, too; the newest version of a key comes first
+		AllVersions:    true, // includes deletions; the newest version of a key comes first
 		SinceTs:        since,
 	})
 	defer it.Close()
@@ -158,7 +161,7 @@ func addRows(ctx context.Context, w *snapWriter, txn *badger.Txn, since uint64) 
 	return nil
 }
 
-// removeOldChains removes all chains but one, and what crashes left.
+// removeOldChains removes all chains but one, and leftover files of crashes.
 func (s *Store) removeOldChains(keep uint64) error {
 	dir := s.path(snapshotsDir)
 	entries, err := os.ReadDir(dir)
@@ -175,7 +178,7 @@ func (s *Store) removeOldChains(keep uint64) error {
 	return errors.Join(errs...)
 }
 
-// collectValues lets badger drop files with large values that were replaced.
+// collectValues lets badger remove value-log files whose values were replaced.
 func (s *Store) collectValues() error {
 	if _, vlog := s.db.Size(); vlog <= 128<<20 {
 		return nil

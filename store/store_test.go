@@ -40,7 +40,7 @@ func closeStore(t testing.TB, s *Store) {
 	s.lock = nil
 }
 
-// reopen closes and opens again.
+// reopen closes the store and opens it again.
 func reopen(t testing.TB, s *Store) *Store {
 	t.Helper()
 	closeStore(t, s)
@@ -75,17 +75,17 @@ func id(n int) (id [16]byte) {
 	return id
 }
 
-// recent is a time that retention does not reach.
+// recent is a time within the retention.
 var recent = time.Now().UnixMilli()
 
-// finished returns the n-th run of a made-up history: 10 jobs of 2 apps, 3 hosts,
-// every 20th failed.
+// finished returns the n-th run of a synthetic history: 10 jobs of 2 apps, 3 hosts, every
+// 20th run failed.
 func finished(n int) Finished {
 	f := Finished{
 		App: fmt.Sprint("app", n%2), Job: fmt.Sprint("job", n%10), Host: fmt.Sprint("host", n%3), State: "succeeded",
 		ID: id(n), PlannedMs: recent + int64(n), FinishedMs: recent + int64(n) + 5, Value: fmt.Append(nil, "run ", n),
 	}
-	if n%5 > 0 { // the values of some share a beginning, or all there is
+	if n%5 > 0 { // some values have a shared beginning, some consist of it
 		f.Shared, f.Value = beginnings[n%5-1], f.Value[len(beginnings[n%5-1]):]
 	}
 	if n%20 == 7 {
@@ -96,7 +96,7 @@ func finished(n int) Finished {
 
 var beginnings = [4][]byte{[]byte("run "), []byte("r"), []byte("run"), {}}
 
-// whole is the value that is read.
+// whole returns the value that reads return.
 func whole(f Finished) string { return string(f.Shared) + string(f.Value) }
 
 func finishedRange(from, to int) []Finished {
@@ -107,7 +107,7 @@ func finishedRange(from, to int) []Finished {
 	return out
 }
 
-// dump is all that Load returns, as text, sorted by key.
+// dump returns the whole result of Load as text, sorted by key.
 func dump(t testing.TB, s *Store) []string {
 	t.Helper()
 	var out []string
@@ -206,8 +206,8 @@ func TestRowsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestLoadReadsAhead: rows that come in several pieces are whole and in order, those
-// of other kinds follow, and whoever has had enough in the middle gets no more.
+// TestLoadReadsAhead: rows that come in several pieces are complete and in order, and
+// rows of other kinds follow. A receiver that fails in the middle gets no further rows.
 func TestLoadReadsAhead(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir()})
 	b := &Batch{Applied: 1, Rows: []Row{{"last", []byte("row")}}}
@@ -316,7 +316,7 @@ func TestRunsEqualsScan(t *testing.T) {
 			{},
 			{App: "app1"},
 			{App: "app1", Job: "job7"},
-			{App: "app0", Job: "job7"}, // does not exist there
+			{App: "app0", Job: "job7"}, // does not exist in this app
 			{App: "app1", Job: "job7", State: "failed"},
 			{State: "failed"},
 			{States: []string{"failed", "succeeded"}},
@@ -368,7 +368,7 @@ func TestRunsCursor(t *testing.T) {
 	if err != nil || len(first) != 100 || next == "" {
 		t.Fatal(len(first), next, err)
 	}
-	commit(t, s, &Batch{Applied: 2, Finished: finishedRange(500, 900)}) // does not move the second page
+	commit(t, s, &Batch{Applied: 2, Finished: finishedRange(500, 900)}) // does not shift the second page
 	q.Cursor = next
 	second, _, err := s.Runs(q)
 	if err != nil || len(second) != 100 || string(second[0]) != "run 299" {
@@ -384,7 +384,7 @@ func TestRunsCursor(t *testing.T) {
 	}
 }
 
-// TestRunsBounded asks for rows that share many blocks, but never a row.
+// TestRunsBounded queries for keys that share many blocks but no row.
 func TestRunsBounded(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir()})
 	for n := range pageBlocks + 50 {
@@ -481,8 +481,8 @@ func TestLargeBatch(t *testing.T) {
 	}
 }
 
-// TestValuesByTheThreshold: the largest value that stays in a table fits into a
-// transaction, with the longest key, and larger ones are in the value log.
+// TestValuesByTheThreshold: the largest value in a table fits into a transaction, with
+// the longest key. Larger values are in the value log.
 func TestValuesByTheThreshold(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir()})
 	b := &Batch{Applied: 1}
@@ -534,7 +534,7 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// disk is a disk whose free space a test sets.
+// disk is a disk whose free space the test sets.
 type disk struct {
 	mu   sync.Mutex
 	free int64
@@ -553,7 +553,7 @@ func TestGuard(t *testing.T) {
 	s := openStore(t, Config{Dir: t.TempDir(), stat: d.stat})
 	commit(t, s, &Batch{Applied: 1, Finished: finishedRange(0, 10)})
 	d.set(100 << 10)
-	s.guard.looked = time.Time{} // what is cached is for the test too young
+	s.guard.looked = time.Time{} // invalidate the cached look at the disk
 	length := s.history.Length()
 	for name, write := range map[string]func() error{
 		"commit":     func() error { return s.Commit(&Batch{Applied: 2, Finished: finishedRange(10, 20)}) },
@@ -587,7 +587,7 @@ func TestGuard(t *testing.T) {
 	snapshot(t, s)
 }
 
-// TestGuardCounts shows that writes between two looks at the disk are counted.
+// TestGuardCounts: writes between two looks at the disk are counted.
 func TestGuardCounts(t *testing.T) {
 	d := &disk{free: 100}
 	g := guard{stat: d.stat, need: func() int64 { return 10 }}
@@ -607,8 +607,8 @@ func TestGuardCounts(t *testing.T) {
 	}
 }
 
-// TestGuardLooks shows that somebody else who fills a disk, as fast as one can, is
-// seen before slack is used up.
+// TestGuardLooks: another process fills the disk at full speed. The guard detects it
+// before slack is used up.
 func TestGuardLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate = 4 << 30 // bytes a second

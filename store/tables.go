@@ -16,14 +16,15 @@ import (
 	"github.com/dgraph-io/badger/v4/table"
 )
 
-// tableReaders is how many tables are checked at once: as many as badger opens.
+// tableReaders is the number of tables checked concurrently, which equals the number that
+// badger opens concurrently.
 const tableReaders = 3
 
-// checkTables verifies every table that belongs to the view in dir, before badger
-// sees them: badger opens tables on goroutines of its own, where a panic over a
-// damaged one ends the process. It also refuses a view without its manifest, which
-// badger makes before any other file: it would delete all tables of it. Badger itself is told not to
-// verify them a second time.
+// checkTables verifies every table of the view in dir before badger opens them. Badger
+// opens tables on goroutines of its own, where a panic over a damaged table ends the
+// process. checkTables also refuses a view without a manifest: badger creates it before
+// any other file, and without it would delete all tables. Badger does not verify the
+// tables a second time.
 func checkTables(dir string) error {
 	tables, err := listTables(dir)
 	if err != nil {
@@ -36,7 +37,7 @@ func checkTables(dir string) error {
 		readers.Go(func() {
 			var err error
 			for id := range ids {
-				if err == nil { // after an error the rest is taken and dropped
+				if err == nil { // after an error the remaining names are drained
 					err = checkTable(dir, id, tables[id])
 				}
 			}
@@ -56,8 +57,7 @@ func checkTables(dir string) error {
 	return errors.Join(errs...)
 }
 
-// listTables returns the tables that the manifest names. A view that is not there
-// has none.
+// listTables returns the tables in the manifest, none for a missing view.
 func listTables(dir string) (map[uint64]badger.TableManifest, error) {
 	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,11 +105,10 @@ func checkTable(dir string, id uint64, m badger.TableManifest) (err error) {
 	return nil
 }
 
-// hasFooter reports whether a table ends as badger ends one: index, its length (4),
-// checksum, its length (4), big endian. Badger ends the process over some that do
-// not.
+// hasFooter reports whether a table ends with a footer of badger: index, its length (4),
+// checksum, its length (4), big endian. Badger ends the process over some bad footers.
 func hasFooter(content []byte) bool {
-	const most = 64 // bytes of a checksum
+	const most = 64 // largest size of a checksum, in bytes
 	be := binary.BigEndian
 	at := len(content) - 4
 	if at < 0 {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// large returns a batch that takes several transactions, all of whose rows say n.
+// large returns a batch that takes several transactions. All its rows hold n.
 func large(applied uint64, n int) *Batch {
 	b := &Batch{Applied: applied}
 	for i := range 40_000 {
@@ -19,7 +19,7 @@ func large(applied uint64, n int) *Batch {
 	return b
 }
 
-// values counts the different values of rows.
+// values counts the distinct values of rows.
 func values(t *testing.T, s *Store) map[string]int {
 	t.Helper()
 	seen := map[string]int{}
@@ -43,7 +43,7 @@ func TestTornCommit(t *testing.T) {
 		if snapshots {
 			want = snapshot(t, s)
 		}
-		commit(t, s, large(7, 2)) // whole
+		commit(t, s, large(7, 2)) // complete
 		closeStore(t, s)
 		s = openStore(t, Config{Dir: dir})
 		if got := values(t, s); s.Applied() != 7 || len(got) != 1 {
@@ -72,8 +72,8 @@ func TestTornCommit(t *testing.T) {
 	}
 }
 
-// TestSnapshotsAreWhole takes snapshots while commits of several transactions
-// are under way, and opens the store from each.
+// TestSnapshotsAreWhole takes snapshots during commits of several transactions and opens
+// the store from each.
 func TestSnapshotsAreWhole(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, Config{Dir: dir})
@@ -94,7 +94,7 @@ func TestSnapshotsAreWhole(t *testing.T) {
 		if err := os.MkdirAll(copied, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		s.snapshot.Lock() // nothing removes links meanwhile
+		s.snapshot.Lock() // keeps links from being removed meanwhile
 		err := os.CopyFS(filepath.Join(copied, snapshotsDir), os.DirFS(s.path(snapshotsDir)))
 		s.snapshot.Unlock()
 		if err != nil {

@@ -14,29 +14,32 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 )
 
-// badger makes a table in a buffer that grows by doubling, twice the size of a table
-// at first, and keeps eight of them, of which it gives one back every two seconds,
-// and none while it makes tables all the time. A table takes twice the size of its rows
-// there. With these two sizes a memtable fits into one of 0.5+1+2+4 MiB, with the
-// transaction that comes on top and rows as large as it takes them, and so does a table
-// of the last level, whose size counts what is compressed. A transaction takes 15 % of a
-// memtable, and has to take the largest value that stays in the tables. Level 0 is
-// merged when it holds 27 MiB: more tables of it, because they are smaller.
+// Badger builds a table in a buffer that starts at twice the table size and grows by
+// doubling. It keeps eight buffers and returns one of them every two seconds, and none
+// while it builds tables all the time. In the buffer a table takes twice the size of its
+// rows.
+//
+// With these two sizes a memtable fits into a buffer of 0.5+1+2+4 MiB, including one
+// transaction on top and rows of the largest size. So does a table of the last level,
+// whose size counts compressed bytes. A transaction takes 15 % of a memtable and must
+// hold the largest value that stays in tables. Level 0 is merged at 27 MiB: it has more
+// tables because they are smaller.
 const (
 	memTableBytes = 3 << 20
 	tableBytes    = 256 << 10
 	tableBlock    = 16 << 10
-	tableValue    = 448 << 10 // larger ones go to badger's value log
-	levelZero     = 9         // tables that are merged into the next level
-	levelZeroFull = 23        // tables with which writing waits for that
+	tableValue    = 448 << 10 // larger values go to badger's value log
+	levelZero     = 9         // number of tables at which level 0 is merged into the next level
+	levelZeroFull = 23        // number of tables at which writes wait for the merge
 )
 
-// badgerOptions are measured: research of the project, not badger's defaults.
+// badgerOptions returns options that were measured for this project; they are not
+// badger's defaults.
 func badgerOptions(dir string, logger *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
 		WithLogger(badgerLogger{logger}).
 		WithMetricsEnabled(false).
-		WithSyncWrites(false). // the journal is synced; this is a view of it
+		WithSyncWrites(false). // the journal is synced; the view can be rebuilt from it
 		WithDetectConflicts(false).
 		WithNumVersionsToKeep(1).
 		WithMemTableSize(memTableBytes).
@@ -47,17 +50,18 @@ func badgerOptions(dir string, logger *slog.Logger) badger.Options {
 		WithNumCompactors(2).
 		WithNumGoroutines(2).
 		WithCompactL0OnClose(true).
-		WithCompression(options.Snappy). // tables are mapped: what they take on disk, they take in memory
-		WithBlockSize(tableBlock).       // and larger blocks repeat themselves more
+		WithCompression(options.Snappy). // tables are mapped, so their size on disk is their size in memory
+		WithBlockSize(tableBlock).       // larger blocks compress better
 		WithBlockCacheSize(8 << 20).
 		WithIndexCacheSize(8 << 20).
 		WithValueThreshold(tableValue). // values stay in the tables; the value log stays small
 		WithValueLogFileSize(64 << 20).
 		WithVerifyValueChecksum(true).
-		WithChecksumVerificationMode(options.NoVerification) // checkTables has done it
+		WithChecksumVerificationMode(options.NoVerification) // checkTables has verified them
 }
 
-// badgerLogger writes badger's messages, which are for its developers, quietly.
+// badgerLogger writes badger's messages at a low level, because they are for its
+// developers.
 type badgerLogger struct{ l *slog.Logger }
 
 func (b badgerLogger) Errorf(format string, args ...any)   { b.l.Warn(message(format, args)) }
@@ -77,8 +81,8 @@ func openBadger(dir string, logger *slog.Logger) (*badger.DB, error) {
 	return openChecked(dir, logger)
 }
 
-// openChecked opens the database in dir. badger panics on some kinds of damage;
-// that is an error here.
+// openChecked opens the database in dir. It returns badger's panics on some kinds of
+// damage as errors.
 func openChecked(dir string, logger *slog.Logger) (db *badger.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -90,7 +94,7 @@ func openChecked(dir string, logger *slog.Logger) (db *badger.DB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if large { // closing makes tables of them
+	if large { // closing flushes them to tables
 		db, err = badger.Open(options.WithMemTableSize(largeMemTable).WithCompactL0OnClose(false))
 		if err != nil {
 			return nil, err
@@ -101,19 +105,19 @@ func openChecked(dir string, logger *slog.Logger) (db *badger.DB, err error) {
 	}
 	db, err = badger.Open(options)
 	if err != nil {
-		return nil, err // badger returns a half-made database, too
+		return nil, err // badger returns a half-open database with the error
 	}
 	return db, nil
 }
 
-// largeMemTable is at least the size of a memtable in any version of this program.
+// largeMemTable is at least the memtable size of every version of this program.
 const largeMemTable = 8 << 20
 
-// largeMemTables reports whether a process that was killed left the log of a
-// memtable that may not fit into one of ours, which badger would end the process
-// for: that of a version with larger ones, or one that was cut to its length when
-// it was opened after another crash. Logs of our own are as long as badger makes
-// them, whatever they hold.
+// largeMemTables reports whether a killed process left a memtable log that may not fit
+// into a memtable of the present size; badger would end the process over it. A version
+// with larger memtables leaves such a log. So does an Open after a crash, which cuts the
+// log to its length. Logs of the present size have the length that badger allocates,
+// whatever they hold.
 func largeMemTables(dir string) (bool, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -137,13 +141,14 @@ func largeMemTables(dir string) (bool, error) {
 // meta is the row that changes with every commit.
 type meta struct {
 	applied uint64 // journal sequence that the rows include
-	history int64  // length of the history that belongs to them
-	keys    int64  // length of the log of idempotency keys that belongs to them
+	history int64  // length of the history that belongs to the rows
+	keys    int64  // length of the log of idempotency keys that belongs to the rows
 }
 
-// metaVersion is the form of the row. Form 1, of when keys were rows, ends before
-// their length. In form 2 the runs of a block of the history share nothing: the row
-// is the same, and programs that know no other blocks keep away from form 3.
+// metaVersion is the format version of the row. Version 1, from when keys were rows, has
+// no length of the keys. In version 2 the runs of a history block share no beginnings.
+// The row itself is the same in version 3; programs that cannot read the newer blocks
+// refuse it.
 const metaVersion = 3
 
 func (m meta) encode() []byte {
@@ -182,7 +187,7 @@ func readMeta(txn *badger.Txn) (m meta, err error) {
 	return m, err
 }
 
-// errIfAny returns an error when there is any row.
+// errIfAny returns an error if the database has any row.
 func errIfAny(txn *badger.Txn) error {
 	it := txn.NewIterator(badger.IteratorOptions{})
 	defer it.Close()
@@ -192,7 +197,7 @@ func errIfAny(txn *badger.Txn) error {
 	return nil
 }
 
-// writer sets rows in transactions, as few as badger allows.
+// writer sets rows in as few transactions as badger allows.
 type writer struct {
 	db  *badger.DB
 	txn *badger.Txn
@@ -200,8 +205,8 @@ type writer struct {
 
 func newWriter(db *badger.DB) *writer { return &writer{db: db, txn: db.NewTransaction(true)} }
 
-// set sets a row; a nil value deletes it. Both slices must stay as they are until
-// the writer is done.
+// set sets a row; a nil value deletes it. The caller must not change the slices until the
+// writer is done.
 func (w *writer) set(key, value []byte) error {
 	err := w.try(key, value)
 	if !errors.Is(err, badger.ErrTxnTooBig) {
@@ -223,11 +228,11 @@ func (w *writer) try(key, value []byte) error {
 
 func (w *writer) commit() error { return w.txn.Commit() }
 
-// discard gives up what was not committed; after commit it does nothing.
+// discard drops uncommitted rows; after commit it does nothing.
 func (w *writer) discard() { w.txn.Discard() }
 
-// diskUsage returns how many bytes the files in dir whose names end in suffix
-// take on the disk. Files that vanish meanwhile do not count.
+// diskUsage returns the bytes on disk of the files in dir whose names end in suffix. It
+// ignores files that vanish meanwhile.
 func diskUsage(dir, suffix string) (n int64) {
 	filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error { //nolint:errcheck // the function never fails
 		if err != nil || d.IsDir() || !strings.HasSuffix(d.Name(), suffix) {
@@ -241,7 +246,7 @@ func diskUsage(dir, suffix string) (n int64) {
 	return n
 }
 
-// syncDir makes durable which files are in dir.
+// syncDir makes the names of the files in dir durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

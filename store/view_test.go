@@ -10,11 +10,11 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// TestLargeMemTables opens what processes left that were killed: one with larger
-// memtables, as they were in versions before, and one that had opened that, so that
-// the log was cut to its length. badger ends the process where a log does not fit.
+// TestLargeMemTables opens the logs that killed processes left: one of an older version
+// with larger memtables, and one that was cut to its length by a later Open. Badger ends
+// the process over a log that does not fit.
 func TestLargeMemTables(t *testing.T) {
-	const rows = 80_000 // small ones, which take more room in memory than in the log
+	const rows = 80_000 // small rows, which take more room in memory than in the log
 	dir := t.TempDir()
 	before, err := badger.Open(badgerOptions(dir, slog.New(slog.DiscardHandler)).WithMemTableSize(largeMemTable))
 	if err != nil {

@@ -8,44 +8,44 @@ import (
 	"slices"
 )
 
-// ErrCorrupt says that bytes in a file are not what was written there.
+// ErrCorrupt means that bytes in a file differ from those that were written.
 var ErrCorrupt = errors.New("corrupt")
 
-// A Block is what [Log.Append] writes and [Log.Find] yields.
+// A Block is the unit that [Log.Append] writes and [Log.Find] yields.
 type Block struct {
-	// Pos is the position of the block in its log: it rises with every block and
-	// is never used twice. Find sets it, Append ignores it.
+	// Pos is the position of the block in its log. It rises with every block and is never
+	// reused. Find sets it, Append ignores it.
 	Pos int64
-	// Min and Max bound the times of the rows, Unix ms. [Log.Retain] goes by them.
+	// Min and Max bound the times of the rows, Unix ms. [Log.Retain] uses them.
 	Min, Max int64
-	// Keys are what the block is found by, sorted, each once.
+	// Keys are the keys under which the block is found, sorted, each once.
 	Keys []uint64
-	// Payload is the caller's.
+	// Payload is opaque to the log.
 	Payload []byte
-	// Rest is written behind the payload, so that what lies in many places need
-	// not be copied into one before. Find yields all of it in Payload.
+	// Rest is written behind the payload, so a caller with scattered bytes need not copy
+	// them together first. Find yields all of them in Payload.
 	Rest [][]byte
 }
 
 const (
 	blockHead   = 8              // length of the body, its checksum
 	bodyHead    = 4 + 8 + 8      // number of keys, min, max
-	maxBody     = 256 << 20      // bounds what a flipped bit in a length can make us read
-	endOfBlocks = 0xF007F007     // stands where the next length would be; greater than maxBody
+	maxBody     = 256 << 20      // limits how much a flipped bit in a length makes a reader read
+	endOfBlocks = 0xF007F007     // is written in place of the next length; greater than maxBody
 	maxSegment  = int64(1) << 32 // offsets in the index have 32 bits
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum covers content and the place it belongs to, so that a block that was
-// moved, or left over from an older file, is not taken for a good one.
+// checksum covers the content and its position. A moved block, or one left over from an
+// older file, therefore fails the check.
 func checksum(pos int64, content []byte) uint32 {
 	var p [8]byte
 	binary.LittleEndian.PutUint64(p[:], uint64(pos))
 	return crc32.Update(crc32.Update(0, castagnoli, p[:]), castagnoli, content)
 }
 
-// size is how many bytes the block takes in a segment.
+// size returns the bytes that the block takes in a segment.
 func (b *Block) size() int {
 	n := blockHead + bodyHead + 8*len(b.Keys) + len(b.Payload)
 	for _, part := range b.Rest {
@@ -66,7 +66,7 @@ func (b *Block) check(size int) error {
 	return nil
 }
 
-// appendBlock writes the block as it stands at pos.
+// appendBlock appends the encoding of the block at pos.
 func appendBlock(dst []byte, b *Block, pos int64) []byte {
 	le := binary.LittleEndian
 	start := len(dst)
@@ -87,8 +87,8 @@ func appendBlock(dst []byte, b *Block, pos int64) []byte {
 	return dst
 }
 
-// parseBlock reads a whole block that stands at pos. The payload points into raw,
-// the keys are in room, if there is enough of it.
+// parseBlock parses a whole block at pos. The payload aliases raw; the keys are in room
+// if it is large enough.
 func parseBlock(raw []byte, pos int64, room []uint64) (Block, error) {
 	le := binary.LittleEndian
 	if len(raw) < blockHead+bodyHead || int64(le.Uint32(raw)) != int64(len(raw)-blockHead) {

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// DamagedError says that one stretch of a segment cannot be read. [Log.Find] and
-// [Log.From] go on behind it.
+// DamagedError means that a span of a segment cannot be read. [Log.Find] and [Log.From]
+// continue behind it.
 type DamagedError struct {
 	File string
 	Span // positions
@@ -24,25 +24,25 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// Damage is what is not intact in a log.
+// Damage is one damaged or missing part of a log.
 type Damage struct {
 	File   string // within the directory; "": a file is missing
 	Offset int64  // in the file
-	Span          // positions of the blocks that are lost; empty: none is
+	Span          // positions of the lost blocks; empty: none are lost
 	Why    string
 }
 
-// Report is what [Verify] found.
+// Report is the result of [Verify].
 type Report struct {
 	Files  int
 	Bytes  int64
-	Blocks int // sound ones
+	Blocks int // sound blocks
 	Damage []Damage
 }
 
-// Verify reads all of the closed log in dir and changes nothing. length is the
-// position up to which the log is needed, or [Tail]; what lies behind it comes from
-// a commit that a crash cut short.
+// Verify reads the whole closed log in dir and changes nothing. length is the position up
+// to which the log is needed, or [Tail]. Bytes behind it are left over from a commit that
+// a crash interrupted.
 func Verify(dir, kind string, length int64) (Report, error) {
 	var r Report
 	bases, err := list(dir)
@@ -78,13 +78,13 @@ func Verify(dir, kind string, length int64) (Report, error) {
 	return r, nil
 }
 
-// examined is a segment that was read in whole.
+// examined is a segment that was read in full.
 type examined struct {
 	name     string
 	base     int64
 	size     int64 // of the file
-	end      int64 // offset where its blocks end
-	last     bool  // the active one: it has no footer
+	end      int64 // offset at which its blocks end
+	last     bool  // the active segment, which has no footer
 	min, max int64
 	idx      *memory // of the sound blocks
 	holes    []Span  // offsets in the file without a sound block
@@ -140,9 +140,9 @@ func (x *examined) add(offset int64, lost Span, why string) {
 	x.damage = append(x.damage, Damage{File: x.name, Offset: offset, Span: lost, Why: why})
 }
 
-// walk reads the blocks up to limit. Behind a damaged one it goes on with the next
-// sound one. exact says that sound blocks have to reach the limit or a footer. It
-// reports whether it came to what may be a footer.
+// walk reads the blocks up to limit. After a damaged block it continues with the next
+// sound one. exact means that sound blocks must reach the limit or a footer. walk reports
+// whether it reached a possible footer.
 func (x *examined) walk(r io.ReaderAt, limit int64, rd *reader, exact bool) (footed bool, err error) {
 	for off := int64(headerSize); ; {
 		x.end = off
@@ -169,7 +169,7 @@ func (x *examined) walk(r io.ReaderAt, limit int64, rd *reader, exact bool) (foo
 		if err != nil {
 			return false, err
 		}
-		if next < 0 { // there is no sound block any further
+		if next < 0 { // no sound block follows
 			if exact {
 				x.holes = append(x.holes, Span{off, limit})
 				x.add(off, Span{x.base + off, x.base + limit}, "no sound block follows")
@@ -182,14 +182,14 @@ func (x *examined) walk(r io.ReaderAt, limit int64, rd *reader, exact bool) (foo
 	}
 }
 
-// hole reports whether the block stands where a repair gave one up: it lists no key
-// and has the times of no row.
+// hole reports whether a repair wrote the block over damage: it has no keys, and its
+// times are those of no row.
 func (b *Block) hole() bool {
 	return len(b.Keys) == 0 && b.Min == math.MaxInt64 && b.Max == math.MinInt64
 }
 
-// resync returns the offset of the first sound block, or of the footer, behind off;
-// -1: there is none.
+// resync returns the offset of the first sound block, or of the footer, behind off; -1 if
+// there is none.
 func resync(r io.ReaderAt, base, off, limit int64) (int64, error) {
 	raw := make([]byte, limit-off)
 	if n, err := r.ReadAt(raw, off); err != nil && !errors.Is(err, io.EOF) {
@@ -210,8 +210,8 @@ func resync(r io.ReaderAt, base, off, limit int64) (int64, error) {
 	return -1, nil
 }
 
-// plausible returns the length of the block that b may begin with, without reading
-// it: to check a sum at every byte of a segment would take hours.
+// plausible returns the length of the block that may begin at b. It does not compute a
+// checksum: doing so at every byte of a segment would take hours.
 func plausible(b []byte) int {
 	le := binary.LittleEndian
 	if len(b) < blockHead+bodyHead {

@@ -5,19 +5,19 @@ import (
 	"path/filepath"
 )
 
-// Piece is a file of a log, or the beginning of one, that is to be copied.
+// Piece is a file of a log, or its beginning, for a copy.
 type Piece struct {
 	Name string // in the log's directory
-	Size int64  // what is to be copied of it
+	Size int64  // number of bytes to copy
 	at   io.ReaderAt
 }
 
-// Open returns the bytes of the piece.
+// Open returns a reader of the bytes of the piece.
 func (p Piece) Open() io.Reader { return io.NewSectionReader(p.at, 0, p.Size) }
 
-// Pieces returns the files that make up the log up to a position, or to where it
-// ends now (Tail). A copy of them opens as a log of that length. Until release is
-// called nothing is unlinked.
+// Pieces returns the files that make up the log up to a position, or up to its present
+// end (Tail). A copy of them opens as a log of that length. No file is unlinked until the
+// caller calls release.
 func (l *Log) Pieces(length int64) (pieces []Piece, release func()) {
 	l.write.Lock()
 	defer l.write.Unlock()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPieces: copies of a log at random lengths hold what it held then, whatever
-// is appended, sealed and dropped meanwhile.
+// TestPieces: a copy of a log at a random length has the contents of that moment, in
+// spite of concurrent appends, seals and removals.
 func TestPieces(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	l := mustOpen(t, t.TempDir(), testOptions)
@@ -24,7 +24,7 @@ func TestPieces(t *testing.T) {
 	for range 60 {
 		length, n := l.Length(), len(written)
 		more := randomBlocks(rnd, 1+rnd.IntN(4))
-		appendAll(t, l, rnd, more) // behind the length that is asked for
+		appendAll(t, l, rnd, more) // behind the requested length
 		written = append(written, more...)
 		if length == l.active().base+headerSize || n == 0 {
 			continue

@@ -19,19 +19,19 @@ const (
 
 var headerMagic = [8]byte{'W', 'W', 'S', 'E', 'G', 0, 0, 1} // the last byte is the version of the format
 
-// file is one segment. A value is immutable once it is in Log.files: the next
-// append replaces it.
+// file is one segment. A file in Log.files is immutable: the next append replaces it by a
+// new value.
 type file struct {
 	f        *os.File
 	base     int64 // position of the file's first byte
-	size     int64 // of what counts: header, blocks and, when sealed, footer
+	size     int64 // size of the header, the blocks and, when sealed, the footer
 	min, max int64 // times of the rows; min > max: no rows
 	idx      index
 }
 
 func (s *file) sealed() bool { _, ok := s.idx.(*disk); return ok }
 
-// end is the position behind the file.
+// end returns the position behind the file.
 func (s *file) end() int64 { return s.base + s.size }
 
 func filename(base int64) string { return fmt.Sprintf("%020d%s", base, extension) }
@@ -54,8 +54,8 @@ func appendHeader(dst []byte, kind string, base int64) []byte {
 	return binary.LittleEndian.AppendUint32(dst, checksum(base, dst[start:]))
 }
 
-// create makes the segment that starts at position base. What a crash may have
-// left under its name was never part of the log.
+// create creates the segment that starts at position base. It overwrites a file of that
+// name that a crash has left, because such a file was never part of the log.
 func create(dir, kind string, base int64) (*file, error) {
 	f, err := os.OpenFile(filepath.Join(dir, filename(base)), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -67,8 +67,8 @@ func create(dir, kind string, base int64) (*file, error) {
 	return &file{f: f, base: base, size: headerSize, min: math.MaxInt64, max: math.MinInt64, idx: &memory{}}, nil
 }
 
-// open opens the segment at position base and checks its header. Its index is
-// not read yet.
+// open opens the segment at position base and checks its header. It does not read the
+// index.
 func open(dir, kind string, base int64) (*file, error) {
 	f, err := os.OpenFile(filepath.Join(dir, filename(base)), os.O_RDWR, 0)
 	if err != nil {
@@ -96,9 +96,9 @@ func checkHeader(f *os.File, kind string, base int64) (size int64, err error) {
 	return info.Size(), nil
 }
 
-// scan rebuilds the index from the blocks in the first limit bytes. It sets
-// s.size to the end of the last good block and returns nil when it came to the
-// limit or to the start of a footer, else what is wrong behind that block.
+// scan rebuilds the index from the blocks in the first limit bytes. It sets s.size to the
+// end of the last good block. It returns nil if it reaches the limit or the start of a
+// footer, else the error behind that block.
 func (s *file) scan(limit int64) error {
 	m := &memory{}
 	s.min, s.max, s.size = math.MaxInt64, math.MinInt64, headerSize
@@ -122,8 +122,8 @@ func (s *file) scan(limit int64) error {
 
 var errEndOfBlocks = errors.New("end of blocks")
 
-// readBlock reads the block at offset off of a file, which must end at or before
-// limit; the block points into rd.
+// readBlock reads the block at offset off of a file. The block must end at or before
+// limit. It aliases memory of rd.
 func readBlock(r io.ReaderAt, base, off, limit int64, rd *reader) (b Block, n int64, err error) {
 	var head [blockHead]byte
 	if off+blockHead > limit {
@@ -144,7 +144,7 @@ func readBlock(r io.ReaderAt, base, off, limit int64, rd *reader) (b Block, n in
 	return b, n, err
 }
 
-// readSpan reads the block that lies in s; it points into rd.
+// readSpan reads the block in the span s. The block aliases memory of rd.
 func readSpan(r io.ReaderAt, base int64, s span, rd *reader) (Block, error) {
 	if s.len > blockHead+maxBody {
 		return Block{}, fmt.Errorf("block at %d: wrong length: %w", base+int64(s.off), ErrCorrupt)

@@ -10,12 +10,12 @@ import (
 	"sort"
 )
 
-// Find yields the blocks before the position that list, of every group of all,
-// at least one key: newest first. No groups: every block. What it yields is
-// valid until the next step. A [*DamagedError] stands for a block that cannot be read;
-// any other error is the last thing that Find yields.
+// Find yields the blocks before a position that list at least one key of every group of
+// all, newest first. Without groups it yields every block. A block is valid until the
+// next step. A [*DamagedError] takes the place of an unreadable block; Find continues
+// after it. Any other error ends the iteration.
 //
-// A segment that [Log.Retain] removes meanwhile is passed over.
+// Find skips a segment that [Log.Retain] removes meanwhile.
 func (l *Log) Find(all [][]uint64, before int64) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		s := newSearch(all)
@@ -28,10 +28,9 @@ func (l *Log) Find(all [][]uint64, before int64) iter.Seq2[Block, error] {
 	}
 }
 
-// FindSince yields what [Log.Find] yields of all blocks, but begins where rows
-// are that are a little younger than a time, Unix ms: the segments that have
-// rows of then or later come first, the oldest of them first, and then the
-// others. It is for who knows what there is only one of, and about when.
+// FindSince yields the blocks that [Log.Find] yields without a bound, in another order.
+// Segments with rows of the time ms (Unix ms) or later come first, oldest first. The
+// other segments follow. It serves look-ups of a unique row whose time is roughly known.
 func (l *Log) FindSince(all [][]uint64, ms int64) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		s := newSearch(all)
@@ -50,19 +49,19 @@ func (l *Log) FindSince(all [][]uint64, ms int64) iter.Seq2[Block, error] {
 	}
 }
 
-// search is a question that is asked of one segment after the other.
+// search is a query that runs over one segment after the other.
 type search struct {
 	*reader
-	all [][]asked // of each group
+	all [][]asked // keys of each group
 }
 
-// asked is a key with the last answer of a segment. A segment is asked for earlier
-// and earlier blocks: an answer holds until it is too late.
+// asked is a key and its last answer in a segment. A search asks for earlier and earlier
+// blocks, so an answer is valid until the block in it is too late.
 type asked struct {
 	key   uint64
 	block uint32
-	ok    bool // there is such a block
-	known bool // it was asked
+	ok    bool // a block was found
+	known bool // the segment was searched for the key
 }
 
 func newSearch(all [][]uint64) *search {
@@ -76,7 +75,7 @@ func newSearch(all [][]uint64) *search {
 	return s
 }
 
-// in yields what a segment has before a position, and reports whether to go on.
+// in yields the matches of a segment before a position, and reports whether to continue.
 func (s *search) in(f *file, before int64, yield func(Block, error) bool) bool {
 	for _, group := range s.all {
 		for i := range group {
@@ -96,8 +95,8 @@ func (s *search) in(f *file, before int64, yield func(Block, error) bool) bool {
 
 func isDamage(err error) bool { return errors.As(err, new(*DamagedError)) }
 
-// From yields the blocks that stand at pos or behind it, oldest first, under the
-// terms of [Log.Find].
+// From yields the blocks at or behind pos, oldest first. The rules for validity and
+// errors are those of [Log.Find].
 func (l *Log) From(pos int64) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		rd := newReader()
@@ -181,7 +180,8 @@ func (s *file) find(q *search, before int64) iter.Seq2[Block, error] {
 	}
 }
 
-// damaged says where a block lies that cannot be read; nil for no error.
+// damaged wraps an error about a block into a DamagedError with its position; nil stays
+// nil.
 func (s *file) damaged(sp span, err error) error {
 	if err == nil {
 		return nil
@@ -190,7 +190,7 @@ func (s *file) damaged(sp span, err error) error {
 	return &DamagedError{File: s.f.Name(), Span: Span{at, at + int64(sp.len)}, Err: err}
 }
 
-// explain names the file in an error.
+// explain adds the name of the file to an error.
 func (s *file) explain(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = errors.Join(ErrCorrupt, io.ErrUnexpectedEOF)
@@ -198,7 +198,7 @@ func (s *file) explain(err error) error {
 	return &os.PathError{Op: "segment: read", Path: s.f.Name(), Err: err}
 }
 
-// lastBefore returns the last block whose position is before the given one.
+// lastBefore returns the last block before a position.
 func (s *file) lastBefore(rd *reader, before int64) (block uint32, ok bool, err error) {
 	lo, hi := uint32(0), s.idx.blocks()
 	if before >= s.end() {
@@ -228,7 +228,7 @@ func (s *search) lastOfAll(idx index, at uint32) (block uint32, ok bool, err err
 				return 0, false, err
 			}
 			if b < at {
-				at, agreed = b, 0 // the groups before must be asked again
+				at, agreed = b, 0 // search the groups before this one again
 			}
 			agreed++
 		}

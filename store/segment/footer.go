@@ -19,27 +19,26 @@ const (
 	trailerSize  = 8 + 8 + 4 + 8 + 8 + crcSize + 4
 )
 
-// disk indexes a sealed segment. Its postings and its block table lie in pages
-// of fixed size behind the blocks, each with its own checksum.
+// disk is the index of a sealed segment. Its postings and its block table are in pages of
+// fixed size behind the blocks, each with its own checksum.
 type disk struct {
 	r        io.ReaderAt
 	base     int64     // position of the file
-	fences   []posting // the first posting of each page
+	fences   []posting // first posting of each page
 	postings int64
 	count    uint32 // blocks
 	pages    int64  // offset of the first page of postings
 	table    int64  // offset of the first page of spans
 
-	// absent are keys that were looked for and are nowhere in the segment, each in
-	// the place of its last bits. A list of the states that runs rarely are in asks
-	// every segment for the same ones.
+	// absent holds keys that a search has not found in the segment, each in the cell of
+	// its low bits. Queries for rare states search every segment for the same keys.
 	absent [64]atomic.Uint64
 
-	// healed is used instead of the pages once one of them was found damaged.
+	// healed replaces the pages after one of them was found damaged.
 	healed atomic.Pointer[memory]
 }
 
-// heal makes the index again from the blocks, in memory.
+// heal rebuilds the index from the blocks, in memory.
 func (d *disk) heal() (*memory, error) {
 	if m := d.healed.Load(); m != nil {
 		return m, nil
@@ -56,11 +55,10 @@ func (d *disk) heal() (*memory, error) {
 
 func pagesOf(n, perPage int64) int64 { return (n + perPage - 1) / perPage }
 
-// paged returns how many bytes n entries take in pages.
+// paged returns the number of bytes that n entries take in pages.
 func paged(n, perPage, size int64) int64 { return n*size + pagesOf(n, perPage)*crcSize }
 
-// page reads page i of the n entries that start at offset start into p, unless it
-// is there already.
+// page reads page i of the n entries at offset start into p, unless p already holds it.
 func (d *disk) page(p *page, start, i, n, perPage, size int64) ([]byte, error) {
 	off := start + i*(perPage*size+crcSize)
 	if p.of == d && p.off == off {
@@ -98,7 +96,7 @@ func (d *disk) span(rd *reader, block uint32) (span, error) {
 	if err != nil {
 		return span{}, err
 	}
-	if block >= m.blocks() { // the caller counted by the damaged index
+	if block >= m.blocks() { // the caller took the number from the damaged index
 		return span{}, fmt.Errorf("index names block %d of %d: %w", block, m.blocks(), ErrCorrupt)
 	}
 	return m.span(rd, block)
@@ -141,7 +139,7 @@ func (d *disk) lookUp(rd *reader, key uint64, at uint32) (uint32, bool, error) {
 	want := posting{key, at}
 	i, exact := slices.BinarySearchFunc(d.fences, want, posting.compare)
 	if !exact {
-		i-- // the last page that starts before what we want holds it, if any does
+		i-- // the last page that starts before the wanted posting holds it, if any page does
 	}
 	if i < 0 {
 		return 0, false, nil
@@ -150,7 +148,7 @@ func (d *disk) lookUp(rd *reader, key uint64, at uint32) (uint32, bool, error) {
 	if err != nil {
 		return 0, false, err
 	}
-	lo, hi := 0, len(page)/postingSize // the answer is the entry before the first one greater
+	lo, hi := 0, len(page)/postingSize // the wanted entry precedes the first greater one
 	for lo < hi {
 		mid := int(uint(lo+hi) / 2)
 		if readPosting(page[mid*postingSize:]).compare(want) <= 0 {
@@ -174,7 +172,7 @@ func appendPosting(dst []byte, key uint64, block uint32) []byte {
 	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(dst, key), block)
 }
 
-// appendFooter writes the index of a segment whose blocks end at offset end.
+// appendFooter appends the index of a segment whose blocks end at offset end.
 func appendFooter(dst []byte, m *memory, base, end, minTime, maxTime int64) []byte {
 	le := binary.LittleEndian
 	start := len(dst)
@@ -182,7 +180,7 @@ func appendFooter(dst []byte, m *memory, base, end, minTime, maxTime int64) []by
 	dst = slices.Grow(dst, 8+len(keys)*(postingSize+1)+len(m.spans)*(spanSize+1)+trailerSize)
 	dst = le.AppendUint32(dst, endOfBlocks)
 	dst = le.AppendUint32(dst, 0)
-	seal := func(content int) { // ends the page that began at content
+	seal := func(content int) { // closes the page that starts at content
 		dst = le.AppendUint32(dst, checksum(base+end+int64(content-start), dst[content:]))
 	}
 	for i := 0; i < len(keys); i += pagePostings {
@@ -212,16 +210,15 @@ func appendFooter(dst []byte, m *memory, base, end, minTime, maxTime int64) []by
 	return le.AppendUint32(dst, footerMagic)
 }
 
-// footer is what the end of a sealed segment says.
+// footer is the decoded end of a sealed segment.
 type footer struct {
 	idx      *disk
-	end      int64 // offset where the blocks end
+	end      int64 // offset at which the blocks end
 	min, max int64
 }
 
-// readFooter reads the footer of a file of size bytes whose position is base.
-// ok is false when the file is not sealed, or no longer: its index must then be
-// rebuilt from its blocks.
+// readFooter reads the footer of a file of size bytes at position base. ok is false if
+// the file has no valid footer; its index must then be rebuilt from its blocks.
 func readFooter(r io.ReaderAt, size, base int64) (footer, bool) {
 	le := binary.LittleEndian
 	if size < headerSize+8+trailerSize || size > maxSegment {

@@ -13,26 +13,26 @@ import (
 	"slices"
 )
 
-// Span is a stretch of positions, From <= position < To.
+// Span is a range of positions, From <= position < To.
 type Span struct{ From, To int64 }
 
-// Gap is a stretch of a log for which there is no file.
+// Gap is a range of a log for which there is no file.
 type Gap struct {
 	Span
-	// After and Before bound the times of the rows that stood there: the last time in
-	// front of it and the first one behind it, Unix ms. 0: there is no row there.
+	// After and Before bound the times of the lost rows, Unix ms: the last time before
+	// the gap and the first time behind it. 0 means that there is no such row.
 	After, Before int64
 }
 
-// gapsName is the file that says which stretches of the log have no file because
-// retention removed them, or because a repair gave them up. Without the file, in a
-// log of an earlier version or a restored one, whatever is missing counts as removed.
+// gapsName is the file that lists the ranges without a file that retention removed or a
+// repair gave up. Without it, in a log of an earlier version or a restored one, every
+// missing range counts as removed.
 const gapsName = "gaps"
 
 const gapsHead = "wheelwork gaps 1\n"
 
-// readGaps returns what the file says; ok is false when there is no file. A damaged
-// file accounts for nothing.
+// readGaps returns the ranges in the file; ok is false if there is no file. A damaged
+// file counts as empty.
 func readGaps(dir string) (spans []Span, ok bool, err error) {
 	content, err := os.ReadFile(filepath.Join(dir, gapsName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,7 +81,7 @@ func writeGaps(dir string, spans []Span) error {
 	return errors.Join(os.Rename(f.Name(), name), syncDir(dir))
 }
 
-// unite returns the spans in order, with those joined that touch.
+// unite sorts spans and joins those that touch.
 func unite(spans []Span) []Span {
 	spans = slices.Clone(spans)
 	slices.SortFunc(spans, func(a, b Span) int { return int(max(-1, min(1, a.From-b.From))) })
@@ -96,12 +96,13 @@ func unite(spans []Span) []Span {
 	return all
 }
 
-// covered reports whether one of the spans, which do not touch, holds all of s.
+// covered reports whether one of the spans, which do not touch each other, contains all
+// of s.
 func covered(spans []Span, s Span) bool {
 	return slices.ContainsFunc(spans, func(c Span) bool { return c.From <= s.From && s.To <= c.To })
 }
 
-// gapsOf returns where there is no file: before the first and between two.
+// gapsOf returns the ranges before the first file and between files.
 func gapsOf(files []*file) []Gap {
 	var gaps []Gap
 	var end int64
@@ -125,7 +126,7 @@ func gapsOf(files []*file) []Gap {
 	return gaps
 }
 
-// account compares the gaps between the files with those that are accounted for.
+// account compares the gaps between the files with the known ones.
 func (l *Log) account(files []*file) error {
 	known, ok, err := readGaps(l.dir)
 	if err != nil {
@@ -147,6 +148,6 @@ func (l *Log) account(files []*file) error {
 	return nil
 }
 
-// Missing returns the gaps that the log had when it was opened and that nothing
-// accounts for: files were lost.
+// Missing returns the gaps at the time of opening that neither retention nor a repair
+// explains. Their files were lost.
 func (l *Log) Missing() []Gap { return l.missing }

@@ -5,7 +5,7 @@ import (
 	"sort"
 )
 
-// A posting says that a block holds rows of a key.
+// A posting says that a block has rows of a key.
 type posting struct {
 	key   uint64
 	block uint32 // number of the block in its segment
@@ -21,11 +21,11 @@ func (p posting) compare(q posting) int {
 	return 1
 }
 
-// span is where a block lies in its file.
+// span is the location of a block in its file.
 type span struct{ off, len uint32 }
 
-// index finds the blocks of one segment. Both kinds are immutable once they are
-// in [Log.files]. The reader lends its buffers.
+// index finds the blocks of one segment. Implementations are immutable once they are in
+// [Log.files]. The reader lends its buffers.
 type index interface {
 	blocks() uint32
 	span(rd *reader, block uint32) (span, error)
@@ -33,28 +33,28 @@ type index interface {
 	last(rd *reader, key uint64, at uint32) (block uint32, ok bool, err error)
 }
 
-// largeRun is how many postings a run of them has at least when it is not merged
-// any more. A look-up asks all runs, so there must not be many; but to merge
-// them costs each posting as much as to write it, and who looks is rare.
+// largeRun is the number of postings from which a run is not merged further. A look-up
+// searches all runs, so there must be few. A merge costs as much per posting as writing
+// it, and look-ups are rare.
 const largeRun = 512
 
-// memory indexes the active segment. Postings lie in sorted runs, each of some
-// blocks in a row. A new block adds a run, and neighbours are merged when they
-// are of similar length and small: so an idle server with one row in each block
-// has few runs, and a busy one merges nothing.
+// memory is the index of the active segment. Postings are in sorted runs, each for some
+// consecutive blocks. A new block adds a run. Neighbours are merged when they are small
+// and of similar length. An idle server with one row in each block therefore has few
+// runs, and a busy one merges nothing.
 //
-// A value that readers have is never changed: clone and add make the next one.
-// The spans of all values share one array, of which each sees its own prefix.
+// A value that readers have is never changed: clone and add make the next value. The
+// spans of all values share one array, of which each value sees its own prefix.
 type memory struct {
 	runs  []run // oldest first
 	spans []span
 }
 
-// run is some postings, sorted.
+// run is a sorted sequence of postings.
 type run struct {
 	keys   []uint64
-	blocks []uint32 // of each key; nil: first, of all
-	first  uint32   // the least block
+	blocks []uint32 // the block of each key; nil: all are first
+	first  uint32   // smallest block
 }
 
 func (r *run) at(i int) posting {
@@ -69,7 +69,7 @@ func (m *memory) blocks() uint32 { return uint32(len(m.spans)) }
 func (m *memory) span(_ *reader, block uint32) (span, error) { return m.spans[block], nil }
 
 func (m *memory) last(_ *reader, key uint64, at uint32) (uint32, bool, error) {
-	// Runs behind at hold only later blocks.
+	// Runs from n on hold only later blocks.
 	n := sort.Search(len(m.runs), func(i int) bool { return m.runs[i].first > at })
 	for i := n - 1; i >= 0; i-- {
 		if block, ok := m.runs[i].last(key, at); ok {
@@ -91,13 +91,13 @@ func (r *run) last(key uint64, at uint32) (uint32, bool) {
 	return r.blocks[i+same-1], true
 }
 
-// clone returns a value to which blocks may be added. Only the newest value of a
-// segment may be cloned.
+// clone returns a value to which blocks may be added. Only the newest value of a segment
+// may be cloned.
 func (m *memory) clone() *memory {
 	return &memory{runs: append(make([]run, 0, len(m.runs)+1), m.runs...), spans: m.spans}
 }
 
-// add adds a block to a value that nobody else has. It keeps nothing of keys.
+// add adds a block to a value that no reader has yet. It copies keys.
 func (m *memory) add(keys []uint64, s span) {
 	next := run{keys: slices.Clone(keys), first: m.blocks()}
 	n := len(m.runs)
@@ -119,7 +119,7 @@ func merge(a, b *run) run {
 	i := 0
 	for j := range b.keys {
 		p := b.at(j)
-		for ; i < len(a.keys) && a.keys[i] <= p.key; i++ { // the blocks of a are the earlier ones
+		for ; i < len(a.keys) && a.keys[i] <= p.key; i++ { // the blocks of a come first
 			put(a.at(i))
 		}
 		put(p)
@@ -130,8 +130,8 @@ func merge(a, b *run) run {
 	return out
 }
 
-// postings returns all postings in order, which makes an index of a segment
-// that is sealed: keys, and the block of each.
+// postings returns all postings in order, as keys and the block of each. Sealing a
+// segment writes them as its index.
 func (m *memory) postings() ([]uint64, []uint32) {
 	n := 0
 	for i := range m.runs {
@@ -150,9 +150,9 @@ func (m *memory) postings() ([]uint64, []uint32) {
 	return sortPostings(keys, blocks)
 }
 
-// sortPostings sorts by key, and leaves those of one key as they were: runs come
-// oldest first, so their blocks are in order already. It sorts by one byte after
-// the other, the last one first: hashes have no order that merging could use.
+// sortPostings sorts by key and keeps the order of equal keys: runs come oldest first, so
+// their blocks are already in order. It is a radix sort by bytes, lowest byte first,
+// because keys are hashes without an order that a merge could use.
 func sortPostings(keys []uint64, blocks []uint32) ([]uint64, []uint32) {
 	var counts [8][256]uint32
 	for _, k := range keys {
@@ -164,7 +164,7 @@ func sortPostings(keys []uint64, blocks []uint32) ([]uint64, []uint32) {
 	for b := range counts {
 		places, sum := &counts[b], uint32(0)
 		if len(keys) > 0 && places[byte(keys[0]>>(8*b))] == uint32(len(keys)) {
-			continue // all have the same byte here
+			continue // all keys have the same byte here
 		}
 		for i, n := range places {
 			places[i], sum = sum, sum+n

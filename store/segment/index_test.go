@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// TestIndexEqualsScan asks an index of small and large blocks, of values before
-// more was added, too, and compares with a scan.
+// TestIndexEqualsScan compares searches in an index with a scan. It includes small and
+// large blocks, and values of the index from before later additions.
 func TestIndexEqualsScan(t *testing.T) {
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		keys := make([]uint64, 3000)
 		for i := range keys {
-			keys[i] = r.Uint64() >> (8 * r.IntN(8)) // the high bytes of some are the same
+			keys[i] = r.Uint64() >> (8 * r.IntN(8)) // some share their high bytes
 		}
 		type value struct {
 			idx    *memory
@@ -25,7 +25,7 @@ func TestIndexEqualsScan(t *testing.T) {
 		idx, values := &memory{}, []value{}
 		var blocks [][]uint64
 		for i := range 200 {
-			of := slices.Clone(keys[:3]) // that many blocks have
+			of := slices.Clone(keys[:3]) // keys of many blocks
 			for range r.IntN([]int{4, 4, 300, 1500}[r.IntN(4)] + 1) {
 				of = append(of, keys[r.IntN(len(keys))])
 			}
@@ -38,7 +38,7 @@ func TestIndexEqualsScan(t *testing.T) {
 			}
 			room := slices.Clone(of)
 			idx.add(room, span{uint32(i), 1})
-			clear(room) // it must not be kept
+			clear(room) // the index must not keep it
 			if i%3 == 2 {
 				values = append(values, value{idx, blocks})
 			}
@@ -81,8 +81,8 @@ func TestIndexEqualsScan(t *testing.T) {
 	}
 }
 
-// TestFindSince: it yields the same blocks as Find, those of the first segment that
-// can have what is looked for first.
+// TestFindSince: it yields the same blocks as Find, and first those of the first segment
+// that can hold the row.
 func TestFindSince(t *testing.T) {
 	l := mustOpen(t, t.TempDir(), testOptions)
 	var blocks []Block
@@ -121,8 +121,8 @@ func TestFindSince(t *testing.T) {
 	}
 }
 
-// TestSearchesBesideEachOther: what a search yields stays while others run, though
-// they share memory, and a search that was left early leaves it in order.
+// TestSearchesBesideEachOther: a yielded block stays intact while other searches run,
+// although searches share buffers. A search that ends early returns its buffers in order.
 func TestSearchesBesideEachOther(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 9))
 	l := mustOpen(t, t.TempDir(), testOptions)
@@ -152,7 +152,7 @@ func TestSearchesBesideEachOther(t *testing.T) {
 	}
 }
 
-// TestRest: what is written in parts reads as one.
+// TestRest: a block that was written in parts is read as one.
 func TestRest(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpen(t, dir, testOptions)
@@ -169,7 +169,7 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// countingReader counts what is read.
+// countingReader counts reads.
 type countingReader struct {
 	io.ReaderAt
 	n int
@@ -180,13 +180,13 @@ func (r *countingReader) ReadAt(p []byte, off int64) (int, error) {
 	return r.ReaderAt.ReadAt(p, off)
 }
 
-// TestAbsentKeys: a segment that was asked for a key that it has nowhere knows so
-// without reading. One that it has only later stays to be found.
+// TestAbsentKeys: a segment remembers that it does not have a key, and answers again
+// without a read. A key that it has only in later blocks is still found.
 func TestAbsentKeys(t *testing.T) {
 	r := rand.New(rand.NewPCG(10, 11))
 	l := mustOpen(t, t.TempDir(), testOptions)
 	var blocks []Block
-	for i := range 20 { // key 0 is a key like any other, 164 shares the place of 100
+	for i := range 20 { // key 0 is an ordinary key; 164 shares the cell of 100
 		blocks = append(blocks, Block{Keys: []uint64{uint64(i % 2), uint64(100 + i)}, Payload: fmt.Append(nil, i)})
 	}
 	appendAll(t, l, r, blocks)
@@ -201,7 +201,7 @@ func TestAbsentKeys(t *testing.T) {
 	d.r = counting
 	for _, ask := range []struct {
 		key   uint64
-		reads int // more, when it is asked again
+		reads int // for each repetition of the query
 	}{{164, 0}, {100, 1}, {7, 0}, {0, 1}, {64, 0}, {119, 1}} {
 		want := expect(blocks, [][]uint64{{ask.key}})
 		if got := find(t, l, [][]uint64{{ask.key}}, (*l.files.Load())[0].base+headerSize+1); len(got) > 1 {

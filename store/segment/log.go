@@ -10,26 +10,26 @@ import (
 	"sync/atomic"
 )
 
-// Tail as [Options.Length] keeps all there is up to the last good block.
+// Tail as [Options.Length] keeps the log up to its last good block.
 const Tail = -1
 
-// Options say how to open a [Log].
+// Options configure a [Log].
 type Options struct {
-	// Kind, up to 8 bytes, stands in every file, so that logs are not mixed up.
+	// Kind, up to 8 bytes, is written in every file, so that logs cannot be mixed up.
 	Kind string
-	// SegmentBytes is how large a segment grows before it is sealed; a single
-	// Append may go over it. It must be less than 2 GiB.
+	// SegmentBytes is the size at which a segment is sealed. A single Append may exceed
+	// it. It must be less than 2 GiB.
 	SegmentBytes int64
-	// Length cuts the log: what lies at or behind this position is removed, and
-	// all before it must be there and sound. It is a value that Log.Length
-	// returned (0: remove all), or Tail.
+	// Length cuts the log. Data at or behind this position is removed, and all data
+	// before it must be present and sound. It is a value that Log.Length returned (0:
+	// remove all), or Tail.
 	Length int64
-	// AllowShort opens a log that ends before Length with what is left of it; it
-	// goes on at Length, so that positions keep their meaning.
+	// AllowShort opens a log that ends before Length with the data it has. The log
+	// continues at Length, so positions keep their meaning.
 	AllowShort bool
 }
 
-// ShortError says that a log ends before the position that it should reach.
+// ShortError means that a log ends before the required position.
 type ShortError struct {
 	Want, Have int64 // positions
 }
@@ -38,29 +38,29 @@ func (e *ShortError) Error() string {
 	return fmt.Sprintf("the segments end at position %d, but should reach %d", e.Have, e.Want)
 }
 
-// A Log is an append-only row of segments in one directory. Its methods may be
-// called from any goroutine.
+// A Log is an append-only sequence of segments in one directory. Its methods may be
+// called concurrently.
 type Log struct {
 	dir string
 	opt Options
 
-	write    sync.Mutex // held by whoever changes what follows
-	buf      []byte     // of the last Append, for the next one
-	unsynced []*os.File // sealed since the last Sync
-	held     int        // copies under way: nothing is unlinked
-	broken   error      // a failed fsync: what is on the disk is unknown from then on
-	gaps     []Span     // stretches without a file that are accounted for
-	missing  []Gap      // those that were not when the log was opened
+	write    sync.Mutex // guards the fields below
+	buf      []byte     // buffer of the last Append, reused by the next one
+	unsynced []*os.File // files sealed since the last Sync
+	held     int        // number of open copies; above 0 nothing is unlinked
+	broken   error      // a failed fsync; from then on the state of the disk is unknown
+	gaps     []Span     // ranges without a file that are accounted for
+	missing  []Gap      // ranges that were not accounted for when the log was opened
 
-	// files holds the segments, oldest first; the last one is active, the others
-	// are sealed. The slice and what it points to never change: readers go on with
-	// what they loaded.
+	// files holds the segments, oldest first. The last one is active, the others are
+	// sealed. The slice and its elements never change, so a reader may keep the slice it
+	// has loaded.
 	files atomic.Pointer[[]*file]
 }
 
-// Open opens the log in dir, which is made when it is missing. The caller makes
-// sure that no other process does the same. A log that ends before
-// Options.Length is a [*ShortError], unless that is allowed, and nothing was changed.
+// Open opens the log in dir and creates dir if it is missing. The caller must make sure
+// that no other process has the log open. Open returns a [*ShortError], and changes
+// nothing, if the log ends before Options.Length and AllowShort is not set.
 func Open(dir string, opt Options) (*Log, error) {
 	if opt.SegmentBytes <= headerSize || opt.SegmentBytes >= maxSegment/2 || len(opt.Kind) > 8 {
 		return nil, fmt.Errorf("segment: open %s: segment size %d or kind %q out of range", dir, opt.SegmentBytes, opt.Kind)
@@ -101,8 +101,8 @@ func list(dir string) ([]int64, error) {
 	return bases, nil
 }
 
-// load opens the segments and cuts the log as Options.Length says. The last file
-// that it returns is active. With an error it returns what is open by then.
+// load opens the segments and cuts the log at Options.Length. The last returned file is
+// active. With an error it returns the files opened so far.
 func (l *Log) load(bases []int64) (files []*file, err error) {
 	keep := bases
 	if l.opt.Length != Tail {
@@ -111,7 +111,7 @@ func (l *Log) load(bases []int64) (files []*file, err error) {
 	for _, base := range keep {
 		f, err := open(l.dir, l.opt.Kind, base)
 		if err != nil && l.opt.Length == Tail && errors.Is(err, ErrCorrupt) {
-			continue // a file of which a power cut left not even the header holds nothing
+			continue // after a power cut without even a header, the file holds nothing
 		}
 		if err != nil {
 			return files, err
@@ -137,13 +137,13 @@ func (l *Log) load(bases []int64) (files []*file, err error) {
 	return l.withActive(files, bases, short != nil)
 }
 
-// countFrom returns how many of the positions are at or behind from.
+// countFrom returns the number of positions at or behind from.
 func countFrom(bases []int64, from int64) int {
 	i, _ := slices.BinarySearch(bases, from)
 	return len(bases) - i
 }
 
-// checkLength returns a ShortError when the files end before Options.Length.
+// checkLength returns a ShortError if the files end before Options.Length.
 func (l *Log) checkLength(files []*file) error {
 	var have int64
 	if n := len(files); n > 0 {
@@ -155,8 +155,8 @@ func (l *Log) checkLength(files []*file) error {
 	return nil
 }
 
-// loadIndex reads the index of a file from its footer or, when it has none or is
-// to be cut, from its blocks.
+// loadIndex reads the index of a file from its footer. If the file has no footer or must
+// be cut, loadIndex reads the blocks.
 func (l *Log) loadIndex(s *file, last, short bool) error {
 	exact := l.opt.Length != Tail && !short // every block must be there
 	cut := last && exact
@@ -184,7 +184,7 @@ func (l *Log) loadIndex(s *file, last, short bool) error {
 	return l.seal(s)
 }
 
-// withActive adds the active segment when the last file is sealed or there is none.
+// withActive adds an active segment if the last file is sealed or there is none.
 func (l *Log) withActive(files []*file, bases []int64, short bool) ([]*file, error) {
 	var base int64
 	if n := len(files); n > 0 {
@@ -206,8 +206,8 @@ func (l *Log) withActive(files []*file, bases []int64, short bool) ([]*file, err
 	return append(files, active), nil
 }
 
-// Append writes the blocks, each found by its keys, and returns the new length.
-// It is not synced; see [Log.Sync]. All blocks are written, or none.
+// Append writes the blocks and returns the new length. It writes all blocks or none. It
+// does not sync; see [Log.Sync].
 func (l *Log) Append(blocks ...Block) (length int64, err error) {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -240,7 +240,7 @@ func (l *Log) Append(blocks ...Block) (length int64, err error) {
 		next.size += int64(n)
 		next.min, next.max = min(next.min, b.Min), max(next.max, b.Max)
 	}
-	// A failed write leaves garbage behind the end; the next one goes over it.
+	// A failed write leaves garbage behind the end; the next write overwrites it.
 	if _, err := a.f.WriteAt(l.buf, a.size); err != nil {
 		return l.Length(), fmt.Errorf("segment: append: %w", err)
 	}
@@ -251,7 +251,7 @@ func (l *Log) Append(blocks ...Block) (length int64, err error) {
 
 func (l *Log) active() *file { files := *l.files.Load(); return files[len(files)-1] }
 
-// replaceActive puts files in the place of the active one.
+// replaceActive replaces the active file by other files.
 func (l *Log) replaceActive(with ...*file) {
 	old := *l.files.Load()
 	files := make([]*file, 0, len(old)+1)
@@ -273,7 +273,7 @@ func (l *Log) roll() error {
 	return nil
 }
 
-// seal writes the footer of s and moves its index to the disk.
+// seal writes the footer of s and replaces its index in memory by the one on disk.
 func (l *Log) seal(s *file) error {
 	m := s.idx.(*memory)
 	l.buf = appendFooter(l.buf[:0], m, s.base, s.size, s.min, s.max)
@@ -294,7 +294,7 @@ func (l *Log) seal(s *file) error {
 // Length returns the position behind the last block.
 func (l *Log) Length() int64 { return l.active().end() }
 
-// Bytes returns how many bytes all segments take.
+// Bytes returns the size of all segments.
 func (l *Log) Bytes() int64 {
 	var n int64
 	for _, f := range *l.files.Load() {
@@ -303,8 +303,8 @@ func (l *Log) Bytes() int64 {
 	return n
 }
 
-// Sync makes durable all that was appended before the call. After an error the
-// log stays in error: what the disk holds is unknown then.
+// Sync makes all earlier appends durable. After an error the log stays in error, because
+// the state of the disk is unknown.
 func (l *Log) Sync() error {
 	l.write.Lock()
 	broken, sealed, active := l.broken, l.unsynced, l.active().f
@@ -337,14 +337,14 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Retain unlinks the sealed segments whose rows are all older than before, Unix
-// ms, and returns how many bytes that frees. It seals the active segment when
-// its oldest row is that old, so that rows live at most twice the retention.
+// Retain unlinks the sealed segments whose rows are all older than before, Unix ms. It
+// returns the number of bytes freed. It seals the active segment if its oldest row is
+// that old, so rows live at most twice the retention.
 func (l *Log) Retain(before int64) (freed int64, err error) {
 	l.write.Lock()
 	defer l.write.Unlock()
 	if l.held > 0 {
-		return 0, nil // the next time
+		return 0, nil // a later call removes them
 	}
 	if a := l.active(); a.size > headerSize && a.min < before {
 		if err := l.roll(); err != nil {
@@ -357,14 +357,13 @@ func (l *Log) Retain(before int64) (freed int64, err error) {
 	return freed, nil
 }
 
-// Trim unlinks the sealed segments that end before a position and returns how many
-// bytes that frees. The log still begins or ends behind it: [Options.Length] may be
-// that position.
+// Trim unlinks the sealed segments that end before a position and returns the number of
+// bytes freed. The position stays valid as [Options.Length].
 func (l *Log) Trim(before int64) (freed int64, err error) {
 	l.write.Lock()
 	defer l.write.Unlock()
 	if l.held > 0 {
-		return 0, nil // the next time
+		return 0, nil // a later call removes them
 	}
 	if freed, err = l.drop(func(f *file) bool { return f.end() < before }); err != nil {
 		return freed, fmt.Errorf("segment: trim: %w", err)
@@ -372,7 +371,7 @@ func (l *Log) Trim(before int64) (freed int64, err error) {
 	return freed, nil
 }
 
-// drop unlinks sealed segments.
+// drop unlinks the sealed segments for which old returns true.
 func (l *Log) drop(old func(*file) bool) (freed int64, err error) {
 	var keep, gone []*file
 	for _, f := range *l.files.Load() {
@@ -390,7 +389,7 @@ func (l *Log) drop(old func(*file) bool) (freed int64, err error) {
 		spans = append(spans[:len(spans):len(spans)], Span{f.base, f.end()})
 	}
 	spans = unite(spans)
-	if err := writeGaps(l.dir, spans); err != nil { // first: a file that is gone must be accounted for
+	if err := writeGaps(l.dir, spans); err != nil { // first, because a removed file must be accounted for
 		return 0, err
 	}
 	l.gaps = spans

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// testOptions make small segments, so that a few blocks fill several.
+// testOptions make small segments, so a few blocks fill several.
 var testOptions = Options{Kind: "test", SegmentBytes: 4 << 10, Length: Tail}
 
 func mustOpen(t testing.TB, dir string, opt Options) *Log {
@@ -25,8 +25,8 @@ func mustOpen(t testing.TB, dir string, opt Options) *Log {
 	return l
 }
 
-// randomBlocks returns blocks with a few keys of a small range, so that keys are
-// shared by blocks, and a payload that tells them apart.
+// randomBlocks returns blocks with a few keys of a small range, so blocks share keys.
+// Each has a distinct payload.
 func randomBlocks(r *rand.Rand, n int) []Block {
 	blocks := make([]Block, n)
 	for i := range blocks {
@@ -65,7 +65,7 @@ func find(t testing.TB, l *Log, all [][]uint64, before int64) []Block {
 	return out
 }
 
-// expect is what Find should return: a scan.
+// expect returns the expected result of Find, by a scan.
 func expect(blocks []Block, all [][]uint64) [][]byte {
 	var out [][]byte
 	for _, b := range slices.Backward(blocks) {
@@ -90,7 +90,7 @@ func payloads(blocks []Block) [][]byte {
 
 func sameBytes(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
 
-// checkFinds asks random questions and compares with a scan.
+// checkFinds compares random searches with a scan.
 func checkFinds(t testing.TB, l *Log, r *rand.Rand, blocks []Block) {
 	t.Helper()
 	got := find(t, l, nil, End)
@@ -111,7 +111,7 @@ func checkFinds(t testing.TB, l *Log, r *rand.Rand, blocks []Block) {
 		if !sameBytes(payloads(hits), want) {
 			t.Fatalf("find %v: got %d blocks, want %d", all, len(hits), len(want))
 		}
-		for range min(3, len(hits)) { // going on from any position gives the rest
+		for range min(3, len(hits)) { // a search from any position yields the rest
 			i := r.IntN(len(hits))
 			if rest := find(t, l, all, hits[i].Pos); !sameBytes(payloads(rest), want[i+1:]) {
 				t.Fatalf("find %v before %d: got %d blocks, want %d", all, hits[i].Pos, len(rest), len(want)-i-1)
@@ -148,8 +148,8 @@ func TestFindEqualsScan(t *testing.T) {
 	}
 }
 
-// TestPagesOfPostings fills a segment with more postings and blocks than fit on
-// one page of its index.
+// TestPagesOfPostings fills a segment with more postings and blocks than fit on one page
+// of its index.
 func TestPagesOfPostings(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	l := mustOpen(t, t.TempDir(), Options{Kind: "test", SegmentBytes: 100 << 10, Length: Tail})
@@ -209,7 +209,7 @@ func TestShort(t *testing.T) {
 		t.Fatalf("got %v, want that it ends at %d", err, length)
 	}
 	far := Options{Kind: "test", SegmentBytes: 4 << 10, Length: length + 1000, AllowShort: true}
-	for range 2 { // what is appended behind the gap is cut as ever
+	for range 2 { // data behind the gap is cut as usual
 		l = mustOpen(t, copyOf(t, dir), far)
 		if end, err := l.Append(Block{Payload: []byte("c")}); err != nil || end <= far.Length {
 			t.Fatalf("appended up to %d, %v", end, err)
@@ -235,7 +235,7 @@ func copyOf(t testing.TB, dir string) string {
 	return to
 }
 
-// TestTornTail cuts the active file at every length: what is whole stays.
+// TestTornTail cuts the active file at every length: whole blocks stay.
 func TestTornTail(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpen(t, dir, testOptions)
@@ -275,8 +275,8 @@ func TestTornTail(t *testing.T) {
 	}
 }
 
-// TestFlippedBits flips every byte of a sealed and an active file. Each answer
-// is right, or an error that names the damage.
+// TestFlippedBits flips every byte of a sealed and of an active file. Each result is
+// correct, or is an error that names the damage.
 func TestFlippedBits(t *testing.T) {
 	dir := t.TempDir()
 	opt := Options{Kind: "test", SegmentBytes: 400, Length: Tail}
@@ -368,7 +368,7 @@ func TestRetain(t *testing.T) {
 	if l.Length() != length {
 		t.Fatalf("length %d, want %d", l.Length(), length)
 	}
-	if _, err := l.Retain(1000); err != nil { // the active one, too
+	if _, err := l.Retain(1000); err != nil { // includes the active segment
 		t.Fatal(err)
 	}
 	if got := find(t, l, nil, End); len(got) != 0 {
@@ -384,8 +384,8 @@ func TestRetain(t *testing.T) {
 	}
 }
 
-// TestTrim: what ends before a position goes, and the log opens with that length,
-// the next longer one, and any that it has.
+// TestTrim: segments that end before a position are removed. The log then opens with that
+// length, with the next longer one and with each of its other lengths.
 func TestTrim(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpen(t, dir, testOptions)
@@ -419,7 +419,7 @@ func TestTrim(t *testing.T) {
 		t.Errorf("the next one: %d, %v", n, err)
 	}
 
-	// At each end of a segment there is something to open up to.
+	// At the end of each segment there is a valid length to open with.
 	for n := range lengths {
 		dir := t.TempDir()
 		l := mustOpen(t, dir, testOptions)
@@ -521,7 +521,7 @@ func FuzzParseBlock(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		raw := make([]byte, blockHead, blockHead+len(body)) // a right checksum lets the fuzzer past it
+		raw := make([]byte, blockHead, blockHead+len(body)) // the correct checksum lets the fuzzer past the check
 		raw = append(raw, body...)
 		raw[0], raw[1], raw[2], raw[3] = byte(len(body)), byte(len(body)>>8), byte(len(body)>>16), byte(len(body)>>24)
 		sum := checksum(77, body)

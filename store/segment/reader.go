@@ -2,32 +2,33 @@ package segment
 
 import "sync"
 
-// reader is the memory that reading takes. It is used again: a look-up that made
-// a block's room anew would have to help collect the garbage of the whole
-// process, and wait for that longer than for the disk.
+// reader holds the buffers for reading, and is reused. Allocating a block's buffers for
+// each look-up would let the look-up assist the garbage collector, which takes longer
+// than the disk.
 type reader struct {
-	raw             []byte   // of a block
-	keys            []uint64 // of a block
+	raw             []byte   // a block
+	keys            []uint64 // keys of a block
 	postings, spans page
 }
 
-// page is a page of an index. A search often asks for the same one again.
+// page is a page of an index. A search often reads the same page again.
 type page struct {
-	of      *disk // nil: none was read
+	of      *disk // nil: no page was read
 	off     int64
 	content []byte
 }
 
 var readers = sync.Pool{New: func() any { return new(reader) }}
 
-// maxKept is how large a block may be whose room is kept, bytes.
+// maxKept is the size, in bytes, of the largest block whose buffer is retained.
 const maxKept = 1 << 20
 
 func newReader() *reader { return readers.Get().(*reader) }
 
-// free gives the memory back: nothing that was read with it may be used any more.
+// free returns the reader to the pool. Nothing that was read with it may be used
+// afterwards.
 func (r *reader) free() {
-	r.postings.of, r.spans.of = nil, nil // they hold files
+	r.postings.of, r.spans.of = nil, nil // drop the references to files
 	if cap(r.raw) <= maxKept && cap(r.keys) <= maxKept/8 {
 		readers.Put(r)
 	}

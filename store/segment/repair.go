@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 )
 
-// Repair makes the closed log in dir usable again: what is damaged in it is given up,
-// and positions keep their meaning. keep is called with the name of each file before
-// it is replaced or removed, and has to save it. length is that of [Verify], whose
-// report Repair returns.
+// Repair makes the closed log in dir usable again. It gives up damaged data, and
+// positions keep their meaning. It calls keep with the name of each file before it
+// replaces or removes it; keep must save the file. length is that of [Verify]. Repair
+// returns the report of Verify.
 func Repair(dir, kind string, length int64, keep func(name string) error) (Report, error) {
 	r, err := Verify(dir, kind, length)
 	if err != nil || len(r.Damage) == 0 {
@@ -26,7 +26,7 @@ func Repair(dir, kind string, length int64, keep func(name string) error) (Repor
 	defer func() { closeAll(files) }() //nolint:errcheck // synced before
 	for i, base := range bases {
 		if length != Tail && base >= length {
-			break // a crash left it
+			break // left over from a crash
 		}
 		x, err := examine(dir, kind, base, length, i == len(bases)-1)
 		if err != nil {
@@ -42,7 +42,7 @@ func Repair(dir, kind string, length int64, keep func(name string) error) (Repor
 		}
 		f, err := open(dir, kind, base)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // there was nothing sound in it
+			continue // it had no sound block
 		}
 		if err != nil {
 			return r, err
@@ -59,8 +59,8 @@ func Repair(dir, kind string, length int64, keep func(name string) error) (Repor
 	return r, writeGaps(dir, unite(known))
 }
 
-// mend replaces a segment by one with the same sound blocks at the same places, or
-// removes one that has none.
+// mend replaces a segment by one with the same sound blocks at the same positions. It
+// removes a segment without sound blocks.
 func (x *examined) mend(dir, kind string) error {
 	name := filepath.Join(dir, x.name)
 	if len(x.idx.spans) == 0 && len(x.holes) > 0 {
@@ -98,7 +98,7 @@ func (x *examined) write(out *os.File, in io.ReaderAt, kind string) error {
 	}
 	for _, h := range x.holes {
 		if h.From >= end {
-			break // nothing follows: the segment ends before it
+			break // the segment ends before the hole
 		}
 		if err := writeHole(out, x.base, h); err != nil {
 			return err
@@ -115,7 +115,7 @@ func (x *examined) write(out *os.File, in io.ReaderAt, kind string) error {
 	return err
 }
 
-// writeHole writes blocks that hold nothing over the offsets of h.
+// writeHole writes empty blocks over the offsets of h.
 func writeHole(out io.WriterAt, base int64, h Span) error {
 	const least = blockHead + bodyHead
 	for h.From < h.To {

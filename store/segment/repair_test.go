@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// harm does one kind of damage to a file.
+// harm damages a file, by kind of damage.
 var harm = map[string]func(r *rand.Rand, b []byte) []byte{
 	"flip":     func(r *rand.Rand, b []byte) []byte { b[r.IntN(len(b))] ^= 1 << r.IntN(8); return b },
 	"truncate": func(r *rand.Rand, b []byte) []byte { return b[:r.IntN(len(b))] },
@@ -25,7 +25,8 @@ var harm = map[string]func(r *rand.Rand, b []byte) []byte{
 	"remove": func(*rand.Rand, []byte) []byte { return nil },
 }
 
-// sights are the blocks that Find and From see, by position, and what they say is damaged.
+// sights returns the blocks that Find and From yield, by position, and the damage that
+// they report.
 func sights(t *testing.T, l *Log) (map[int64]Block, []*DamagedError) {
 	t.Helper()
 	seen := map[int64]Block{}
@@ -54,8 +55,8 @@ func sights(t *testing.T, l *Log) (map[int64]Block, []*DamagedError) {
 	return seen, damaged
 }
 
-// TestRepair damages a segment of a log in each way. What is read is never false, what
-// is lost is told, and after a repair the log has all other blocks at their places.
+// TestRepair damages a segment of a log in each way. Reads never return wrong data, and
+// every loss is reported. After a repair the log has all other blocks at their positions.
 func TestRepair(t *testing.T) {
 	for kind, harm := range harm {
 		t.Run(kind, func(t *testing.T) {
@@ -83,7 +84,7 @@ func repairOne(t *testing.T, r *rand.Rand, kind string, harm func(*rand.Rand, []
 	if err != nil || len(bases) < 4 {
 		t.Fatal(bases, err)
 	}
-	victim := bases[r.IntN(len(bases)-1)] // the active one is for those who know the length
+	victim := bases[r.IntN(len(bases)-1)] // damage of the active segment is only detected with a known length
 	name := filepath.Join(dir, filename(victim))
 	before, err := os.ReadFile(name)
 	if err != nil {
@@ -113,7 +114,7 @@ func repairOne(t *testing.T, r *rand.Rand, kind string, harm func(*rand.Rand, []
 	} else if !errors.Is(err, ErrCorrupt) {
 		t.Fatalf("%s of %s: %v", kind, name, err)
 	}
-	told, err := Verify(dir, "test", length) // an index that opening made again is whole
+	told, err := Verify(dir, "test", length) // an index that the opening rebuilt is whole
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,9 +137,9 @@ func repairOne(t *testing.T, r *rand.Rand, kind string, harm func(*rand.Rand, []
 		t.Fatalf("%s of %s: after a repair %v %v, %d blocks instead of %d", kind, name, damaged, l.Missing(), len(seen), told.Blocks)
 	}
 	next := bases[slices.Index(bases, victim)+1]
-	for pos := range written { // nothing but what lies in the damage is gone
+	for pos := range written { // only blocks within the damage are lost
 		if _, ok := seen[pos]; !ok && !slices.ContainsFunc(told.Damage, func(d Damage) bool {
-			// Where the end of a file is missing its index stands in the place of the first blocks.
+			// If the end of a file is missing, the new index overwrites the first blocks.
 			return d.From <= pos && pos < d.To || d.File == "" && victim <= pos && pos < next
 		}) {
 			t.Fatalf("%s of %s: the block at %d is gone, damaged is %+v", kind, name, pos, told.Damage)
@@ -159,7 +160,7 @@ func checkSeen(t *testing.T, seen, written map[int64]Block) {
 	}
 }
 
-// TestHealedIndex: a damaged page of an index costs time, and no block.
+// TestHealedIndex: a damaged page of an index costs time but no block.
 func TestHealedIndex(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	dir := t.TempDir()
@@ -190,8 +191,8 @@ func TestHealedIndex(t *testing.T) {
 	}
 }
 
-// TestMissing: files that retention removes are accounted for, over restarts, and
-// others are missed.
+// TestMissing: files that retention removes are accounted for across restarts; other
+// missing files are reported.
 func TestMissing(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	dir := t.TempDir()
