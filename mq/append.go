@@ -5,29 +5,31 @@ import (
 	"unsafe"
 )
 
-// chunk is what one flush writes to one segment: the records of some Appends, closed by a commit.
+// chunk is the data that one flush writes to one segment: the records of some Appends,
+// closed by a commit.
 type chunk struct {
 	seg *segment
-	off int64 // where the first record goes
-	// buf starts at a page of the file, and at one of memory, as direct writes want it. Its first head bytes are
-	// the end of the chunk before; the flusher, who knows them, fills them in.
+	off int64 // offset of the first record
+	// buf starts at a page boundary both in the file and in memory, as direct writes
+	// require. Its first head bytes repeat the end of the previous chunk; the flusher,
+	// which has them, fills them in.
 	buf   []byte
 	head  int
 	first uint64 // sequence of the first record
 	count uint32
 	crcs  uint32 // see commit.crcs
-	units int    // appends that wait for the chunk
+	units int    // number of appends that wait for the chunk
 	done  []func(error)
-	wait  *flight // of those who wait in Write; nil when there are none
+	wait  *flight // shared by the waiters in Write; nil if there are none
 
-	// next is the segment that follows when this chunk is the last one of its own; nil otherwise. The flusher
-	// then seals seg and starts next.
+	// next is the following segment if this chunk is the last one of its own, else nil.
+	// The flusher then seals seg and starts next.
 	next *segment
-	// lastCommit is the offset of the last commit in seg once the chunk is closed.
+	// lastCommit is the offset of the last commit in seg after the chunk is closed.
 	lastCommit int64
 }
 
-// flight is what the Writes of one chunk wait for: one wake-up for all of them.
+// flight is the event that all Writes of one chunk wait for: one wake-up for all of them.
 type flight struct {
 	landed chan struct{} // closed when err is set
 	err    error
@@ -36,30 +38,34 @@ type flight struct {
 // end returns the offset behind the last record.
 func (c *chunk) end() int64 { return c.off + int64(len(c.buf)-c.head) }
 
-// awaited reports whether somebody waits for the chunk.
+// awaited reports whether an append waits for the chunk.
 func (c *chunk) awaited() bool { return c.units > 0 }
 
-// Append stages recs, in order and as one unit, and returns the sequence of the first; the others follow without a gap.
-// It does not wait for the disk: done, which may be nil, is called exactly once, in the order of the Appends, with nil
-// when the unit is durable under the sync policy, or with the error that made the log read-only; the unit may then still
-// be found after the next Open. done runs on the goroutine that flushes, which is the log's or that of a producer in
-// Write: it must be quick and must not call Append, Trim or Close of this log, and who calls Write must hold nothing
-// that done takes.
+// Append stages recs, in order and as one unit, and returns the sequence of the first.
+// The others follow without a gap.
 //
-// A unit is atomic: after a crash all of its records are there or none. An empty unit is a barrier: its done is
-// called when everything staged before is durable.
+// Append does not wait for the disk. The log calls done, which may be nil, exactly once,
+// in the order of the Appends. The argument is nil when the unit is durable under the
+// sync policy. Otherwise it is the error that made the log read-only; the next Open may
+// still find the unit. done runs on the goroutine that flushes, which is the log's or
+// that of a producer in Write. It must be quick and must not call Append, Trim or Close
+// of this log. A caller of Write must not hold a lock that any done takes.
 //
-// An error from Append itself means that nothing was staged: ErrFull, ErrTooLarge, ErrClosed or ErrReadOnly. Bodies
-// are copied before Append returns. It waits only while the next segment is being prepared, or while 32 MiB are on
-// their way to the disk.
+// A unit is atomic: after a crash either all of its records are there or none. An empty
+// unit is a barrier: its done is called when everything staged before is durable.
+//
+// An error from Append itself means that nothing was staged: ErrFull, ErrTooLarge,
+// ErrClosed or ErrReadOnly. Append copies bodies before it returns. It waits only while
+// the next segment is being prepared, or while 32 MiB are staged and not yet written.
 func (l *Log) Append(recs []Record, done func(error)) (first uint64, err error) {
 	first, _, err = l.append(recs, done, callback)
 	return first, err
 }
 
-// Write is Append that waits: it returns when the unit is durable under the sync policy. Many goroutines that Write
-// share flushes, and one wake-up. An error that wraps ErrReadOnly leaves open whether the unit will be found by the next
-// Open; any other means that nothing was staged.
+// Write is an Append that waits until the unit is durable under the sync policy.
+// Concurrent Writes share flushes and one wake-up. An error that wraps ErrReadOnly leaves
+// open whether the next Open finds the unit. Any other error means that nothing was
+// staged.
 func (l *Log) Write(recs []Record) (first uint64, err error) {
 	how := wait
 	if l.flusher.lone.Load() {
@@ -76,20 +82,21 @@ func (l *Log) Write(recs []Record) (first uint64, err error) {
 	return first, flight.err
 }
 
-// AppendLazy stages recs like Append, but asks for no flush: they go out with the next one, or after about 100 ms.
+// AppendLazy stages recs like Append but requests no flush: they are written with the
+// next flush, or after about 100 ms.
 func (l *Log) AppendLazy(recs []Record) (first uint64, err error) {
 	first, _, err = l.append(recs, nil, lazy)
 	return first, err
 }
 
-// interest is how the caller of an append learns of its end.
+// interest says how the caller of an append learns that it is durable.
 type interest uint8
 
 const (
-	lazy     interest = iota // not at all, and it is in no hurry
-	callback                 // its done is called
-	wait                     // it waits for the chunk's flight
-	lead                     // it does, and wakes nobody: it may flush by itself
+	lazy     interest = iota // not at all, and without hurry
+	callback                 // by a call of its done
+	wait                     // by waiting for the chunk's flight
+	lead                     // by waiting, without a wake-up of the flusher: it may flush by itself
 )
 
 func (l *Log) append(recs []Record, done func(error), how interest) (uint64, *flight, error) {
@@ -128,7 +135,7 @@ func (l *Log) append(recs []Record, done func(error), how interest) (uint64, *fl
 	flight := c.wait
 	l.mu.Unlock()
 	if how == lazy && l.flusher.armed.Load() {
-		idle = false // the flusher looks when its timer fires, and is not woken for it
+		idle = false // the flusher's timer will fire, so it needs no wake-up
 	}
 	if (idle || rolled) && how != lead {
 		signal(l.wake)
@@ -160,8 +167,8 @@ func (l *Log) unitSize(recs []Record) (int, error) {
 	return size, nil
 }
 
-// makeRoom waits until a unit of the given size can be staged at l.stage, and changes over to the next segment
-// when it must. mu must be held; it is dropped while waiting.
+// makeRoom waits until a unit of size bytes can be staged at l.stage. If necessary it
+// switches to the next segment. mu must be held; makeRoom releases it while it waits.
 func (l *Log) makeRoom(size int64) error {
 	for {
 		switch {
@@ -187,7 +194,8 @@ func (l *Log) makeRoom(size int64) error {
 	}
 }
 
-// changeOver closes the open chunk as the last one of its segment and puts the stage on a spare. mu must be held.
+// changeOver closes the open chunk as the last one of its segment and moves the stage to
+// a spare. mu must be held.
 func (l *Log) changeOver() {
 	s := l.spares[0]
 	l.spares = append(l.spares[:0], l.spares[1:]...)
@@ -200,12 +208,12 @@ func (l *Log) changeOver() {
 	l.open.next = next
 	l.closeOpen(false)
 	l.stage = stage{seg: next, off: headerSize}
-	l.recycle(l.open) // it was opened at the end of the old segment
+	l.recycle(l.open) // its offset is in the old segment
 	l.open = l.newChunk()
 	signal(l.prepare)
 }
 
-// put frames one record at the stage. mu must be held and the room be made.
+// put frames one record at the stage. mu must be held and makeRoom must have succeeded.
 func (l *Log) put(c *chunk, r *Record) {
 	n := frameSize(len(r.Body))
 	b := c.grow(n)
@@ -218,7 +226,7 @@ func (l *Log) put(c *chunk, r *Record) {
 	l.stage.off += int64(n)
 }
 
-// grow lengthens the buffer by n bytes and returns these.
+// grow extends the buffer by n bytes and returns these bytes.
 func (c *chunk) grow(n int) []byte {
 	l := len(c.buf)
 	if cap(c.buf)-l < n {
@@ -229,7 +237,8 @@ func (c *chunk) grow(n int) []byte {
 	return c.buf[l:]
 }
 
-// alignedBytes returns n bytes or more that start at a page of memory, as direct writes want it.
+// alignedBytes returns at least n bytes that start at a page of memory, as direct writes
+// require.
 func alignedBytes(n int) []byte {
 	n = (n + pageSize - 1) &^ (pageSize - 1)
 	b := make([]byte, n+pageSize)
@@ -237,9 +246,9 @@ func alignedBytes(n int) []byte {
 	return b[skip : skip+n : skip+n]
 }
 
-// pages returns the pages that a closed chunk touches: from the start of the first one, with zeros behind the last record,
-// where nothing was written yet. Writing whole pages spares the kernel from reading them first, and goes around
-// its cache where the file allows that.
+// pages returns the whole pages of a closed chunk. Zeros follow the last record, where
+// nothing was written yet. A write of whole pages spares the kernel a read of them first,
+// and bypasses its cache where the file allows that.
 func (c *chunk) pages() []byte {
 	n := len(c.buf)
 	clear(c.grow(-n & (pageSize - 1)))
@@ -248,8 +257,8 @@ func (c *chunk) pages() []byte {
 	return padded
 }
 
-// closeOpen moves the open chunk to ready, behind a commit when it has records or when a mark is wanted, and opens
-// the next one at the stage. mu must be held.
+// closeOpen moves the open chunk to ready and opens the next one at the stage. It adds a
+// commit if the chunk has records or if mark asks for an empty commit. mu must be held.
 func (l *Log) closeOpen(mark bool) {
 	c := l.open
 	if c.count > 0 || mark {
@@ -285,14 +294,15 @@ func (l *Log) newChunk() *chunk {
 	return c
 }
 
-// Chunks that are kept for reuse, the largest buffer that one of them may have, and the smallest.
+// Number of chunks retained for reuse, and the largest and the smallest buffer of such a
+// chunk.
 const (
 	maxFreeChunks = 4
 	maxFreeBuffer = 4 << 20
 	minChunk      = 32 << 10
 )
 
-// recycle keeps a flushed chunk for reuse. mu must be held.
+// recycle retains a flushed chunk for reuse. mu must be held.
 func (l *Log) recycle(c *chunk) {
 	if len(l.free) == maxFreeChunks || cap(c.buf) > maxFreeBuffer {
 		return

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// BenchmarkAppend measures durable appends of 256 bytes by producers that each wait for their acknowledgement. The rows "raw" are
-// the limit of the disk: one thread that frames as many records, writes and syncs them, with all of them always ready.
+// BenchmarkAppend measures durable appends of 256 bytes by producers that each wait for
+// their acknowledgement. The rows "raw" are the limit of the disk: one thread frames,
+// writes and syncs as many records, which are always ready.
 func BenchmarkAppend(b *testing.B) {
 	for _, producers := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("raw/%d", producers), func(b *testing.B) { benchRaw(b, producers) })
@@ -64,7 +65,7 @@ func benchAppend(b *testing.B, writer string, producers, batch int) {
 	l := mustOpen(b, Config{Dir: b.TempDir(), Writer: writer})
 	stop := make(chan struct{})
 	var trimmer sync.WaitGroup
-	trimmer.Go(func() { // segments are recycled, as in a log that lives for long
+	trimmer.Go(func() { // segments are recycled, as in a long-lived log
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for {

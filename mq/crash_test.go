@@ -19,13 +19,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// unit is what a test appended in one call: count records from first on.
+// unit is the records that a test appended in one call: count records from first on.
 type unit struct {
 	first uint64
 	count int
 }
 
-// checkUnits verifies what a crash left: nothing acknowledged is missing, nothing was invented, every unit is whole.
+// checkUnits verifies the state after a crash: no acknowledged record is missing, none
+// was invented, every unit is complete.
 func checkUnits(l *Log, size func(seq uint64) int, units []unit, acked uint64) error {
 	want := l.First()
 	err := l.Read(want, func(e Entry) error {
@@ -52,8 +53,8 @@ func checkUnits(l *Log, size func(seq uint64) int, units []unit, acked uint64) e
 	return nil
 }
 
-// TestPowerCuts runs a log on a disk that forgets and tears what was not synced, cuts the power at a random call,
-// and goes on with what is left, many times over.
+// TestPowerCuts runs a log on a disk that loses and tears unsynced writes. It cuts the
+// power at a random call and continues with the remaining state, many times.
 func TestPowerCuts(t *testing.T) {
 	rounds := 400
 	if os.Getenv("WHEELWORK_LONG") != "" {
@@ -86,7 +87,7 @@ func powerCutRun(policy SyncPolicy, seed uint64) error {
 			return fmt.Errorf("round %d: open: %w", round, err)
 		}
 		if policy != Always {
-			acked = 0 // a power cut may take what these policies acknowledged
+			acked = 0 // a power cut may lose records that these policies acknowledged
 		}
 		if err := checkUnits(l, size, nil, acked); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
@@ -95,7 +96,8 @@ func powerCutRun(policy SyncPolicy, seed uint64) error {
 		if err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
-		// The order matters: what is acknowledged before the cut must be there after it.
+		// The order matters: a record that is acknowledged before the cut must be there
+		// after it.
 		acked = l.Durable()
 		after := d.crash(rng)
 		_ = l.Close()
@@ -107,8 +109,8 @@ func powerCutRun(policy SyncPolicy, seed uint64) error {
 	return nil
 }
 
-// A cut right before any sync, those of a seal included, leaves a log that opens. A footer that reached the disk
-// before the records it speaks of would look like rot.
+// A cut just before any sync, including those of a seal, leaves a log that opens. A
+// footer that reached the disk before its records would look like damage.
 func TestPowerCutBeforeEverySync(t *testing.T) {
 	for _, policy := range []SyncPolicy{Always, Interval, OS} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -145,7 +147,8 @@ func TestPowerCutBeforeEverySync(t *testing.T) {
 	}
 }
 
-// powerCutRound appends and trims for a while and returns with appends on their way to the disk.
+// powerCutRound appends and trims for a while and returns while appends are still not
+// written.
 func powerCutRound(l *Log, rng *rand.Rand, size func(uint64) int) ([]unit, error) {
 	var units []unit
 	for range rng.IntN(40) {
@@ -176,7 +179,8 @@ func powerCutRound(l *Log, rng *rand.Rand, size func(uint64) int) ([]unit, error
 	return units, nil
 }
 
-// checkCrashed opens a second, independent outcome of the same crash: d has nothing unsynced, so it is what the first outcome was.
+// checkCrashed opens a second, independent outcome of the same crash: d has nothing
+// unsynced, so it equals the first outcome.
 func checkCrashed(d *simDisk, policy SyncPolicy, size func(uint64) int, units []unit, acked uint64) error {
 	if policy != Always {
 		acked = 0
@@ -189,8 +193,8 @@ func checkCrashed(d *simDisk, policy SyncPolicy, size func(uint64) int, units []
 	return errors.Join(err, l.Close())
 }
 
-// image returns an unclosed log of a few groups on a simulated disk, with the sequence behind the last record and
-// behind the last group but one.
+// image returns an unclosed log of a few groups on a simulated disk, with the sequence
+// behind the last record and the sequence behind the last group but one.
 func image(t *testing.T, groups int, closed bool) (d *simDisk, end, proven uint64) {
 	t.Helper()
 	d = newSimDisk()
@@ -219,7 +223,7 @@ func image(t *testing.T, groups int, closed bool) (d *simDisk, end, proven uint6
 
 func rotSize(seq uint64) int { return int(seq*13) % 90 }
 
-// clone returns the disk with everything on it that the process sees: the process died, the system did not.
+// clone returns the disk as the process sees it: the process died, the system did not.
 func (d *simDisk) clone() *simDisk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -249,8 +253,9 @@ func usedBytes(b []byte) int {
 	return used
 }
 
-// TestBitFlipsAreFound flips each byte of a log in turn. What a later commit proves to have been durable is either
-// intact or the log refuses; without such a proof only the last group may be missing.
+// TestBitFlipsAreFound flips each byte of a log in turn. If a later commit proves that
+// data was durable, it is intact or the log refuses. Without such a proof only the last
+// group may be missing.
 func TestBitFlipsAreFound(t *testing.T) {
 	for _, closed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("closed=%v", closed), func(t *testing.T) {
@@ -263,7 +268,7 @@ func TestBitFlipsAreFound(t *testing.T) {
 			refused, intact, cut := 0, 0, 0
 			for off := 0; off < used+64; off++ {
 				if off == headerUsed+8 {
-					off = headerSize - 8 // the rest of the header page means nothing
+					off = headerSize - 8 // the rest of the header page has no meaning
 				}
 				bits := []byte{1 << (off % 8), 0xff}
 				for _, bit := range bits {
@@ -308,8 +313,8 @@ func reopenedNext(d *simDisk) (uint64, error) {
 	return next, errors.Join(err, l.Close())
 }
 
-// TestLostTailsAreCut takes away everything from each offset on, with zeros and with garbage, as a crash does. The
-// log goes on behind the last whole group.
+// TestLostTailsAreCut replaces everything from each offset on by zeros and by garbage,
+// like a crash. The log continues behind the last complete group.
 func TestLostTailsAreCut(t *testing.T) {
 	d, end, _ := image(t, 8, false)
 	_, b := d.lastSegment()
@@ -358,8 +363,9 @@ func (d *simDisk) bytesFrom(name string, off int64) []byte {
 	return bytes.Clone(d.files[name].mem[off:])
 }
 
-// TestKillThenPowerCut kills a process whose records the system has not synced yet. A restart acknowledges what it
-// finds, by Durable, and must have made it so before the power fails.
+// TestKillThenPowerCut kills a process whose records the system has not synced yet. A
+// restart acknowledges the records that it finds, by Durable, and must have synced them
+// before the power fails.
 func TestKillThenPowerCut(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -395,8 +401,8 @@ func TestKillThenPowerCut(t *testing.T) {
 	}
 }
 
-// killed returns the disk as the next process finds it: unsynced writes are seen and still unsynced. The directory
-// must have no unsynced changes that matter.
+// killed returns the disk as the next process finds it: unsynced writes are visible and
+// still unsynced. The directory must have no unsynced changes that matter.
 func (d *simDisk) killed() *simDisk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -452,7 +458,7 @@ func TestShortenedOrMissingFilesAreRefused(t *testing.T) {
 	refuses("segment of another log", func(d *simDisk) { d.files[segmentName(2)] = fresh().files[segmentName(2)] })
 }
 
-// TestRotInSealedSegmentsStopsTheRead damages a record that Open does not look at.
+// TestRotInSealedSegmentsStopsTheRead damages a record that Open does not check.
 func TestRotInSealedSegmentsStopsTheRead(t *testing.T) {
 	d := newSimDisk()
 	l, err := openSim(d)
@@ -476,7 +482,8 @@ func TestRotInSealedSegmentsStopsTheRead(t *testing.T) {
 	mustClose(t, l)
 }
 
-// TestCrashBetweenSealAndSuccessor takes the last segment away, as if the crash came before it was made, twice.
+// TestCrashBetweenSealAndSuccessor removes the last segment, as if the crash came before
+// its creation, twice.
 func TestCrashBetweenSealAndSuccessor(t *testing.T) {
 	d := newSimDisk()
 	l, err := openSim(d)
@@ -517,7 +524,7 @@ func TestCrashBetweenSealAndSuccessor(t *testing.T) {
 	}
 }
 
-// TestFailedTrimLeavesNoGap lets the removal of a file fail.
+// TestFailedTrimLeavesNoGap makes the removal of a file fail.
 func TestFailedTrimLeavesNoGap(t *testing.T) {
 	d := newSimDisk()
 	l, err := openSim(d)
@@ -622,7 +629,8 @@ func TestModel(t *testing.T) {
 
 const crashDirEnv = "WHEELWORK_MQ_CRASH"
 
-// TestMain turns the test binary into the victim of TestKill when it is asked to.
+// TestMain turns the test binary into the victim of TestKill if an environment variable
+// asks for it.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(crashDirEnv); dir != "" {
 		victim(dir)
@@ -671,7 +679,7 @@ func victim(arg string) {
 	select {}
 }
 
-// killRounds is how often each writer is killed. WHEELWORK_ROUNDS says it outright.
+// killRounds returns how often each writer is killed. WHEELWORK_ROUNDS overrides it.
 func killRounds(t *testing.T) int {
 	t.Helper()
 	if n := os.Getenv("WHEELWORK_ROUNDS"); n != "" {
@@ -687,7 +695,8 @@ func killRounds(t *testing.T) int {
 	return 25
 }
 
-// TestKill kills a process that writes, over and over on the same directory. What it printed as acknowledged must be there.
+// TestKill repeatedly kills a process that writes to the same directory. Each record that
+// it printed as acknowledged must be there.
 func TestKill(t *testing.T) {
 	rounds := killRounds(t)
 	for _, writer := range allWriters()[:len(allWriters())-1] {
@@ -732,8 +741,8 @@ type ackedUnits struct {
 	end   uint64
 }
 
-// killOnce runs a victim, kills it, and returns what it acknowledged: one in ten while it starts, the others some time
-// after the first acknowledgement.
+// killOnce runs a victim, kills it, and returns the units that it acknowledged. One in
+// ten is killed while it starts, the others some time after the first acknowledgement.
 func killOnce(t *testing.T, arg string, rng *rand.Rand) (a ackedUnits, err error) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), crashDirEnv+"="+arg)

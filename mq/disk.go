@@ -8,46 +8,48 @@ import (
 	"path/filepath"
 )
 
-// disk is everything that the log asks of the file system, in one directory. Tests replace it to lose writes, to
-// fill up and to fail.
+// disk is the log's interface to the file system, for one directory. Tests replace it by
+// disks that lose writes, fill up or fail.
 type disk interface {
-	// names lists the files of the directory.
+	// names returns the names of the files in the directory.
 	names() ([]string, error)
-	// open opens an existing file for reading and writing through the given access.
+	// open opens an existing file for reading, and for writing through the given access.
 	open(name string, how access) (file, error)
-	// fill makes a file of n durable zero bytes for use through the given access, replacing an older file. Its
-	// blocks are then allocated and initialised: a later write changes no metadata and cannot run out of space.
-	// It gives up with ErrClosed when stop is closed.
+	// fill creates a file of n durable zero bytes for use through the given access and
+	// replaces an older file. Its blocks are then allocated and initialised: a later
+	// write changes no metadata and cannot run out of space. fill stops with ErrClosed
+	// when stop is closed.
 	fill(name string, n int64, how access, stop <-chan struct{}) error
-	// holds returns an error when the file of that name is not f, or cannot be opened for writing.
+	// holds returns an error if the named file is not f, or cannot be opened for writing.
 	holds(name string, f file) error
 	rename(from, to string) error
 	remove(name string) error
-	// sync makes creations, renames and removals so far durable.
+	// sync makes earlier creations, renames and removals durable.
 	sync() error
-	// space returns the free and the total bytes of the file system. A total of 0 means unknown.
+	// space returns the free and the total bytes of the file system. A total of 0 means
+	// unknown.
 	space() (free, total int64, err error)
 }
 
-// file is one open segment, and the door behind which the two writers are.
+// file is one open segment. It hides which writer is in use.
 type file interface {
 	io.ReaderAt
 	io.WriterAt
-	// sync makes the bytes [off, off+n) durable. The first error is final: the kernel may have dropped the bytes
-	// and would report success the next time.
+	// sync makes the bytes [off, off+n) durable. Its first error is final: the kernel may
+	// have dropped the bytes and would report success the next time.
 	sync(off, n int64) error
 	size() (int64, error)
 	Close() error
 }
 
-// access is the way to a file's bytes.
+// access is a way to read and write a file.
 type access uint8
 
 const (
 	accessRead   access = iota // pread only
 	accessPwrite               // pwrite and fdatasync
-	accessDirect               // the same around the page cache
-	accessMmap                 // stores through a mapping and msync
+	accessDirect               // pwrite and fdatasync, bypassing the page cache
+	accessMmap                 // stores to a mapping and msync
 )
 
 func (a access) String() string {
@@ -60,7 +62,7 @@ func (a access) String() string {
 	return "pwrite"
 }
 
-// dir is the real disk.
+// dir is a directory of the real file system.
 type dir string
 
 func (d dir) path(name string) string { return filepath.Join(string(d), name) }
@@ -113,10 +115,10 @@ func (d dir) fill(name string, n int64, how access, stop <-chan struct{}) (err e
 	return dataSync(f)
 }
 
-// fillChunk is the unit of direct writes, and of looking whether to give up.
+// fillChunk is the size of direct writes, and the interval of checks of stop, in bytes.
 const fillChunk = 256 << 10
 
-// createPaged creates a file to fill page by page through the page cache.
+// createPaged creates a file that is then filled page by page through the page cache.
 func createPaged(path string) (f *os.File, chunk []byte, err error) {
 	f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	return f, zeroPage[:], err
@@ -165,8 +167,8 @@ func (d dir) sync() error {
 
 func (d dir) space() (free, total int64, err error) { return diskSpace(string(d)) }
 
-// plainFile writes with pwrite and syncs the data of the whole file. Segments are filled before they are used, so
-// that a sync has no size or extent to record.
+// plainFile writes with pwrite and syncs the data of the whole file. Segments are filled
+// before use, so a sync has no size or extent to record.
 type plainFile struct{ *os.File }
 
 func (f plainFile) sync(int64, int64) error { return dataSync(f.File) }

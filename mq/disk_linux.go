@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dataSync makes the bytes of f durable. A sync that a signal interrupted has not failed and is repeated; every
-// other error is the caller's.
+// dataSync makes the bytes of f durable. It repeats a sync that a signal interrupted,
+// because that is not a failure. It returns every other error.
 func dataSync(f *os.File) error {
 	for {
 		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
@@ -20,11 +20,12 @@ func dataSync(f *os.File) error {
 	}
 }
 
-// createToFill creates a file and chooses the piece in which to fill it.
+// createToFill creates a file and returns the piece of zeros to fill it with.
 //
-// For pwrite the fill goes around the page cache, which is several times faster and leaves the cache to data in
-// use; the flusher writes whole pages, so that none has to be read back. For a mapping it goes through the cache page by
-// page: the cache keeps the granularity of the first write, and a store later dirties that much, up to 2 MiB.
+// For pwrite the fill bypasses the page cache. That is several times faster and leaves
+// the cache to data in use. The flusher writes whole pages, so no page has to be read
+// back. For a mapping the fill goes through the cache page by page: the cache keeps the
+// granularity of the first write, and a store later dirties that much, up to 2 MiB.
 func createToFill(path string, how access) (*os.File, []byte, error) {
 	if how == accessMmap {
 		return createPaged(path)
@@ -36,14 +37,15 @@ func createToFill(path string, how access) (*os.File, []byte, error) {
 	return f, alignedBytes(fillChunk), nil
 }
 
-// directFile writes whole pages around the page cache, which spares a copy and the cache's bookkeeping. Everything else goes
-// through the cache; the kernel keeps the two views of a file coherent.
+// directFile writes whole pages around the page cache, which saves a copy and the
+// bookkeeping of the cache. All other access goes through the cache. The kernel keeps the
+// two views of a file coherent.
 type directFile struct {
 	plainFile
 	direct *os.File
 }
 
-// directly takes ownership of f.
+// directly returns a directFile for f and takes ownership of f.
 func directly(f *os.File) (file, error) {
 	direct, err := os.OpenFile(f.Name(), os.O_WRONLY|unix.O_DIRECT, 0)
 	if err != nil {
@@ -69,14 +71,15 @@ func diskSpace(path string) (free, total int64, err error) {
 	return int64(st.Bavail) * int64(st.Bsize), int64(st.Blocks) * int64(st.Bsize), nil
 }
 
-// mappedFile writes through a shared mapping and syncs exactly the pages that it is asked to. Reads use pread,
-// which sees the same pages: a slow read then blocks a system call and not a processor of the Go scheduler.
+// mappedFile writes through a shared mapping and syncs exactly the requested pages. It
+// reads with pread, which sees the same pages: a slow read then blocks a system call and
+// not a processor of the Go scheduler.
 type mappedFile struct {
 	*os.File
 	mem []byte
 }
 
-// mapFile takes ownership of f.
+// mapFile maps f and takes ownership of it.
 func mapFile(f *os.File) (file, error) {
 	n, err := plainFile{f}.size()
 	if err != nil {
@@ -86,8 +89,8 @@ func mapFile(f *os.File) (file, error) {
 	if err != nil {
 		return nil, closeAfter(f, os.NewSyscallError("mmap", err))
 	}
-	// A store dirties the whole folio that it lands in. Segments are filled page by page to keep folios small;
-	// without read-ahead, pages that fall out of memory come back one by one as well.
+	// A store dirties the whole folio that contains it. Filling segments page by page
+	// keeps folios small. Without read-ahead, evicted pages come back one by one as well.
 	_ = unix.Madvise(mem, unix.MADV_RANDOM)
 	return &mappedFile{f, mem}, nil
 }
@@ -97,8 +100,8 @@ func closeAfter(f *os.File, err error) error {
 	return err
 }
 
-// WriteAt copies p into the mapping. A fault (bad sector, truncated file, no space on a copy-on-write file system)
-// comes back as an error instead of killing the process.
+// WriteAt copies p into the mapping. It returns a fault (bad sector, truncated file, no
+// space on a copy-on-write file system) as an error; the process survives.
 func (m *mappedFile) WriteAt(p []byte, off int64) (n int, err error) {
 	if off < 0 || off+int64(len(p)) > int64(len(m.mem)) {
 		return 0, fmt.Errorf("write of %d bytes at %d is outside the mapping of %s", len(p), off, m.Name())

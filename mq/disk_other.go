@@ -9,8 +9,9 @@ import (
 
 func dataSync(f *os.File) error { return f.Sync() }
 
-// diskSpace reports an unknown size: Config.ReserveBytes has no effect here and a full disk shows when the next
-// segment is filled, which is still before any record needs it.
+// diskSpace reports an unknown size, so Config.ReserveBytes has no effect on this system.
+// A full disk is detected when the next segment is filled, which is before any record
+// needs it.
 func diskSpace(string) (free, total int64, err error) { return 0, 0, nil }
 
 func createToFill(path string, _ access) (*os.File, []byte, error) { return createPaged(path) }

@@ -1,8 +1,9 @@
-// Package mq is a durable log of bytes: append, read in order, trim. It knows nothing of what it carries.
+// Package mq is a durable log of records: append, read in order, trim. It gives no
+// meaning to their bytes.
 //
-// It is the journal of a single machine, the ingress of a server and the result spool of a host. The package owns
-// the files of one directory per log: their format, who may write them, when a record counts as durable, and what
-// is left after a crash.
+// It is the journal of a standalone server, the ingress of a server and the result spool
+// of a host. The package owns the files of one directory per log. It defines their
+// format, their writer, when a record counts as durable, and the state after a crash.
 //
 //	log, err := mq.Open(mq.Config{Dir: "data/journal"})
 //	first, err := log.Append([]mq.Record{{Queue: 7, Type: 1, Body: b}}, func(err error) {
@@ -13,24 +14,28 @@
 //
 // # Promises
 //
-//   - Sequences are dense: the first record of a log is 1, each following one is one more, across restarts.
-//   - What one Append staged is atomic: after a crash all of it is there or nothing. It lies in one segment.
-//   - What was acknowledged is there after a crash, in order and once, or Open or Read refuses with a
-//     *CorruptError that names file and offset. What was not acknowledged may be there.
-//   - The first failed write or sync is final: everybody who waits gets the error, no later append is acknowledged,
-//     and the log stays readable. Only opening it anew writes again.
-//   - A full disk is ErrFull at Append. Space is allocated and written before a segment is used, so no store into a mapping can
-//     fault for lack of it.
+//   - Sequences are dense. The first record of a log is 1, and each following one is one
+//     more, across restarts.
+//   - The records of one Append are atomic: after a crash all of them are there or none.
+//     They are in one segment.
+//   - An acknowledged record is there after a crash, in order and once. If it is damaged,
+//     Open or Read refuses with a *CorruptError that names file and offset. A record that
+//     was not acknowledged may be there.
+//   - The first failed write or sync is final. Every waiting append gets the error, no
+//     later append is acknowledged, and the log stays readable. Only a new Open makes it
+//     writable.
+//   - A full disk is ErrFull at Append. Space is allocated and written before a segment
+//     is used, so no store to a mapping can fault for lack of space.
 //
 // # Files
 //
 //	LOCK                   exclusive lock; holds the process id
 //	0000000000000001.seg   segments, numbered without a gap; all but the last are sealed
 //	0000000000000002.seg
-//	0000000000000001.spare filled ahead or recycled; the content means nothing
+//	0000000000000001.spare filled ahead or recycled; its content has no meaning
 //	*.tmp                  unfinished; removed by Open
 //	REPAIR                 a Repair was interrupted; Open refuses until it is repeated
-//	quarantine/            originals of what a Repair replaced or took away
+//	quarantine/            originals of the files that a Repair replaced or removed
 //
 // # Segment
 //
@@ -50,9 +55,11 @@
 //	│ u32    │ u32    │ u8 │ u8  │ u16   │ u32    │ u64         │ length B │     │
 //	└────────┴────────┴────┴─────┴───────┴────────┴─────────────┴──────────┴─────┘
 //
-// The crc is a CRC-32C over everything behind it up to the end of the body. Its initial value is made of log,
-// segment and offset: a record of another log, of an earlier life of a recycled file, or at another place never passes. Flag
-// bit 0 marks records of the log itself; the other bits are reserved. The epoch counts the openings of the log and never goes back.
+// The crc is a CRC-32C over all following bytes up to the end of the body. Its initial
+// value depends on log, segment and offset. A record of another log, of an earlier use of
+// a recycled file, or at another offset therefore never passes. Flag bit 0 marks records
+// of the log itself; the other bits are reserved. The epoch counts the openings of the
+// log and never decreases.
 //
 // Commit (a record with flag bit 0 and type 1, whose sequence is that of the next record):
 //
@@ -66,24 +73,28 @@
 //
 // # After a crash
 //
-// Open looks only at the last segment. The groups count up to the first one that is not complete. If a commit
-// behind that place says that the records there had been durable, the place is rot and Open refuses; otherwise it
-// is the torn tail of a write that nobody was told about, and Open clears it before anything else is written. So
-// that the last group is covered as well, the log writes a mark (a commit without records) when it becomes idle and
-// when it is closed. Damage in the very last group of a log that died within 100 ms of writing it cannot be told from a torn
-// tail.
+// Open checks only the last segment. Groups are valid up to the first incomplete one. If a
+// later commit says that the records there were durable, the place is damaged and Open
+// refuses. Otherwise it is the torn tail of a write that was never acknowledged, and Open
+// clears it before it writes anything else.
+//
+// To cover the last group as well, the log writes an empty commit when it becomes idle and
+// when it is closed. Damage in the last group of a log that died within 100 ms of writing it
+// cannot be told from a torn tail.
 //
 // # Damage
 //
-// Verify reads all of a log and says what is damaged and which records that costs; Repair goes on without them, in one
-// of two ways that its caller has to choose. What it gives up becomes a hole, a record of the log, and Read says so
-// with a *LostError. A scrubber looks at the sealed segments of an open log all the time, slowly.
+// Verify reads a whole log and reports the damage and the records that it costs. Repair
+// continues without them, in one of two ways that its caller must choose. Records that it
+// gives up become a hole, a record of the log, and Read reports them with a *LostError. A
+// scrubber slowly rereads the sealed segments of an open log.
 //
 // # Concurrency
 //
-// Producers frame their records into a buffer under a mutex. Whoever is the flusher takes the buffer, closes it with
-// a commit, writes, syncs and calls back: one sync for all who came meanwhile. That is a goroutine of the log, which
-// waits up to Config.Gather for the producers that it just released, as they else would miss every other sync; or a
-// producer in Write that finds itself alone. A second goroutine fills the next segment, a third scrubs. Read uses
-// none of them.
+// Producers frame their records into a buffer under a mutex. The flusher takes the buffer,
+// closes it with a commit, writes, syncs and calls back: one sync for all producers that came
+// meanwhile. The flusher is a goroutine of the log, or a producer in Write that finds itself
+// alone. The goroutine waits up to Config.Gather for the producers that it just released,
+// which would otherwise miss every second sync. A second goroutine fills the next segment, a
+// third scrubs, a fourth watches the files. Read uses none of them.
 package mq

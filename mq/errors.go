@@ -7,35 +7,40 @@ import (
 )
 
 var (
-	// ErrLocked means that another process, or another Log of this one, has the directory open.
+	// ErrLocked means that another process, or another Log in this process, has the
+	// directory open.
 	ErrLocked = errors.New("mq: the log is in use")
-	// ErrFull means that the active segment has no room left and that the disk has none for another one. Nothing
-	// was staged. Trim, or space on the disk, makes the log writable again.
+	// ErrFull means that the active segment has no room left and the disk has none for
+	// another segment. Nothing was staged. A Trim, or free space on the disk, makes the
+	// log writable again.
 	ErrFull = errors.New("mq: no disk space left for the log")
-	// ErrTooLarge means that a record is above Config.MaxRecordBytes or that the records of one Append do not fit
-	// into one segment.
+	// ErrTooLarge means that a record exceeds Config.MaxRecordBytes, or that the records
+	// of one Append do not fit into one segment.
 	ErrTooLarge = errors.New("mq: too large")
-	// ErrReadOnly means that a write or sync failed earlier. That failure is final: see Log.Err. What was
-	// acknowledged can still be read; only a new Open, which reads back what the disk really holds, writes again.
+	// ErrReadOnly means that a write or sync failed earlier. That failure is final: see
+	// Log.Err. Acknowledged records can still be read. Only a new Open, which reads what
+	// the disk really holds, makes the log writable.
 	ErrReadOnly = errors.New("mq: the log is read-only after a failed write")
 	// ErrClosed means that Close was called.
 	ErrClosed = errors.New("mq: the log is closed")
-	// ErrTrimmed means that records from the wanted sequence on are no longer all there.
+	// ErrTrimmed means that some records from the requested sequence on were trimmed.
 	ErrTrimmed = errors.New("mq: the records were trimmed")
-	// ErrBeyondEnd means that the wanted sequence is above Next: the caller knows of records that this log never
-	// had, or lost together with the disk under a sync policy other than Always.
+	// ErrBeyondEnd means that the requested sequence is above Next. The caller knows of
+	// records that this log never had, or that it lost with the disk under a sync policy
+	// other than Always.
 	ErrBeyondEnd = errors.New("mq: the sequence is beyond the end of the log")
-	// ErrUnfinished means that a Repair was interrupted. The directory is neither what it was nor what was asked for;
-	// repeating the Repair with the same choice finishes it.
+	// ErrUnfinished means that a Repair was interrupted and the directory is in an
+	// intermediate state. Repeating the Repair with the same choice finishes it.
 	ErrUnfinished = errors.New("mq: a repair was not finished")
 )
 
-// CorruptError reports damage in data that was acknowledged. The log is not opened, or the Read is not continued,
-// because going on would silently drop records. Verify says all that is damaged, Repair goes on without it.
+// CorruptError reports damage in acknowledged data. The log does not open, or the Read
+// stops, because continuing would silently drop records. Verify lists all damage; Repair
+// continues without the damaged records.
 type CorruptError struct {
 	Dir     string // Config.Dir
 	Segment string // file name inside Dir
-	Offset  int64  // bytes from the start of the file; 0 when the file as a whole is meant
+	Offset  int64  // bytes from the start of the file; 0 means the whole file
 	Why     string
 }
 
@@ -45,11 +50,12 @@ func (e *CorruptError) Error() string {
 		e.Dir, e.Segment, e.Offset, e.Why)
 }
 
-// LostError reports that the records First <= seq < End are gone: they were damaged, and somebody chose Repair with
-// SkipDamaged. A Read from End on finds what comes after them.
+// LostError reports that the records First <= seq < End are gone: they were damaged, and
+// an operator chose Repair with SkipDamaged. A Read from End on returns the records
+// behind them.
 type LostError struct {
 	First, End uint64
-	Repaired   time.Time // when the choice was made
+	Repaired   time.Time // time of the repair
 }
 
 func (e *LostError) Error() string {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lacking skips a test for want of something, or fails it when everything is required.
+// lacking skips a test that lacks something, or fails it if everything is required.
 func lacking(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("WHEELWORK_REQUIRE") == "all" {
@@ -55,8 +55,9 @@ func smallDisk(t *testing.T, kind string) (path string) {
 	return path
 }
 
-// TestFullDisk fills a real file system to the last byte, with each writer. An append is refused and never a fault, the
-// log stays what it was, also over a restart, and with room again it goes on.
+// TestFullDisk fills a real file system to the last byte, with each writer. An append is
+// refused and never faults. The log keeps its contents, also over a restart, and
+// continues when there is room again.
 func TestFullDisk(t *testing.T) {
 	for _, kind := range []string{"tmpfs", "ext4"} {
 		t.Run(kind, func(t *testing.T) {
@@ -81,7 +82,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// openDirectly tries whether a file system has direct writes.
+// openDirectly reports whether a file system has direct writes.
 func openDirectly(path string) (bool, error) {
 	name := filepath.Join(path, "probe")
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_DIRECT, 0o600)
@@ -135,9 +136,9 @@ func fullDisk(t *testing.T, cfg Config, filler string) {
 		t.Fatal(err)
 	}
 	l.mu.Lock()
-	l.preparer.failed = time.Time{} // it would look again a second later
+	l.preparer.failed = time.Time{} // otherwise it would look again a second later
 	l.mu.Unlock()
-	for errors.Is(refused, ErrFull) { // the first one asks for a segment
+	for errors.Is(refused, ErrFull) { // the first append requests a segment
 		seq := l.Next()
 		if _, refused = write(l, Record{Body: bodyFor(seq, size(seq))}); refused == nil {
 			acked = seq + 1
@@ -179,7 +180,8 @@ func fill(t *testing.T, name string) {
 	}
 }
 
-// TestMappingFaultIsAnError takes the file away under the mapping. The store faults, and the program lives.
+// TestMappingFaultIsAnError truncates the file under the mapping. The store faults, and
+// the program survives.
 func TestMappingFaultIsAnError(t *testing.T) {
 	cfg := small(t.TempDir())
 	cfg.Writer = "mmap"
@@ -203,8 +205,9 @@ func TestMappingFaultIsAnError(t *testing.T) {
 	}
 }
 
-// TestDeviceBytes counts what small appends send to the device, as the kernel charges it to this process: one page each
-// and now and then a second one. A large folio that is dirtied as a whole would show here.
+// TestDeviceBytes counts the bytes that small appends send to the device, as the kernel
+// charges them to this process: one page each and now and then a second one. A large
+// folio that is dirtied as a whole would show here.
 func TestDeviceBytes(t *testing.T) {
 	const appends, body = 400, 280
 	for _, writer := range allWriters() {
@@ -218,7 +221,7 @@ func TestDeviceBytes(t *testing.T) {
 				lacking(t, "needs a temporary directory on a device (TMPDIR), this one is in memory")
 			}
 			l := mustOpen(t, cfg)
-			for l.Stats().Spares == 0 { // so that nothing is filled meanwhile
+			for l.Stats().Spares == 0 { // so that no segment is filled meanwhile
 				mustWrite(t, l, Record{Body: make([]byte, body)})
 			}
 			before := writtenBytes(t)
@@ -235,7 +238,7 @@ func TestDeviceBytes(t *testing.T) {
 	}
 }
 
-// writtenBytes is what this process has made the kernel send to devices.
+// writtenBytes returns the bytes that this process has made the kernel send to devices.
 func writtenBytes(t *testing.T) int64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/io")

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// TestCommitNamesExactlyItsRecords puts another intact record of the same place and sequence into a committed group, as
-// a write that went astray does. Only the commit's checksum of checksums tells.
+// TestCommitNamesExactlyItsRecords replaces a record of a committed group by another
+// intact one of the same place and sequence, like a misdirected write. Only the commit's
+// checksum of checksums reveals that.
 func TestCommitNamesExactlyItsRecords(t *testing.T) {
 	for _, closed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("closed=%v", closed), func(t *testing.T) {
@@ -66,7 +67,8 @@ func TestCommitNamesExactlyItsRecords(t *testing.T) {
 			if closed {
 				return
 			}
-			// In the last group, which nothing proves, it is a torn tail: the group is not there.
+			// In the last group, without a later commit as proof, it is a torn tail: the
+			// group is cut.
 			c = d.clone()
 			_, b = c.lastSegment()
 			harm(2)
@@ -78,7 +80,7 @@ func TestCommitNamesExactlyItsRecords(t *testing.T) {
 	}
 }
 
-// What a sync is for, told by the unsynced writes of the file.
+// syncKind returns the purpose of a sync, derived from the unsynced writes of the file.
 func syncKind(n *inode) string {
 	if n == nil {
 		return "directory"
@@ -99,7 +101,8 @@ func syncKind(n *inode) string {
 
 func isAllZero(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }
 
-// TestEverySyncErrorIsFinal fails one sync of each kind, once, under several producers. Later syncs would succeed.
+// TestEverySyncErrorIsFinal fails one sync of each kind, once, with several producers.
+// Later syncs would succeed.
 func TestEverySyncErrorIsFinal(t *testing.T) {
 	for _, kind := range []string{"records", "footer", "header", "directory"} {
 		t.Run(kind, func(t *testing.T) {
@@ -184,8 +187,8 @@ func TestEverySyncErrorIsFinal(t *testing.T) {
 	}
 }
 
-// TestEveryWriteMayFail fails each write of a session in turn, once or from then on. The log refuses or goes on, and what
-// was acknowledged is there after a power cut.
+// TestEveryWriteMayFail fails each write of a session in turn, once or permanently. The
+// log refuses or continues, and acknowledged records are there after a power cut.
 func TestEveryWriteMayFail(t *testing.T) {
 	for _, errno := range []error{syscall.ENOSPC, syscall.EIO} {
 		for _, lasting := range []bool{false, true} {
@@ -235,8 +238,8 @@ func TestEveryWriteMayFail(t *testing.T) {
 	}
 }
 
-// failingSession opens a log, fills three segments and closes it. It returns the sequence behind the last acknowledged
-// record and the first error.
+// failingSession opens a log, fills three segments and closes it. It returns the sequence
+// behind the last acknowledged record and the first error.
 func failingSession(d *simDisk) (acked uint64, err error) {
 	l, err := openSim(d)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestFirst: a log that is new begins where it is told to, and one that is there
-// goes on where it was; what reads and checks logs finds nothing wrong with it.
+// TestFirst: a new log starts at Config.First, and an existing log continues at its own
+// sequence. Read and Verify accept the result.
 func TestFirst(t *testing.T) {
 	cfg := small(t.TempDir())
 	cfg.First = 1_000_001
@@ -41,12 +41,12 @@ func TestFirst(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		cfg.First = uint64(life) // it is there: this says nothing
+		cfg.First = uint64(life) // the log exists, so this has no effect
 	}
 	cfg = small(t.TempDir())
 	cfg.First = 1 << 63
 	if l, err := Open(cfg); err == nil {
-		l.Close() //nolint:errcheck // it should not be there
+		l.Close() //nolint:errcheck // the log should not exist
 		t.Error("a sequence that has no end was taken")
 	}
 }

@@ -8,33 +8,37 @@ import (
 	"time"
 )
 
-// flusher owns everything between the staged chunks and the disk. Who holds role is the flusher: its goroutine, or a
-// lone producer that flushes what it has just staged, which spares two changes of goroutines.
+// flusher owns everything between the staged chunks and the disk. The holder of role is
+// the flusher. That is the flusher's goroutine, or a lone producer that flushes its own
+// record, which saves two goroutine switches.
 type flusher struct {
 	l    *Log
 	role sync.Mutex
-	// lone means that the last group had one unit. It lets the next producer try for the role.
+	// lone means that the last group had one unit. The next producer may then try to take
+	// the role.
 	lone atomic.Bool
 	// armed means that timer runs.
 	armed atomic.Bool
-	timer *time.Timer // wakes an idle log; touched by the goroutine alone
+	timer *time.Timer // wakes an idle log; used by the goroutine alone
 
-	// The fields below belong to who has the role.
+	// The holder of role owns the fields below.
 
-	// target is how many units the next group should have before it is cut; see gather.
+	// target is the number of units that gather waits for before the next group is cut.
 	target int64
-	// marked is the durability that the last commit on its way to the disk states.
+	// marked is the durable sequence in the last commit that was sent to the disk.
 	marked uint64
-	// page is the content of the page in which the next chunk of the active segment starts, up to that place.
+	// page holds the bytes, up to the start of the next chunk, of the page in which that
+	// chunk starts.
 	page [pageSize]byte
-	// dirty is where the unsynced bytes of the active segment start, -1 when there are none.
+	// dirty is the start of the unsynced bytes of the active segment, -1 if there are
+	// none.
 	dirty      int64
 	dirtySince time.Time
 	last       time.Time // start of the last flush
 	failed     bool
 }
 
-// newFlusher returns the flusher of a log that is loaded.
+// newFlusher returns the flusher of a loaded log.
 func (l *Log) newFlusher() (*flusher, error) {
 	f := &flusher{l: l, marked: l.durable.Load(), dirty: -1, timer: time.NewTimer(lazyDelay)}
 	f.armed.Store(true)
@@ -56,7 +60,7 @@ func (f *flusher) run() {
 	}
 }
 
-// flush writes what is staged and calls back. The caller has the role.
+// flush writes the staged chunks and calls back. The caller must hold role.
 func (f *flusher) flush(why reason) {
 	if f.failed {
 		return
@@ -75,8 +79,8 @@ func (f *flusher) flush(why reason) {
 	}
 }
 
-// lead lets a lone producer flush what it has staged, and reports false when the goroutine has to: others write as
-// well, or somebody is at it.
+// lead lets a lone producer flush its own record. It reports false if the goroutine must
+// flush, because other producers write too or because the role is taken.
 func (f *flusher) lead() bool {
 	if !f.lone.Load() || f.l.queued.Load() != 1 || !f.role.TryLock() {
 		return false
@@ -84,15 +88,16 @@ func (f *flusher) lead() bool {
 	f.flush(flushUnits)
 	failed := f.failed
 	f.role.Unlock()
-	// Who came meanwhile found the role taken; and somebody has to note later that this group is durable.
+	// Producers that arrived meanwhile found the role taken. And the goroutine must later
+	// note that this group is durable.
 	if failed || f.l.queued.Load() > 0 || !f.armed.Load() {
 		signal(f.l.wake)
 	}
 	return true
 }
 
-// readPage reads what the active segment's last page holds after Open. Only the flusher writes, so that it is
-// not read again.
+// readPage reads the last used page of the active segment after Open. Later the flusher
+// knows its bytes, because only it writes.
 func (f *flusher) readPage() error {
 	f.l.mu.Lock()
 	s, end := f.l.live[0], f.l.segs[len(f.l.segs)-1].dataEnd
@@ -117,8 +122,8 @@ func (f *flusher) next(why reason) ([]*chunk, error) {
 type reason uint8
 
 const (
-	flushUnits reason = iota // somebody waits
-	flushIdle                // lazy records, a pending mark or a pending sync have waited long enough
+	flushUnits reason = iota // an append waits
+	flushIdle                // lazy records, a pending empty commit or a pending sync have waited long enough
 	flushClose               // the last flush
 )
 
@@ -145,15 +150,15 @@ func (f *flusher) wait() reason {
 			}
 		case <-f.l.stopping:
 			if staged {
-				return flushUnits // so that the last flush has only the mark to write
+				return flushUnits // the last flush then only has the empty commit to write
 			}
 			return flushClose
 		}
 	}
 }
 
-// pending says what there is to do: records are staged, somebody waits, something can wait a little; and how long ago the last
-// flush began.
+// pending returns whether records are staged, whether an append waits, and whether other
+// work can wait a little, and the time since the start of the last flush.
 func (f *flusher) pending() (staged, urgent, later bool, idle time.Duration) {
 	f.role.Lock()
 	defer f.role.Unlock()
@@ -174,11 +179,11 @@ func (f *flusher) arm(d time.Duration) {
 	f.armed.Store(true)
 }
 
-// maxYields ends gathering where the clock stands still, as it does inside a test's bubble of fake time.
+// maxYields ends gather where the clock stands still, as in a test with fake time.
 const maxYields = 2000
 
-// gather gives the producers that the last flush released the chance to join this one. Without it they would miss
-// every other flush.
+// gather waits for the producers that the last flush released, so that they join this
+// flush. Otherwise they would miss every second flush.
 func (f *flusher) gather() {
 	if f.l.queued.Load() >= f.target || f.l.cfg.Gather < 0 {
 		return
@@ -192,12 +197,13 @@ func (f *flusher) gather() {
 	}
 }
 
-// cut takes everything that is staged.
+// cut takes all staged chunks.
 func (f *flusher) cut(why reason) []*chunk {
 	l := f.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A mark after the last group lets a later Open tell rot in that group from a torn tail.
+	// A later Open needs an empty commit after the last group to tell damage in that
+	// group from a torn tail.
 	mark := why != flushUnits && l.open.count == 0 && f.marked < l.synced && l.stage.fits(commitSize)
 	if l.open.count > 0 || why != flushUnits {
 		f.marked = l.synced
@@ -211,8 +217,8 @@ func (f *flusher) cut(why reason) []*chunk {
 	return chunks
 }
 
-// persist writes c and, as the policy asks, syncs it. When c is the last chunk of its segment it also seals that
-// segment and starts the next.
+// persist writes c and syncs it if the policy requires that. If c is the last chunk of
+// its segment, persist also seals that segment and starts the next.
 func (f *flusher) persist(c *chunk, why reason) error {
 	start := time.Now()
 	f.last = start
@@ -245,7 +251,7 @@ func (f *flusher) persist(c *chunk, why reason) error {
 func (f *flusher) mustSync(c *chunk, why reason) bool {
 	switch f.l.cfg.Sync {
 	case Always:
-		return c.count > 0 || why == flushClose // a mark alone is not worth a sync
+		return c.count > 0 || why == flushClose // an empty commit alone is not worth a sync
 	case Interval:
 		return why != flushUnits || time.Since(f.dirtySince) >= lazyDelay
 	}
@@ -264,10 +270,10 @@ func (f *flusher) sync(s *segment, end int64) error {
 	return nil
 }
 
-// seal syncs c's segment, writes its footer and syncs that. The footer promises
-// the records before it, so it must not reach the disk before they have: with a
-// single sync for both, a power cut could leave a promise without its records, which
-// the next Open would have to call rot. No record goes to the next segment before.
+// seal syncs the segment of c, writes its footer and syncs that. The footer promises the
+// records before it, so it must not reach the disk before them. With a single sync for
+// both, a power cut could leave a footer without its records, which the next Open would
+// report as damage. No record goes to the next segment before that.
 func (f *flusher) seal(c *chunk) error {
 	s := c.seg
 	dataEnd := c.end()
@@ -323,7 +329,7 @@ func (f *flusher) acknowledge(c *chunk) {
 	l.mu.Unlock()
 }
 
-// call tells all who wait for the chunk.
+// call releases all waiters of the chunk with err.
 func (c *chunk) call(err error) {
 	if c.wait != nil {
 		c.wait.err = err
@@ -336,7 +342,8 @@ func (c *chunk) call(err error) {
 	}
 }
 
-// settle syncs what the policy left unsynced, when the log has become idle or closes.
+// settle syncs the bytes that the policy left unsynced, when the log becomes idle or
+// closes.
 func (f *flusher) settle(why reason) error {
 	if f.dirty < 0 || why == flushIdle && f.l.cfg.Sync != Interval {
 		return nil
@@ -355,8 +362,9 @@ func (f *flusher) settle(why reason) error {
 	return nil
 }
 
-// fail makes the log read-only for good and tells everybody who waits. The first failure is final: after a failed
-// sync the kernel may have dropped the bytes, and trying again would report success for data that is gone.
+// fail makes the log read-only permanently and releases all waiters. The first failure is
+// final: after a failed sync the kernel may have dropped the bytes, and a retry would
+// report success for lost data.
 func (l *Log) fail(cause error, unwritten []*chunk) {
 	l.cfg.Logger.Error("the log is read-only until it is opened again", "error", cause)
 	l.mu.Lock()
@@ -365,7 +373,7 @@ func (l *Log) fail(cause error, unwritten []*chunk) {
 	l.ready, l.open, l.staged = nil, nil, 0
 	l.changed.Broadcast()
 	l.mu.Unlock()
-	if l.cfg.OnFail != nil { // first: the owner learns the reason before a caller ends for it
+	if l.cfg.OnFail != nil { // first: the owner learns the reason before a caller exits because of it
 		l.cfg.OnFail(cause)
 	}
 	err := fmt.Errorf("%w: %w", ErrReadOnly, cause)

@@ -16,7 +16,8 @@ var writeGolden = flag.Bool("write-golden", false, "write testdata/v1; only for 
 
 const goldenDir = "testdata/v1"
 
-// goldenRecords is what the golden log holds: a sealed segment and an active one.
+// goldenRecords returns the records of the golden log, which has a sealed segment and an
+// active one.
 func goldenRecords() (units [][]Record) {
 	for i := range 40 {
 		seq := uint64(i)
@@ -29,7 +30,8 @@ func goldenRecords() (units [][]Record) {
 	return units
 }
 
-// TestGoldenFormat1 reads a log that the first version of the format wrote. The files stay as they are for ever.
+// TestGoldenFormat1 reads a log that the first version of the format wrote. The files
+// never change.
 func TestGoldenFormat1(t *testing.T) {
 	if *writeGolden {
 		createGolden(t)
@@ -61,7 +63,7 @@ func TestGoldenFormat1(t *testing.T) {
 	}
 }
 
-// checkBytes encodes what is decoded from a segment and compares the bytes.
+// checkBytes encodes the decoded parts of a segment again and compares the bytes.
 func checkBytes(t *testing.T, path string) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -186,7 +188,8 @@ func footerOf(m *mender) footer {
 	return footer{base: m.seg.base, end: m.next, dataEnd: m.off, lastCommit: m.commit}
 }
 
-// addSegments gives a fuzz target the pieces of small segments: header, records, footer, and whether to make checksums right.
+// addSegments gives a fuzz target the parts of small segments: header, records, footer,
+// and whether to correct checksums.
 func addSegments(f *testing.F) {
 	active, end := smallGroups(f)
 	f.Add(active[:headerUsed], active[headerSize:], []byte{}, false)
@@ -197,7 +200,7 @@ func addSegments(f *testing.F) {
 	f.Add([]byte{}, []byte{}, []byte{}, false)
 }
 
-// oneSegment returns a disk with a log of these pieces, or nil when they are too large.
+// oneSegment returns a disk with a log of these parts, or nil if they are too large.
 func oneSegment(head, start, end []byte, checksums bool) *simDisk {
 	if len(head) > headerUsed || len(start) > 4<<10 || len(end) > footerSize {
 		return nil
@@ -206,14 +209,14 @@ func oneSegment(head, start, end []byte, checksums bool) *simDisk {
 	copy(b, head)
 	copy(b[headerSize:], start)
 	copy(b[minSegmentBytes-len(end):], end)
-	if checksums { // so that what lies behind them is reached
+	if checksums { // so that the code behind the checksums is reached
 		repairChecksums(b[:headerSize+len(start)], segmentSeed(storeID(b[16:32]), 1))
 	}
 	return &simDisk{files: map[string]*inode{segmentName(1): {mem: b}}, durable: map[string]*inode{}, free: 1 << 30, total: 1 << 31}
 }
 
-// FuzzSegment looks at a log whose only segment starts and ends with any bytes. Verify and Open agree about it, and what
-// Open takes can be read as a dense sequence.
+// FuzzSegment checks a log whose only segment starts and ends with any bytes. Verify and
+// Open agree about it, and a log that Open accepts can be read as consecutive sequences.
 func FuzzSegment(f *testing.F) {
 	addSegments(f)
 	f.Fuzz(func(t *testing.T, head, start, end []byte, checksums bool) {
@@ -236,7 +239,8 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-// FuzzRepair repairs such logs. Then there is no damage any more, or it says that it cannot.
+// FuzzRepair repairs such logs. Afterwards no damage is left, or Repair reports that it
+// cannot repair the log.
 func FuzzRepair(f *testing.F) {
 	addSegments(f)
 	f.Fuzz(func(t *testing.T, head, start, end []byte, checksums bool) {
@@ -259,7 +263,7 @@ func FuzzRepair(f *testing.F) {
 	})
 }
 
-// loaded does what Open does before it starts its goroutines.
+// loaded does the work of Open before it starts its goroutines.
 func loaded(d *simDisk) (*Log, error) {
 	l := &Log{cfg: small("sim"), disk: d}
 	if err := l.cfg.validate(); err != nil {
@@ -298,8 +302,9 @@ func checkRead(t *testing.T, l *Log, r Report) {
 	}
 }
 
-// FuzzRecords scans any bytes as the records of a segment whose checksums are repaired first, so that what lies behind the checksums is
-// reached: no panic, no endless loop, offsets that only grow, bodies inside the data.
+// FuzzRecords scans any bytes as the records of a segment after correcting their
+// checksums, so that the code behind the checksums is reached. It must not panic or loop
+// forever, offsets must grow, and bodies must be within the data.
 func FuzzRecords(f *testing.F) {
 	active, _ := smallGroups(f)
 	f.Add(active[headerSize:])
@@ -340,7 +345,8 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
-// FuzzRepairNote reads any bytes as the file REPAIR. What it takes is what it writes.
+// FuzzRepairNote parses any bytes as the file REPAIR. An accepted note encodes to the
+// same bytes.
 func FuzzRepairNote(f *testing.F) {
 	f.Add(begun{CutBehind, "20200101T000000.000Z"}.text())
 	f.Add(begun{SkipDamaged, "1"}.text())
@@ -357,7 +363,7 @@ func FuzzRepairNote(f *testing.F) {
 	})
 }
 
-// repairChecksums walks b by its length fields and makes every checksum right.
+// repairChecksums follows the length fields of b and corrects every checksum.
 func repairChecksums(b []byte, seed uint32) {
 	for off := headerSize; off+recordHeaderSize <= len(b); {
 		n := bodyLen(b[off:])

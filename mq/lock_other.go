@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// lockDir takes the exclusive lock of a log directory by creating a file that must not exist. Unlike a kernel
-// lock it outlives a crash; the error says what to do then.
+// lockDir takes the exclusive lock of a log directory by creating a file that must not
+// exist. Unlike a kernel lock it survives a crash; the error says what to do then.
 func lockDir(dir string) (unlock func() error, err error) {
 	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -29,7 +29,8 @@ func lockDir(dir string) (unlock func() error, err error) {
 	return func() error { return os.Remove(path) }, nil
 }
 
-// lockExisting takes the lock of a log that is only looked at. Here that writes the lock file for a while.
+// lockExisting takes the lock of a log for reading. On this system that temporarily
+// writes the lock file.
 func lockExisting(dir string) (unlock func() error, err error) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil, errors.Join(err, errors.New("this is not the directory of a log"))

@@ -13,8 +13,8 @@ import (
 	"syscall"
 )
 
-// lockDir takes the exclusive lock of a log directory. The kernel drops it with the process, however that ends.
-// The returned function gives it back.
+// lockDir takes the exclusive lock of a log directory. The kernel releases it when the
+// process ends in any way. The returned function releases it earlier.
 func lockDir(dir string) (unlock func() error, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -30,8 +30,8 @@ func lockDir(dir string) (unlock func() error, err error) {
 	return unlock, nil
 }
 
-// lockExisting takes the lock of a log that is only looked at: it creates and writes nothing. Where there is no lock
-// file, nobody has the log open.
+// lockExisting takes the lock of a log for reading: it creates and writes nothing.
+// Without a lock file no process has the log open.
 func lockExisting(dir string) (unlock func() error, err error) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil, errors.Join(err, errors.New("this is not the directory of a log"))

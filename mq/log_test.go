@@ -65,7 +65,8 @@ func mustClose(t testing.TB, l *Log) {
 	}
 }
 
-// bodyFor is the content that record seq has in tests that check everything: n bytes that depend on seq.
+// bodyFor returns the body of record seq in tests that check all bytes: n bytes that
+// depend on seq.
 func bodyFor(seq uint64, n int) []byte {
 	b := make([]byte, n)
 	for i := 0; i+8 <= n; i += 8 {
@@ -84,7 +85,7 @@ func readAll(l *Log, from uint64) ([]Entry, error) {
 	return all, err
 }
 
-// writers are the ways to the disk that must all behave the same.
+// allWriters returns the writers, which must all behave the same.
 func allWriters() []string {
 	if runtime.GOOS == "linux" {
 		return []string{"pwrite", "direct", "mmap", "auto"}
@@ -451,7 +452,7 @@ func TestSyncErrorIsFinal(t *testing.T) {
 				t.Fatal(err)
 			}
 			mustWrite(t, l, Record{Body: []byte("safe")})
-			for l.Stats().Spares == 0 { // the preparer must not take the error
+			for l.Stats().Spares == 0 { // the preparer must not receive the error
 				runtime.Gosched()
 			}
 			once := false

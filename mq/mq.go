@@ -9,17 +9,18 @@ import (
 	"time"
 )
 
-// SyncPolicy says what has happened to a record when its Append is acknowledged.
+// SyncPolicy says how durable a record is when its Append is acknowledged.
 type SyncPolicy uint8
 
 const (
 	// Always: the record was synced to the device. It survives a power cut.
 	Always SyncPolicy = iota
-	// Interval: the record is with the operating system, which is told to sync every 100 ms. It survives the death
-	// of the process; a power cut takes up to the last 100 ms.
+	// Interval: the record is with the operating system, which the log tells to sync
+	// every 100 ms. The record survives the death of the process. A power cut loses up to
+	// the last 100 ms.
 	Interval
-	// OS: the record is with the operating system, which syncs when it likes. Segments are still synced when they
-	// are sealed.
+	// OS: the record is with the operating system, which syncs when it chooses. Segments
+	// are still synced when they are sealed.
 	OS
 )
 
@@ -41,14 +42,15 @@ const (
 	defaultGather         = 40 * time.Microsecond
 	defaultReserve        = 1 << 30
 
-	// lazyDelay bounds how long a lazily appended record waits for company, how often Interval syncs, and how long
-	// after the last group the log notes that the group is durable.
+	// lazyDelay is the longest time that a lazily appended record waits for other
+	// records. It is also the interval of syncs under Interval, and the delay after which
+	// the log notes that the last group is durable.
 	lazyDelay = 100 * time.Millisecond
 
 	// maxStaged bounds the bytes that wait for the flusher. Append waits above it.
 	maxStaged = 32 << 20
 
-	// maxSpares bounds the segments that are kept ready, freshly filled or recycled.
+	// maxSpares bounds the prepared segments, freshly filled or recycled.
 	maxSpares = 2
 
 	lockName = "LOCK"
@@ -56,53 +58,61 @@ const (
 	autoWriter = "auto"
 )
 
-// Config describes a log. The zero value of every field but Dir is usable.
+// Config configures a log. The zero value of every field but Dir is usable.
 type Config struct {
-	// Dir holds the log and nothing else. It is created when missing.
+	// Dir is the directory of the log; other files must not be in it. It is created if it
+	// is missing.
 	Dir string
 
-	// SegmentBytes is the size of a segment file, 64 KiB to 1 GiB; a multiple of 4 KiB. The default is 64 MiB. The records of one Append
-	// must fit into one segment. A log may be reopened with another size; old segments keep theirs.
+	// SegmentBytes is the size of a segment file, 64 KiB to 1 GiB, a multiple of 4 KiB.
+	// The default is 64 MiB. The records of one Append must fit into one segment. A log
+	// may be reopened with another size; old segments keep theirs.
 	SegmentBytes int64
 
-	// First is the sequence of the first record of a log that is new: it continues one whose records are elsewhere. The
-	// default is 1. A log that is there keeps what it has.
+	// First is the sequence of the first record of a new log. A log that continues
+	// another one sets it. The default is 1. It has no effect on an existing log.
 	First uint64
 
-	// Writer chooses how bytes reach the disk: "pwrite" (pwrite and fdatasync), "direct" (the same around the page
-	// cache; Linux, and not on every file system), "mmap" (stores through a mapping and msync; Linux) or "auto",
-	// which tries all and takes mmap only when it is clearly faster. The default is "auto". All write the same
-	// format, so that a log may be reopened with another one.
+	// Writer selects how bytes reach the disk: "pwrite" (pwrite and fdatasync), "direct"
+	// (the same around the page cache; Linux, and not on every file system), "mmap"
+	// (stores to a mapping and msync; Linux) or "auto". "auto", the default, tries all
+	// and takes mmap only if it is clearly faster. All write the same format, so a log
+	// may be reopened with another writer.
 	Writer string
 
-	// Sync is what an acknowledgement means. The default is Always.
+	// Sync defines what an acknowledgement means. The default is Always.
 	Sync SyncPolicy
 
-	// MaxRecordBytes bounds the body of one record. The default is 4 MiB, or what fits into a segment.
+	// MaxRecordBytes bounds the body of one record. The default is 4 MiB, or less if a
+	// segment is smaller.
 	MaxRecordBytes int
 
-	// Gather bounds how long a flush waits for producers that the previous flush released, so that they share
-	// the next one. It costs a lone producer nothing. The default is 40 µs; a negative value switches it off.
+	// Gather bounds the time that a flush waits for producers that the previous flush
+	// released, so that they share the next one. It costs a lone producer nothing. The
+	// default is 40 µs; a negative value switches it off.
 	Gather time.Duration
 
-	// ReserveBytes is the free disk space below which no new segment is prepared; Append then fails with ErrFull
-	// before the disk is full. The default is 3 % of the file system, at most 1 GiB and at least two segments; a
-	// negative value means none. Where free space cannot be read (not on Linux) it has no effect.
+	// ReserveBytes is the free disk space below which no new segment is prepared. Append
+	// then fails with ErrFull before the disk is full. The default is 3 % of the file
+	// system, at most 1 GiB and at least two segments; a negative value means none. It
+	// has no effect where free space cannot be read (anywhere but on Linux).
 	ReserveBytes int64
 
-	// ScrubBytesPerSecond is the rate at which sealed segments are read again and again to find rot. The default is
-	// 32 MiB; a negative value switches it off.
+	// ScrubBytesPerSecond is the rate at which the log rereads sealed segments to detect
+	// damage. The default is 32 MiB; a negative value switches it off.
 	ScrubBytesPerSecond int64
 
-	// OnCorrupt, when set, is called once for each segment in which scrubbing finds damage, on a goroutine of the
-	// log. It must not call Close. See Log.Corruption.
+	// OnCorrupt, if set, is called once for each segment in which scrubbing finds damage,
+	// on a goroutine of the log. It must not call Close. See Log.Corruption.
 	OnCorrupt func(*CorruptError)
 
-	// OnFail, when set, is called once with the failure that makes the log read-only, on a goroutine of the log or of
-	// a producer, before the callers of Append. It must not call the log.
+	// OnFail, if set, is called once with the failure that makes the log read-only, on a
+	// goroutine of the log or of a producer, before the callbacks of Append. It must not
+	// call the log.
 	OnFail func(error)
 
-	// Logger takes rare events: a cut tail, a failed sync, a disk without space. The default discards them.
+	// Logger receives rare events: a cut tail, a failed sync, a full disk. The default
+	// discards them.
 	Logger *slog.Logger
 }
 
@@ -152,7 +162,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// reserve is the free space to leave on a file system of total bytes.
+// reserve returns the free space to leave on a file system of total bytes.
 func (c *Config) reserve(total int64) int64 {
 	switch {
 	case c.ReserveBytes < 0:
@@ -163,11 +173,11 @@ func (c *Config) reserve(total int64) int64 {
 	return max(min(total/100*3, defaultReserve), 2*c.SegmentBytes)
 }
 
-// Log is an open commit log. Its methods may be called concurrently.
+// Log is an open log. Its methods may be called concurrently.
 //
-// Four goroutines belong to it, from Open to Close: the flusher, which writes, syncs and calls back, the preparer,
-// which fills the next segment, the scrubber, which looks for rot in those that are sealed, and the watcher, which
-// looks whether the files are still there.
+// It owns four goroutines from Open to Close. The flusher writes, syncs and calls back.
+// The preparer fills the next segment. The scrubber checks sealed segments for damage.
+// The watcher checks that the files still exist.
 type Log struct {
 	cfg     Config
 	disk    disk
@@ -178,46 +188,52 @@ type Log struct {
 	scrub   *scrubber
 	flusher *flusher
 
-	wake     chan struct{} // capacity 1: there is something for the flusher
-	prepare  chan struct{} // capacity 1: there may be something for the preparer
+	wake     chan struct{} // capacity 1: the flusher may have work
+	prepare  chan struct{} // capacity 1: the preparer may have work
 	stopping chan struct{} // closed by Close
 
 	flushed  chan struct{} // closed when the flusher has ended
 	prepared chan struct{} // closed when the preparer has ended
 	watched  chan struct{} // closed when the watcher has ended
 
-	// durable is the sequence behind the last acknowledged record; written by the flusher under mu.
+	// durable is the sequence behind the last acknowledged record. The flusher writes it
+	// under mu.
 	durable atomic.Uint64
-	// queued counts the units that wait for a flush, so that gathering does not take the lock.
+	// queued is the number of units that wait for a flush. It is atomic so that gather
+	// needs no lock.
 	queued atomic.Int64
 
-	// trim serialises Trims. It is taken before mu.
+	// trim serialises Trims. It is locked before mu.
 	trim sync.Mutex
 
-	// mu guards the fields below. It is never held during disk access.
+	// mu guards the fields below. No goroutine holds it during disk access.
 	mu sync.Mutex
-	// changed is broadcast when a waiting Append may go on: a spare arrived or was refused, staged bytes were
-	// written, the log failed or closed.
+	// changed is broadcast when a waiting Append may continue: a spare arrived or was
+	// refused, staged bytes were written, or the log failed or closed.
 	changed *sync.Cond
-	// segs are the segments that Read sees: ascending, without a gap, never empty, all but the last sealed.
+	// segs are the segments that Read sees: ascending, without a gap, never empty, all
+	// but the last sealed.
 	segs []*segment
-	// live are the segments that have a writer's handle: the last of segs and those staged behind it.
+	// live are the segments with a writer's handle: the last of segs and the staged ones
+	// behind it.
 	live []*segment
 	// next is the sequence of the next staged record. Invariant: durable <= next.
 	next uint64
-	// stage is where the next staged record goes. stage.seg may be a segment that is not in segs yet.
+	// stage is the position of the next staged record. stage.seg may be a segment that is
+	// not in segs yet.
 	stage stage
-	// open takes records; ready are closed chunks in front of it. Invariant: chunks are flushed in order.
+	// open takes records; ready holds the closed chunks before it. Invariant: chunks are
+	// flushed in order.
 	open     *chunk
 	ready    []*chunk
 	free     []*chunk
-	staged   int64 // bytes in open and ready, and in the hands of the flusher
+	staged   int64 // bytes in open, in ready and with the flusher
 	synced   uint64
 	spares   []spare
 	preparer struct {
 		serial uint64 // number of the next spare file
-		making int    // spares that are being filled: 0 or 1. Invariant: with these there are at most maxSpares
-		err    error  // why there is no spare; nil while none was refused
+		making int    // number of spares being filled, 0 or 1. Invariant: at most maxSpares including these
+		err    error  // reason why there is no spare; nil if none was refused
 		failed time.Time
 	}
 	err    error // the final error, nil while the log is writable
@@ -228,40 +244,43 @@ type Log struct {
 	closeErr error
 }
 
-// stage is the place of the next record in the log.
+// stage is the position of the next record in the log.
 type stage struct {
 	seg    *segment
 	off    int64
 	commit int64 // offset of the last commit in seg, 0 if there is none
-	// sealed means that seg was found with its footer and takes nothing more.
+	// sealed means that seg was found with its footer and takes no more records.
 	sealed bool
 }
 
 // fits reports whether n more bytes can be staged.
 func (s *stage) fits(n int64) bool { return !s.sealed && s.off+n <= s.seg.limit() }
 
-// spare is a file that is full of allocated, synced blocks and waits to become a segment.
+// spare is a file of allocated, synced blocks that will become a segment.
 type spare struct {
 	name string
 	file file
 }
 
-// First returns the sequence of the oldest record that can be read; it equals Next when there is none.
+// First returns the sequence of the oldest readable record. It equals Next if there is
+// none.
 func (l *Log) First() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.segs[0].base
 }
 
-// Next returns the sequence that the next record will get. The first record of a new log has sequence 1.
+// Next returns the sequence of the next record. The first record of a new log has
+// sequence 1 unless Config.First says otherwise.
 func (l *Log) Next() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.next
 }
 
-// Durable returns the sequence behind the last record that was acknowledged under the sync policy: all records
-// below it are safe, and Durable equals Next when nothing is on its way.
+// Durable returns the sequence behind the last record that was acknowledged under the
+// sync policy. All records below it are safe. It equals Next when no record waits for the
+// disk.
 func (l *Log) Durable() uint64 { return l.durable.Load() }
 
 // Err returns the failure that made the log read-only, or nil.
@@ -271,13 +290,15 @@ func (l *Log) Err() error {
 	return l.err
 }
 
-// Corruption returns the damage that scrubbing found in segments that the log still has, one for each, oldest segment
-// first. The log goes on; the records there are lost unless Dir is restored from a copy.
+// Corruption returns the damage that scrubbing found in segments of the log, one entry
+// per segment, oldest segment first. The log continues to work; the damaged records are
+// lost unless Dir is restored from a copy.
 func (l *Log) Corruption() []*CorruptError { return l.scrub.corruption() }
 
-// Room returns the bytes that the active segment and the prepared ones can still take without new disk space. A record takes
-// its body and 24 bytes, rounded up to 8; a flush adds 56. What one Append stages stays in one segment, so that
-// changing over may leave up to the size of one Append unused per segment.
+// Room returns the bytes that the active and the prepared segments can still take without
+// new disk space. A record takes its body and 24 bytes, rounded up to 8; a flush adds 56.
+// The records of one Append are in one segment, so up to the size of one Append per
+// segment may remain unused.
 func (l *Log) Room() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -299,7 +320,7 @@ type counters struct {
 	lastFlush                                         time.Duration
 }
 
-// Stats is a snapshot of what a log did since Open and of what it holds.
+// Stats describes the activity of a log since Open and its present contents.
 type Stats struct {
 	Writer    string        // "pwrite", "direct" or "mmap"
 	Sync      SyncPolicy    // what an acknowledgement means
@@ -309,22 +330,22 @@ type Stats struct {
 	Flushes   uint64        // groups written
 	Syncs     uint64        // syncs of segment data
 	LastFlush time.Duration // wall time of the latest group's write and sync
-	Recycled  uint64        // segments that were trimmed and kept for reuse
+	Recycled  uint64        // trimmed segments that were retained for reuse
 	CutBytes  int64         // bytes of a torn tail that Open cleared
 
 	Scrubbed uint64 // bytes that scrubbing read
-	Passes   uint64 // of scrubbing over all sealed segments
-	Corrupt  int    // segments in which it found damage; see Log.Corruption
+	Passes   uint64 // complete passes of scrubbing over all sealed segments
+	Corrupt  int    // segments in which scrubbing found damage; see Log.Corruption
 
 	First, Next, Durable uint64
-	Segments             int   // segments that hold records, the active one included
+	Segments             int   // segments that hold records, including the active one
 	Spares               int   // prepared segments
-	DiskBytes            int64 // size of all of these
-	StagedBytes          int64 // accepted and not yet acknowledged
+	DiskBytes            int64 // total size of segments and spares
+	StagedBytes          int64 // bytes accepted and not acknowledged yet
 	Room                 int64 // see Log.Room
 }
 
-// Stats returns a snapshot of the log's counters.
+// Stats returns the current statistics of the log.
 func (l *Log) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -346,8 +367,9 @@ func (l *Log) Stats() Stats {
 	return s
 }
 
-// Close flushes what was staged, lazily or not, calls all callbacks, and gives the directory back. It returns the
-// error that made the log read-only, if there is one. Reads must have ended before. Closing twice is allowed.
+// Close flushes all staged records, including lazy ones, runs all callbacks and releases
+// the directory. It returns the error that made the log read-only, if any. All Reads must
+// have ended before. Closing twice is allowed.
 func (l *Log) Close() error {
 	l.closing.Do(func() { l.closeErr = l.close() })
 	return l.closeErr
@@ -364,14 +386,15 @@ func (l *Log) close() error {
 	<-l.scrub.ended
 	<-l.watched
 
-	l.trim.Lock() // a running Trim may still bring a spare
+	l.trim.Lock() // a running Trim may still add a spare
 	defer l.trim.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return errors.Join(l.err, l.closeFiles(), l.unlock())
 }
 
-// closeFiles closes the writer's handles. mu must be held, and nobody else use them.
+// closeFiles closes the writer's handles. mu must be held and no goroutine may use the
+// handles.
 func (l *Log) closeFiles() error {
 	var errs []error
 	for _, s := range l.live {

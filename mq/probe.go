@@ -11,15 +11,17 @@ import (
 const (
 	probeBytes  = 128 << 10
 	probeRounds = 15
-	// probeShare is how many writes fall on one page, as the small groups of an idle log do.
+	// probeShare is the number of writes to one page, as an idle log writes its small
+	// groups.
 	probeShare = 4
 )
 
-// writers are the ways to write that Config.Writer names.
+// writers maps the names for Config.Writer to ways to write.
 var writers = map[string]access{"pwrite": accessPwrite, "direct": accessDirect, "mmap": accessMmap}
 
-// chooseAccess decides between the writers. "auto" times them on small files. Direct writes need only be faster; a mapping
-// must be clearly faster, because stores give the kernel less to tell about errors.
+// chooseAccess selects the writer. "auto" times all writers on small files. Direct writes
+// only need to be faster. A mapping must be clearly faster, because the kernel can report
+// errors of stores less well.
 func (l *Log) chooseAccess() error {
 	l.access = accessPwrite
 	if how, ok := writers[l.cfg.Writer]; ok {
@@ -45,11 +47,12 @@ func (l *Log) chooseAccess() error {
 	return nil
 }
 
-// errNoProbe means that the disk has no room even for the probe; the log may well be readable.
+// errNoProbe means that the disk has no room for the probe; the log may still be
+// readable.
 var errNoProbe = errors.New("no space for a probe")
 
-// probe returns the median times of a small durable write. They are taken in turn, so that a busy disk is unfair to
-// none. A file system may lack all but the first way.
+// probe returns the median times of a small durable write. The ways take turns, so a busy
+// disk affects all equally. A file system may lack all but the first way.
 func (l *Log) probe(ways ...access) (map[access]time.Duration, error) {
 	var tried []probed
 	defer func() {
@@ -102,7 +105,7 @@ func (l *Log) openProbe(how access) (probed, error) {
 	return p, err
 }
 
-// time notes the time of one durable write.
+// time records the time of one durable write.
 func (p *probed) time(block []byte, off int64) error {
 	start := time.Now()
 	if _, err := p.file.WriteAt(block, off); err != nil {

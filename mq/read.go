@@ -8,12 +8,15 @@ import (
 	"time"
 )
 
-// Read calls fn for every record with a sequence of at least from that was durable when Read was called, in order. An error of fn
-// ends it and is returned as it is. fn may use the log, also to Append and Trim; a Trim that overtakes the Read ends it with ErrTrimmed, or
-// lets it finish the segment that it is in.
+// Read calls fn, in order, for every record from the sequence from on that was durable
+// when Read was called. An error of fn ends the Read and is returned unchanged. fn may
+// use the log, including Append and Trim. A Trim that overtakes the Read ends it with
+// ErrTrimmed, or lets it finish its current segment first.
 //
-// from below First is ErrTrimmed, from above Next is ErrBeyondEnd. Damage is a *CorruptError, and records that a Repair gave up
-// are a *LostError; all records in front of it have been delivered. Who can do without the lost records reads on from LostError.End.
+// If from is below First, Read returns ErrTrimmed; if it is above Next, ErrBeyondEnd.
+// Damage is a *CorruptError, and records that a Repair gave up are a *LostError. All
+// records before them have been delivered. A reader that can do without the lost records
+// continues at LostError.End.
 func (l *Log) Read(from uint64, fn func(Entry) error) error {
 	l.mu.Lock()
 	next, end := l.next, l.durable.Load()
@@ -47,7 +50,8 @@ type extent struct {
 	dataEnd int64
 }
 
-// pin finds the segment that holds or will hold seq and keeps its file from being recycled until unpin.
+// pin finds the segment that contains or will contain seq. Its file is not recycled until
+// unpin.
 func (l *Log) pin(seq uint64) (*segment, extent, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +76,7 @@ func (l *Log) unpin(s *segment) {
 	l.mu.Unlock()
 }
 
-// readSegment delivers the records of s from sequence from up to the end of r.
+// readSegment delivers the records of s from the sequence from up to the end of r.
 func (l *Log) readSegment(s *segment, r extent, from uint64, fn func(Entry) error) error {
 	f, err := l.disk.open(s.name(), accessRead)
 	if errors.Is(err, fs.ErrNotExist) && l.First() > from {
@@ -88,7 +92,7 @@ func (l *Log) readSegment(s *segment, r extent, from uint64, fn func(Entry) erro
 	for want := r.start.seq; want < r.end; {
 		at := sc.off
 		err := sc.into(&e)
-		if err == nil && e.flags == 0 && e.seq == want { // nearly always
+		if err == nil && e.flags == 0 && e.seq == want { // the usual case
 			want++
 			if e.seq < from {
 				continue
@@ -106,7 +110,7 @@ func (l *Log) readSegment(s *segment, r extent, from uint64, fn func(Entry) erro
 		case err != nil:
 			return fmt.Errorf("mq: read %s: %w", s.name(), err)
 		case e.isCommit():
-			if sc.off-marked >= indexSpacing { // so that the next Read finds its way without a scan
+			if sc.off-marked >= indexSpacing { // so that the next Read need not scan
 				marked = sc.off
 				l.mu.Lock()
 				s.addMark(want, sc.off) // a group starts behind each commit
@@ -125,7 +129,7 @@ func (l *Log) readSegment(s *segment, r extent, from uint64, fn func(Entry) erro
 	return nil
 }
 
-// corrupt states damage at an offset of s.
+// corrupt returns an error about damage at an offset of s.
 func (l *Log) corrupt(s *segment, off int64, why string, args ...any) error {
 	return &CorruptError{Dir: l.cfg.Dir, Segment: s.name(), Offset: off, Why: fmt.Sprintf(why, args...)}
 }

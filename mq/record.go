@@ -5,15 +5,16 @@ import (
 	"hash/crc32"
 )
 
-// Record is one message as the caller hands it in. The log keeps Queue and Type as they are and gives them no
-// meaning of its own.
+// Record is one record as the caller passes it. The log stores Queue and Type and gives
+// them no meaning.
 type Record struct {
 	Queue uint32
 	Type  uint8
 	Body  []byte
 }
 
-// Entry is one durable record as Read delivers it. Body is valid until the callback returns.
+// Entry is one durable record as Read delivers it. Body is valid until the callback
+// returns.
 type Entry struct {
 	Seq   uint64
 	Queue uint32
@@ -21,7 +22,8 @@ type Entry struct {
 	Body  []byte
 }
 
-// Sizes of the format in bytes. They are drawn in doc.go and never change within a format version.
+// Sizes of the format in bytes. doc.go shows them. They never change within a format
+// version.
 const (
 	recordHeaderSize = 24
 	commitBodySize   = 32
@@ -30,18 +32,19 @@ const (
 	recordAlign      = 8
 )
 
-// flagControl marks a record that belongs to the log itself; its type byte is then one of the control types and
-// its queue is zero. All other flag bits are reserved and zero in format version 1.
+// flagControl marks a record of the log itself. Its type is then one of the control types
+// and its queue is zero. All other flag bits are reserved and zero in format version 1.
 const flagControl = 1 << 0
 
 const (
 	controlCommit = 1 // closes a flush group
-	controlHole   = 2 // stands between two groups for records that a Repair gave up
+	controlHole   = 2 // is written between two groups for records that a Repair gave up
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// frame is a decoded record header together with its body. Body aliases the buffer it was decoded from.
+// frame is a decoded record header with its body. Body aliases the buffer that it was
+// decoded from.
 type frame struct {
 	crc   uint32
 	kind  uint8
@@ -54,20 +57,21 @@ type frame struct {
 
 func (f frame) isCommit() bool { return f.flags == flagControl && f.kind == controlCommit }
 
-// frameSize is the room that a record with a body of n bytes takes in a segment.
+// frameSize returns the bytes that a record with a body of n bytes takes in a segment.
 func frameSize(n int) int {
 	return (recordHeaderSize + n + recordAlign - 1) &^ (recordAlign - 1)
 }
 
-// frameCRC is the checksum of an encoded record of which the first four bytes are the checksum itself. The
-// position enters as the initial value: a checksum maps different initial values to different results, so a
-// record that was moved, or that a recycled file kept from an earlier life, never passes.
+// frameCRC returns the checksum of an encoded record, whose first four bytes are the
+// place of the checksum itself. The position is the initial value, and different initial
+// values give different checksums. A record that was moved, or that is left over in a
+// recycled file, therefore never passes.
 func frameCRC(seed uint32, off int64, b []byte) uint32 {
 	return crc32.Update(seed^uint32(off/recordAlign), castagnoli, b[4:])
 }
 
-// putFrame encodes f at b, which must be exactly frameSize(len(f.body)) long, and returns the checksum. seed is
-// the segment's and off the offset of the record in its segment.
+// putFrame encodes f to b, whose length must be exactly frameSize(len(f.body)), and
+// returns the checksum. seed is that of the segment, off the offset of the record in it.
 func putFrame(b []byte, seed uint32, off int64, f frame) uint32 {
 	used := recordHeaderSize + len(f.body)
 	binary.LittleEndian.PutUint32(b[4:], uint32(len(f.body)))
@@ -82,19 +86,19 @@ func putFrame(b []byte, seed uint32, off int64, f frame) uint32 {
 	return crc
 }
 
-// bodyLen reads the length field of the record header at b, which holds at least recordHeaderSize bytes. The
-// value is not yet checked.
+// bodyLen reads the length field of the record header at b, which must hold at least
+// recordHeaderSize bytes. The value is not validated.
 func bodyLen(b []byte) int64 { return int64(binary.LittleEndian.Uint32(b[4:])) }
 
-// takeFrame decodes the record at the start of b, which lies at off in a segment with the given seed. It reports
-// false when b does not hold an intact record there.
+// takeFrame decodes the record at the start of b, which is at off in a segment with the
+// given seed. It reports false if there is no intact record.
 func takeFrame(b []byte, seed uint32, off int64) (frame, bool) {
 	var f frame
 	ok := f.take(b, seed, off)
 	return f, ok
 }
 
-// take is takeFrame without a copy of the frame; f is meaningless when it reports false.
+// take is takeFrame without a copy of the frame. f is undefined if it reports false.
 func (f *frame) take(b []byte, seed uint32, off int64) bool {
 	if len(b) < recordHeaderSize || bodyLen(b) > int64(len(b)-recordHeaderSize) {
 		return false
@@ -106,15 +110,15 @@ func (f *frame) take(b []byte, seed uint32, off int64) bool {
 	f.queue = binary.LittleEndian.Uint32(b[12:])
 	f.seq = binary.LittleEndian.Uint64(b[16:])
 	f.body = b[recordHeaderSize:used:used]
-	// Sequences start at 1, so zeroed space is never a record, whatever its checksum would say.
+	// Sequences start at 1, so zeroed space is never a record, whatever its checksum is.
 	return f.seq != 0 && f.crc == frameCRC(seed, off, b[:used])
 }
 
-// commit is the body of a commit record. It names the records of the group that it closes, and what was known to
-// be durable when it was written.
+// commit is the body of a commit record. It names the records of the group that it
+// closes, and the records that were durable when it was written.
 type commit struct {
 	first   uint64 // sequence of the first record of the group
-	count   uint32 // records in the group; 0 in a pure durability mark
+	count   uint32 // records in the group; 0 in an empty commit
 	crcs    uint32 // checksum of the records' checksums, in order
 	prev    uint64 // offset of the previous commit in this segment, 0 if there is none
 	durable uint64 // every record with a sequence below this was synced before the commit was written
@@ -143,12 +147,13 @@ func takeCommit(f frame) (commit, bool) {
 	return c, c.first+uint64(c.count) == f.seq && c.durable <= c.first
 }
 
-// hole is a hole record: the records from first up to its own sequence were lost, and somebody chose to go on
-// without them. It counts by itself, without a commit, because Repair seals every segment in which it writes one.
+// hole is a hole record: the records from first up to its own sequence were lost and an
+// operator chose to continue without them. It is valid without a commit, because Repair
+// seals every segment in which it writes one.
 type hole struct {
 	first uint64
-	end   uint64 // the record's sequence, as always that of the next record
-	at    int64  // when the choice was made, Unix nanoseconds
+	end   uint64 // the record's sequence, which is that of the next record as in every control record
+	at    int64  // time of the repair, Unix nanoseconds
 }
 
 func (h hole) frame(epoch uint16) frame {
@@ -172,7 +177,8 @@ func takeHole(f frame) (hole, bool) {
 
 // foldCRC adds the checksum of one more record to the checksum of checksums.
 func foldCRC(sum, crc uint32) uint32 {
-	// Multiplying by an odd constant and rotating keeps the order of the records in the sum.
+	// Multiplying by an odd constant and rotating makes the sum depend on the order of
+	// the records.
 	sum = sum*0x9E3779B1 + crc
 	return sum<<13 | sum>>19
 }

@@ -12,9 +12,10 @@ import (
 	"time"
 )
 
-// Open opens the log in cfg.Dir, or creates it. It fails with ErrLocked while the directory is open elsewhere,
-// with a *CorruptError when acknowledged data is damaged, and with ErrFull when an empty log finds no space. A torn
-// tail, which a crash leaves behind, is cut: what was never acknowledged is gone, or is there as a whole.
+// Open opens the log in cfg.Dir, or creates it. It fails with ErrLocked while the
+// directory is open elsewhere, with a *CorruptError if acknowledged data is damaged, and
+// with ErrFull if an empty log finds no space. It cuts a torn tail that a crash has left:
+// records that were not acknowledged are removed, or kept as complete units.
 func Open(cfg Config) (*Log, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -61,8 +62,8 @@ func open(cfg Config, d disk, unlock func() error) (*Log, error) {
 	return l, nil
 }
 
-// load brings the directory into order: it drops unfinished files, keeps spares, checks the segments, cuts a torn
-// tail and leaves the stage behind the last complete group.
+// load prepares the directory: it removes unfinished files, keeps spares, checks the
+// segments, cuts a torn tail and sets the stage behind the last complete group.
 func (l *Log) load() error {
 	names, err := l.disk.names()
 	if err != nil {
@@ -87,7 +88,8 @@ func (l *Log) load() error {
 	return l.resume(ids)
 }
 
-// tidy removes unfinished files and returns the numbers of the segments in ascending order.
+// tidy removes unfinished files and returns the numbers of the segments in ascending
+// order.
 func (l *Log) tidy(names []string) ([]uint64, error) {
 	var ids []uint64
 	for _, name := range names {
@@ -131,8 +133,8 @@ func (l *Log) begin() error {
 	return nil
 }
 
-// activate gives a spare its header and its segment name. Both are durable before it returns, and thereby before
-// the segment holds any record.
+// activate writes the header of a spare and gives it its segment name. Both are durable
+// before it returns, and therefore before the segment holds any record.
 func (l *Log) activate(s *segment, now time.Time) error {
 	h := header{store: l.store, segment: s.id, epoch: l.epoch, base: s.base, size: s.size, created: now.UnixNano()}
 	if _, err := s.file.WriteAt(h.encode(), 0); err != nil {
@@ -150,7 +152,7 @@ func (l *Log) activate(s *segment, now time.Time) error {
 	return nil
 }
 
-// resume continues the log that the segments hold.
+// resume continues the log in the segments.
 func (l *Log) resume(ids []uint64) error {
 	var last header
 	for i, id := range ids {
@@ -172,7 +174,8 @@ func (l *Log) resume(ids []uint64) error {
 	return l.resumeAt(l.segs[len(l.segs)-1], last)
 }
 
-// inspect reads what a segment says about itself. All but the last must be sealed.
+// inspect reads the header and the footer of a segment. All segments but the last must be
+// sealed.
 func (l *Log) inspect(id uint64, last bool) (*segment, header, error) {
 	s := &segment{id: id, dataEnd: headerSize}
 	name := s.name()
@@ -223,7 +226,7 @@ func readFooter(r io.ReaderAt, s *segment) (footer, bool, error) {
 	return ft, ok, nil
 }
 
-// resumeAt puts the stage behind the last complete group of the last segment.
+// resumeAt sets the stage behind the last complete group of the last segment.
 func (l *Log) resumeAt(s *segment, h header) (err error) {
 	if s.file, err = l.disk.open(s.name(), l.access); err != nil {
 		return fmt.Errorf("mq: open segment: %w", err)
@@ -245,7 +248,8 @@ func (l *Log) resumeAt(s *segment, h header) (err error) {
 			return err
 		}
 	}
-	// The groups may be intact without ever having been synced: the process died, the system did not.
+	// The groups may be intact without ever having been synced: the process died, but the
+	// system did not.
 	if err := errors.Join(s.file.sync(0, s.size), l.disk.sync()); err != nil {
 		return fmt.Errorf("mq: sync %s: %w", s.name(), err)
 	}
@@ -253,19 +257,21 @@ func (l *Log) resumeAt(s *segment, h header) (err error) {
 	l.next, l.synced = t.next, t.next
 	l.durable.Store(t.next)
 	l.epoch = epochAfter(h.epoch, t.epoch)
-	// A sealed segment is sealed once more, with the same footer, when the next Append starts its successor.
+	// The next Append seals a sealed segment again, with the same footer, when it starts
+	// the next segment.
 	l.stage = stage{seg: s, off: t.off, commit: t.commit, sealed: sealed}
 	return nil
 }
 
-// epochAfter returns the number of the opening that follows one whose low bits are low and which is not before
-// the opening that wrote the segment header.
+// epochAfter returns the number of the opening after the one whose low bits are low. That
+// one is not before the opening that wrote the segment header.
 func epochAfter(header uint32, low uint16) uint32 {
 	return header + uint32(low-uint16(header)) + 1
 }
 
-// cutTail clears what lies behind the last complete group, so that no byte of it is ever taken for a record. It
-// refuses when a later commit shows that the records there had been durable.
+// cutTail clears the bytes behind the last complete group, so that none of them is ever
+// taken for a record. It refuses if a later commit proves that the records there were
+// durable.
 func (l *Log) cutTail(s *segment, t tail) error {
 	at, rot, err := laterProof(s.file, s, t.off, t.next)
 	if err != nil {
@@ -285,7 +291,8 @@ func (l *Log) cutTail(s *segment, t tail) error {
 	return nil
 }
 
-// clearFrom zeroes the pages from off on that are not zero and returns how many bytes it wrote.
+// clearFrom zeroes the pages from off on that are not zero and returns the number of
+// bytes written.
 func clearFrom(f file, off, size int64) (cleared int64, err error) {
 	buf := make([]byte, min(1<<20, max(size-off, 0)))
 	for off < size {

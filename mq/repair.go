@@ -16,22 +16,24 @@ import (
 	"time"
 )
 
-// Choice says what a Repair keeps of a log with damaged records. There is no default: both give up acknowledged data,
-// and which of it matters only the owner knows.
+// Choice selects what a Repair keeps of a log with damaged records. There is no default:
+// both choices give up acknowledged records, and only the owner knows which of them
+// matter.
 type Choice uint8
 
 const (
-	// CutBehind keeps everything in front of the first lost record and drops all that follows, intact or not. The
-	// log is then as it once was, and gives the dropped sequences again.
+	// CutBehind keeps everything before the first lost record and drops all later
+	// records, intact or not. The log is then in an earlier state and assigns the dropped
+	// sequences again.
 	CutBehind Choice = iota + 1
-	// SkipDamaged keeps every intact record. Read returns a *LostError where some are missing. A hole may go through
-	// the middle of what one Append staged.
+	// SkipDamaged keeps every intact record. Read returns a *LostError at missing ones. A
+	// hole may split the records of one Append.
 	SkipDamaged
 )
 
 var choices = map[string]Choice{"cut": CutBehind, "skip": SkipDamaged}
 
-// ParseChoice returns the choice that is called "cut" or "skip".
+// ParseChoice returns the choice with the name "cut" or "skip".
 func ParseChoice(s string) (Choice, error) {
 	if c, ok := choices[s]; ok {
 		return c, nil
@@ -48,23 +50,23 @@ func (c Choice) String() string {
 	return fmt.Sprintf("Choice(%d)", uint8(c))
 }
 
-// RepairOptions has a useful zero value.
+// RepairOptions modify a Repair. The zero value is usable.
 type RepairOptions struct {
-	DryRun   bool     // only say what would be done
-	Progress Progress // of the reading; may be nil
+	DryRun   bool     // only report what a Repair would do
+	Progress Progress // progress of reading; may be nil
 }
 
-// Repaired says what a Repair did, or with RepairOptions.DryRun would do.
+// Repaired reports what a Repair did, or what it would do with RepairOptions.DryRun.
 type Repaired struct {
-	Found   Report // before
+	Found   Report // before the repair
 	Choice  Choice
-	Next    uint64   // of the log, after
-	Lost    uint64   // damaged records that are given up now
+	Next    uint64   // of the log, after the repair
+	Lost    uint64   // damaged records that this repair gives up
 	Dropped uint64   // intact records that CutBehind gives up
 	Rewrote []string // segments that were replaced
-	Removed []string // segments that were taken away
-	// Quarantine is the folder inside the directory that holds the originals of both and a text, why.txt. Empty
-	// when nothing had to be done.
+	Removed []string // segments that were removed
+	// Quarantine is the directory within Dir that holds the originals of these segments
+	// and a text, why.txt. It is empty if nothing had to be done.
 	Quarantine string
 }
 
@@ -74,12 +76,14 @@ const (
 	whyName        = "why.txt"
 )
 
-// Repair makes a damaged log usable again, at the price that choice names. Headers, footers and commits are made anew from
-// what else is known and cost no record; damage that is nothing more is repaired in the same way under both choices. The original of
-// each file that it touches goes to a folder in quarantine/ and is never deleted.
+// Repair makes a damaged log usable again, with the losses that choice names. It rebuilds
+// headers, footers and commits from other data, which costs no record. Under both choices
+// it repairs damage without lost records in the same way. It keeps the original of each
+// file that it changes in a directory in quarantine/ and never deletes it.
 //
-// The log must not be open anywhere, else it fails with ErrLocked. A Repair that was interrupted leaves a file REPAIR;
-// Open then fails with ErrUnfinished until the same Repair is run again. On a sound log nothing is done.
+// The log must not be open in any process; otherwise Repair fails with ErrLocked. An
+// interrupted Repair leaves a file REPAIR, and Open then fails with ErrUnfinished until
+// the same Repair is run again. Repair changes nothing in a sound log.
 func Repair(path string, choice Choice, opt RepairOptions) (Repaired, error) {
 	if choice != CutBehind && choice != SkipDamaged {
 		return Repaired{}, fmt.Errorf("mq: repair: %v is no choice, choose CutBehind or SkipDamaged", choice)
@@ -99,12 +103,13 @@ func Repair(path string, choice Choice, opt RepairOptions) (Repaired, error) {
 	return done, errors.Join(err, unlock())
 }
 
-// vault is what a Repair asks of the file system beyond a disk.
+// vault adds to disk the operations that only a Repair needs.
 type vault interface {
 	disk
-	// keep gives a file a second, durable name in a folder below quarantineName. That it has it already is no error.
+	// keep gives a file a second, durable name in a directory below quarantineName. It
+	// succeeds if the file has that name already.
 	keep(name, folder string) error
-	// note writes a small file as a whole and durably.
+	// note writes a small file atomically and durably.
 	note(name string, text []byte) error
 }
 
@@ -137,17 +142,19 @@ func repair(v vault, path string, choice Choice, opt RepairOptions, now time.Tim
 type repairer struct {
 	vault  vault
 	folder string
-	// resumed says that an earlier Repair began the work and wrote down why.
+	// resumed means that an interrupted Repair has begun the work and has written the
+	// reasons.
 	resumed bool
 	now     time.Time
-	steps   []step // in order: what is dropped vanishes from the back
+	steps   []step // in this order, so that dropped segments vanish from the back
 	done    Repaired
 }
 
-// step brings one segment into order.
+// step repairs one segment.
 type step struct {
 	p *piece
-	// until is the sequence behind the last one to keep; 0 means that the segment is taken away.
+	// until is the sequence behind the last one to keep; 0 means that the segment is
+	// removed.
 	until uint64
 }
 
@@ -194,7 +201,8 @@ func (r *repairer) plan(pieces []*piece) error {
 	return r.count()
 }
 
-// count adds the intact records behind a cut inside a segment to those that are dropped.
+// count adds the intact records behind a cut within a segment to the number of dropped
+// ones.
 func (r *repairer) count() error {
 	for _, s := range r.steps {
 		if s.until == 0 || s.p.end <= s.until {
@@ -210,8 +218,8 @@ func (r *repairer) count() error {
 	return nil
 }
 
-// run does what was planned. It may end anywhere and be done again: each step takes the log nearer to the end, and
-// the note keeps Open away until then.
+// run carries out the plan. It may be interrupted anywhere and repeated: each step brings
+// the log nearer to the result. The file REPAIR makes Open refuse until then.
 func (r *repairer) run() error {
 	if !r.resumed {
 		if err := r.vault.note(filepath.Join(r.done.Quarantine, whyName), r.why()); err != nil {
@@ -243,7 +251,7 @@ func (r *repairer) run() error {
 	return r.vault.sync()
 }
 
-// why is the text beside the quarantined files.
+// why returns the text for the quarantine directory.
 func (r *repairer) why() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "`wheelwork mq repair`, choice %q, %s.\n\nThe files here are the originals of those that it replaced or took away.\n\nFound:\n",
@@ -267,9 +275,9 @@ func (r *repairer) takeAway(s step) error {
 	return errors.Join(r.vault.remove(s.p.seg.name()), r.vault.sync())
 }
 
-// rewrite replaces a segment with one that holds what is intact in it, and holes for the rest. The replacement is
-// complete and durable before it takes the name. It is sealed, whatever the original was, so that its holes are
-// under the footer's word.
+// rewrite replaces a segment by one with its intact records, and holes for the others.
+// The replacement is complete and durable before it gets the name. It is always sealed,
+// even if the original was not, so that the footer vouches for the holes.
 func (r *repairer) rewrite(s step) error {
 	p := s.p
 	m := mender{seg: &segment{id: p.seg.id, base: p.start, seed: p.seg.seed}}
@@ -307,7 +315,7 @@ func (r *repairer) discard(temp string) error {
 	return nil
 }
 
-// write makes the replacement in a temporary file.
+// write writes the replacement to a temporary file.
 func (r *repairer) write(temp string, s step, plan mender) (err error) {
 	if err := r.vault.fill(temp, plan.seg.size, accessPwrite, nil); err != nil {
 		return err
@@ -335,7 +343,7 @@ func (r *repairer) write(temp string, s step, plan mender) (err error) {
 	return f.sync(0, m.seg.size)
 }
 
-// mend sends what is to be kept of a segment through m, and returns how many records that are.
+// mend passes the retained frames of a segment to m and returns the number of records.
 func (r *repairer) mend(s step, m *mender) (records uint64, err error) {
 	m.off, m.next, m.epoch, m.at = headerSize, m.seg.base, uint16(max(s.p.head.epoch, 1)), r.now.UnixNano()
 	m.g = group{first: m.next}
@@ -353,13 +361,13 @@ func (r *repairer) mend(s step, m *mender) (records uint64, err error) {
 	return m.records, errors.Join(m.skipTo(min(s.p.end, s.until)), m.flush())
 }
 
-// mender frames records anew, for another place in a segment.
+// mender frames records again for other offsets in a segment.
 type mender struct {
 	seg *segment
 	w   io.WriterAt // nil: only measure
-	at  int64       // the time for holes
+	at  int64       // time for holes
 
-	off, start int64 // where the next frame goes, and the first one in buf
+	off, start int64 // offset of the next frame, and of the first one in buf
 	next       uint64
 	commit     int64
 	epoch      uint16
@@ -368,7 +376,7 @@ type mender struct {
 	records    uint64
 }
 
-// copy takes over the intact records and holes of p below the sequence until.
+// copy copies the intact records and holes of p below the sequence until.
 func (m *mender) copy(r io.ReaderAt, p *piece, until uint64) error {
 	for _, s := range p.intact {
 		sc := newScanner(r, p.seg.seed, s.from, s.to)
@@ -409,7 +417,7 @@ func (m *mender) copy(r io.ReaderAt, p *piece, until uint64) error {
 	return nil
 }
 
-// skipTo puts a hole for what is missing up to seq.
+// skipTo writes a hole for the missing records below seq.
 func (m *mender) skipTo(seq uint64) error {
 	if seq <= m.next {
 		return nil
@@ -419,7 +427,7 @@ func (m *mender) skipTo(seq uint64) error {
 
 func (m *mender) putHole(h hole) error {
 	if h.first = max(h.first, m.next); h.first >= h.end {
-		return nil // it is in the segment before
+		return nil // it is in the previous segment
 	}
 	m.closeGroup()
 	m.put(h.frame(m.epoch))
@@ -428,12 +436,12 @@ func (m *mender) putHole(h hole) error {
 	return nil
 }
 
-// mendGroup is the size at which a group of records is closed and written.
+// mendGroup is the size in bytes at which a group of records is closed and written.
 const mendGroup = 1 << 20
 
 func (m *mender) putRecord(f frame) error {
 	if f.seq < m.next {
-		return nil // it is in the segment before
+		return nil // it is in the previous segment
 	}
 	if int16(f.epoch-m.epoch) > 0 {
 		m.epoch = f.epoch
@@ -482,7 +490,7 @@ func (m *mender) flush() error {
 	return nil
 }
 
-// begun is what the file REPAIR says while a Repair runs.
+// begun is the content of the file REPAIR during a Repair.
 type begun struct {
 	choice Choice
 	folder string
@@ -490,10 +498,10 @@ type begun struct {
 
 func (b begun) text() []byte { return fmt.Appendf(nil, "%v\n%s\n", b.choice, b.folder) }
 
-// maxNote bounds the file REPAIR.
+// maxNote bounds the size of the file REPAIR, in bytes.
 const maxNote = 1 << 10
 
-// parseNote reads the text of the file REPAIR.
+// parseNote parses the text of the file REPAIR.
 func parseNote(text []byte) (begun, error) {
 	word, rest, _ := strings.Cut(string(text), "\n")
 	folder, rest, ended := strings.Cut(rest, "\n")
@@ -504,7 +512,7 @@ func parseNote(text []byte) (begun, error) {
 	return begun{choice, folder}, nil
 }
 
-// readNote returns what an unfinished Repair left, or the zero value.
+// readNote returns the note of an unfinished Repair, or the zero value.
 func readNote(v disk) (begun, error) {
 	f, err := v.open(repairName, accessRead)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -542,7 +550,7 @@ func (d dir) keep(name, folder string) error {
 	return dir(d.path(to)).sync()
 }
 
-// makeFolder makes a folder below d, and all in front of it, durably.
+// makeFolder creates a directory below d and its parents, durably.
 func (d dir) makeFolder(name string) error {
 	if err := os.MkdirAll(d.path(name), 0o700); err != nil {
 		return err

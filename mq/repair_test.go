@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// keep implements vault. What it does is durable when it returns.
+// keep implements vault. Its effect is durable when it returns.
 func (d *simDisk) keep(name, folder string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +61,8 @@ func rollSize(seq uint64) int {
 	return int(seq*13) % 90
 }
 
-// rolled returns an unclosed log of three segments with ten records or so in each, in groups of one to three.
+// rolled returns an unclosed log of three segments with about ten records in each, in
+// groups of one to three.
 func rolled(tb testing.TB) (d *simDisk, end uint64) {
 	tb.Helper()
 	d = newSimDisk()
@@ -81,7 +82,7 @@ func rolled(tb testing.TB) (d *simDisk, end uint64) {
 	if n := l.Stats().Segments; n != 3 {
 		tb.Fatalf("%d segments", n)
 	}
-	mustClose(tb, l) // with a mark, so that the last group is covered, too
+	mustClose(tb, l) // writes an empty commit, which covers the last group
 	return d.clone(), end
 }
 
@@ -97,7 +98,8 @@ func mend(d *simDisk, choice Choice) (Repaired, error) {
 	return repair(d, "sim", choice, RepairOptions{}, time.Unix(1, 0))
 }
 
-// survivors reads what is left of a log and returns the sequences. The log takes records again, then.
+// survivors reads the remaining records of a log and returns their sequences. Afterwards
+// the log takes records again.
 func survivors(d *simDisk, size func(uint64) int) (got []uint64, next uint64, err error) {
 	l, err := openSim(d)
 	if err != nil {
@@ -110,7 +112,8 @@ func survivors(d *simDisk, size func(uint64) int) (got []uint64, next uint64, er
 	return got, next, errors.Join(err, l.Close())
 }
 
-// remaining reads all of a log. What is lost must be announced, once, and nothing be invented.
+// remaining reads a whole log. Lost records must be reported, once, and none may be
+// invented.
 func remaining(l *Log, size func(uint64) int) (got []uint64, next uint64, err error) {
 	want := l.First()
 	for {
@@ -156,7 +159,8 @@ func sequence(from, end uint64, without []uint64) (all []uint64) {
 	return all
 }
 
-// checkHarmed compares what Verify, Open and both Repairs make of one damaged log with records [1, end).
+// checkHarmed compares the results of Verify, Open and both Repairs for one damaged log
+// with the records [1, end).
 func checkHarmed(harmed *simDisk, end uint64) (lost int, err error) {
 	gone, err := checkSeen(harmed, end)
 	if err != nil || gone == nil {
@@ -165,7 +169,8 @@ func checkHarmed(harmed *simDisk, end uint64) (lost int, err error) {
 	return len(gone), checkMended(harmed, end, gone)
 }
 
-// checkSeen compares what Verify and Open make of it. It returns the lost records, nil when there is no damage.
+// checkSeen compares the results of Verify and Open. It returns the lost records, nil if
+// there is no damage.
 func checkSeen(harmed *simDisk, end uint64) (gone []uint64, err error) {
 	r, err := check(harmed)
 	if err != nil {
@@ -203,7 +208,7 @@ func checkSeen(harmed *simDisk, end uint64) (gone []uint64, err error) {
 	return append([]uint64{}, gone...), nil
 }
 
-// checkMended makes both repairs and reads what they leave.
+// checkMended makes both repairs and reads the results.
 func checkMended(harmed *simDisk, end uint64, gone []uint64) error {
 	skip := harmed.clone()
 	if _, err := mend(skip, SkipDamaged); err != nil {
@@ -226,7 +231,8 @@ func checkMended(harmed *simDisk, end uint64, gone []uint64) error {
 	return nil
 }
 
-// interesting returns the offsets of a segment at which anything but zeros and the middle of a large body lies.
+// interesting returns the offsets of a segment except those of zeros and of the middle of
+// a large body.
 func interesting(b []byte) (offs []int) {
 	used := usedBytes(b[:len(b)-footerSize])
 	for off := range b {
@@ -242,7 +248,7 @@ func interesting(b []byte) (offs []int) {
 	return offs
 }
 
-// everyFew is how many of the offsets a test takes: one in n, all of them in the long form.
+// everyFew returns n, for tests that take one offset in n; the long form takes all.
 func everyFew(n int) int {
 	if os.Getenv("WHEELWORK_LONG") != "" {
 		return 1
@@ -250,7 +256,8 @@ func everyFew(n int) int {
 	return n
 }
 
-// TestEveryFlipIsFoundAndRepaired flips a bit of each byte of each segment in turn, and repairs every few of them.
+// TestEveryFlipIsFoundAndRepaired flips a bit of each byte of each segment in turn, and
+// repairs one in a few of them.
 func TestEveryFlipIsFoundAndRepaired(t *testing.T) {
 	d, end := rolled(t)
 	step := everyFew(8)
@@ -278,7 +285,8 @@ func TestEveryFlipIsFoundAndRepaired(t *testing.T) {
 	}
 }
 
-// TestEveryCutIsFoundAndRepaired takes away everything in a sealed segment from each offset on: once as zeros, once as a shorter file.
+// TestEveryCutIsFoundAndRepaired removes everything in a sealed segment from each offset
+// on: once by zeros, once by a shorter file.
 func TestEveryCutIsFoundAndRepaired(t *testing.T) {
 	d, end := rolled(t)
 	for _, shorter := range []bool{false, true} {
@@ -314,11 +322,11 @@ func TestRandomHarm(t *testing.T) {
 		for range 1 + rng.IntN(6) {
 			name := segmentName(1 + rng.Uint64N(3))
 			b := c.files[name].mem
-			if name == segmentName(3) { // without its last mark, nothing would say that the tail was acknowledged
+			if name == segmentName(3) { // without its last empty commit there is no proof that the tail was acknowledged
 				b = b[:usedBytes(b)/recordAlign*recordAlign-commitSize]
 			}
 			from := rng.IntN(len(b))
-			if rng.IntN(2) == 0 { // where the small records are
+			if rng.IntN(2) == 0 { // in the area of the small records
 				from = headerSize + rng.IntN(1000)
 			}
 			part := b[from:min(len(b), from+1+rng.IntN(1<<rng.IntN(14)))]
@@ -332,7 +340,8 @@ func TestRandomHarm(t *testing.T) {
 	}
 }
 
-// harmedForRepair damages a record in the middle of segment 1, another one in segment 2, and the footer of that.
+// harmedForRepair damages a record in the middle of segment 1, another one in segment 2,
+// and the footer of segment 2.
 func harmedForRepair(t *testing.T) (d *simDisk, lost []uint64, end uint64) {
 	t.Helper()
 	d, end = rolled(t)
@@ -395,7 +404,8 @@ func TestInterruptedRepair(t *testing.T) {
 	}
 }
 
-// checkHalfRepaired opens what an interrupted Repair left: that must be refused, or be the finished work.
+// checkHalfRepaired opens the log after an interrupted Repair: Open must refuse it, or
+// the repair must be complete.
 func checkHalfRepaired(t *testing.T, stop int, d *simDisk) {
 	t.Helper()
 	r, err := check(d)
@@ -418,7 +428,7 @@ func checkHalfRepaired(t *testing.T, stop int, d *simDisk) {
 	}
 }
 
-// checkQuarantine looks for the original of each segment that was replaced or taken away.
+// checkQuarantine checks that the original of each replaced or removed segment is there.
 func checkQuarantine(t *testing.T, before, after *simDisk, done Repaired) {
 	t.Helper()
 	for id := uint64(1); id <= 3; id++ {
@@ -433,8 +443,8 @@ func checkQuarantine(t *testing.T, before, after *simDisk, done Repaired) {
 	}
 }
 
-// TestRepairOfFiles is the whole way on a real disk: Open refuses and says what to do, Verify changes nothing, a dry run
-// neither, and the Repair keeps the originals.
+// TestRepairOfFiles covers the whole procedure on a real disk. Open refuses and says what
+// to do. Verify and a dry run change nothing. The Repair keeps the originals.
 func TestRepairOfFiles(t *testing.T) {
 	harmed, lost, end := harmedForRepair(t)
 	for _, choice := range []Choice{CutBehind, SkipDamaged} {
@@ -551,7 +561,7 @@ func TestRepairRefuses(t *testing.T) {
 			t.Fatalf("a missing directory: %v", err)
 		}
 	}
-	// Another choice than the one that was begun.
+	// A choice other than the one that was begun.
 	if err := dir(path).note(repairName, begun{CutBehind, "20200101T000000.000Z"}.text()); err != nil {
 		t.Fatal(err)
 	}
@@ -565,7 +575,7 @@ func TestRepairRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustClose(t, mustOpen(t, cfg))
-	// Nothing to go by.
+	// No readable header or record.
 	name := filepath.Join(path, segmentName(1))
 	if err := os.WriteFile(name, bytes.Repeat([]byte{7}, minSegmentBytes), 0o600); err != nil {
 		t.Fatal(err)
@@ -580,7 +590,8 @@ func TestRepairRefuses(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestMissingAndStrangeSegments repairs logs that lack whole files or hold those of somebody else.
+// TestMissingAndStrangeSegments repairs logs that lack whole files or contain files of
+// another log.
 func TestMissingAndStrangeSegments(t *testing.T) {
 	other, _ := rolled(t)
 	for _, c := range []struct {
@@ -613,7 +624,7 @@ func TestMissingAndStrangeSegments(t *testing.T) {
 	}
 }
 
-// TestMisnamedSegmentsAreNotThrownAway swaps two names. Nothing is damaged then but the names.
+// TestMisnamedSegmentsAreNotThrownAway swaps two names. Only the names are wrong then.
 func TestMisnamedSegmentsAreNotThrownAway(t *testing.T) {
 	d, _ := rolled(t)
 	d.files[segmentName(1)], d.files[segmentName(2)] = d.files[segmentName(2)], d.files[segmentName(1)]
@@ -626,7 +637,8 @@ func TestMisnamedSegmentsAreNotThrownAway(t *testing.T) {
 	}
 }
 
-// TestOpenSaysWhatIsWrong checks that each kind of damage is found as what it is, not by what follows from it.
+// TestOpenSaysWhatIsWrong checks that each kind of damage is reported as itself and not
+// as one of its consequences.
 func TestOpenSaysWhatIsWrong(t *testing.T) {
 	rehead := func(d *simDisk, id uint64, change func(*header)) {
 		b := d.files[segmentName(id)].mem

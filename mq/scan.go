@@ -6,15 +6,15 @@ import (
 	"io"
 )
 
-// scanner walks the records of one segment in order. It reads through the file, not through a mapping: catching up
-// then never stalls on page faults, and damage is an error and not a signal.
+// scanner reads the records of one segment in order. It uses file reads and not a
+// mapping: a reader never stalls on page faults, and damage is an error and not a signal.
 type scanner struct {
 	r     io.ReaderAt
 	seed  uint32
 	off   int64 // offset of the next record
-	limit int64 // nothing at or behind it is read
+	limit int64 // the scanner reads nothing at or behind it
 	buf   []byte
-	have  []byte // the part of buf that holds the bytes from off on
+	have  []byte // the part of buf with the bytes from off on
 }
 
 const scanChunk = 256 << 10
@@ -26,15 +26,16 @@ func newScanner(r io.ReaderAt, seed uint32, off, limit int64) *scanner {
 // errBadRecord means that there is no intact record at the scanner's offset.
 var errBadRecord = errors.New("no intact record")
 
-// next returns the record at s.off and steps behind it. It returns io.EOF at the limit, errBadRecord when there is
-// no intact record, and any error of the disk as it is. The body is valid until the next call.
+// next returns the record at s.off and moves behind it. It returns io.EOF at the limit,
+// errBadRecord if there is no intact record, and an error of the disk unchanged. The body
+// is valid until the next call.
 func (s *scanner) next() (frame, error) {
 	var f frame
 	err := s.into(&f)
 	return f, err
 }
 
-// into is next without a copy of the frame; f is meaningless when there is an error.
+// into is next without a copy of the frame. f is undefined after an error.
 func (s *scanner) into(f *frame) error {
 	size := wholeFrame(s.have)
 	if size == 0 {
@@ -51,7 +52,8 @@ func (s *scanner) into(f *frame) error {
 	return nil
 }
 
-// wholeFrame returns the size of the frame at the start of b, 0 when b does not hold all of it.
+// wholeFrame returns the size of the frame at the start of b, 0 if b does not hold all of
+// it.
 func wholeFrame(b []byte) int {
 	if len(b) < recordHeaderSize {
 		return 0
@@ -64,7 +66,7 @@ func wholeFrame(b []byte) int {
 	return 0
 }
 
-// fill reads until s.have holds the next frame, and returns its size.
+// fill reads until s.have holds the next frame, and returns the size of the frame.
 func (s *scanner) fill() (int, error) {
 	if s.off >= s.limit {
 		return 0, io.EOF
@@ -105,28 +107,30 @@ func (s *scanner) need(n int) error {
 
 // tail is the state of a segment behind a complete group.
 type tail struct {
-	off    int64  // where the next group goes
+	off    int64  // position of the next group
 	next   uint64 // sequence of the next record
-	commit int64  // offset of the last commit, 0 if there is none, anyCommit when it is not known
+	commit int64  // offset of the last commit, 0 if there is none, anyCommit if it is unknown
 	epoch  uint16 // of the last commit, or of the header
 	groups []mark // a sparse list of group starts
-	// records counts those in complete groups and lost those that holes stand for.
+	// records counts the records in complete groups, lost the records that holes replace.
 	records, lost uint64
 }
 
-// anyCommit stands for the offset of a commit that was damaged.
+// anyCommit replaces the offset of a damaged commit.
 const anyCommit = -1
 
-// findTail walks the groups of s from its first record and stops in front of the first group that is not complete.
+// findTail reads the groups of s from its first record and stops before the first
+// incomplete group.
 func findTail(r io.ReaderAt, s *segment, epoch uint16) (tail, error) {
 	t := tail{off: headerSize, next: s.base, epoch: epoch}
 	_, err := t.follow(newScanner(r, s.seed, headerSize, s.limit()))
 	return t, err
 }
 
-// follow moves t behind the last of the complete groups at sc, which stands at t.off, and returns where the first
-// frame is that makes the next group incomplete. A group counts only as a whole: its records in dense sequence,
-// closed by a commit that names them. A hole counts by itself, between two groups.
+// follow moves t behind the last of the complete groups at sc, which is at t.off. It
+// returns the offset of the first frame that makes the next group incomplete. A group is
+// complete if its records have consecutive sequences and a commit that names them. A hole
+// is valid by itself, between two groups.
 func (t *tail) follow(sc *scanner) (stopped int64, err error) {
 	g := group{first: t.next, epoch: t.epoch}
 	for {
@@ -157,15 +161,16 @@ func (t *tail) follow(sc *scanner) (stopped int64, err error) {
 	}
 }
 
-// group collects what a commit must confirm.
+// group collects the properties that a commit must confirm.
 type group struct {
 	first uint64
 	count uint32
 	crcs  uint32
-	epoch uint16 // never goes back along a segment
+	epoch uint16 // never decreases along a segment
 }
 
-// add takes the next record, which is none of the log itself, and reports false when it cannot belong to the group.
+// add adds the next record, which is not a control record. It reports false if the record
+// cannot belong to the group.
 func (g *group) add(f frame) bool {
 	if f.seq != g.first+uint64(g.count) || int16(f.epoch-g.epoch) < 0 {
 		return false
@@ -176,27 +181,29 @@ func (g *group) add(f frame) bool {
 	return true
 }
 
-// closedBy reports whether f is the commit of exactly this group and follows the commit at prev.
+// closedBy reports whether f is the commit of exactly this group and follows the commit
+// at prev.
 func (g *group) closedBy(f frame, prev int64) bool {
 	c, ok := takeCommit(f)
 	return ok && c.first == g.first && c.count == g.count && c.crcs == g.crcs &&
 		(c.prev == uint64(prev) || prev == anyCommit) && int16(f.epoch-g.epoch) >= 0
 }
 
-// accepts reports whether h, which was read as f, can stand where the group would start.
+// accepts reports whether h, which was read as f, can be at the start of the group.
 func (g *group) accepts(h hole, f frame) bool {
 	return g.count == 0 && h.first == g.first && int16(f.epoch-g.epoch) >= 0
 }
 
-// laterProof looks behind a bad place for a commit that was written when records from next on were already
-// durable. Finding one means that the bad place is rot in acknowledged data and no torn tail.
+// laterProof searches behind a bad offset for a commit that was written when records from
+// next on were already durable. If there is one, the bad bytes are damage in acknowledged
+// data and not a torn tail.
 func laterProof(r io.ReaderAt, s *segment, from int64, next uint64) (offset int64, found bool, err error) {
 	_, offset, found, err = findCommit(r, s.seed, from, s.limit(), func(c commit) bool { return c.durable > next })
 	return offset, found, err
 }
 
-// findCommit returns the first intact commit in [from, limit) that is wanted. Records are aligned, so that every
-// place where a commit can be is looked at.
+// findCommit returns the first intact commit in [from, limit) for which wanted returns
+// true. Records are aligned, so it checks every possible offset of a commit.
 func findCommit(r io.ReaderAt, seed uint32, from, limit int64, wanted func(commit) bool) (c commit, offset int64, found bool, err error) {
 	const step = 1 << 20
 	buf := make([]byte, min(step+commitSize, max(limit-from, 0)))
@@ -210,7 +217,8 @@ func findCommit(r io.ReaderAt, seed uint32, from, limit int64, wanted func(commi
 			}
 		}
 		for i := 0; i+commitSize <= len(want); i += recordAlign {
-			// Most of what is behind a torn tail is empty. No commit starts in a page of zeros: its length is not zero.
+			// Most bytes behind a torn tail are empty. No commit starts in a page of
+			// zeros, because its length is not zero.
 			for i%pageSize == 0 && i+pageSize+commitSize <= len(want) && isZero(want[i:i+pageSize]) {
 				i += pageSize
 			}
@@ -222,7 +230,8 @@ func findCommit(r io.ReaderAt, seed uint32, from, limit int64, wanted func(commi
 	return c, 0, false, nil
 }
 
-// commitAt decodes a commit record at b. Looking at its constant bytes first spares nearly all checksums.
+// commitAt decodes a commit record at b. It first compares the constant bytes, which
+// avoids nearly all checksums.
 func commitAt(b []byte, seed uint32, off int64) (commit, bool) {
 	if bodyLen(b) != commitBodySize || b[8] != controlCommit || b[9] != flagControl {
 		return commit{}, false

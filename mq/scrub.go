@@ -12,26 +12,29 @@ import (
 
 const (
 	defaultScrubRate = 32 << 20
-	// scrubDelay is the time from Open to the first pass, and scrubPause the one between two passes.
+	// scrubDelay is the time from Open to the first pass, scrubPause the time between two
+	// passes.
 	scrubDelay = time.Minute
 	scrubPause = time.Hour
-	// scrubWindow is how much a scrubber reads at a time.
+	// scrubWindow is the number of bytes that the scrubber reads at a time.
 	scrubWindow = 256 << 10
 )
 
-// scrubber reads the sealed segments of an open log again and again, slowly, so that rot is found while there still
-// is a copy to restore from. A pass begins at a random segment: a process that never lives for a whole pass gets to
-// every one of them in the course of its lives.
+// scrubber slowly rereads the sealed segments of an open log, so that damage is found
+// while there still is a copy to restore from. A pass starts at a random segment. A
+// process that is always restarted before a pass ends therefore still covers all segments
+// in time.
 //
-// Rot in a sealed segment does not stop the log: what is appended goes elsewhere, and refusing it would not bring back what is lost.
+// Damage in a sealed segment does not stop the log. Appends go to another segment, and
+// refusing them would not bring lost records back.
 type scrubber struct {
 	log  *Log
 	rate int64 // bytes per second
-	// onCorrupt, when set, is told once per damaged segment, on the scrubber's goroutine.
+	// onCorrupt, if set, is called once per damaged segment, on the scrubber's goroutine.
 	onCorrupt func(*CorruptError)
 	ended     chan struct{} // closed when run has ended
 
-	mu    sync.Mutex // taken after Log.mu
+	mu    sync.Mutex // locked after Log.mu
 	found map[uint64]*CorruptError
 	bytes uint64
 	done  uint64
@@ -52,7 +55,7 @@ func (s *scrubber) run() {
 	}
 }
 
-// sleep waits, and reports false when the log is being closed.
+// sleep waits, and reports false if the log is being closed.
 func (l *Log) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -64,7 +67,7 @@ func (l *Log) sleep(d time.Duration) bool {
 	}
 }
 
-// pass looks once at every segment that is sealed when it begins.
+// pass checks each segment that is sealed at its start once.
 func (s *scrubber) pass() {
 	l := s.log
 	l.mu.Lock()
@@ -90,13 +93,14 @@ func (s *scrubber) pass() {
 	s.mu.Unlock()
 }
 
-// look examines one segment. What is found must be found twice, so that a single misread raises no alarm.
+// look checks one segment. Damage must be found twice, so a single misread raises no
+// alarm.
 func (s *scrubber) look(seg *segment) {
 	damage := s.damageIn(seg)
 	if len(damage) > 0 {
 		damage = s.damageIn(seg)
 	}
-	// A segment that was trimmed meanwhile may have been recycled under the scrubber.
+	// A segment that was trimmed meanwhile may have been recycled during the check.
 	if len(damage) > 0 && s.log.holds(seg) {
 		s.report(seg, damage[0])
 	}
@@ -128,7 +132,8 @@ func (s *scrubber) report(seg *segment, d Damage) {
 	}
 }
 
-// forget takes a trimmed segment off the list, not without a word. A file that damages data is not used again.
+// forget removes a trimmed segment from the list and logs that. A file that damages data
+// is not reused.
 func (s *scrubber) forget(id uint64) (damaged bool) {
 	s.mu.Lock()
 	e := s.found[id]
@@ -141,7 +146,7 @@ func (s *scrubber) forget(id uint64) (damaged bool) {
 	return true
 }
 
-// corruption returns what was found in segments that the log still has, in their order.
+// corruption returns the damage in segments of the log, in their order.
 func (s *scrubber) corruption() []*CorruptError {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,17 +157,18 @@ func (s *scrubber) corruption() []*CorruptError {
 	return all
 }
 
-// counts returns the bytes that were read and the passes that were completed.
+// counts returns the number of bytes read and of complete passes.
 func (s *scrubber) counts() (bytes, passes uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bytes, s.done
 }
 
-// uncached is a disk that can read around the page cache. Scrubbing wants to see what is on the device, and neither to fill
-// the cache nor to empty it.
+// uncached is a disk that can read around the page cache. Scrubbing must see the data on
+// the device, and must neither fill nor empty the cache.
 type uncached interface {
-	// openUncached opens a file for reads of whole pages into aligned memory. It fails where that is not possible.
+	// openUncached opens a file for reads of whole pages into aligned memory. It fails if
+	// the system cannot do that.
 	openUncached(name string) (file, error)
 }
 
@@ -186,12 +192,12 @@ func (d slowDisk) open(name string, how access) (file, error) {
 	return &slowFile{file: f, s: d.s, buf: alignedBytes(scrubWindow)}, nil
 }
 
-// slowFile reads at the pace of a scrubber, in whole windows.
+// slowFile reads at the rate of the scrubber, in whole windows.
 type slowFile struct {
 	file
 	s    *scrubber
 	buf  []byte
-	from int64  // of have
+	from int64  // offset of have
 	have []byte // the part of buf that was read
 }
 
@@ -211,7 +217,7 @@ func (f *slowFile) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// fill reads the window at from, when it is time to.
+// fill waits as the rate requires and then reads the window at from.
 func (f *slowFile) fill(from int64) error {
 	if !f.s.log.sleep(time.Duration(len(f.buf)) * time.Second / time.Duration(f.s.rate)) {
 		return ErrClosed

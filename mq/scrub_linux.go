@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openUncached implements uncached. File systems differ in whether they refuse direct reads at once or at the first
-// one, so that it tries one.
+// openUncached implements uncached. Some file systems refuse direct reads only at the
+// first read, so it tries one.
 func (d dir) openUncached(name string) (file, error) {
 	f, err := os.OpenFile(d.path(name), os.O_RDONLY|unix.O_DIRECT, 0)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// scrubbed opens a log of three segments on a simulated disk, of which two are sealed, with a scrubber on it.
+// scrubbed opens a log of three segments, two of them sealed, on a simulated disk, with a
+// scrubber.
 func scrubbed(t *testing.T, rate int64, logs io.Writer) (*Log, *simDisk, *scrubber, *[]*CorruptError) {
 	t.Helper()
 	d := newSimDisk()
@@ -40,7 +41,8 @@ func flip(d *simDisk, name string, off int) {
 	d.files[name].mem[off] ^= 1
 }
 
-// TestScrubFindsRotOnce damages a sealed segment between two passes. The log says so, goes on, and forgets it with the segment.
+// TestScrubFindsRotOnce damages a sealed segment between two passes. The log reports it,
+// continues, and forgets it with the segment.
 func TestScrubFindsRotOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logs bytes.Buffer
@@ -51,7 +53,7 @@ func TestScrubFindsRotOnce(t *testing.T) {
 			t.Fatalf("after one pass over a sound log: %d bytes, %d passes, %v", n, passes, s.corruption())
 		}
 		flip(d, segmentName(1), headerSize+100)
-		for range 3 { // further passes say nothing new
+		for range 3 { // further passes report nothing new
 			time.Sleep(scrubPause + time.Minute)
 			synctest.Wait()
 		}
@@ -80,7 +82,8 @@ func TestScrubFindsRotOnce(t *testing.T) {
 	})
 }
 
-// TestScrubSeesEveryPartOfASegment damages the header and the footer, which no record is in.
+// TestScrubSeesEveryPartOfASegment damages the header and the footer, which hold no
+// record.
 func TestScrubSeesEveryPartOfASegment(t *testing.T) {
 	for _, off := range []int{20, headerUsed - 2, headerSize, headerSize + 3000, minSegmentBytes - footerSize, minSegmentBytes - 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -97,7 +100,8 @@ func TestScrubSeesEveryPartOfASegment(t *testing.T) {
 	}
 }
 
-// TestScrubKeepsItsRate looks at the fake clock: two segments of 64 KiB, read at 64 KiB per second, are not read in less.
+// TestScrubKeepsItsRate uses the fake clock: reading two segments of 64 KiB at 64 KiB per
+// second takes at least two seconds.
 func TestScrubKeepsItsRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _, s, _ := scrubbed(t, 64<<10, io.Discard)
@@ -120,7 +124,8 @@ func TestScrubKeepsItsRate(t *testing.T) {
 	})
 }
 
-// TestScrubRests: it does nothing when it is switched off or when nothing is sealed, and Close does not wait for its pace.
+// TestScrubRests: the scrubber does nothing if it is switched off or if no segment is
+// sealed, and Close does not wait for its rate.
 func TestScrubRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _, off, _ := scrubbed(t, -1, io.Discard)
@@ -150,7 +155,8 @@ func TestScrubRests(t *testing.T) {
 	})
 }
 
-// TestScrubbedSegmentMayBeTrimmed trims what is being read, so that its file is recycled and written over. That is no damage.
+// TestScrubbedSegmentMayBeTrimmed trims a segment while it is read, so that its file is
+// recycled and overwritten. That is not damage.
 func TestScrubbedSegmentMayBeTrimmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _, s, _ := scrubbed(t, 8<<10, io.Discard)

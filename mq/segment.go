@@ -30,13 +30,13 @@ var (
 
 // segment is one file of the log.
 type segment struct {
-	id   uint64 // counts up by one from segment to segment; never reused, also when the file is
+	id   uint64 // increases by one from segment to segment; never reused, even if the file is
 	base uint64 // sequence of its first record
 	size int64  // bytes of the file
-	seed uint32 // start value of its records' checksums
+	seed uint32 // initial value of the checksums of its records
 
-	// file is the writer's handle, nil once the segment is sealed. Whoever opens the log owns it first, then the
-	// flusher alone.
+	// file is the writer's handle, nil once the segment is sealed. The goroutine in Open
+	// owns it first, then the flusher alone.
 	file file
 	// spare is the name of the file until the segment is activated.
 	spare string
@@ -45,11 +45,12 @@ type segment struct {
 	end     uint64 // sequence behind its last acknowledged record
 	dataEnd int64  // offset behind the commit of that record
 	sealed  bool
-	pins    int // running Reads; a pinned file is never recycled
+	pins    int // number of running Reads; a pinned file is never recycled
 	index   []mark
 }
 
-// mark says where in a segment a group starts, so that a Read from the middle does not scan from the beginning.
+// mark is a known start of a group in a segment. A Read from the middle starts scanning
+// there.
 type mark struct {
 	seq uint64
 	off int64
@@ -58,19 +59,20 @@ type mark struct {
 // indexSpacing is the distance in bytes between two marks of a segment.
 const indexSpacing = 256 << 10
 
-// limit is the offset behind the last byte that records and commits may use.
+// limit returns the offset behind the last byte that records and commits may use.
 func (s *segment) limit() int64 { return s.size - footerSize }
 
 func (s *segment) name() string { return segmentName(s.id) }
 
-// addMark remembers that a group starts at off with sequence seq. Log.mu must be held.
+// addMark remembers that a group with the sequence seq starts at off. Log.mu must be
+// held.
 func (s *segment) addMark(seq uint64, off int64) {
 	if n := len(s.index); n == 0 || off-s.index[n-1].off >= indexSpacing {
 		s.index = append(s.index, mark{seq, off})
 	}
 }
 
-// seek returns the largest known group start at or before seq. Log.mu must be held.
+// seek returns the last known group start at or before seq. Log.mu must be held.
 func (s *segment) seek(seq uint64) mark {
 	lo, hi := 0, len(s.index)
 	for lo < hi {
@@ -99,16 +101,17 @@ func parseName(name, suffix string) (uint64, bool) {
 	return n, err == nil
 }
 
-// storeID is the random name of a log. It enters every checksum, so that bytes of one log never pass in another.
+// storeID is the random identity of a log. It enters every checksum, so bytes of one log
+// are never valid in another.
 type storeID [16]byte
 
-// segmentSeed is the start value of the checksums of a segment.
+// segmentSeed returns the initial value of the checksums of a segment.
 func segmentSeed(store storeID, id uint64) uint32 {
 	return crc32.Checksum(binary.LittleEndian.AppendUint64(store[:], id), castagnoli)
 }
 
-// header is the first page of a segment. It is synced before the file gets its segment name, so a segment whose
-// header does not check out is damaged, never torn.
+// header is the first page of a segment. It is synced before the file gets its segment
+// name. A segment with a bad header is therefore damaged, never torn.
 type header struct {
 	store   storeID
 	segment uint64
@@ -135,7 +138,8 @@ func (h header) encode() []byte {
 	return b[:headerSize]
 }
 
-// decodeHeader reads the first bytes of a segment file; why says in words what is wrong with them.
+// decodeHeader decodes the first bytes of a segment file. why describes the error, "" for
+// none.
 func decodeHeader(b []byte) (h header, why string) {
 	switch {
 	case len(b) < headerUsed:
@@ -160,9 +164,10 @@ func decodeHeader(b []byte) (h header, why string) {
 	return h, ""
 }
 
-// footer is the last piece of a sealed segment. Finding one means that everything before it was synced.
+// footer is the end of a sealed segment. A footer proves that everything before it was
+// synced.
 type footer struct {
-	base, end  uint64 // the sequences in the segment: base <= seq < end
+	base, end  uint64 // sequences in the segment: base <= seq < end
 	dataEnd    int64  // offset behind the last commit
 	lastCommit int64  // offset of the last commit, 0 if there is none
 }
@@ -179,7 +184,7 @@ func (f footer) encode(segment uint64, seed uint32) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Update(seed, castagnoli, b))
 }
 
-// decodeFooter reads the footer of s and reports false when there is no intact one.
+// decodeFooter decodes the footer of s and reports false if there is no intact one.
 func decodeFooter(b []byte, s *segment) (footer, bool) {
 	if len(b) != footerSize || !bytes.Equal(b[:8], footerMagic[:]) ||
 		crc32.Update(s.seed, castagnoli, b[:footerSize-4]) != binary.LittleEndian.Uint32(b[footerSize-4:]) {

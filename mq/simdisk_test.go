@@ -11,9 +11,10 @@ import (
 	"syscall"
 )
 
-// simDisk is a disk in memory that tells what was synced from what was not. After a crash each 512-byte sector of
-// each unsynced write is there or not, by chance and in any combination, and of the unsynced changes of the directory a first
-// part is, or any part.
+// simDisk is a disk in memory that distinguishes synced from unsynced data. After a crash
+// each 512-byte sector of each unsynced write is there or not, at random and in any
+// combination. Of the unsynced changes of the directory either a first part remains or
+// any subset.
 type simDisk struct {
 	mu      sync.Mutex
 	files   map[string]*inode
@@ -25,13 +26,13 @@ type simDisk struct {
 	onSync  func() error
 	onWrite func() error
 	onDir   func() error
-	// onSyncOf is onSync for tests that look at what is synced; nil stands for the directory.
+	// onSyncOf is onSync for tests that inspect the synced file; nil means the directory.
 	onSyncOf func(*inode) error
 }
 
 type inode struct {
-	mem     []byte // what the process sees
-	platter []byte // what was synced
+	mem     []byte // content for the process
+	platter []byte // synced content
 	writes  []simWrite
 }
 
@@ -239,7 +240,8 @@ func (f simFile) sync(int64, int64) error {
 	defer f.d.mu.Unlock()
 	if f.d.onSync != nil {
 		if err := f.d.onSync(); err != nil {
-			// What an old kernel does: the bytes are forgotten, and the next sync would succeed.
+			// The behaviour of an old kernel: it drops the bytes, and the next sync would
+			// succeed.
 			f.n.writes = nil
 			return err
 		}

@@ -19,13 +19,16 @@ var zeroPage [pageSize]byte
 func isZero(page []byte) bool { return bytes.Equal(page, zeroPage[:len(page)]) }
 
 const (
-	// prepareAhead is how many spares the preparer keeps ready; recycling may bring more.
+	// prepareAhead is the number of spares that the preparer maintains; recycling may add
+	// more.
 	prepareAhead = 1
-	// refillPause is the time between two attempts to prepare a segment after the disk refused one.
+	// refillPause is the time between two attempts to prepare a segment after the disk
+	// refused one.
 	refillPause = time.Second
 )
 
-// runPreparer fills segments before they are needed, so that Append never waits for the disk to find space.
+// runPreparer fills segments before they are needed, so that Append never waits for the
+// disk to allocate space.
 func (l *Log) runPreparer() {
 	defer close(l.prepared)
 	for {
@@ -55,7 +58,7 @@ func (l *Log) prepareSpares() {
 	}
 }
 
-// wantsSpare reports whether the preparer is to make a spare, and notes that it does.
+// wantsSpare reports whether the preparer should make a spare, and records that it does.
 func (l *Log) wantsSpare() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +70,7 @@ func (l *Log) wantsSpare() bool {
 	return true
 }
 
-// refuse notes why there is no spare. mu must be held.
+// refuse records why there is no spare. mu must be held.
 func (l *Log) refuse(err error) {
 	if l.preparer.err == nil && !errors.Is(err, ErrClosed) {
 		l.cfg.Logger.Warn("no further segment can be prepared", "error", err)
@@ -76,8 +79,8 @@ func (l *Log) refuse(err error) {
 	l.changed.Broadcast()
 }
 
-// makeSpare fills a new file and opens it with the log's writer. A crash at any point leaves a temporary file,
-// which the next Open removes, or a good spare.
+// makeSpare fills a new file and opens it with the log's writer. A crash at any point
+// leaves a temporary file, which the next Open removes, or a good spare.
 func (l *Log) makeSpare() (spare, error) {
 	if err := l.checkSpace(); err != nil {
 		return spare{}, err
@@ -117,7 +120,8 @@ func (l *Log) checkSpace() error {
 	return nil
 }
 
-// adoptSpares opens the spares that an earlier opening left and removes those that do not fit or are too many.
+// adoptSpares opens the spares of an earlier opening and removes unsuitable and
+// superfluous ones.
 func (l *Log) adoptSpares(names []string) error {
 	for _, name := range names {
 		serial, ok := parseName(name, spareSuffix)
@@ -144,8 +148,8 @@ func (l *Log) adoptSpares(names []string) error {
 	return nil
 }
 
-// sizeOf returns the size of a file, which may be one that a writer cannot open: an
-// empty file cannot be mapped.
+// sizeOf returns the size of a file. It does not use the writer, which may be unable to
+// open the file: an empty file cannot be mapped.
 func (l *Log) sizeOf(name string) (int64, error) {
 	f, err := l.disk.open(name, accessRead)
 	if err != nil {
@@ -155,8 +159,9 @@ func (l *Log) sizeOf(name string) (int64, error) {
 	return size, errors.Join(err, f.Close())
 }
 
-// Trim gives up whole sealed segments of which all records are below before. They are kept for reuse, up to two,
-// or deleted. The active segment always stays.
+// Trim removes whole sealed segments whose records are all below before. Up to two of
+// their files are retained for reuse, others are deleted. The active segment always
+// stays.
 func (l *Log) Trim(before uint64) error {
 	l.trim.Lock()
 	defer l.trim.Unlock()
@@ -167,14 +172,14 @@ func (l *Log) Trim(before uint64) error {
 		}
 		if err := l.discard(s); err != nil {
 			l.mu.Lock()
-			l.segs = slices.Insert(l.segs, 0, s) // its successors must not vanish before it
+			l.segs = slices.Insert(l.segs, 0, s) // later segments must not vanish before it
 			l.mu.Unlock()
 			return fmt.Errorf("mq: trim %s: %w", s.name(), err)
 		}
 	}
 }
 
-// dropFirst takes the first segment out of the log when it lies below before.
+// dropFirst removes the first segment from the log if all its records are below before.
 func (l *Log) dropFirst(before uint64) (*segment, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,8 +194,8 @@ func (l *Log) dropFirst(before uint64) (*segment, error) {
 	return s, nil
 }
 
-// discard recycles or deletes the file of s, which Read does not find any more. The directory is synced each time:
-// segments must vanish from the front, or a crash would leave a gap.
+// discard recycles or deletes the file of s, which Read no longer finds. It syncs the
+// directory each time: segments must vanish from the front, or a crash would leave a gap.
 func (l *Log) discard(s *segment) error {
 	damaged := l.scrub.forget(s.id)
 	l.mu.Lock()
@@ -208,7 +213,7 @@ func (l *Log) discard(s *segment) error {
 	}
 	f, err := l.disk.open(name, l.access)
 	if err != nil {
-		return nil // the segment is gone, which is what Trim is for; the next Open finds the spare or not
+		return nil // the segment is gone, as Trim requires; the next Open may or may not find the spare
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,8 +224,8 @@ func (l *Log) discard(s *segment) error {
 	return nil
 }
 
-// settleDir syncs the directory after a file was taken out of it with the result err. That the file was gone
-// already, because the sync of an earlier attempt failed, is no error.
+// settleDir syncs the directory after a removal or rename with the result err. It accepts
+// that the file was gone already, because the sync of an earlier attempt may have failed.
 func (l *Log) settleDir(err error) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -12,28 +12,29 @@ import (
 	"strings"
 )
 
-// Report is what a Verify found in a log.
+// Report is the result of a Verify.
 type Report struct {
 	Dir      string
-	Segments []SegmentReport // ascending; those that are missing in between are included
-	// Damage lists the places where acknowledged data, or what leads to it, is not intact; ascending. A torn tail is
-	// no damage: see SegmentReport.TornBytes.
+	Segments []SegmentReport // ascending; includes missing segments in between
+	// Damage lists the damaged places in acknowledged data, or in the bytes that lead to
+	// it, in ascending order. A torn tail is not damage: see SegmentReport.TornBytes.
 	Damage []Damage
 
 	First, Next uint64 // the sequences of the log: First <= seq < Next
 	Records     uint64 // intact records
 	GivenUp     uint64 // records that an earlier Repair gave up; Read returns a *LostError for them
 	Bytes       int64  // size of all segments
-	Spares      int    // prepared segments; their content means nothing
+	Spares      int    // prepared segments; their content has no meaning
 	Temporary   int    // unfinished files; the next Open removes them
-	// Unfinished says that a Repair was interrupted. Open refuses until it is repeated.
+	// Unfinished means that a Repair was interrupted. Open refuses until the Repair is
+	// repeated.
 	Unfinished bool
 }
 
 // Sound reports whether Open accepts the log and every record can be read.
 func (r *Report) Sound() bool { return len(r.Damage) == 0 && !r.Unfinished }
 
-// Lost counts the acknowledged records that are damaged.
+// Lost returns the number of damaged acknowledged records.
 func (r *Report) Lost() (n uint64) {
 	for _, d := range r.Damage {
 		n += d.End - d.First
@@ -41,17 +42,17 @@ func (r *Report) Lost() (n uint64) {
 	return n
 }
 
-// SegmentState says what a segment is.
+// SegmentState is the state of a segment.
 type SegmentState string
 
 const (
 	Sealed  SegmentState = "sealed"  // complete, with its footer
 	Active  SegmentState = "active"  // the last one, which takes records
 	Damaged SegmentState = "damaged" // it has an entry in Report.Damage
-	Missing SegmentState = "missing" // there is no file of this number; Damaged in all but that
+	Missing SegmentState = "missing" // like Damaged, but no file has this number
 )
 
-// SegmentReport is what a Verify found in one segment.
+// SegmentReport is the result of a Verify for one segment.
 type SegmentReport struct {
 	Name        string
 	State       SegmentState
@@ -59,17 +60,18 @@ type SegmentReport struct {
 	Records     uint64 // intact records
 	GivenUp     uint64 // see Report.GivenUp
 	Bytes       int64  // size of the file
-	// TornBytes is what a crash left behind the last complete group of the last segment, from TornAt on. Nobody was
-	// told that it is durable; the next Open clears it.
+	// TornBytes is the number of bytes behind the last complete group of the last
+	// segment, from TornAt on, that a crash has left. They were never acknowledged; the
+	// next Open clears them.
 	TornAt, TornBytes int64
 }
 
-// Damage is one place where acknowledged data is not intact.
+// Damage is one damaged place in acknowledged data.
 type Damage struct {
 	Segment       string
-	Offset, Bytes int64 // where, in the file; Bytes is 0 when something is missing there
-	// First and End name the acknowledged records that are lost, First <= seq < End. They are equal when everything
-	// that was damaged is known from elsewhere, as a header or a commit is.
+	Offset, Bytes int64 // position in the file; Bytes is 0 if something is missing there
+	// First and End bound the lost acknowledged records, First <= seq < End. They are
+	// equal if all damaged data is known from elsewhere, as for a header or a commit.
 	First, End uint64
 	Why        string
 }
@@ -86,15 +88,16 @@ func (d Damage) String() string {
 	return fmt.Sprintf("%s at %d, %d bytes: %s; %s", d.Segment, d.Offset, d.Bytes, d.Why, lost)
 }
 
-// Progress is called every now and then with the bytes done so far and those to do in all. An error ends the work and is
-// returned as it is.
+// Progress is called from time to time with the bytes done so far and the total. Its
+// error ends the work and is returned unchanged.
 type Progress func(done, total int64) error
 
-// Verify reads all of the log in path and says what it found. The log must not be open anywhere, else it fails with
-// ErrLocked; see Log.Verify. It writes nothing. The error is about the work itself: damage is in the Report.
+// Verify reads the whole log in path and reports its state. It writes nothing. The log
+// must not be open in any process, otherwise Verify fails with ErrLocked; for an open log
+// see Log.Verify. The error is about the work itself; damage is in the Report.
 //
-// Three kinds of loss leave no trace that it could find: segments that are missing at either end, and the last group
-// before a crash that came within 100 ms.
+// Three kinds of loss leave no trace that Verify could find: missing segments at either
+// end, and the last group before a crash that came within 100 ms.
 func Verify(path string, progress Progress) (Report, error) {
 	unlock, err := lockExisting(path)
 	if err != nil {
@@ -112,7 +115,8 @@ func lockError(path string, err error) error {
 	return fmt.Errorf("mq: lock %s: %w", path, err)
 }
 
-// Verify reads everything that is durable in the open log and says what it found. Appends, Reads and Trims may go on.
+// Verify reads all durable records of the open log and reports their state. Appends,
+// Reads and Trims may run meanwhile.
 func (l *Log) Verify(progress Progress) (Report, error) {
 	c := checker{disk: l.disk, progress: progress}
 	l.mu.Lock()
@@ -133,14 +137,15 @@ func (l *Log) Verify(progress Progress) (Report, error) {
 			return Report{}, err
 		}
 	}
-	// What was trimmed meanwhile is nobody's any more, and its file may hold anything.
+	// Segments that were trimmed meanwhile are not part of the log, and their files may
+	// hold anything.
 	c.pieces = slices.DeleteFunc(c.pieces, func(p *piece) bool { return !l.holds(p.seg) })
 	all := c.report(l.cfg.Dir)
 	all.Spares = r.Spares
 	return all, nil
 }
 
-// pieceOf describes what is durable in s. mu must be held.
+// pieceOf describes the durable part of s. mu must be held.
 func (l *Log) pieceOf(s *segment) *piece {
 	p := &piece{
 		seg:  &segment{id: s.id, base: s.base, end: s.end, dataEnd: s.dataEnd, size: s.size, seed: s.seed},
@@ -150,49 +155,50 @@ func (l *Log) pieceOf(s *segment) *piece {
 	return p
 }
 
-// holds reports whether s, or what it was copied from, still belongs to the log.
+// holds reports whether s, or the segment it was copied from, still belongs to the log.
 func (l *Log) holds(s *segment) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.segs, func(o *segment) bool { return o.id == s.id })
 }
 
-// checker reads the segments of a log and notes what is intact in them.
+// checker reads the segments of a log and records what is intact in them.
 type checker struct {
 	disk     disk
 	progress Progress
-	stopped  error // what progress returned
+	stopped  error // error of progress
 	total    int64 // bytes of all segments
-	before   int64 // bytes of the segments that are done
+	before   int64 // bytes of the segments already checked
 	pieces   []*piece
 	spares   int
 	temps    int
-	begun    bool // there is a note of an unfinished Repair
+	begun    bool // the file REPAIR exists
 }
 
 // piece is one segment under examination.
 type piece struct {
-	seg   *segment // what is known of it; base 0 means unknown
+	seg   *segment // known properties; base 0 means unknown
 	bytes int64    // size of the file
-	head  header   // its header, as far as it can be believed
-	wrong string   // what is wrong with the header or the file as a whole, "" if nothing is
-	known bool     // head can be believed
+	head  header   // its header, as far as it is trusted
+	wrong string   // error of the header or of the whole file, "" for none
+	known bool     // head is trusted
 	last  bool
-	// open says that the segment belongs to an open log, whose word counts.
+	// open means that the segment belongs to an open log, whose data about it is trusted.
 	open    bool
 	missing bool
 	sealed  bool // all of it was acknowledged
 	footed  bool // it has an intact footer
 
-	limit int64  // behind the last byte that holds a group
-	end   uint64 // sequence behind the last acknowledged record, 0 when not known yet
-	start uint64 // sequence with which the segment has to begin, behind those of the segment before
+	limit int64  // behind the last byte of the last group
+	end   uint64 // sequence behind the last acknowledged record, 0 if unknown
+	start uint64 // sequence with which the segment must start, behind the previous segment
 
-	// blank says that nothing tells where the log starts, misnamed that the header is the intact one of another number.
+	// blank means that the first sequence of the log is unknown, misnamed that the header
+	// is intact but has another number.
 	blank, misnamed bool
 
 	tail   tail
-	intact []span // the frames that are intact, merged; ascending
+	intact []span // ranges of intact frames, merged, ascending
 	damage []Damage
 	torn   int64
 }
@@ -208,7 +214,7 @@ func (p *piece) keep(from, to int64) {
 	}
 }
 
-// drop takes back everything from an offset on.
+// drop removes everything from an offset on from the intact ranges.
 func (p *piece) drop(from int64) {
 	for n := len(p.intact) - 1; n >= 0 && p.intact[n].to > from; n-- {
 		if p.intact[n].to = from; p.intact[n].from >= from {
@@ -221,7 +227,7 @@ func (p *piece) lose(off, n int64, first, end uint64, why string, args ...any) {
 	p.damage = append(p.damage, Damage{p.seg.name(), off, n, first, max(first, end), fmt.Sprintf(why, args...)})
 }
 
-// checkAll examines a directory that nobody has open.
+// checkAll examines a directory that no process has open.
 func (c *checker) checkAll() error {
 	if err := c.list(); err != nil {
 		return err
@@ -247,7 +253,8 @@ func (c *checker) checkAll() error {
 	return nil
 }
 
-// maxGap bounds the numbers that may be missing in a row. More of them are no gap: somebody put a strange file there.
+// maxGap bounds the number of consecutive missing segments. A larger gap means that a
+// foreign file is in the directory.
 const maxGap = 1000
 
 // list finds the files.
@@ -326,7 +333,8 @@ func (c *checker) reading(p *piece, fn func(file, io.ReaderAt) error) error {
 	return nil
 }
 
-// patient reads around pages that the disk refuses: they come as zeros, and are found to be damaged by that.
+// patient replaces pages that the disk cannot read by zeros, which are then reported as
+// damaged.
 type patient struct{ r io.ReaderAt }
 
 func (p *patient) ReadAt(b []byte, off int64) (n int, err error) {
@@ -347,7 +355,8 @@ func (p *patient) ReadAt(b []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// chooseStore decides whose log this is, and what to believe of segments that say something else.
+// chooseStore decides to which log the directory belongs, and how to treat segments with
+// another identity.
 func (c *checker) chooseStore() {
 	count := map[storeID]int{}
 	for _, p := range c.pieces {
@@ -356,7 +365,7 @@ func (c *checker) chooseStore() {
 		}
 	}
 	var store storeID
-	for _, p := range c.pieces { // in order, so that a tie is decided the same way each time
+	for _, p := range c.pieces { // in order, so that a tie is always decided the same way
 		if p.known && count[p.head.store] > count[store] {
 			store = p.head.store
 		}
@@ -367,7 +376,7 @@ func (c *checker) chooseStore() {
 			p.known, p.wrong = false, "the segment belongs to another log"
 		}
 		if !p.known && len(count) > 0 {
-			p.head.store = store // else what the damaged header says; the records will tell
+			p.head.store = store // otherwise the identity in the damaged header; the records will confirm or refute it
 		}
 		p.seg.seed = segmentSeed(p.head.store, p.seg.id)
 		if p.known {
@@ -378,7 +387,8 @@ func (c *checker) chooseStore() {
 	}
 }
 
-// readEnd reads the footer of p, and finds the first sequence when the header does not tell it.
+// readEnd reads the footer of p, and determines the first sequence if the header does
+// not.
 func (c *checker) readEnd(p *piece) error {
 	p.limit = max(p.seg.limit(), headerSize)
 	if p.missing {
@@ -392,7 +402,7 @@ func (c *checker) readEnd(p *piece) error {
 		}
 		if n == footerSize {
 			s := *p.seg
-			if s.base == 0 { // the checksum has to do
+			if s.base == 0 { // only the checksum can tell
 				s.base = binary.LittleEndian.Uint64(b[16:])
 			}
 			var ft footer
@@ -401,7 +411,7 @@ func (c *checker) readEnd(p *piece) error {
 			}
 		}
 		if p.known || p.open || p != c.pieces[0] {
-			return nil // connect knows the base from the neighbours
+			return nil // connect derives the base from the neighbours
 		}
 		f, err := newScanner(r, p.seg.seed, headerSize, p.limit).next()
 		if err == nil && f.flags == 0 {
@@ -418,7 +428,8 @@ func (c *checker) readEnd(p *piece) error {
 	})
 }
 
-// connect fits the segment at i between its neighbours. The one in front of it has been examined.
+// connect determines the sequences of the segment at i from its neighbours. The previous
+// one has been examined.
 func (c *checker) connect(i int) {
 	p := c.pieces[i]
 	if i+1 < len(c.pieces) {
@@ -434,7 +445,7 @@ func (c *checker) connect(i int) {
 	}
 	if p.seg.base == 0 && i == 0 {
 		p.blank = true
-		for _, later := range c.pieces { // how many records there were before these is not known
+		for _, later := range c.pieces { // the number of records before these is unknown
 			if p.seg.base = later.seg.base; p.seg.base > 0 {
 				p.blank = false
 				break
@@ -484,7 +495,8 @@ func (c *checker) checkOne(p *piece) error {
 	return nil
 }
 
-// compareHead compares the header and the footer of a segment with what the log knows of it.
+// compareHead compares the header and the footer of a segment with the data that the log
+// has about it.
 func (c *checker) compareHead(p *piece) error {
 	seg, limit, end := *p.seg, p.limit, p.end
 	if err := c.readHead(p); err != nil {
@@ -506,7 +518,7 @@ func (c *checker) compareHead(p *piece) error {
 	return nil
 }
 
-// metered tells how far the reading has come, and lets the listener end it.
+// metered reports how far reading has come, and ends it if the callback returns an error.
 type metered struct {
 	r      io.ReaderAt
 	report func(off int64) error
@@ -520,7 +532,7 @@ func (m metered) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// walk follows the groups of p and picks up what is intact between those that are not.
+// walk follows the groups of p and collects intact frames between damaged ones.
 func (p *piece) walk(r io.ReaderAt) error {
 	p.tail = tail{off: headerSize, next: p.seg.base, epoch: uint16(p.head.epoch)}
 	t := &p.tail
@@ -551,7 +563,7 @@ func (p *piece) walk(r io.ReaderAt) error {
 			p.end = t.next
 			p.torn, err = tornBytes(r, t.off, p.seg.size)
 			return err
-		case !found && p.end == 0: // nothing says that there was more
+		case !found && p.end == 0: // no evidence of further records
 			p.end = t.next
 			return nil
 		case !found:
@@ -568,7 +580,7 @@ func (p *piece) walk(r io.ReaderAt) error {
 	}
 }
 
-// checkBehind looks for groups behind the one with which the footer ends the segment.
+// checkBehind searches for groups behind the end that the footer states.
 func (p *piece) checkBehind(r io.ReaderAt) error {
 	if !p.footed || p.open {
 		return nil
@@ -583,7 +595,7 @@ func (p *piece) checkBehind(r io.ReaderAt) error {
 	return nil
 }
 
-// tornBytes returns how many bytes lie between off and the last one that is not zero.
+// tornBytes returns the number of bytes between off and the last byte that is not zero.
 func tornBytes(r io.ReaderAt, off, size int64) (torn int64, err error) {
 	buf := make([]byte, min(scanChunk, max(size-off, 0)))
 	for at := off; at < size; {
@@ -604,8 +616,9 @@ func tornBytes(r io.ReaderAt, off, size int64) (torn int64, err error) {
 	return torn, nil
 }
 
-// salvage examines the damaged bytes from the tail of p up to an offset, frame by frame, where all records below the
-// sequence end had been acknowledged. It moves the tail behind them, or to the first frame that does not belong there.
+// salvage examines the damaged bytes from the tail of p up to an offset, frame by frame.
+// All records there below the sequence end had been acknowledged. It moves the tail
+// behind them, or to the first frame that does not belong there.
 func (p *piece) salvage(r io.ReaderAt, bad, to int64, end uint64) error {
 	t := &p.tail
 	b := make([]byte, to-t.off)
@@ -650,7 +663,8 @@ func (p *piece) salvage(r io.ReaderAt, bad, to int64, end uint64) error {
 			t.lost += h.end - h.first
 		}
 		if c, ok := takeCommit(f); ok && c.first == g.first && c.count == g.count && c.crcs != g.crcs {
-			// Each record is intact and they are not those that were committed: some are from another time.
+			// Each record is intact, but these are not the committed ones: some are left
+			// over from an earlier write.
 			p.drop(gFrom)
 			t.records -= uint64(g.count)
 			p.lose(gFrom, off-gFrom, c.first, f.seq, "the commit behind these records was made for others")
@@ -669,7 +683,8 @@ func (p *piece) salvage(r io.ReaderAt, bad, to int64, end uint64) error {
 	return nil
 }
 
-// loseGap notes damage from the offset gap, or a mere jump of the sequence when it is negative, up to an offset.
+// loseGap records damage from the offset gap up to an offset. A negative gap stands for a
+// jump of the sequence without bad bytes.
 func (p *piece) loseGap(gap, to int64, first, end uint64) {
 	if gap < 0 {
 		gap = to
@@ -677,17 +692,19 @@ func (p *piece) loseGap(gap, to int64, first, end uint64) {
 	p.lose(gap, to-gap, first, end, "these bytes are not what was written")
 }
 
-// sieve finds intact frames among bytes that are not.
+// sieve finds intact frames among damaged bytes.
 type sieve struct {
 	seed uint32
-	// budget bounds the bytes that are put through a checksum in vain, so that bytes made to look like long records
-	// do not keep it busy for ever. Beyond it only short records are found.
+	// budget bounds the bytes that are checksummed in vain, so that bytes that look like
+	// long records cannot keep it busy forever. When it is used up only short records are
+	// found.
 	budget int64
 }
 
 const shortFrame = 4 << 10
 
-// take decodes the frame at b, which lies at off, when there is an intact one of the sequence next or a later one.
+// take decodes the frame at b, which is at off. It reports true if the frame is intact
+// and has the sequence next or a later one.
 func (s *sieve) take(b []byte, off int64, next uint64) (frame, bool) {
 	if len(b) < recordHeaderSize {
 		return frame{}, false
@@ -714,7 +731,7 @@ func (s *sieve) take(b []byte, off int64, next uint64) (frame, bool) {
 	return f, ok
 }
 
-// report sums up what was found.
+// report summarises the results.
 func (c *checker) report(path string) Report {
 	r := Report{Dir: path, Spares: c.spares, Temporary: c.temps, Unfinished: c.begun}
 	for i, p := range c.pieces {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestHolesAreAnnouncedOnce reads a repaired log from everywhere: in front of a hole, in it, behind it.
+// TestHolesAreAnnouncedOnce reads a repaired log from before a hole, from within it and
+// from behind it.
 func TestHolesAreAnnouncedOnce(t *testing.T) {
 	d := newSimDisk()
 	l, err := openSim(d)
@@ -48,7 +49,7 @@ func TestHolesAreAnnouncedOnce(t *testing.T) {
 	}
 	mustWrite(t, l, Record{Queue: 7, Type: 3, Body: bodyFor(13, rotSize(13))})
 	mustClose(t, l)
-	// What was lost once is not lost again by the next repair, and holes stay where they are.
+	// The next repair does not lose the same records again, and holes stay in place.
 	d = d.clone()
 	d.files[segmentName(1)].mem[headerSize+4] ^= 1
 	r, err := check(d)
@@ -63,7 +64,8 @@ func TestHolesAreAnnouncedOnce(t *testing.T) {
 	}
 }
 
-// TestVerifyReportsWhatIsThere compares a report with a log that was just written and then killed.
+// TestVerifyReportsWhatIsThere compares a report with a log that was just written and
+// then killed.
 func TestVerifyReportsWhatIsThere(t *testing.T) {
 	d, end := rolled(t)
 	_, b := d.lastSegment()
@@ -84,7 +86,8 @@ func TestVerifyReportsWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestVerifyTellsHowFarItIs, and ends when it is told to.
+// TestVerifyTellsHowFarItIs: Verify reports its progress, and ends if the callback
+// returns an error.
 func TestVerifyTellsHowFarItIs(t *testing.T) {
 	d, _ := rolled(t)
 	var steps []int64
@@ -104,7 +107,7 @@ func TestVerifyTellsHowFarItIs(t *testing.T) {
 	}
 }
 
-// sickFile refuses to read some bytes, as a disk with a bad sector does.
+// sickFile refuses to read some bytes, like a disk with a bad sector.
 type sickFile struct {
 	file
 	from, to int64
@@ -131,7 +134,7 @@ func (d sickDisk) open(name string, how access) (file, error) {
 	return f, err
 }
 
-// rename moves the sickness away with the file that is replaced.
+// rename removes the bad sector with the replaced file.
 func (d *sickDisk) rename(from, to string) error {
 	if to == d.name {
 		d.from, d.to = 0, 0
@@ -139,7 +142,7 @@ func (d *sickDisk) rename(from, to string) error {
 	return d.simDisk.rename(from, to)
 }
 
-// TestUnreadableSectorsCostOnlyTheirRecords has a page that the disk refuses.
+// TestUnreadableSectorsCostOnlyTheirRecords has a page that the disk cannot read.
 func TestUnreadableSectorsCostOnlyTheirRecords(t *testing.T) {
 	sim, end := rolled(t)
 	d := &sickDisk{simDisk: sim, name: segmentName(2), from: headerSize + 512, to: headerSize + 1024}
@@ -160,7 +163,8 @@ func TestUnreadableSectorsCostOnlyTheirRecords(t *testing.T) {
 	}
 }
 
-// TestLongFakesAreNotSearchedForEver hides the starts of very long records in a damaged place.
+// TestLongFakesAreNotSearchedForEver hides the starts of very long records in a damaged
+// range.
 func TestLongFakesAreNotSearchedForEver(t *testing.T) {
 	const size = 4 << 20
 	b := make([]byte, size)
@@ -180,7 +184,7 @@ func TestLongFakesAreNotSearchedForEver(t *testing.T) {
 	}
 }
 
-// TestVerifyBesideTrim lets segments vanish while an open log is examined.
+// TestVerifyBesideTrim removes segments while an open log is examined.
 func TestVerifyBesideTrim(t *testing.T) {
 	forEachWriter(t, func(t *testing.T, cfg Config) {
 		l := mustOpen(t, cfg)
@@ -197,7 +201,7 @@ func TestVerifyBesideTrim(t *testing.T) {
 			}
 			trimmed = true
 			err := l.Trim(l.Next() - 20)
-			fill(60) // over the recycled files
+			fill(60) // overwrites the recycled files
 			return err
 		})
 		if err != nil || !trimmed || len(r.Damage) != 0 || r.First != l.First() {
@@ -213,7 +217,8 @@ func TestVerifyBesideTrim(t *testing.T) {
 	})
 }
 
-// TestGroupsAreTakenOnlyAsTheyMustBe breaks one rule of a group at a time, with checksums that are right.
+// TestGroupsAreTakenOnlyAsTheyMustBe breaks one rule of a group at a time, with correct
+// checksums.
 func TestGroupsAreTakenOnlyAsTheyMustBe(t *testing.T) {
 	type frames struct {
 		a, b frame // the records 3 and 4 behind a complete group of two, epoch 5
@@ -284,7 +289,7 @@ func TestGroupsAreTakenOnlyAsTheyMustBe(t *testing.T) {
 					crcs = foldCRC(crcs, crc)
 				}
 			}
-			f.c.crcs ^= crcs // what the test set are the bits to be wrong
+			f.c.crcs ^= crcs // the bits that the test set are wrong
 			if f.end.body == nil {
 				f.end.body = f.c.append(nil)
 			}
@@ -301,7 +306,7 @@ func TestGroupsAreTakenOnlyAsTheyMustBe(t *testing.T) {
 	}
 }
 
-// TestReadTakesOnlyTheNextRecord puts intact frames of other sequences where a record was.
+// TestReadTakesOnlyTheNextRecord replaces a record by intact frames of other sequences.
 func TestReadTakesOnlyTheNextRecord(t *testing.T) {
 	for name, f := range map[string]frame{
 		"another record":        {epoch: 1, seq: 7, body: []byte("x")},

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// watchPause is how long the files of an open log may be gone before the log fails.
-// Until then it acknowledges records that no start will find.
+// watchPause is the longest time for which the files of an open log may be missing before
+// the log fails. Until then it acknowledges records that no later Open will find.
 const watchPause = time.Second
 
-// runWatcher looks now and then whether the log's files are still there and can be
-// written, and fails the log when they are not: a process writes happily to a file
-// that was deleted, and an idle one does not notice that its disk has failed.
+// runWatcher regularly checks that the log's files still exist and can be written, and
+// fails the log otherwise. Without it, a process would write to a deleted file without an
+// error, and an idle one would not notice that its disk has failed.
 func (l *Log) runWatcher() {
 	defer close(l.watched)
 	for l.sleep(watchPause) {
@@ -26,7 +26,7 @@ func (l *Log) runWatcher() {
 	}
 }
 
-// lostFile says which file is lost, if any.
+// lostFile returns an error that names a lost file, or nil.
 func (l *Log) lostFile() error {
 	before := l.segments()
 	names, err := l.disk.names()
@@ -34,11 +34,11 @@ func (l *Log) lostFile() error {
 		return fmt.Errorf("list the segments: %w", err)
 	}
 	if err != nil {
-		return nil // of no disk: too many open files, for example
+		return nil // not the fault of the disk: too many open files, for example
 	}
 	after := l.segments()
 	for _, s := range before {
-		// One that is trimmed meanwhile is not in the second list.
+		// A segment that is trimmed meanwhile is not in the second list.
 		if !slices.Contains(names, s.name()) && slices.Contains(after, s) {
 			return fmt.Errorf("%s was deleted or renamed while the log was open", s.name())
 		}
@@ -52,7 +52,7 @@ func (l *Log) segments() []*segment {
 	return slices.Clone(l.segs)
 }
 
-// lostActive says why the active segment is lost, if it is.
+// lostActive returns an error if the active segment is lost.
 func (f *flusher) lostActive() error {
 	f.role.Lock()
 	defer f.role.Unlock()
@@ -72,11 +72,11 @@ func (f *flusher) lostActive() error {
 	return nil
 }
 
-// errOtherFile says that a name has come to mean another file.
+// errOtherFile means that another file has the name now.
 var errOtherFile = errors.New("it was replaced by another file while the log was open")
 
-// isLoss reports whether an error says that a file or its disk is lost, and not that
-// the process lacks something for the moment.
+// isLoss reports whether an error means that a file or its disk is lost, and not a
+// temporary lack of resources of the process.
 func isLoss(err error) bool {
 	for _, loss := range []error{errOtherFile, fs.ErrNotExist, syscall.EIO, syscall.EROFS, syscall.ESTALE, syscall.ENODEV} {
 		if errors.Is(err, loss) {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestLostFiles takes files from an open log. It fails by itself soon, and says so to
-// the callers that append afterwards.
+// TestLostFiles removes files of an open log. The log soon fails by itself and returns
+// the error to callers that append afterwards.
 func TestLostFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose func(t *testing.T, d *simDisk)
@@ -41,7 +41,7 @@ func TestLostFiles(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				time.Sleep(3 * watchPause) // with all files there it goes on
+				time.Sleep(3 * watchPause) // with all files in place it continues
 				if err := l.Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -74,7 +74,7 @@ func TestLostFiles(t *testing.T) {
 	}
 }
 
-// lastOf names the last segment.
+// lastOf returns the name of the last segment.
 func lastOf(d *simDisk) (last string) {
 	for name := range d.files {
 		if strings.HasSuffix(name, segmentSuffix) {
@@ -84,7 +84,8 @@ func lastOf(d *simDisk) (last string) {
 	return last
 }
 
-// TestHolds: a file is told from one that took its name, with each writer.
+// TestHolds: holds distinguishes a file from another one that took its name, with each
+// writer.
 func TestHolds(t *testing.T) {
 	for _, writer := range allWriters() {
 		t.Run(writer, func(t *testing.T) {
@@ -95,7 +96,7 @@ func TestHolds(t *testing.T) {
 			}
 			f, err := d.open("a", how)
 			if err != nil {
-				t.Skip(err) // no direct writes here
+				t.Skip(err) // no direct writes on this file system
 			}
 			defer f.Close() //nolint:errcheck // a test's
 			if err := d.holds("a", f); err != nil {
@@ -117,7 +118,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestEmptySpare: a spare holds nothing, so that one of any size keeps no log closed.
+// TestEmptySpare: a spare holds no records, so one of any size must not prevent a log
+// from opening.
 func TestEmptySpare(t *testing.T) {
 	for _, writer := range allWriters() {
 		for _, size := range []int64{0, 100, 4096, 2 * minSegmentBytes} {
