@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// BenchmarkPublish is 256 producers that each publish one message of 256 bytes after the other, durably.
+// BenchmarkPublish has 256 producers that each publish messages of 256 bytes one after
+// the other, durably.
 func BenchmarkPublish(b *testing.B) {
 	q := open(b, Config{Dir: b.TempDir()})
 	body := make([]byte, 256)
@@ -29,7 +30,7 @@ func BenchmarkPublish(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
 }
 
-// BenchmarkConsume is one consumer that fetches and acknowledges 100 messages at a time.
+// BenchmarkConsume has one consumer that fetches and acknowledges 100 messages at a time.
 func BenchmarkConsume(b *testing.B) {
 	for _, bc := range []struct {
 		name    string

@@ -8,7 +8,7 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errShape means that bytes do not have the form that their format asks for.
+// errShape means that bytes do not have the form of their format.
 var errShape = errors.New("the bytes are not of this format")
 
 func putString[T string | []byte](b []byte, s T) []byte {
@@ -17,8 +17,8 @@ func putString[T string | []byte](b []byte, s T) []byte {
 
 func putTime(b []byte, ns int64) []byte { return binary.LittleEndian.AppendUint64(b, uint64(ns)) }
 
-// cursor takes values off the front of bytes that are not trusted. After the first bad value everything it returns
-// is zero, so that callers check once, with end.
+// cursor decodes values from untrusted bytes. After the first bad value it returns only
+// zero values, so callers check once, with end.
 type cursor struct {
 	b   []byte
 	bad bool
@@ -38,7 +38,7 @@ func (c *cursor) uvarint() uint64 {
 	return v
 }
 
-// uint32 takes a number that must fit into 32 bits.
+// uint32 decodes a number that must fit into 32 bits.
 func (c *cursor) uint32() uint32 {
 	v := c.uvarint()
 	if v > 1<<32-1 {
@@ -48,7 +48,7 @@ func (c *cursor) uint32() uint32 {
 	return uint32(v)
 }
 
-// time takes Unix nanoseconds, which are never negative.
+// time decodes Unix nanoseconds, which are never negative.
 func (c *cursor) time() int64 {
 	if len(c.b) < 8 {
 		c.fail()
@@ -63,7 +63,7 @@ func (c *cursor) time() int64 {
 	return v
 }
 
-// bytes takes a counted string of bytes. It aliases the input.
+// bytes decodes a counted byte string. The result aliases the input.
 func (c *cursor) bytes() []byte {
 	n := c.uvarint()
 	if n > uint64(len(c.b)) {
@@ -75,7 +75,7 @@ func (c *cursor) bytes() []byte {
 	return v
 }
 
-// text takes a counted string of at most limit bytes.
+// text decodes a counted string of at most limit bytes.
 func (c *cursor) text(limit int) string {
 	v := c.bytes()
 	if len(v) > limit {
@@ -85,8 +85,9 @@ func (c *cursor) text(limit int) string {
 	return string(v)
 }
 
-// count takes the number of elements that follow, each of which takes at least size bytes. It thus never asks for
-// more memory than a small multiple of the input.
+// count decodes a number of elements, each of which takes at least size bytes of the
+// input. A caller that allocates them thus never needs more memory than a small multiple
+// of the input.
 func (c *cursor) count(size int) int {
 	n := c.uvarint()
 	if n > uint64(len(c.b)/size) {
@@ -96,7 +97,7 @@ func (c *cursor) count(size int) int {
 	return int(n)
 }
 
-// end reports whether everything was taken and nothing was bad.
+// end returns errShape unless all bytes were consumed and none was bad.
 func (c *cursor) end() error {
 	if c.bad || len(c.b) > 0 {
 		return errShape

@@ -8,13 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// fetchBytes bounds the bytes of one Fetch. One message is always delivered, whatever its size.
+// fetchBytes bounds the bytes of one Fetch. One message is always delivered, whatever its
+// size.
 const fetchBytes = 8 << 20
 
-// tick bounds how long anybody sleeps until something is due, so that a jump of the wall clock is noticed.
+// tick bounds every sleep until a message is due, so that a jump of the wall clock is
+// noticed.
 const tick = time.Second
 
-// Delivery is one try to have a message consumed.
+// Delivery is one attempt to have a message consumed.
 type Delivery struct {
 	ID       uint64 // as in the Receipt
 	Position uint64 // in the topic, from 0
@@ -25,7 +27,8 @@ type Delivery struct {
 	Body     []byte // not to be changed
 	// Published is when the message was published, by the wall clock.
 	Published time.Time
-	// Attempt is 1 more than the failed deliveries before. Deliveries that ended with their process or consumer do not count.
+	// Attempt is the number of earlier failed deliveries plus 1. Deliveries that ended
+	// with their process or consumer do not count.
 	Attempt int
 
 	item  *item
@@ -33,7 +36,8 @@ type Delivery struct {
 	turn  uint32
 }
 
-// Consumer takes messages for a group. Several of one group share its messages. Its methods may be called concurrently.
+// Consumer fetches messages for a group. The consumers of one group share its messages.
+// Its methods may be called concurrently.
 type Consumer struct {
 	q      *Queue
 	group  *group
@@ -41,8 +45,9 @@ type Consumer struct {
 	ended  bool // guarded by Queue.mu
 }
 
-// Consumer joins a group of a topic. Topic and group are made when they do not exist; a new group starts with the
-// oldest message that is still there. It waits until that is durable.
+// Consumer returns a new consumer of a group of a topic. It creates topic and group if
+// they do not exist, and waits until that is durable. A new group starts with the oldest
+// message in the topic.
 func (q *Queue) Consumer(topic, group string) (*Consumer, error) {
 	if group == "" || len(group) > maxName || !utf8.ValidString(group) {
 		return nil, fmt.Errorf("%w: the group %.40q must have 1 to %d bytes of UTF-8", ErrInvalid, group, maxName)
@@ -58,8 +63,8 @@ func (q *Queue) Consumer(topic, group string) (*Consumer, error) {
 	return &Consumer{q: q, group: g, closed: make(chan struct{})}, nil
 }
 
-// join returns a group, which it makes if there is none. Nothing else is staged until that is durable, so that a
-// group is made once.
+// join returns a group and creates it if necessary. Nothing else is staged until the
+// creation is durable, so a group is created once.
 func (q *Queue) join(topic, name string) (*group, error) {
 	q.staging.Lock()
 	defer q.staging.Unlock()
@@ -105,7 +110,8 @@ func (t *topic) find(name string) *group {
 	return nil
 }
 
-// RemoveGroup removes a group with all that it still had to do. Its dead letters stay. It waits until that is durable.
+// RemoveGroup removes a group with its unfinished messages. Its dead letters stay.
+// RemoveGroup waits until that is durable.
 func (q *Queue) RemoveGroup(topic, group string) error {
 	q.mu.Lock()
 	g := q.groupNamed(topic, group)
@@ -127,9 +133,10 @@ func (q *Queue) groupNamed(topic, group string) *group {
 	return nil
 }
 
-// Fetch returns up to most messages that are due, in the order of publishing as far as keys, delays and retries allow.
-// It waits until there is one. At most about 8 MiB come at once. It ends with the context's error, with ErrClosed
-// when consumer or queue is closed, and with ErrNotFound when the group was removed.
+// Fetch returns up to most messages that are due, in the order of publishing as far as
+// keys, delays and retries allow. It waits until there is one, and returns at most about
+// 8 MiB. It ends with the context's error, with ErrClosed if consumer or queue is closed,
+// and with ErrNotFound if the group was removed.
 func (c *Consumer) Fetch(ctx context.Context, most int) ([]Delivery, error) {
 	if most < 1 {
 		return nil, fmt.Errorf("%w: Fetch of %d messages, it must be at least 1", ErrInvalid, most)
@@ -143,7 +150,7 @@ func (c *Consumer) Fetch(ctx context.Context, most int) ([]Delivery, error) {
 		}
 		ds, wait, err := c.take(most)
 		if len(ds) > 0 {
-			return ds, nil // an error comes again
+			return ds, nil // the next call returns the error
 		}
 		if err != nil {
 			return nil, err
@@ -165,7 +172,7 @@ func (c *Consumer) check(ctx context.Context) error {
 	}
 }
 
-// take returns what can be delivered now, or how to wait for more.
+// take returns the messages to deliver now, or a function that waits for more.
 func (c *Consumer) take(most int) ([]Delivery, func(context.Context), error) {
 	q, g := c.q, c.group
 	q.mu.Lock()
@@ -201,7 +208,8 @@ func (c *Consumer) take(most int) ([]Delivery, func(context.Context), error) {
 	q.mu.Unlock()
 	for i := range ds {
 		if fillErr := c.fill(&ds[i], hot[i]); fillErr != nil {
-			// The rest is given back. The one that cannot be read stays taken: delivering it would fail again at once.
+			// The rest is returned to the group. The unreadable message stays with the
+			// consumer, because its delivery would fail again at once.
 			c.giveBack(ds[i+1:])
 			return ds[:i], nil, c.unreadable(&ds[i], fillErr)
 		}
@@ -237,7 +245,8 @@ func (c *Consumer) giveBack(ds []Delivery) {
 	}
 }
 
-// unreadable says that a message could not be read, unless that is because the queue is closing.
+// unreadable returns an error about an unreadable message, or ErrClosed if the queue is
+// closing.
 func (c *Consumer) unreadable(d *Delivery, err error) error {
 	select {
 	case <-c.q.stopping:
@@ -249,7 +258,8 @@ func (c *Consumer) unreadable(d *Delivery, err error) error {
 	return err
 }
 
-// waiter registers one who waits for the group. mu must be held; the returned function is called without it.
+// waiter registers a waiter of the group. mu must be held. The caller calls the returned
+// function, which waits, without mu.
 func (c *Consumer) waiter() func(context.Context) {
 	g := c.group
 	g.waiters++
@@ -258,7 +268,7 @@ func (c *Consumer) waiter() func(context.Context) {
 	return func(ctx context.Context) {
 		var due <-chan time.Time
 		if timed {
-			// A sleep of no time would spin where the wall clock and the timer disagree.
+			// A sleep of zero would spin while the wall clock and the timer disagree.
 			t := time.NewTimer(max(min(time.Until(at), tick), time.Microsecond))
 			defer t.Stop()
 			due = t.C
@@ -276,7 +286,7 @@ func (c *Consumer) waiter() func(context.Context) {
 	}
 }
 
-// expire fails the deliveries of the group that were kept for too long.
+// expire fails the deliveries of the group that consumers have kept too long.
 func (c *Consumer) expire() error {
 	q, g := c.q, c.group
 	if q.cfg.Visibility == 0 {
@@ -301,12 +311,14 @@ func (c *Consumer) expire() error {
 	}
 }
 
-// Ack is done with deliveries: they are never delivered to the group again. done, which may be nil, is called when
-// that is durable; it runs on the log's goroutine, must be quick and must not call the queue. Without it the
-// acknowledgement goes to the disk with whatever comes next, or after about 100 ms; a crash before repeats the delivery.
+// Ack ends deliveries: the group never gets these messages again. done, which may be nil,
+// is called when that is durable. It runs on the log's goroutine, must be quick and must
+// not call the queue. Without done the acknowledgement is written with the next flush, or
+// after about 100 ms; a crash before that repeats the delivery.
 //
-// Deliveries that are no longer current are left out, and the error then wraps ErrStale although all others were
-// acknowledged; done is called if any was. With any other error nothing was.
+// Ack skips deliveries that are no longer current. The error then wraps ErrStale,
+// although all others were acknowledged; done is called if there was any. With any other
+// error no delivery was acknowledged.
 func (c *Consumer) Ack(ds []Delivery, done func(error)) error {
 	q, g := c.q, c.group
 	positions := make([]uint64, 0, len(ds))
@@ -337,7 +349,7 @@ func (c *Consumer) Ack(ds []Delivery, done func(error)) error {
 	return nil
 }
 
-// restore makes messages ready whose end could not be written.
+// restore makes messages ready again after the record of their end could not be written.
 func (c *Consumer) restore(items ...*item) {
 	c.q.mu.Lock()
 	defer c.q.mu.Unlock()
@@ -347,11 +359,12 @@ func (c *Consumer) restore(items ...*item) {
 	c.group.signal()
 }
 
-// Nack says that a delivery failed and why. The message is delivered again after the delay for its number of
-// failures, and holds back its key until then. After Config.MaxAttempts failures, or at once when the failure is
-// permanent, it becomes a dead letter.
+// Nack reports a failed delivery and its cause. The message is delivered again after the
+// delay for its number of failures, and holds back its key until then. It becomes a dead
+// letter after Config.MaxAttempts failures, or at once if the failure is permanent.
 //
-// It does not wait for the disk. A crash may forget the failure: the message is then delivered again at once.
+// Nack does not wait for the disk. A crash may lose the failure; the message is then
+// delivered again at once.
 func (c *Consumer) Nack(d Delivery, cause error, permanent bool) error {
 	q, g := c.q, c.group
 	now := time.Now()
@@ -411,7 +424,7 @@ func (c *Consumer) letter(d Delivery, fail *failure, permanent bool) *deadRecord
 	}
 }
 
-// reasonText returns the text of an error, cut to what is kept.
+// reasonText returns the text of an error, cut to the stored length.
 func reasonText(err error) string {
 	if err == nil {
 		return ""
@@ -427,8 +440,8 @@ func reasonText(err error) string {
 	return s[:n] + "…"
 }
 
-// Close ends Fetches of the consumer and gives its deliveries back to the group; that does not count as a failure.
-// Closing twice is allowed.
+// Close ends Fetches of the consumer and returns its deliveries to the group, which does
+// not count as a failure. Closing twice is allowed.
 func (c *Consumer) Close() {
 	c.q.mu.Lock()
 	defer c.q.mu.Unlock()

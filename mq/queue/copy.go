@@ -6,23 +6,23 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// Copy is what was durable in a queue's log at one moment. Until Close, which has
-// to be called, nothing of it is trimmed.
+// Copy is the durable content of a queue's log at one moment. No record of it is trimmed
+// until Close, which the caller must call.
 type Copy struct {
 	q          *Queue
 	first, end uint64
 }
 
-// Copy notes what is in the queue's log now. Its records, written in order to an
-// empty mq.Log with First as its Config.First, are the log of a queue in the same
-// state, but for what is with consumers, which is delivered again. The queue goes
-// on working.
+// Copy records the present extent of the queue's log. Write its records, in order, to an
+// empty mq.Log with First as its Config.First: they are the log of a queue in the same
+// state. Only messages with consumers differ; they are delivered again. The queue
+// continues to work.
 func (q *Queue) Copy() *Copy {
 	q.trimming.RLock()
 	return &Copy{q: q, first: q.log.First(), end: q.log.Durable()}
 }
 
-// First is the sequence of the first record.
+// First returns the sequence of the first record.
 func (c *Copy) First() uint64 { return c.first }
 
 var errCopied = errors.New("all is copied")
@@ -43,5 +43,5 @@ func (c *Copy) Each(fn func(mq.Entry) error) error {
 	return err
 }
 
-// Close lets the queue trim its log again.
+// Close allows the queue to trim its log again.
 func (c *Copy) Close() { c.q.trimming.RUnlock() }

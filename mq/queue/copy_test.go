@@ -10,8 +10,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// TestCopy: a copy of a log that was trimmed opens as a queue in the state of the
-// moment of the copy, and while it is made nothing is trimmed.
+// TestCopy: a copy of a trimmed log opens as a queue in the state at the moment of the
+// copy. Nothing is trimmed during a copy.
 func TestCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := open(t, small(t.TempDir()))

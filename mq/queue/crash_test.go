@@ -40,7 +40,8 @@ func recordOffsets(t *testing.T, q *Queue) []int {
 	return out
 }
 
-// zeroFrom makes the log as if nothing behind an offset of the last segment had been written.
+// zeroFrom clears the last segment from an offset on, as if nothing behind it had been
+// written.
 func zeroFrom(t *testing.T, dir string, at int) {
 	t.Helper()
 	name := lastSegment(t, dir)
@@ -54,14 +55,15 @@ func zeroFrom(t *testing.T, dir string, at int) {
 	}
 }
 
-// TestCrashAtEveryRecord cuts a history behind each of its records, with and without the derived files, and looks at
-// what is left: all that was published before the cut and not acknowledged before it.
+// TestCrashAtEveryRecord cuts a history behind each of its records, with and without the
+// derived files. The queue must then hold all messages that were published, and not
+// acknowledged, before the cut.
 func TestCrashAtEveryRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := small(t.TempDir())
 		q := open(t, cfg)
 		type state struct{ published, done, dead int }
-		history := map[uint64]state{} // by the sequence behind it
+		history := map[uint64]state{} // by the sequence behind the record
 		var now state
 		note := func() {
 			if err := q.Sync(); err != nil {
@@ -132,7 +134,7 @@ func TestCrashAtEveryRecord(t *testing.T) {
 	})
 }
 
-// summary tells what a queue holds, so that two can be compared.
+// summary returns the contents of a queue as text, for comparisons.
 func summary(t *testing.T, q *Queue) string {
 	t.Helper()
 	s := q.Stats()

@@ -10,11 +10,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// Reason says why a message is dead.
+// Reason says why a message became a dead letter.
 type Reason uint8
 
 const (
-	// Permanent: the consumer said that trying again is no use.
+	// Permanent: the consumer reported a permanent failure.
 	Permanent Reason = 1
 	// Attempts: it failed Config.MaxAttempts times.
 	Attempts Reason = 2
@@ -30,14 +30,14 @@ func (r Reason) String() string {
 	return fmt.Sprintf("Reason(%d)", uint8(r))
 }
 
-// Dead is a dead letter: a message that a group gave up.
+// Dead is a dead letter: a message that its group gave up.
 type Dead struct {
-	ID        uint64 // of the dead letter, ascending in the order of dying
+	ID        uint64 // id of the dead letter, ascending in the order of creation
 	MessageID uint64 // as in the Receipt
 	Topic     string
 	Group     string
 	Key       string
-	Origin    string // as the producer gave it
+	Origin    string // set by the producer
 	Body      []byte
 	Reason    Reason
 	Attempts  int // failed deliveries
@@ -48,20 +48,20 @@ type Dead struct {
 	FirstFailed, LastFailed time.Time
 }
 
-// Filter chooses dead letters. What is zero chooses all; what is set has to hold together.
+// Filter selects dead letters. A zero field matches all; all other fields must match.
 type Filter struct {
 	IDs    []uint64
 	Topic  string
 	Group  string
 	Key    string
 	Reason Reason
-	// From and To bound the time of dying, From included.
+	// From and To bound the time at which a letter became dead, From included.
 	From, To time.Time
-	// Error is a part of the first or last error.
+	// Error is a substring of the first or last error.
 	Error string
 }
 
-// choosesLetter reports whether what memory knows of l passes.
+// choosesLetter reports whether l passes the conditions that memory can decide.
 func (f *Filter) choosesLetter(l *letter) bool {
 	return (f.IDs == nil || slices.Contains(f.IDs, l.id)) &&
 		(f.Topic == "" || f.Topic == l.topic) &&
@@ -72,17 +72,18 @@ func (f *Filter) choosesLetter(l *letter) bool {
 		(f.To.IsZero() || l.at < f.To.UnixNano())
 }
 
-// choosesDead decides what choosesLetter cannot.
+// choosesDead decides the other conditions, which need the record.
 func (f *Filter) choosesDead(d *Dead) bool {
 	return (f.Key == "" || f.Key == d.Key) &&
 		(f.Error == "" || strings.Contains(d.FirstError, f.Error) || strings.Contains(d.LastError, f.Error))
 }
 
-// lookLimit bounds the dead letters that one call of Dead reads.
+// lookLimit bounds the number of dead letters that one call of Dead reads.
 const lookLimit = 4096
 
-// Dead returns up to limit dead letters that the filter chooses, oldest first, and the token for the next page, which
-// is empty at the end. A page may be shorter than limit, and even empty, before the end.
+// Dead returns up to limit dead letters that match the filter, oldest first, and the
+// token of the next page, which is empty at the end. A page before the end may be shorter
+// than limit, and even empty.
 func (q *Queue) Dead(f Filter, token string, limit int) ([]Dead, string, error) {
 	after := uint64(0)
 	if token != "" {
@@ -118,7 +119,8 @@ func (q *Queue) Dead(f Filter, token string, limit int) ([]Dead, string, error) 
 	return out, "", nil
 }
 
-// letters returns up to limit ids behind after that f may choose, and whether there are more.
+// letters returns up to limit ids above after that f may match, and whether there are
+// more.
 func (q *Queue) letters(f *Filter, after uint64, limit int) (ids []uint64, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -174,7 +176,8 @@ func (q *Queue) deadRecord(id uint64) (*deadRecord, error) {
 	return d, nil
 }
 
-// claim marks a dead letter as being changed, and reports ErrNotFound or ErrBusy.
+// claim marks a dead letter as being changed. It returns ErrNotFound or ErrBusy if it
+// cannot.
 func (q *Queue) claim(id uint64) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -199,7 +202,7 @@ func (q *Queue) unclaim(ids ...uint64) {
 	}
 }
 
-// Edit replaces the body of a dead letter. It waits until that is durable.
+// Edit replaces the body of a dead letter and waits until that is durable.
 func (q *Queue) Edit(id uint64, body []byte) error {
 	if len(body) > q.MaxBody() {
 		return fmt.Errorf("%w: the body has %d bytes, the limit is %d", mq.ErrTooLarge, len(body), q.MaxBody())
@@ -217,11 +220,12 @@ func (q *Queue) Edit(id uint64, body []byte) error {
 	return err
 }
 
-// Replay gives the dead letters that the filter chooses back to their groups, and returns how many. A letter ends and
-// its message comes back in one record, so that a crash neither loses nor doubles it. The message is delivered to its
-// group alone, with its attempts counted from 0, behind those of its key that are due already. The letter of a group
-// that was removed stays, and the error then wraps ErrNotFound. Replay waits until all is durable; what it counts is
-// done, also if there is an error.
+// Replay returns the dead letters that match the filter to their groups, and returns
+// their number. One record ends a letter and returns its message, so a crash neither
+// loses nor doubles it. Only the letter's group gets the message, with attempts counted
+// from 0, behind messages of its key that are already due. The letter of a removed group
+// stays, and the error then wraps ErrNotFound. Replay waits until all is durable. The
+// counted letters are replayed even if there is an error.
 func (q *Queue) Replay(f Filter) (int, error) {
 	var orphans int
 	n, err := q.change(&f, func(r *deadRecord) record {
@@ -239,20 +243,21 @@ func (q *Queue) Replay(f Filter) (int, error) {
 	return n, err
 }
 
-// Drop removes the dead letters that the filter chooses for good, and returns how many. It waits until that is
-// durable; what it counts is done, also if there is an error.
+// Drop permanently removes the dead letters that match the filter, and returns their
+// number. It waits until that is durable. The counted letters are removed even if there
+// is an error.
 func (q *Queue) Drop(f Filter) (int, error) {
 	return q.change(&f, func(r *deadRecord) record { return &dropRecord{[]uint64{r.id}} })
 }
 
-// changeRecords bounds the dead letters that change in one unit.
+// changeRecords bounds the number of dead letters that change in one unit.
 const changeRecords = 256
 
-// unitBytes bounds a unit of several records that the queue writes of itself.
+// unitBytes bounds a unit of several records that the queue itself writes.
 func (q *Queue) unitBytes() int { return int(min(1<<20, q.cfg.Log.SegmentBytes/4)) }
 
-// change ends dead letters, each with the record that end returns, or leaves it alone if that is nil. Letters that
-// somebody else is changing are left alone too.
+// change ends dead letters, each with the record that end returns. It skips a letter if
+// end returns nil, or if another call is changing it.
 func (q *Queue) change(f *Filter, end func(*deadRecord) record) (int, error) {
 	total, after := 0, uint64(0)
 	for {

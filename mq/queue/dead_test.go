@@ -12,7 +12,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// graveyard has six dead letters, a second apart: a/g 1k 2 3k!, b/g 4k 5! and b/h 4k, where k is a key and ! permanent.
+// graveyard returns a queue with six dead letters, a second apart: a/g 1k 2 3k!, b/g 4k
+// 5! and b/h 4k, where k is a key and ! permanent.
 func graveyard(t *testing.T) (*Queue, []Dead) {
 	cfg := small(t.TempDir())
 	cfg.MaxAttempts = 1
@@ -168,7 +169,8 @@ func TestChangeOfOneByTwo(t *testing.T) {
 	}
 }
 
-// A Replay of many letters is several units. Wherever it is cut, each message is a letter or comes back, and never both.
+// A Replay of many letters takes several units. Wherever it is cut, each message is
+// either a letter or delivered again, never both.
 func TestReplayCut(t *testing.T) {
 	cfg := small(t.TempDir())
 	q := open(t, cfg)

@@ -8,12 +8,12 @@ type dedupKey struct {
 	key   string
 }
 
-// dedup remembers the keys published last. Guarded by Queue.staging.
+// dedup holds the most recently published keys. Guarded by Queue.staging.
 type dedup struct {
 	window time.Duration
 	limit  int
 	known  map[dedupKey]published
-	order  []published // ascending; from head on
+	order  []published // ascending, from head on
 	head   int
 }
 
@@ -21,7 +21,8 @@ func newDedup(window time.Duration, limit int) dedup {
 	return dedup{window: window, limit: limit, known: map[dedupKey]published{}}
 }
 
-// find returns the sequence of the message that was published with the key within the window.
+// find returns the sequence of the message that was published with the key within the
+// window.
 func (d *dedup) find(topic uint32, key string, now int64) (uint64, bool) {
 	p, ok := d.known[dedupKey{topic, key}]
 	return p.seq, ok && now-p.time < int64(d.window)
@@ -29,13 +30,13 @@ func (d *dedup) find(topic uint32, key string, now int64) (uint64, bool) {
 
 func (d *dedup) add(p published) {
 	if d.known[dedupKey{p.topic, p.key}].seq >= p.seq {
-		return // a replay that began a little too early
+		return // a replay that started slightly too early
 	}
 	d.known[dedupKey{p.topic, p.key}] = p
 	d.order = append(d.order, p)
 }
 
-// undo takes back the last n that were added, of which none was known in the window.
+// undo removes the last n keys added, none of which was known within the window.
 func (d *dedup) undo(n int) {
 	for range n {
 		p := d.order[len(d.order)-1]
@@ -44,7 +45,7 @@ func (d *dedup) undo(n int) {
 	}
 }
 
-// expire forgets what is outside the window or too many.
+// expire removes keys outside the window and above the limit.
 func (d *dedup) expire(now int64) {
 	for d.head < len(d.order) {
 		p := d.order[d.head]

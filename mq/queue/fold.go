@@ -6,21 +6,21 @@ import (
 	"slices"
 )
 
-// letter is what memory keeps of a dead letter; the rest is in the log. It takes about 150 bytes.
+// letter is the part of a dead letter in memory, about 150 bytes; the rest is in the log.
 type letter struct {
 	id, seq uint64
 	at      int64
 	size    uint32
 	hash    uint32
 	group   uint32
-	topic   string // shared with the topic's
-	name    string // of the group
+	topic   string // shares memory with the topic's name
+	name    string // name of the group
 	reason  Reason
-	// busy means that a record that ends or replaces it is being written.
+	// busy means that a record that ends or replaces the letter is being written.
 	busy bool
 }
 
-// published remembers a deduplication key.
+// published is a remembered deduplication key.
 type published struct {
 	topic uint32
 	key   string
@@ -35,16 +35,16 @@ type stretch struct {
 	last  int64 // when its last message was published
 }
 
-// state is the fold of the records below applied. All of it is guarded by Queue.mu.
+// state is the fold of the records below applied. Queue.mu guards all of it.
 type state struct {
 	applied   uint64
 	lastTopic uint32
 	lastGroup uint32
-	alarmed   uint64 // the last dead letter for which the alarm was raised
+	alarmed   uint64 // the last dead letter that OnDead was called for
 	topics    map[uint32]*topic
 	groups    map[uint32]*group
 	dead      map[uint64]*letter
-	deadIDs   []uint64 // ascending; may hold some that are gone
+	deadIDs   []uint64 // ascending; may contain removed ones
 	past      []stretch
 }
 
@@ -58,7 +58,7 @@ func (m *message) fold(q *Queue, seq uint64) error {
 		return fmt.Errorf("message %d is of the unknown topic %d: %w", seq, m.topic, errShape)
 	}
 	if m.pos < t.index.next {
-		return nil // a replay that began a little too early
+		return nil // a replay that started slightly too early
 	}
 	if err := t.index.add(m.pos, entry{seq, uint32(m.size), hashKey(m.key), m.due}); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (m *message) fold(q *Queue, seq uint64) error {
 	return nil
 }
 
-// apply folds a record that lies at seq and has a body of size bytes. mu must be held.
+// apply folds a record at the sequence seq with a body of size bytes. mu must be held.
 func (q *Queue) apply(r record, seq uint64, size int) error {
 	if n := len(q.past); n == 0 || q.past[n-1].bytes >= q.cfg.Log.SegmentBytes/4 {
 		q.past = append(q.past, stretch{})
@@ -87,7 +87,7 @@ func (q *Queue) apply(r record, seq uint64, size int) error {
 	return r.fold(q, seq)
 }
 
-// frameBytes is the most that a record takes in the log besides its body.
+// frameBytes is the largest size of a record in the log without its body.
 const frameBytes = 31
 
 func (r *topicRecord) fold(q *Queue, seq uint64) error {
@@ -97,7 +97,7 @@ func (r *topicRecord) fold(q *Queue, seq uint64) error {
 	return nil
 }
 
-// addTopic makes an empty topic. mu must be held.
+// addTopic adds an empty topic. mu must be held.
 func (q *Queue) addTopic(id uint32, name string, seq uint64) *topic {
 	t := q.newTopic(id, name, seq)
 	q.topics[id] = t
@@ -222,7 +222,7 @@ func (q *Queue) exhume(id uint64) {
 func (r *putRecord) fold(q *Queue, seq uint64) error {
 	g := q.groups[r.group]
 	if g == nil {
-		return nil // removed just before: a letter stays
+		return nil // removed just before: the letter stays
 	}
 	if r.dead != 0 {
 		if q.dead[r.dead] == nil {

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of the present version; never those of a released one")
 
-// samples are one or two of each kind of record.
+// samples returns one or two records of each kind.
 func samples() []record {
 	m := message{pos: 7, time: 1_000_000_007, due: 2_000_000_009, key: "key", dedup: "once", origin: "here", body: []byte("body")}
 	published := m
@@ -43,7 +43,7 @@ func samples() []record {
 	}
 }
 
-// golden compares with a file that stays as it is for ever.
+// golden compares got with a file that never changes.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	file := filepath.Join("testdata", "v1", name)
@@ -67,7 +67,7 @@ func TestGoldenRecords(t *testing.T) {
 		fmt.Fprintf(&b, "%d %d %s\n", r.kind(), r.queue(), hex.EncodeToString(r.append(nil)))
 	}
 	golden(t, "records", []byte(b.String()))
-	// And back, from the file: what was written once can be read for ever.
+	// And back, from the file: records that were written once can always be read.
 	file, err := os.ReadFile(filepath.Join("testdata", "v1", "records"))
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func sampleBlock() []byte {
 	return encodeBlock(5, 9, entries)
 }
 
-// sampleState returns a snapshot with something in every list.
+// sampleState returns a snapshot with an entry in every list.
 func sampleState(t testing.TB) []byte {
 	cfg := small(t.TempDir())
 	q := open(t, cfg)
@@ -200,7 +200,7 @@ func FuzzState(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// A state that passes can be used, and says the same when it is written again.
+		// A valid state can be used, and encodes to the same bytes.
 		cfg := Config{Dir: "none"}
 		if err := cfg.validate(); err != nil {
 			t.Fatal(err)
@@ -224,6 +224,6 @@ func FuzzSnapshot(f *testing.F) {
 	f.Add(sampleState(f))
 	f.Add([]byte("WWQSTAT\n"))
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		_, _ = decodeSnapshot(b) // must not panic, whatever it says
+		_, _ = decodeSnapshot(b) // must not panic on any input
 	})
 }

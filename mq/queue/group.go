@@ -5,67 +5,72 @@ import (
 	"time"
 )
 
-// topic is a sequence of messages. Its id and name never change; staged belongs to Queue.staging, the rest to Queue.mu.
+// topic is a sequence of messages. Its id and name never change. Queue.staging guards
+// staged, and Queue.mu the rest.
 type topic struct {
 	id     uint32
 	name   string
-	seq    uint64 // of the record that made it
-	staged uint64 // the position of the next message to be published
+	seq    uint64 // of the record that created it
+	staged uint64 // position of the next message to be published
 
-	base   uint64 // the first position that the log still has
-	lost   uint64 // messages that retention took and that no group was there to consume
+	base   uint64 // first position in the log
+	lost   uint64 // messages that retention took while the topic had no group
 	index  index
 	groups []*group
-	// arrived is closed and replaced when a message arrives and somebody waits for one with Tail.
+	// arrived is closed and replaced when a message arrives and a Tail waits.
 	arrived chan struct{}
 	tails   int
 }
 
-// status is where a message is on its way through a group.
+// status is the state of a message in a group.
 type status uint8
 
 const (
-	idle     status = iota // found by a replay of the log, which does not look at time or order
+	idle     status = iota // read by a replay of the log, which ignores time and order
 	delayed                // not due yet
 	retrying               // failed and not due yet; holds back its key
 	parked                 // behind another message of its key
-	ready                  // to be delivered
+	ready                  // can be delivered
 	inFlight               // with a consumer
-	leaving                // an acknowledgement, a retry or a dead letter is being written
+	leaving                // a record with its acknowledgement, retry or dead letter is being written
 	statuses
 )
 
-// item is a message that a group has looked at and is not done with. It takes about 150 bytes with its place in the map.
+// item is a pending message of a group. It takes about 150 bytes including its entry in
+// the map.
 type item struct {
 	pos  uint64
-	seq  uint64 // of the record with the message: the published one or a copy
-	due  int64  // Unix nanoseconds of the next delivery, 0 if at once
+	seq  uint64 // of the record with the message: the original or a copy
+	due  int64  // Unix nanoseconds of the next delivery, 0 means at once
 	fail *failure
 	size uint32
 	hash uint32
-	// turn counts the deliveries. What is done to an older one has no effect.
+	// turn counts deliveries. Calls about an earlier delivery have no effect.
 	turn   uint32
 	status status
-	copied bool  // seq is that of a putRecord
-	behind *item // the next of its key
+	copied bool  // seq is the sequence of a putRecord
+	behind *item // next item with the same key hash
 
-	// Set while inFlight. Deliveries are linked in the order of their deadlines.
+	// Set while inFlight. The list of deliveries is in the order of deadlines.
 	owner        *Consumer
 	deadline     time.Time
 	older, newer *item
 }
 
-// group is what one group of consumers has done of a topic. The positions below cursor that are not in pending are
-// done; those from cursor on were not looked at. Everything but id, name and topic is guarded by Queue.mu.
+// group is the progress of a group of consumers in a topic. Positions below cursor that
+// are not in pending are done; the group has not looked at those from cursor on. Queue.mu
+// guards all fields but id, name and topic.
 //
-// Of the messages of one key with a hash other than 0, only the first can be ready, inFlight, leaving or retrying;
+// Of the messages with the same key hash other than 0, only the first can be ready,
+// inFlight, leaving or retrying. The others are parked behind it, or are delayed and not
+// in the row yet.
 // the others are parked behind it, or delayed and not yet in the row.
 type group struct {
 	id    uint32
 	name  string
 	topic *topic
-	seq   uint64 // of the record that made it
-	limit int    // of pending
+	seq   uint64 // of the record that created it
+	limit int    // bound of len(pending)
 
 	cursor  uint64
 	pending map[uint64]*item
@@ -73,17 +78,17 @@ type group struct {
 	done    uint64 // acknowledged since Open
 	retried uint64 // failed deliveries since Open
 
-	live   bool             // the log was replayed: time and order count
+	live   bool             // the replay of the log is over: time and order count
 	gone   bool             // removed
-	row    map[uint32]*item // by hash: the last of the row
-	timers timers           // of the delayed and retrying
-	ready  timers           // of the ready, by position
+	row    map[uint32]*item // last item of each row, by key hash
+	timers timers           // of delayed and retrying items
+	ready  timers           // of ready items, by position
 	count  [statuses]int
-	oldest *item // of the deliveries
+	oldest *item // delivery with the earliest deadline
 	newest *item
 	near   block
 
-	wake    chan struct{} // closed and replaced when there is something for those who wait
+	wake    chan struct{} // closed and replaced when waiters may have work
 	waiters int
 }
 
@@ -94,7 +99,7 @@ func (q *Queue) newGroup(id uint32, name string, t *topic, seq, start uint64) *g
 	}
 }
 
-// signal wakes those who wait in Fetch.
+// signal wakes the waiters in Fetch.
 func (g *group) signal() {
 	if g.waiters > 0 {
 		close(g.wake)
@@ -108,7 +113,8 @@ func (g *group) set(it *item, s status) {
 	g.count[s]++
 }
 
-// look steps over the message at the cursor. It returns nil when the log does not have it any more.
+// look reads the entry of the message at the cursor and advances the cursor. It returns
+// nil if the log no longer has the message.
 func (g *group) look() (*item, error) {
 	e, err := g.topic.index.at(g.cursor, &g.near)
 	if err != nil {
@@ -129,7 +135,8 @@ func (g *group) add(it *item) {
 	g.count[it.status]++
 }
 
-// reach looks at everything below end, as a replay does on the way to a record that speaks of it.
+// reach looks at all messages below end. A replay calls it before a record that refers to
+// them.
 func (g *group) reach(end uint64) error {
 	for g.cursor < min(end, g.topic.index.next) {
 		if _, err := g.look(); err != nil {
@@ -139,7 +146,7 @@ func (g *group) reach(end uint64) error {
 	return nil
 }
 
-// start begins to deliver after a replay. A message that failed comes first of its key, as it was before.
+// start begins delivery after a replay. A failed message stays the first of its key.
 func (g *group) start(now int64) {
 	g.live = true
 	all := make([]*item, 0, len(g.pending))
@@ -163,7 +170,8 @@ func (g *group) start(now int64) {
 	}
 }
 
-// admit finds the place of a message that is with nobody: on the timer, in its row, or ready.
+// admit assigns a place to a message without a consumer: on the timer, in its row, or
+// ready.
 func (g *group) admit(it *item, now int64) {
 	if it.due > now && it.fail == nil {
 		g.set(it, delayed)
@@ -181,7 +189,7 @@ func (g *group) admit(it *item, now int64) {
 	g.offer(it)
 }
 
-// line puts a message into the row of its key and reports whether it is the first.
+// line appends a message to the row of its key and reports whether it is the first.
 func (g *group) line(it *item) bool {
 	if it.hash == 0 {
 		return true
@@ -201,7 +209,7 @@ func (g *group) offer(it *item) {
 	g.ready.push(timer{pos: it.pos})
 }
 
-// fire makes ready what is due.
+// fire makes due messages ready.
 func (g *group) fire(now int64) {
 	for len(g.timers) > 0 && g.timers[0].due <= now {
 		it := g.pending[g.timers.pop().pos]
@@ -211,7 +219,8 @@ func (g *group) fire(now int64) {
 	}
 }
 
-// take picks up to most messages with up to bytes of them for a consumer. The first one is always within bytes.
+// take picks up to most messages with up to bytes bytes for a consumer. The first one is
+// always taken.
 func (g *group) take(c *Consumer, now time.Time, most, bytes int) ([]*item, error) {
 	g.fire(now.UnixNano())
 	var out []*item
@@ -257,7 +266,7 @@ func (g *group) hand(it *item, c *Consumer, now time.Time) {
 	g.newest = it
 }
 
-// takeBack ends a delivery. The message has the given status then.
+// takeBack ends a delivery and sets the status of the message.
 func (g *group) takeBack(it *item, s status) {
 	if it.older == nil {
 		g.oldest = it.newer
@@ -273,26 +282,27 @@ func (g *group) takeBack(it *item, s status) {
 	g.set(it, s)
 }
 
-// current reports whether a delivery is the latest one of its message and still with a consumer.
+// current reports whether a delivery is the latest one of its message and still with a
+// consumer.
 func (g *group) current(d *Delivery) bool {
 	it := d.item
 	return !g.gone && it.status == inFlight && it.turn == d.turn
 }
 
-// release makes a message that was with a consumer ready again, as if that delivery had not been.
+// release makes a delivered message ready again, as if the delivery had not happened.
 func (g *group) release(it *item) {
 	g.takeBack(it, leaving)
 	g.offer(it)
 	g.signal()
 }
 
-// remove is done with a message and lets the next one of its key go on.
+// remove ends a message and releases the next one of its key.
 func (g *group) remove(it *item) {
 	if it.status == inFlight {
 		g.takeBack(it, leaving)
 	}
 	if delete(g.pending, it.pos); len(g.pending) == g.limit-1 {
-		g.signal() // there is room to look further
+		g.signal() // there is room to look at further messages
 	}
 	g.count[it.status]--
 	if !g.live || it.hash == 0 {
@@ -308,7 +318,8 @@ func (g *group) remove(it *item) {
 	g.signal()
 }
 
-// low returns the sequence of the first message that the group has not looked at, or end if it has looked at all.
+// low returns the sequence of the first message that the group has not looked at, or end
+// if there is none.
 func (g *group) low(end uint64) (uint64, error) {
 	for g.cursor < g.topic.index.next {
 		e, err := g.topic.index.at(g.cursor, &g.near)
@@ -320,7 +331,8 @@ func (g *group) low(end uint64) (uint64, error) {
 	return end, nil
 }
 
-// waitUntil returns when something will be due or overdue by itself.
+// waitUntil returns the time at which the next message becomes due or the next delivery
+// expires.
 func (g *group) waitUntil(visibility time.Duration) (time.Time, bool) {
 	var at time.Time
 	if len(g.timers) > 0 {

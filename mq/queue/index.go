@@ -22,12 +22,13 @@ const (
 	indexSuffix = ".cq"
 )
 
-// entry is what the consume queue knows of a message. One with the sequence 0 stands for a message that the log no longer has.
+// entry describes a message in the consume queue. The sequence 0 means that the log no
+// longer has the message.
 type entry struct {
 	seq  uint64
 	size uint32 // bytes of the record's body
 	hash uint32 // of the key, 0 if there is none
-	due  int64  // Unix nanoseconds, 0 if at once
+	due  int64  // Unix nanoseconds, 0 means at once
 }
 
 func (e entry) append(b []byte) []byte {
@@ -44,8 +45,8 @@ func takeEntry(b []byte) entry {
 	}
 }
 
-// hashKey returns the hash by which messages of one key are kept in order. Two keys of one hash wait for each
-// other, which is slower and never wrong.
+// hashKey returns the hash by which messages of one key are ordered. Messages of two keys
+// with the same hash wait for each other, which is slower but never wrong.
 func hashKey(key string) uint32 {
 	if key == "" {
 		return 0
@@ -64,7 +65,7 @@ func encodeBlock(topic uint32, number uint64, entries []entry) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// decodeBlock reads a block and reports false when b is not this block.
+// decodeBlock decodes a block and reports false if b is not this block.
 func decodeBlock(b []byte, topic uint32, number uint64) ([]entry, bool) {
 	if len(b) != blockSize || crc32.Checksum(b[:blockSize-4], castagnoli) != binary.LittleEndian.Uint32(b[blockSize-4:]) ||
 		binary.LittleEndian.Uint32(b[blockSize-16:]) != topic || binary.LittleEndian.Uint64(b[blockSize-12:]) != number {
@@ -77,21 +78,23 @@ func decodeBlock(b []byte, topic uint32, number uint64) ([]entry, bool) {
 	return entries, true
 }
 
-// index is the consume queue of a topic: an entry for each position. Full blocks lie in files that are never synced,
-// because the log can tell again what is in them; the block that is being filled is in memory. Guarded by Queue.mu.
+// index is the consume queue of a topic: an entry for each position. Full blocks are in
+// files that are never synced, because the log can restore them. The block being filled
+// is in memory. Guarded by Queue.mu.
 type index struct {
 	dir   string
 	topic uint32
 	log   *mq.Log
-	start uint64  // the first position that was ever added
+	start uint64  // first position ever added
 	next  uint64  // behind the last position
-	tail  []entry // the last next%blockEntries positions
-	// repaired counts the blocks that had to be read from the log again.
+	tail  []entry // the last next%blockEntries entries
+	// repaired counts the blocks that were rebuilt from the log.
 	repaired uint64
 	warn     func(msg string, args ...any)
 }
 
-// block is a part of the index that a reader keeps while it walks along. The zero value is empty.
+// block is a part of the index that a reader caches during a walk. The zero value is
+// empty.
 type block struct {
 	number  uint64
 	entries []entry
@@ -103,7 +106,7 @@ func (x *index) begin(pos uint64) {
 	x.tail = append(x.tail[:0], make([]entry, pos%blockEntries)...)
 }
 
-// add appends the entry of a position. One that is there already is left alone.
+// add appends the entry of a position. It ignores a position that is there already.
 func (x *index) add(pos uint64, e entry) error {
 	if pos < x.next {
 		return nil
@@ -120,7 +123,8 @@ func (x *index) add(pos uint64, e entry) error {
 	return nil
 }
 
-// at returns the entry of a position below next. near speeds up the next call for a position close by.
+// at returns the entry of a position below next. near speeds up later calls for close
+// positions.
 func (x *index) at(pos uint64, near *block) (entry, error) {
 	number := pos / blockEntries
 	if number == x.next/blockEntries {
@@ -136,7 +140,7 @@ func (x *index) at(pos uint64, near *block) (entry, error) {
 	return near.entries[pos%blockEntries], nil
 }
 
-// find returns the first position from base on whose message lies at or behind seq.
+// find returns the first position from base on whose message is at or behind seq.
 func (x *index) find(base, seq uint64) (uint64, error) {
 	lo, hi := base, x.next
 	var near block
@@ -159,8 +163,9 @@ func (x *index) file(number uint64) string {
 	return filepath.Join(x.dir, fmt.Sprintf("%08x-%012x%s", x.topic, number/fileBlocks, indexSuffix))
 }
 
-// write puts a full block into its file. A failure costs time later, and nothing else: the file goes, so that no
-// older block stands in for the new one, and the log is asked.
+// write writes a full block to its file. A failure only costs time later: write then
+// removes the file, so that no older block is taken for the new one, and reads rebuild
+// the block from the log.
 func (x *index) write(number uint64, entries []entry) {
 	name := x.file(number)
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
@@ -170,7 +175,7 @@ func (x *index) write(number uint64, entries []entry) {
 	}
 	if err != nil {
 		x.warn("a block of a consume queue was not written; it will be read from the log", "error", err)
-		_ = os.Remove(name) // what is in it can all be rebuilt
+		_ = os.Remove(name) // all of its content can be rebuilt
 	}
 }
 
@@ -241,12 +246,12 @@ var errEnough = errors.New("enough")
 func (x *index) forget(pos uint64) {
 	names, err := filepath.Glob(filepath.Join(x.dir, fmt.Sprintf("%08x-*%s", x.topic, indexSuffix)))
 	if err != nil {
-		return // the pattern is good
+		return // the pattern is valid
 	}
 	keep := x.file(pos / blockEntries)
 	for _, name := range names {
 		if strings.Compare(name, keep) < 0 {
-			_ = os.Remove(name) // it is tried again with the next trim
+			_ = os.Remove(name) // the next trim retries it
 		}
 	}
 }

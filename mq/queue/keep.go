@@ -10,13 +10,13 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// snapshotEvery is how old the snapshot may become while there are changes.
+// snapshotEvery is the largest age of the snapshot while the state changes.
 const snapshotEvery = 5 * time.Second
 
-// rest is how long retention is left alone when it could free nothing.
+// rest is the pause of retention after it could free nothing.
 const rest = 10 * time.Second
 
-// keep keeps house: disk marks, retention, snapshots.
+// keep runs the periodic work: disk watermarks, retention, snapshots.
 func (q *Queue) keep() {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -47,7 +47,7 @@ func (q *Queue) tend() {
 	}
 }
 
-// checkDisk compares the use of the disk with the marks.
+// checkDisk compares the use of the disk with the watermarks.
 func (q *Queue) checkDisk() {
 	free, total, err := q.cfg.Space(q.cfg.Dir)
 	if err != nil && !q.spaceless {
@@ -81,7 +81,8 @@ func (q *Queue) checkDisk() {
 	}
 }
 
-// retain removes segments that are not needed or not wanted, one after the other.
+// retain removes segments that are no longer needed or are past retention, one after the
+// other.
 func (q *Queue) retain() error {
 	for {
 		more, err := q.retainSome()
@@ -94,7 +95,7 @@ func (q *Queue) retain() error {
 // retainSome reports whether there may be more to remove.
 func (q *Queue) retainSome() (bool, error) {
 	if !q.trimming.TryLock() {
-		return false, nil // somebody copies the log: the next time
+		return false, nil // a copy of the log is under way: try the next time
 	}
 	defer q.trimming.Unlock()
 	target, losses, err := q.aim(time.Now())
@@ -119,7 +120,7 @@ func (q *Queue) retainSome() (bool, error) {
 		return false, err
 	}
 	if q.trimmed() == before {
-		q.patience++ // the segment is larger than the present ones
+		q.patience++ // the segment is larger than newer ones
 		q.restUntil = time.Now().Add(rest)
 		return false, nil
 	}
@@ -127,14 +128,16 @@ func (q *Queue) retainSome() (bool, error) {
 	return true, nil
 }
 
-// aim returns the sequence below which the log may go, 0 if nothing may, and what is lost thereby.
+// aim returns the sequence below which the log may be trimmed, 0 for none, and records of
+// the resulting losses.
 func (q *Queue) aim(now time.Time) (uint64, []record, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if now.Before(q.restUntil) {
 		return 0, nil, nil
 	}
-	// The oldest stretches that hold a whole segment, wherever it begins, and are worth a checkpoint.
+	// The oldest stretches that contain a whole segment, wherever it begins, and are
+	// worth a checkpoint.
 	need := q.cfg.Log.SegmentBytes/2*3*(1+q.patience) + 2*q.checkpointBytes
 	n, bytes := 0, int64(0)
 	for n < len(q.past) && bytes < need {
@@ -151,7 +154,8 @@ func (q *Queue) aim(now time.Time) (uint64, []record, error) {
 	if may, _ := q.mayGo(n, low, now); !may {
 		return 0, nil, nil
 	}
-	// What is needed still is copied forward. Where that is more than half, little would be won.
+	// Data that is still needed is copied forward. If that is more than half, a trim
+	// gains little.
 	if n = q.worthwhile(n, bytes); n == 0 {
 		q.restUntil = now.Add(rest)
 		return 0, nil, nil
@@ -170,8 +174,8 @@ func (q *Queue) aim(now time.Time) (uint64, []record, error) {
 	return target, losses, q.raise(target)
 }
 
-// mayGo reports whether the oldest n stretches may go, and whether somebody loses messages thereby. low is the
-// low-water mark. mu must be held.
+// mayGo reports whether the oldest n stretches may be removed, and whether a group loses
+// messages thereby. low is the low-water mark. mu must be held.
 func (q *Queue) mayGo(n int, low uint64, now time.Time) (may, lossy bool) {
 	end, age := q.past[n-1].end, now.UnixNano()-q.past[n-1].last
 	r := q.cfg.Retention
@@ -191,8 +195,8 @@ func (q *Queue) mayGo(n int, low uint64, now time.Time) (may, lossy bool) {
 	return r.MaxBytes > 0 && total > r.MaxBytes, low < end
 }
 
-// worthwhile returns the least number of oldest stretches, from n on, of which at most one half is needed still, or 0.
-// bytes are those of the oldest n. mu must be held.
+// worthwhile returns the smallest number of oldest stretches, from n on, of which at most
+// one half is still needed, or 0. bytes is the size of the oldest n. mu must be held.
 func (q *Queue) worthwhile(n int, bytes int64) int {
 	type piece struct {
 		seq   uint64
@@ -224,8 +228,8 @@ func (q *Queue) worthwhile(n int, bytes int64) int {
 	}
 }
 
-// lowWater returns the sequence of the first message that a group, or in a topic without groups anybody, has yet to look at.
-// mu must be held.
+// lowWater returns the sequence of the first message that some group has not looked at.
+// In a topic without groups that is its first message. mu must be held.
 func (q *Queue) lowWater() (uint64, error) {
 	low := q.applied
 	for _, t := range q.topics {
@@ -247,7 +251,7 @@ func (q *Queue) lowWater() (uint64, error) {
 	return low, nil
 }
 
-// raise makes groups to come start behind what goes now. mu must be held.
+// raise moves the start of future groups behind the removed messages. mu must be held.
 func (q *Queue) raise(target uint64) error {
 	for _, t := range q.topics {
 		base, err := t.index.find(t.base, target)
@@ -259,7 +263,8 @@ func (q *Queue) raise(target uint64) error {
 	return nil
 }
 
-// losses returns the records that tell what nobody will consume when the messages below target go. mu must be held.
+// losses returns records of the messages below target that are lost to groups, or to
+// topics without groups. mu must be held.
 func (q *Queue) losses(target uint64) ([]record, error) {
 	var out []record
 	for _, t := range q.topics {
@@ -287,7 +292,7 @@ func (q *Queue) reportLosses(losses []record) {
 	q.cfg.Logger.Warn("retention removed messages that were not consumed", "messages", total)
 }
 
-// moveOut copies forward what is needed and lies below target: messages on their way and dead letters.
+// moveOut copies forward the pending messages and the dead letters below target.
 func (q *Queue) moveOut(target uint64) error {
 	q.mu.Lock()
 	var items []Delivery
@@ -359,7 +364,7 @@ func (m *mover) moveLetter(id uint64) error {
 	case isGone(err):
 		return nil
 	case err != nil:
-		return errors.Join(fmt.Errorf("copy a dead letter: %w", err), m.flush()) // the next second will do
+		return errors.Join(fmt.Errorf("copy a dead letter: %w", err), m.flush()) // retry in the next second
 	}
 	r, err := m.q.deadRecord(id)
 	if err != nil {
@@ -385,7 +390,8 @@ func (m *mover) flush() error {
 	return err
 }
 
-// trimmed forgets what the log no longer has, and returns its first sequence.
+// trimmed forgets the data that the log no longer has, and returns the log's first
+// sequence.
 func (q *Queue) trimmed() uint64 {
 	first := q.log.First()
 	q.mu.Lock()
@@ -399,7 +405,7 @@ func (q *Queue) trimmed() uint64 {
 	return first
 }
 
-// alarm calls OnDead for every dead letter behind the one that was told last.
+// alarm calls OnDead for every dead letter behind the last reported one.
 func (q *Queue) alarm() {
 	for {
 		select {
@@ -412,7 +418,7 @@ func (q *Queue) alarm() {
 	}
 }
 
-// alarmNext tells of one dead letter and reports whether there may be another.
+// alarmNext reports one dead letter and returns whether there may be another.
 func (q *Queue) alarmNext() bool {
 	select {
 	case <-q.stopping:

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// fill publishes n messages of about 1 KiB and returns how many there are in all.
+// fill publishes n messages of about 1 KiB and returns their total number.
 func fill(t *testing.T, q *Queue, topic string, n int) {
 	t.Helper()
 	for i := range n {
@@ -176,7 +176,8 @@ func TestRetentionLoses(t *testing.T) {
 	}
 }
 
-// Dead letters that fill more than half of the log are not copied forward for ever.
+// Dead letters that fill more than half of the log are not copied forward again and
+// again.
 func TestRetentionOfManyDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := open(t, small(t.TempDir()))
@@ -268,7 +269,7 @@ func TestSnapshotWhileOpen(t *testing.T) {
 	})
 }
 
-// A jump of the wall clock changes when messages are due and nothing else.
+// A jump of the wall clock changes only when messages are due.
 func TestClockJumps(t *testing.T) {
 	q := open(t, small(t.TempDir()))
 	publish(t, q, Message{Topic: "a", Body: []byte("later"), After: time.Hour}, msg("a", "k", "1"), msg("a", "k", "2"))

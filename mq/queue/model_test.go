@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// fate is what the model knows of a message in a group.
+// fate is the state of a message in a group in the model.
 type fate uint8
 
 const (
 	fatePending fate = iota
 	fateFlying       // with a consumer
 	fateAcked        // the acknowledgement is durable
-	fateMaybe        // acknowledged, and a crash may forget it
-	fateEither       // acknowledged, and a crash may have forgotten it
+	fateMaybe        // acknowledged, and a crash may lose that
+	fateEither       // acknowledged, and a crash may have lost that
 	fateDead
 	fateDropped
 )
@@ -40,12 +40,12 @@ type modelGroup struct {
 	topic, name string
 	c           *Consumer
 	fates       map[uint64]fate
-	failures    map[uint64]int // at most; a crash may forget some
+	failures    map[uint64]int // an upper bound; a crash may lose some
 	replayed    map[uint64]bool
 	flying      []Delivery
 }
 
-// model does random things to a queue and knows what must come of them.
+// model applies random operations to a queue and checks their results.
 type model struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -131,7 +131,7 @@ func (m *model) step() {
 	}
 }
 
-// settled: time has passed, so that what was lazily written is in the files.
+// settled declares lazily written records to be in the files after enough time.
 func (m *model) settled() {
 	if err := m.q.Sync(); err != nil {
 		m.t.Fatal(err)
@@ -364,7 +364,7 @@ func (m *model) restart(crashed bool) {
 	}
 }
 
-// damage does something, or nothing, to the derived files.
+// damage damages the derived files, or leaves them alone.
 func damage(t *testing.T, rng *rand.Rand, dir string) {
 	names, err := filepath.Glob(filepath.Join(dir, "index", "*"))
 	if err != nil || len(names) == 0 {
@@ -403,7 +403,7 @@ func cut(name string, at int) error {
 	return os.Truncate(name, int64(at)%info.Size())
 }
 
-// drain delivers everything that is left.
+// drain delivers all remaining messages.
 func (m *model) drain() {
 	for _, g := range m.groups {
 		for idle := 0; idle < 3; {

@@ -8,33 +8,36 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// Message is what a producer hands in.
+// Message is a message as the producer passes it.
 type Message struct {
-	// Topic is made when it does not exist: 1 to 255 bytes of UTF-8.
+	// Topic is created if it does not exist: 1 to 255 bytes of UTF-8.
 	Topic string
-	// Key orders: messages of one key are delivered to a group one after the other. Up to 1024 bytes; empty for none.
+	// Key orders messages: a group gets messages of one key one after the other. Up to
+	// 1024 bytes; empty for none.
 	Key string
-	// Dedup makes publishing idempotent: within Config.DedupWindow a second message of this topic with it is not
-	// published. Up to 1024 bytes; empty for none.
+	// Dedup makes publishing idempotent: within Config.DedupWindow a second message of
+	// the topic with the same Dedup is not published. Up to 1024 bytes; empty for none.
 	Dedup string
-	// Origin says where the message comes from, for people who look at dead letters. Up to 1024 bytes.
+	// Origin names the source of the message, for operators who read dead letters. Up to
+	// 1024 bytes.
 	Origin string
 	Body   []byte
-	// After or At delays the delivery, by any time and by the wall clock. At most one of them may be set; a moment
-	// that has passed is no delay. A delayed message joins the order of its key when it is due.
+	// After or At delays the delivery, by a duration or to a wall-clock time. At most one
+	// of them may be set. A time in the past is no delay. A delayed message joins the
+	// order of its key when it is due.
 	After time.Duration
 	At    time.Time
 }
 
-// Receipt says what became of a message.
+// Receipt is the result of publishing a message.
 type Receipt struct {
 	// ID is the number of the message, ascending in the order of publishing.
 	ID uint64
-	// Duplicate means that the message was published before, and has the ID from then.
+	// Duplicate means that the message was published earlier, with this ID.
 	Duplicate bool
 }
 
-// due returns when m may be delivered, 0 if at once.
+// due returns the time from which m may be delivered, 0 for at once.
 func (m *Message) due(now time.Time) int64 {
 	at := m.At
 	if m.After > 0 {
@@ -65,13 +68,15 @@ func (m *Message) validate(largest int) error {
 // MaxBody returns the largest body that a message may have, in bytes.
 func (q *Queue) MaxBody() int { return q.cfg.Log.MaxRecordBytes - overhead }
 
-// Publish appends messages as one unit: after a crash all of them are there or none. It does not wait for the disk:
-// done is called exactly once when they are durable, with a receipt for each, or with the error that made the log
-// read-only; they may then still be there after the next Open. done runs on the log's goroutine: it must be quick
-// and must not call the queue.
+// Publish appends messages as one unit: after a crash all of them are there or none. It
+// does not wait for the disk. It calls done exactly once: when they are durable, with a
+// receipt for each, or with the error that made the log read-only. After that error the
+// next Open may still find them. done runs on the log's goroutine; it must be quick and
+// must not call the queue.
 //
-// An error from Publish itself means that nothing was published and that done is not called: ErrFull, ErrClosed,
-// ErrInvalid, mq.ErrFull, mq.ErrTooLarge or mq.ErrReadOnly. Bodies are copied before Publish returns.
+// An error from Publish itself means that nothing was published and that done is not
+// called: ErrFull, ErrClosed, ErrInvalid, mq.ErrFull, mq.ErrTooLarge or mq.ErrReadOnly.
+// Publish copies bodies before it returns.
 func (q *Queue) Publish(msgs []Message, done func([]Receipt, error)) error {
 	for i := range msgs {
 		if err := msgs[i].validate(q.MaxBody()); err != nil {
@@ -90,7 +95,8 @@ func (q *Queue) Publish(msgs []Message, done func([]Receipt, error)) error {
 	for i := range msgs {
 		b.receipts[i] = b.add(&msgs[i])
 	}
-	// Without a new message this is a barrier: a duplicate is acknowledged when the first one is durable.
+	// Without a new message this is a barrier: a duplicate is acknowledged when the first
+	// message is durable.
 	_, err := q.stageRaw(b.recs, b.raw, func(err error) {
 		if err != nil {
 			done(nil, err)
@@ -113,7 +119,7 @@ func (q *Queue) Publish(msgs []Message, done func([]Receipt, error)) error {
 	return nil
 }
 
-// PublishSync is Publish that waits for the disk.
+// PublishSync is a Publish that waits for the disk.
 func (q *Queue) PublishSync(msgs ...Message) ([]Receipt, error) {
 	type result struct {
 		receipts []Receipt
@@ -127,7 +133,7 @@ func (q *Queue) PublishSync(msgs ...Message) ([]Receipt, error) {
 	return r.receipts, r.err
 }
 
-// batch is a unit of messages that is put together under Queue.staging.
+// batch is a unit of messages that is assembled under Queue.staging.
 type batch struct {
 	q          *Queue
 	now        time.Time
@@ -135,9 +141,9 @@ type batch struct {
 	recs       []record
 	raw        []mq.Record
 	receipts   []Receipt
-	topics     []*topic // new ones
-	placed     []*topic // of each new message
-	keys       int      // added to dedup
+	topics     []*topic // created by this batch
+	placed     []*topic // topic of each new message
+	keys       int      // number of keys added to dedup
 	duplicates uint64
 }
 
@@ -158,11 +164,11 @@ func (b *batch) add(m *Message) Receipt {
 	t.staged++
 	b.placed = append(b.placed, t)
 	id := b.put(r)
-	r.size, r.body = len(b.raw[len(b.raw)-1].Body), nil // the caller's
+	r.size, r.body = len(b.raw[len(b.raw)-1].Body), nil // the caller owns the body
 	return Receipt{ID: id}
 }
 
-// topic returns the topic with a name, which is made if there is none.
+// topic returns the topic with a name and creates it if necessary.
 func (b *batch) topic(name string) *topic {
 	if t := b.q.names[name]; t != nil {
 		return t
@@ -188,7 +194,7 @@ func (b *batch) put(r record) uint64 {
 	return b.next - 1
 }
 
-// undo takes back what add did. Queue.staging was held all the time, so that nothing was added since.
+// undo reverts add. Queue.staging was held all the time, so nothing was added since.
 func (b *batch) undo() {
 	for _, t := range b.placed {
 		t.staged--
@@ -196,7 +202,7 @@ func (b *batch) undo() {
 	b.q.dedup.undo(b.keys)
 }
 
-// newTopicRecord is a topicRecord whose topic is in use by producers already.
+// newTopicRecord is a topicRecord whose topic producers already use.
 type newTopicRecord struct {
 	topicRecord
 	topic *topic

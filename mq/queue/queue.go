@@ -13,77 +13,90 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// Config describes a queue. The zero value of every field but Dir is usable.
+// Config configures a queue. The zero value of every field but Dir is usable.
 type Config struct {
-	// Dir holds the queue and nothing else: log/, which is the truth, and index/, which can be deleted while the
-	// queue is closed. It is created when missing.
+	// Dir is the directory of the queue; other files must not be in it. It holds log/,
+	// which is the truth, and index/, which may be deleted while the queue is closed. It
+	// is created if it is missing.
 	Dir string
-	// Log configures the log below Dir. Its Dir and Logger are filled in by Open.
+	// Log configures the log below Dir. Open sets its Dir and Logger.
 	Log mq.Config
-	// Levels are the delays before the first, second and each later further attempt; the last one repeats. The
-	// default is 1s 5s 10s 30s 1m 5m 10m 30m 1h 2h.
+	// Levels are the delays before the second, third and each later attempt; the last one
+	// repeats. The default is 1s 5s 10s 30s 1m 5m 10m 30m 1h 2h.
 	Levels []time.Duration
-	// MaxAttempts is the number of failed deliveries after which a message is dead. The default is 16.
+	// MaxAttempts is the number of failed deliveries after which a message is dead. The
+	// default is 16.
 	MaxAttempts int
-	// Visibility is how long a consumer may keep a delivery. One that is neither acknowledged nor failed by then
-	// counts as failed, as soon as somebody fetches. The default is 0: as long as the consumer is open.
+	// Visibility is the time for which a consumer may keep a delivery. If the delivery is
+	// neither acknowledged nor failed by then, it counts as failed at the next Fetch of
+	// the group. The default is 0: as long as the consumer is open.
 	Visibility time.Duration
-	// DedupWindow is how long a deduplication key is remembered, by the wall clock. The default is 10 minutes.
+	// DedupWindow is the time for which a deduplication key is remembered, by the wall
+	// clock. The default is 10 minutes.
 	DedupWindow time.Duration
-	// DedupKeys bounds the remembered keys of all topics together; above it the oldest are forgotten early. The
-	// default is 65 536, which take about 10 MB with keys of 36 bytes.
+	// DedupKeys bounds the remembered keys of all topics together; above it the oldest
+	// are forgotten early. The default is 65 536, which take about 10 MB with keys of 36
+	// bytes.
 	DedupKeys int
-	// MaxPending bounds the messages of one group that were looked at and are not done: delayed, retrying, waiting
-	// behind another one of their key, or with a consumer. Each takes about 150 bytes of memory. At the bound the
-	// group sees no further messages until one is done. The default is 1 048 576.
+	// MaxPending bounds the pending messages of one group: delayed, retrying, behind
+	// another one of their key, or with a consumer. Each takes about 150 bytes of memory.
+	// At the bound the group looks at no further message until one is done. The default
+	// is 1 048 576.
 	MaxPending int
-	// MaxDead bounds the dead letters, each of which takes about 150 bytes of memory. At the bound a message that
-	// ought to be dead is tried again at the last of the Levels instead; none is lost. The default is 1 048 576.
+	// MaxDead bounds the dead letters, each of which takes about 150 bytes of memory. At
+	// the bound a message that should become dead is retried at the last of the Levels
+	// instead; none is lost. The default is 1 048 576.
 	MaxDead int
-	// CacheBytes bounds the memory for messages published last, from where consumers that keep up are served. The
-	// default is 32 MiB.
+	// CacheBytes bounds the memory for the most recent messages, from which consumers
+	// that keep up are served. The default is 32 MiB.
 	CacheBytes int
 
 	Retention Retention
 	Marks     Marks
 
-	// OnDead is called for every dead letter once it is durable, in the order of their ids and from one goroutine. It
-	// is called at least once: again when the process died around the call. The first Open with it tells of all
-	// letters. It may use the queue.
+	// OnDead is called for every dead letter once it is durable, in the order of ids and
+	// from one goroutine. It is called at least once: again if the process died around
+	// the call. The first Open with OnDead set reports all letters. It may use the queue.
 	OnDead func(Dead)
-	// OnMark is called when the use of the disk crosses a mark, upwards or downwards, by Open or by the goroutine that
-	// keeps house. It must not wait for the queue.
+	// OnMark is called when the use of the disk crosses a watermark in either direction,
+	// by Open or by the goroutine of the periodic work. It must not wait for the queue.
 	OnMark func(Mark)
-	// Space returns the free and total bytes of the file system at a path. A total of 0 means unknown: there are no
-	// marks then. The default asks the operating system (Linux only).
+	// Space returns the free and total bytes of the file system at a path. A total of 0
+	// means unknown; then there are no watermarks. The default asks the operating system
+	// (Linux only).
 	Space func(path string) (free, total int64, err error)
-	// Logger takes rare events. The default discards them.
+	// Logger receives rare events. The default discards them.
 	Logger *slog.Logger
 }
 
-// Retention says when messages go. Space comes back in whole segments of the log: some 1.5 segments always stay.
+// Retention says when messages are removed. Space is freed in whole segments of the log:
+// about 1.5 segments always stay.
 type Retention struct {
-	// MaxAge removes messages that were published longer ago, also those that nobody has consumed; these are counted
-	// as lost. A message that a group has looked at and is not done with (delayed, retrying, with a consumer) stays. 0 is
-	// for ever: then a topic without groups, and a group that nobody fetches for, keep the log from being trimmed.
+	// MaxAge removes messages that were published longer ago, including those that no
+	// group has consumed; these are counted as lost. A message that is pending in a group
+	// (delayed, retrying, with a consumer) stays. 0 means for ever. Then a topic without
+	// groups, or a group without active consumers, keeps the log from being trimmed.
 	MaxAge time.Duration
-	// MaxBytes removes the oldest messages while the log holds more bytes, as MaxAge does. 0 is no limit.
+	// MaxBytes removes the oldest messages while the log holds more bytes, like MaxAge. 0
+	// means no limit.
 	MaxBytes int64
-	// KeepConsumed keeps messages for so long after their publishing although every group is done with them, for
-	// Peek and for groups to come. The default is 0: they go at once.
+	// KeepConsumed is the time after publishing for which messages stay although every
+	// group is done with them, for Peek and for future groups. The default is 0: they are
+	// removed at once.
 	KeepConsumed time.Duration
 }
 
-// Marks are the levels of use of the file system, in percent, at which something happens.
+// Marks are the watermarks of the disk: percentages of the used file system at which the
+// queue acts.
 type Marks struct {
 	Warn   int // a warning; default 75
 	Early  int // KeepConsumed is ignored; default 85
 	Refuse int // Publish returns ErrFull; default 95
 }
 
-// Mark is a level of use of the file system.
+// Mark is the use of the file system and its level.
 type Mark struct {
-	// Used is the part of the file system in use, in percent.
+	// Used is the used part of the file system, in percent.
 	Used int
 	// Level is "ok", "warn", "early" or "refuse".
 	Level string
@@ -121,7 +134,7 @@ func (c *Config) validate() error {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	// Every record besides a message has to fit as well: a dead letter wraps its message.
+	// All other records must fit as well: a dead letter wraps its message.
 	largest := int(c.Log.SegmentBytes) - 8<<10
 	setDefault(&c.Log.MaxRecordBytes, min(4<<20, largest))
 	c.Log.Dir, c.Log.Logger = filepath.Join(c.Dir, "log"), c.Logger
@@ -152,23 +165,26 @@ func setDefault[T comparable](p *T, v T) {
 	}
 }
 
-// overhead is the most that a record of any kind needs besides the body of a message.
+// overhead is the largest size of a record of any kind without the body of its message.
 const overhead = 8 << 10
 
-// level returns the delay before the attempt that follows so many failures.
+// level returns the delay after so many failures.
 func (c *Config) level(failures uint32) time.Duration {
 	return c.Levels[min(int(failures), len(c.Levels))-1]
 }
 
-// Queue is an open message queue. Its methods may be called concurrently, and not after Close but for Close.
+// Queue is an open message queue. Its methods may be called concurrently. After Close
+// only Close may be called.
 //
-// Two goroutines belong to it from Open to Close: one keeps house once a second, one calls OnDead.
+// It owns two goroutines from Open to Close: one does periodic work every second, one
+// calls OnDead.
 type Queue struct {
 	cfg Config
 	log *mq.Log
 
-	// staging serialises what goes into the log. It is taken before mu, and mu is never held while the log is
-	// asked to append: the log's own goroutine takes mu when records have become durable.
+	// staging serialises appends to the log. It is locked before mu. No goroutine holds
+	// mu while it appends to the log, because the log's own goroutine takes mu when
+	// records have become durable.
 	staging sync.Mutex
 	names   map[string]*topic
 	dedup   dedup
@@ -179,7 +195,7 @@ type Queue struct {
 	// live means that the replay is over.
 	live   bool
 	recent recent
-	err    error // a record that does not fold: the log and the state disagree
+	err    error // error of a record that does not fold: the log and the state disagree
 	counts struct {
 		published, duplicates, refusedDead uint64
 	}
@@ -189,32 +205,34 @@ type Queue struct {
 		level atomic.Int32
 		used  atomic.Int32
 	}
-	buried   chan struct{} // capacity 1: there may be a dead letter without its alarm
+	buried   chan struct{} // capacity 1: OnDead may be due for a dead letter
 	stopping chan struct{}
 	workers  sync.WaitGroup
-	// trimming is held by who trims the log, and shared by those who copy it: nothing is trimmed, nor copied
-	// forward, while somebody does.
+	// trimming is held exclusively by a trim of the log and shared by copies of it.
+	// Nothing is trimmed or copied forward during a copy.
 	trimming sync.RWMutex
-	// reading is held shared by those who read the log, and exclusively by Close.
+	// reading is held shared by readers of the log and exclusively by Close.
 	reading  sync.RWMutex
 	closing  sync.Once
 	closeErr error
 
-	// For the goroutine that keeps house.
-	kept            time.Time // of the last snapshot
-	keptAt          uint64    // its sequence
-	checkpointBytes int64     // of the last checkpoint
-	patience        int64     // trims that freed nothing since the last that did
-	restUntil       time.Time // retention is left alone
+	// For the goroutine of the periodic work.
+	kept            time.Time // time of the last snapshot
+	keptAt          uint64    // sequence of the last snapshot
+	checkpointBytes int64     // size of the last checkpoint
+	patience        int64     // number of trims that freed nothing since the last one that did
+	restUntil       time.Time // retention pauses until then
 	spaceless       bool      // the free space could not be read
 }
 
-// Open opens the queue in cfg.Dir, or creates it. It fails with mq.ErrLocked while another process has it open, and
-// with a *mq.CorruptError when acknowledged data is damaged. Files in index/ that are missing or damaged are made anew
-// from the log, which then takes a read of the whole log.
+// Open opens the queue in cfg.Dir, or creates it. It fails with mq.ErrLocked while
+// another process has it open, and with a *mq.CorruptError if acknowledged data is
+// damaged. It rebuilds missing or damaged files in index/ from the log, which takes a
+// read of the whole log.
 //
-// To look at the directory of a server that is down, open it and use Stats, Peek and Dead: it takes the lock, and
-// nothing is delivered without a Consumer. Retention should then be as the server's, or zero.
+// To inspect the directory of a stopped server, open it and use Stats, Peek and Dead.
+// That takes the lock, and nothing is delivered without a Consumer. Retention should then
+// be that of the server, or zero.
 func Open(cfg Config) (*Queue, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -263,9 +281,10 @@ func (q *Queue) start() {
 	}
 }
 
-// Close ends all waiting calls with ErrClosed, makes what was staged durable, writes a snapshot and gives the directory
-// back. Deliveries that were not acknowledged are delivered again after the next Open. It must not be called from
-// OnDead or OnMark, or from a callback of Publish or Ack. Closing twice is allowed.
+// Close ends all waiting calls with ErrClosed, makes staged records durable, writes a
+// snapshot and releases the directory. Deliveries that were not acknowledged are
+// delivered again after the next Open. Close must not be called from OnDead or OnMark, or
+// from a callback of Publish or Ack. Closing twice is allowed.
 func (q *Queue) Close() error {
 	q.closing.Do(func() { q.closeErr = q.close() })
 	return q.closeErr
@@ -298,14 +317,14 @@ func (q *Queue) read(from uint64, fn func(mq.Entry) error) error {
 	return q.log.Read(from, fn)
 }
 
-// Sync waits until everything that was published, acknowledged or failed before is durable.
+// Sync waits until all earlier publishes, acknowledgements and failures are durable.
 func (q *Queue) Sync() error {
 	_, err := q.write()
 	return err
 }
 
-// write appends records as one unit, folds them when they are durable, and waits for that. It returns the sequence of
-// the first.
+// write appends records as one unit, waits until they are durable and folded, and returns
+// the sequence of the first.
 func (q *Queue) write(recs ...record) (uint64, error) {
 	done := make(chan error, 1)
 	q.staging.Lock()
@@ -317,7 +336,8 @@ func (q *Queue) write(recs ...record) (uint64, error) {
 	return first, <-done
 }
 
-// stage appends records as one unit and folds them when they are durable; then it calls done. staging must be held.
+// stage appends records as one unit, folds them when they are durable, and then calls
+// done. staging must be held.
 func (q *Queue) stage(recs []record, done func(error)) (uint64, error) {
 	if q.closed {
 		return 0, ErrClosed
@@ -360,9 +380,10 @@ func (q *Queue) settle(first uint64, recs []record, raw []mq.Record) error {
 	return nil
 }
 
-// stageEarly appends a record and folds it at once: nobody is harmed when it is lost in a crash, and a replay may
-// fold it twice. done, which may be nil, is called when it is durable; without it the record goes with the next
-// flush or after about 100 ms. staging must be held.
+// stageEarly appends a record and folds it at once. The record must be one that a crash
+// may lose, and that a replay may fold twice. done, which may be nil, is called when the
+// record is durable. Without it the record is written with the next flush or after about
+// 100 ms. staging must be held.
 func (q *Queue) stageEarly(r record, done func(error)) error {
 	if q.closed {
 		return ErrClosed
@@ -386,7 +407,7 @@ func (q *Queue) stageEarly(r record, done func(error)) error {
 	return nil
 }
 
-// broken remembers that the state does not follow the log any more. mu must be held.
+// broken records that the state no longer follows the log. mu must be held.
 func (q *Queue) broken(err error) error {
 	if q.err == nil {
 		q.err = fmt.Errorf("queue: %w", err)
@@ -402,5 +423,5 @@ func wake(c chan struct{}) {
 	}
 }
 
-// prepareIndex makes the directory of the derived files.
+// prepareIndex creates the directory of the derived files.
 func (q *Queue) prepareIndex() error { return os.MkdirAll(q.indexDir(), 0o700) }

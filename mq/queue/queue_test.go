@@ -16,7 +16,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// small is a queue whose log has small segments and does not wait for the device.
+// small is the configuration of a queue whose log has small segments and does not sync.
 func small(dir string) Config {
 	return Config{Dir: dir, Log: mq.Config{SegmentBytes: 64 << 10, Sync: mq.OS, Writer: "pwrite", ReserveBytes: -1}}
 }
@@ -58,7 +58,7 @@ func fetch(t testing.TB, c *Consumer, most int) []Delivery {
 	return ds
 }
 
-// none fails when there is something to fetch.
+// none fails if there is a message to fetch.
 func none(t testing.TB, c *Consumer) {
 	t.Helper()
 	ds, _, err := c.take(10)
@@ -103,7 +103,7 @@ func want(t testing.TB, ds []Delivery, bs string) {
 	}
 }
 
-// crash returns the directory as a kill would leave it.
+// crash returns a copy of the directory as a kill would leave it.
 func crash(t testing.TB, q *Queue) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -118,7 +118,7 @@ func crash(t testing.TB, q *Queue) string {
 		for _, e := range entries {
 			b, err := os.ReadFile(filepath.Join(q.cfg.Dir, sub, e.Name()))
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // a segment that is being prepared
+				continue // a segment in preparation
 			}
 			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, sub, e.Name()), b, 0o600)
@@ -237,7 +237,7 @@ func TestOrderOfKey(t *testing.T) {
 		if ds[0].Attempt != 2 {
 			t.Fatalf("attempt %d after one failure", ds[0].Attempt)
 		}
-		nack(t, c, ds[0], true) // a dead letter lets the next one go on
+		nack(t, c, ds[0], true) // a dead letter releases the next one
 		ds = fetch(t, c, 10)
 		want(t, ds, "k2")
 		ack(t, c, ds...)

@@ -9,11 +9,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// raw is the encoded body of a record with a message in it.
+// raw is the encoded body of a record that contains a message.
 type raw struct {
 	seq  uint64
 	kind uint8
-	body []byte // not changed any more
+	body []byte // immutable
 }
 
 func findRaw(rs []raw, seq uint64) (raw, bool) {
@@ -32,10 +32,10 @@ func findRaw(rs []raw, seq uint64) (raw, bool) {
 	return rs[i], true
 }
 
-// recent holds the messages published last. Guarded by Queue.mu.
+// recent caches the most recently published messages. Guarded by Queue.mu.
 type recent struct {
 	limit, bytes int
-	all          []raw // ascending; from head on
+	all          []raw // ascending, from head on
 	head         int
 }
 
@@ -56,23 +56,24 @@ func (r *recent) add(seq uint64, body []byte) {
 
 func (r *recent) get(seq uint64) (raw, bool) { return findRaw(r.all[r.head:], seq) }
 
-// Limits of what is read from the log for one message, so that those behind it are there as well.
+// Limits of one read from the log for a message. It also reads the following messages.
 const (
 	coldBytes  = 1 << 20
 	coldRuns   = 8
 	coldRecord = 8192
 )
 
-// run is a part of the log that was read: all records with messages from one sequence to another.
+// run is a part of the log that was read: all records with messages from one sequence to
+// another.
 type run struct {
 	from, to uint64
 	all      []raw
 }
 
-// cold holds the parts of the log that were read last, up to 8 of about 1 MiB.
+// cold caches the most recently read parts of the log, up to 8 of about 1 MiB.
 type cold struct {
 	mu   sync.Mutex
-	runs []run // the latest used last
+	runs []run // most recently used last
 }
 
 func (c *cold) get(seq uint64) (raw, bool) {
@@ -126,8 +127,8 @@ func (q *Queue) fetch(seq uint64) (raw, error) {
 	return r, nil
 }
 
-// fetchMoving reads a record whose place may change meanwhile, because retention copies it forward. where says where it
-// is, and false when it is gone.
+// fetchMoving reads a record that retention may copy forward meanwhile. where returns its
+// present sequence, and false when it is gone.
 func (q *Queue) fetchMoving(where func() (uint64, bool)) (raw, error) {
 	var tried uint64
 	for {
@@ -153,13 +154,13 @@ func (q *Queue) fetchMoving(where func() (uint64, bool)) (raw, error) {
 	}
 }
 
-// message decodes the message in r, which lies there whole or as a copy.
+// message decodes the message in r, which is an original or a copy.
 func (r raw) message() (message, error) {
 	c := &cursor{b: r.body}
 	switch r.kind {
 	case kindMessage:
 	case kindPut:
-		c.uvarint() // the dead letter
+		c.uvarint() // id of the dead letter
 	default:
 		c.fail()
 	}

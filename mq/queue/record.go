@@ -8,8 +8,8 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// The kinds of records, which are the types of mq records. A number never changes its meaning, and the encoding of
-// a kind never changes: another encoding is another kind.
+// The kinds of records, which are the types of mq records. A number never changes its
+// meaning, and the encoding of a kind never changes: a new encoding is a new kind.
 const (
 	kindMessage    = 1
 	kindTopic      = 2
@@ -25,31 +25,33 @@ const (
 	kindCheckpoint = 12
 )
 
-// Limits on what a producer or an operator gives, in bytes.
+// Limits of texts from producers and operators, in bytes.
 const (
 	maxName   = 255  // of a topic or group
 	maxKey    = 1024 // of a key, a deduplication key or an origin
-	maxReason = 512  // of the text of an error; what is longer is cut
+	maxReason = 512  // of the text of an error; longer texts are cut
 )
 
 // record is one change of the state of a queue. The state is the fold of the records.
 type record interface {
 	kind() uint8
-	// queue is the topic or group that the record is about, 0 if neither. It is kept in the frame of the mq record.
+	// queue returns the topic or group of the record, 0 for neither. The frame of the mq
+	// record holds it.
 	queue() uint32
 	append(b []byte) []byte
-	// fold applies the record that lies at seq. mu must be held.
+	// fold applies the record at the sequence seq. mu must be held.
 	fold(q *Queue, seq uint64) error
 }
 
 // message is a published message.
 type message struct {
-	topic uint32 // the record's queue; in a copy it follows from the group
-	// id is the sequence of the record in which it was published. In that record it is 0, for the record does not know.
+	topic uint32 // the record's queue; in a copy the group determines it
+	// id is the sequence of the record that published the message. In that record itself
+	// it is 0, because the sequence is not known when it is encoded.
 	id     uint64
-	pos    uint64 // its position in the topic, from 0 and dense
-	time   int64  // when it was published
-	due    int64  // not to be delivered before; 0 if at once
+	pos    uint64 // position in the topic, dense from 0
+	time   int64  // time of publishing
+	due    int64  // earliest delivery; 0 means at once
 	key    string
 	dedup  string
 	origin string
@@ -72,7 +74,7 @@ func (m *message) append(b []byte) []byte {
 	return putString(b, m.body)
 }
 
-// message takes a message. Its body aliases the input.
+// message decodes a message. Its body aliases the input.
 func (c *cursor) message() message {
 	m := message{
 		id: c.uvarint(), pos: c.uvarint(), time: c.time(), due: c.due(),
@@ -96,7 +98,7 @@ func (c *cursor) due() int64 {
 	return int64(v)
 }
 
-// topicRecord makes a topic.
+// topicRecord creates a topic.
 type topicRecord struct {
 	id   uint32
 	name string
@@ -106,7 +108,7 @@ func (r *topicRecord) kind() uint8            { return kindTopic }
 func (r *topicRecord) queue() uint32          { return r.id }
 func (r *topicRecord) append(b []byte) []byte { return putString(b, r.name) }
 
-// groupRecord makes a group that starts at a position.
+// groupRecord creates a group that starts at a position.
 type groupRecord struct {
 	id    uint32
 	topic uint32
@@ -126,7 +128,8 @@ func (r *groupRecord) append(b []byte) []byte {
 // span is a range of positions, both ends included.
 type span struct{ from, to uint64 }
 
-// ackRecord says that a group is done with the messages at some positions, in ascending order.
+// ackRecord says that a group is done with the messages at some positions, in ascending
+// order.
 type ackRecord struct {
 	group uint32
 	spans []span
@@ -175,11 +178,12 @@ func spansOf(positions []uint64) []span {
 	return out
 }
 
-// retryRecord says that a delivery failed and when the message is due again. It points at the message by its position.
+// retryRecord says that a delivery failed and when the message is due again. The position
+// identifies the message.
 type retryRecord struct {
 	group    uint32
 	pos      uint64
-	failures uint32 // with this one
+	failures uint32 // including this one
 	time     int64  // of the failure
 	due      int64
 	err      string
@@ -196,7 +200,7 @@ func (r *retryRecord) append(b []byte) []byte {
 	return putString(b, r.err)
 }
 
-// failure is what is known of the failed attempts at a message.
+// failure summarises the failed attempts at a message.
 type failure struct {
 	count             uint32
 	firstAt, lastAt   int64
@@ -218,7 +222,7 @@ func (c *cursor) failure() failure {
 	}
 }
 
-// add returns f with one more failure. f may be nil; it is not changed.
+// add returns f with one more failure. f may be nil; add does not change it.
 func (f *failure) add(count uint32, at int64, err string) *failure {
 	next := failure{count: count, firstAt: at, firstErr: err, lastAt: at, lastErr: err}
 	if f != nil {
@@ -227,8 +231,8 @@ func (f *failure) add(count uint32, at int64, err string) *failure {
 	return &next
 }
 
-// deadRecord is a dead letter with a copy of its message: all that there is to know of it. It ends the message for
-// its group. A later one with the id of an earlier one replaces it.
+// deadRecord is a complete dead letter with a copy of its message. It ends the message
+// for its group. A later deadRecord with the same id replaces an earlier one.
 type deadRecord struct {
 	group     uint32
 	id        uint64 // 0: the sequence of this record
@@ -263,11 +267,11 @@ func (c *cursor) reason() Reason {
 	return r
 }
 
-// putRecord is a copy of a message for one group: of one whose segment goes, or of a dead letter that is replayed
-// and thereby no longer dead.
+// putRecord is a copy of a message for one group. Its segment is about to be trimmed, or
+// it was a dead letter that is replayed.
 type putRecord struct {
 	group   uint32
-	dead    uint64 // the dead letter that ends with this record, 0 if none
+	dead    uint64 // the dead letter that this record ends, 0 for none
 	message message
 }
 
@@ -292,18 +296,19 @@ func (r *dropRecord) append(b []byte) []byte {
 	return b
 }
 
-// alarmedRecord says up to which dead letter the alarm was raised.
+// alarmedRecord says up to which dead letter OnDead was called.
 type alarmedRecord struct{ id uint64 }
 
 func (r *alarmedRecord) kind() uint8            { return kindAlarmed }
 func (r *alarmedRecord) queue() uint32          { return 0 }
 func (r *alarmedRecord) append(b []byte) []byte { return binary.AppendUvarint(b, r.id) }
 
-// lostRecord says that retention took messages that a group, or with group 0 anybody, had not consumed.
+// lostRecord says that retention took unconsumed messages from a group, or with group 0
+// from a topic without groups.
 type lostRecord struct {
 	topic uint32
 	group uint32
-	to    uint64 // the position behind the last one
+	to    uint64 // position behind the last one
 	count uint64
 }
 
@@ -323,10 +328,10 @@ func (r *forgetRecord) kind() uint8            { return kindForget }
 func (r *forgetRecord) queue() uint32          { return r.group }
 func (r *forgetRecord) append(b []byte) []byte { return b }
 
-// checkpointRecord is a piece of the encoded state. With all pieces of one id, the log in front of the state's
-// sequence is no longer needed to know the state.
+// checkpointRecord is a piece of the encoded state. With all pieces of one id the state
+// can be restored without the log before the state's sequence.
 type checkpointRecord struct {
-	id    uint64 // the sequence up to which the state includes everything
+	id    uint64 // the sequence up to which the state includes all records
 	index uint32
 	count uint32
 	piece []byte
@@ -342,7 +347,7 @@ func (r *checkpointRecord) append(b []byte) []byte {
 	return putString(b, r.piece)
 }
 
-// decode reads a record. What it returns aliases body.
+// decode decodes a record. The result aliases body.
 func decode(kind uint8, queue uint32, body []byte) (record, error) {
 	c := &cursor{b: body}
 	var r record
@@ -398,7 +403,7 @@ func (c *cursor) position() uint64 {
 	return v
 }
 
-// encode returns r as the log takes it.
+// encode returns r in the form that the log takes.
 func encode(r record) mq.Record {
 	return mq.Record{Queue: r.queue(), Type: r.kind(), Body: r.append(nil)}
 }

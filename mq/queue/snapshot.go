@@ -24,7 +24,8 @@ const (
 
 var snapshotMagic = [8]byte{'W', 'W', 'Q', 'S', 'T', 'A', 'T', '\n'}
 
-// image is the decoded form of a state. A state is decoded into one first, so that bytes that are not good leave no trace.
+// image is a decoded state. Decoding goes through it, so that invalid bytes leave the
+// queue unchanged.
 type image struct {
 	applied, alarmed     uint64
 	lastTopic, lastGroup uint32
@@ -49,8 +50,8 @@ type groupImage struct {
 	pending           []item
 }
 
-// encodeState returns the state as of the records below applied, which it returns too. What is with consumers counts as
-// not delivered. staging and mu must be held.
+// encodeState returns the state after the records below applied, and applied. Messages
+// with consumers count as not delivered. staging and mu must be held.
 func (q *Queue) encodeState() ([]byte, uint64) {
 	b := binary.AppendUvarint(nil, q.applied)
 	b = binary.AppendUvarint(b, q.alarmed)
@@ -91,7 +92,8 @@ func (t *topic) append(b []byte) []byte {
 }
 
 func (g *group) append(b []byte) []byte {
-	// What was looked at last and not touched need not be told: it will be looked at again.
+	// The last messages before the cursor can be left out if they are untouched: the
+	// group will look at them again.
 	end := g.cursor
 	for end > 0 {
 		it := g.pending[end-1]
@@ -171,7 +173,7 @@ func (l *letter) append(b []byte) []byte {
 	return append(b, byte(l.reason))
 }
 
-// append adds the keys of messages that lie below a sequence.
+// append appends the keys of messages below a sequence.
 func (d *dedup) append(b []byte, below uint64) []byte {
 	keys := make([]published, 0, len(d.known))
 	for _, p := range d.order[d.head:] {
@@ -189,7 +191,7 @@ func (d *dedup) append(b []byte, below uint64) []byte {
 	return b
 }
 
-// decodeState reads what encodeState wrote.
+// decodeState decodes the result of encodeState.
 func decodeState(b []byte) (*image, error) {
 	c := &cursor{b: b}
 	m := &image{applied: c.uvarint(), alarmed: c.uvarint(), lastTopic: c.uint32(), lastGroup: c.uint32()}
@@ -234,7 +236,8 @@ func decodeState(b []byte) (*image, error) {
 	return m, m.check()
 }
 
-// check reports whether the parts of a state fit together, so that using it cannot fail.
+// check reports whether the parts of a state are consistent, so that using it cannot
+// fail.
 func (m *image) check() error {
 	topics := map[uint32]*topicImage{}
 	for i := range m.topics {
@@ -265,8 +268,8 @@ func (m *image) check() error {
 	return nil
 }
 
-// adopt makes the state that of the image. built are the consume queues that were found in the log; without it they are
-// taken to be in their files.
+// adopt sets the state from the image. built are the consume queues that a walk through
+// the log has found; if it is nil the queues are read from their files.
 func (q *Queue) adopt(m *image, built map[uint32]*index) {
 	q.applied, q.alarmed, q.lastTopic, q.lastGroup = m.applied, m.alarmed, m.lastTopic, m.lastGroup
 	for _, im := range m.topics {
@@ -300,7 +303,8 @@ func (q *Queue) adopt(m *image, built map[uint32]*index) {
 	q.past = m.past
 }
 
-// load makes the state from the snapshot, or from the log alone, and the records behind it.
+// load restores the state from the snapshot, or from the log alone, and then folds the
+// records behind it.
 func (q *Queue) load() error {
 	if err := q.prepareIndex(); err != nil {
 		return err
@@ -316,7 +320,7 @@ func (q *Queue) load() error {
 	return q.replay(m.applied)
 }
 
-// readSnapshot reads and checks the file with the snapshot.
+// readSnapshot reads and checks the snapshot file.
 func (q *Queue) readSnapshot() (*image, error) {
 	b, err := os.ReadFile(filepath.Join(q.indexDir(), snapshotName))
 	if err != nil {
@@ -372,8 +376,8 @@ func (q *Queue) replay(from uint64) error {
 	return nil
 }
 
-// rebuild makes state and consume queues from the log alone: one walk to find the messages and the last complete
-// checkpoint, and one from that checkpoint on.
+// rebuild restores state and consume queues from the log alone. One walk finds the
+// messages and the last complete checkpoint, and a second one starts at that checkpoint.
 func (q *Queue) rebuild() error {
 	if err := q.clearIndex(); err != nil {
 		return err
@@ -420,12 +424,13 @@ func (q *Queue) rebuild() error {
 	return q.replay(m.applied)
 }
 
-// pieces puts a checkpoint together. A new id begins anew; the pieces of one id are in order.
+// pieces assembles a checkpoint. A new id starts a new one; the pieces of one id come in
+// order.
 type pieces struct {
 	id    uint64
 	next  uint32
 	part  []byte
-	whole []byte // the last complete one
+	whole []byte // last complete one
 }
 
 func (p *pieces) add(r *checkpointRecord) {
@@ -450,7 +455,7 @@ func (q *Queue) clearIndex() error {
 	return q.prepareIndex()
 }
 
-// snapshot writes the state into its file.
+// snapshot writes the state to its file.
 func (q *Queue) snapshot() error {
 	b := append([]byte{}, snapshotMagic[:]...)
 	b = binary.LittleEndian.AppendUint32(b, snapshotVersion)
@@ -468,7 +473,7 @@ func (q *Queue) snapshot() error {
 	return nil
 }
 
-// replaceFile writes a file so that a crash leaves the old or the new one.
+// replaceFile writes a file so that after a crash either the old or the new one is there.
 func replaceFile(name string, b []byte) error {
 	temp := name + ".tmp"
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -485,8 +490,8 @@ func replaceFile(name string, b []byte) error {
 	return os.Rename(temp, name)
 }
 
-// checkpoint writes the state into the log, so that the log in front of it is not needed to know the state. It
-// returns the sequence from where on the log is needed still.
+// checkpoint writes the state to the log, so that the log before it is not needed to
+// restore the state. It returns the first sequence of the log that is still needed.
 func (q *Queue) checkpoint() (uint64, error) {
 	q.staging.Lock()
 	q.mu.Lock()

@@ -1,6 +1,6 @@
 package queue
 
-// timer is a position and when it is due.
+// timer is a position and the time at which it is due.
 type timer struct {
 	due int64
 	pos uint64
@@ -8,7 +8,8 @@ type timer struct {
 
 func (t timer) before(o timer) bool { return t.due < o.due || t.due == o.due && t.pos < o.pos }
 
-// timers is a heap: the first one is due first, of equal ones that with the lower position.
+// timers is a heap: the earliest timer is first, of equal ones that with the lowest
+// position.
 type timers []timer
 
 func (h *timers) push(t timer) {
@@ -25,7 +26,7 @@ func (h *timers) push(t timer) {
 	*h = a
 }
 
-// pop removes the first. The heap must not be empty.
+// pop removes the first timer. The heap must not be empty.
 func (h *timers) pop() timer {
 	a := *h
 	first, n := a[0], len(a)-1

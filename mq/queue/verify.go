@@ -2,8 +2,9 @@ package queue
 
 import "github.com/wheelworkhq/wheelwork/mq"
 
-// VerifyLog reads all that is durable in the queue's log and says what it found, as mq.Log.Verify does; the queue goes
-// on working. Close ends it with ErrClosed. progress may be nil.
+// VerifyLog reads all durable records of the queue's log and reports their state, like
+// mq.Log.Verify. The queue continues to work. Close ends VerifyLog with ErrClosed.
+// progress may be nil.
 func (q *Queue) VerifyLog(progress mq.Progress) (mq.Report, error) {
 	q.reading.RLock()
 	defer q.reading.RUnlock()

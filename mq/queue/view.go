@@ -11,7 +11,7 @@ import (
 	"github.com/wheelworkhq/wheelwork/mq"
 )
 
-// View is a message as Peek and Tail show it.
+// View is a message as Peek and Tail return it.
 type View struct {
 	ID        uint64
 	Position  uint64
@@ -21,11 +21,12 @@ type View struct {
 	Origin    string
 	Body      []byte
 	Published time.Time
-	Due       time.Time // zero if at once
+	Due       time.Time // zero means at once
 }
 
-// Peek returns up to limit messages of a topic from a position on, without consuming them, whether or not somebody
-// has. Positions that are no longer there are left out. It returns ErrNotFound when there is no such topic.
+// Peek returns up to limit messages of a topic from a position on, whether or not they
+// were consumed. It does not consume them, and skips positions that the log no longer
+// has. It returns ErrNotFound if the topic does not exist.
 func (q *Queue) Peek(topic string, from uint64, limit int) ([]View, error) {
 	var out []View
 	var near block
@@ -84,8 +85,9 @@ func (q *Queue) topicNamed(name string) *topic {
 	return nil
 }
 
-// Tail calls fn for every message of a topic from a position on as they are published, without consuming them, until
-// the context ends, fn returns an error, which it returns, or the queue is closed. The topic must exist.
+// Tail calls fn for every message of a topic from a position on as they are published,
+// without consuming them. It ends when the context ends, when fn returns an error, which
+// Tail returns, or when the queue is closed. The topic must exist.
 func (q *Queue) Tail(ctx context.Context, topic string, from uint64, fn func(View) error) error {
 	for {
 		vs, err := q.Peek(topic, from, 100)
@@ -127,46 +129,48 @@ func (q *Queue) Tail(ctx context.Context, topic string, from uint64, fn func(Vie
 	}
 }
 
-// Stats is what a queue holds, and what it did since Open.
+// Stats describes the contents of a queue and its activity since Open.
 type Stats struct {
 	Topics     []TopicStats // by name
 	Published  uint64       // messages since Open
-	Duplicates uint64       // messages since Open that were published before
+	Duplicates uint64       // duplicate messages since Open
 	Dead       int          // dead letters
-	Lost       uint64       // messages that retention took from a group or a topic without groups, since the beginning
-	Repaired   uint64       // blocks of consume queues that were read from the log again since Open
-	DiskUsed   int          // of the file system, in percent; 0 if unknown
+	Lost       uint64       // messages that retention took from a group or a topic without groups, in all
+	Repaired   uint64       // blocks of consume queues that were rebuilt from the log since Open
+	DiskUsed   int          // used part of the file system, in percent; 0 if unknown
 	DiskLevel  string       // "ok", "warn", "early" or "refuse"
 	Log        mq.Stats
 }
 
-// TopicStats is what a topic holds.
+// TopicStats describes a topic.
 type TopicStats struct {
 	Name   string
 	First  uint64 // position of the oldest message
-	Next   uint64 // position of the next message: all that were ever published
-	Lost   uint64 // messages that retention took when there was no group
+	Next   uint64 // position of the next message, which is the number of messages ever published
+	Lost   uint64 // messages that retention took while the topic had no group
 	Groups []GroupStats
 }
 
-// GroupStats is what a group has to do. Every message is counted in one of Ready, Delayed, Unacked and Retrying. Messages
-// that the group did not look at yet count as ready, also if they are delayed.
+// GroupStats describes the remaining work of a group. Every message is counted in one of
+// Ready, Delayed, Unacked and Retrying. Messages that the group has not looked at count
+// as ready, even if they are delayed.
 type GroupStats struct {
 	Name     string
-	Ready    uint64 // could be fetched, or waits behind another one of its key
+	Ready    uint64 // can be fetched, or waits behind another one of its key
 	Delayed  uint64 // not due yet
 	Unacked  uint64 // with a consumer
-	Retrying uint64 // failed and waits for the next attempt
+	Retrying uint64 // failed and waiting for the next attempt
 	Dead     uint64 // dead letters
-	Lag      uint64 // messages that are not done: the sum of the four
-	Lost     uint64 // messages that retention took, since the beginning
+	Lag      uint64 // unfinished messages: the sum of the four
+	Lost     uint64 // messages that retention took, in the life of the group
 	Acked    uint64 // since Open
-	Failed   uint64 // deliveries since Open that were followed by another one
-	// Oldest is the age of the oldest message that is not done; 0 if there is none or if it cannot be read.
+	Failed   uint64 // deliveries since Open after which another one followed
+	// Oldest is the age of the oldest unfinished message; 0 if there is none or if it
+	// cannot be read.
 	Oldest time.Duration
 }
 
-// Stats returns what the queue holds.
+// Stats returns the current statistics of the queue.
 func (q *Queue) Stats() Stats {
 	s := Stats{DiskUsed: int(q.disk.used.Load()), DiskLevel: levelNames[q.disk.level.Load()], Log: q.log.Stats()}
 	type oldest struct{ topic, group int }
@@ -199,7 +203,8 @@ func (q *Queue) Stats() Stats {
 	}
 	q.mu.Unlock()
 	for at, seq := range ages {
-		// A record that is gone or unreadable by now has no age; whoever fetches it gets the error.
+		// A record that is gone or unreadable has no age; a Fetch of it returns the
+		// error.
 		if r, err := q.fetchMoving(func() (uint64, bool) { return seq, true }); err == nil {
 			if m, err := r.message(); err == nil {
 				s.Topics[at.topic].Groups[at.group].Oldest = max(0, time.Since(time.Unix(0, m.time)))
@@ -209,7 +214,8 @@ func (q *Queue) Stats() Stats {
 	return s
 }
 
-// stats returns what the group has to do and the sequence of its oldest message, 0 if there is none.
+// stats returns the statistics of the group and the sequence of its oldest message, 0 for
+// none.
 func (g *group) stats() (GroupStats, uint64) {
 	ahead := g.topic.index.next - g.cursor
 	s := GroupStats{
