@@ -47,7 +47,7 @@ type applied struct {
 	when    time.Time
 }
 
-// owner stands for the scheduler: it returns the configured answers and records the
+// owner replaces the scheduler: it returns the configured answers and records the
 // commands it receives.
 type owner struct {
 	mu     sync.Mutex
