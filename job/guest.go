@@ -51,7 +51,7 @@ const (
 	rowCheckpoint = "checkpoint"
 	rowMapInputs  = "mapin"
 	rowMapOutputs = "mapout"
-	rowPlace      = "place" // see move.go
+	rowOwnership  = "place" // see move.go
 	rowHome       = "home"
 )
 
@@ -178,8 +178,8 @@ func (s *Slot) LoadRow(kind, rest string, value []byte) (orphan bool, err error)
 		return false, proto.Unmarshal(value, m)
 	case rowMapInputs, rowMapOutputs:
 		return s.loadMapRow(kind, rest, value)
-	case rowPlace:
-		return false, s.loadPlace(value)
+	case rowOwnership:
+		return false, s.loadOwnership(value)
 	case rowHome:
 		m := &apiv1.HomeRow{}
 		if err := proto.Unmarshal(value, m); err != nil {
@@ -202,7 +202,7 @@ func SlotOfRow(kind, rest string) (slot uint8, ok bool, err error) {
 			return 0, true, errRow
 		}
 		return SlotOfValue(k.bucket, k.key), true, nil
-	case rowVersion, rowPlace:
+	case rowVersion, rowOwnership:
 		if _, err := fmt.Sscanf(rest, "%d", &slot); err != nil || slot >= Slots {
 			return 0, true, errRow
 		}

@@ -12,42 +12,41 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// This file moves a slot of an app that is split from one unit to another. It
-// is frozen where it was, which is a record, and only then copied; where it
-// comes to it works with the last record that brings it; and where it was it is
-// forgotten when that is known. Each move has a number, one higher than the last
-// of that slot: who is told of a move that was made before does nothing, so each
-// step may be tried again by whoever owns a unit then.
+// This file moves a slot of a split app from one partition to another. A record freezes
+// the slot in the source partition, and only then is it copied. The target owns the slot
+// with the last record of the copy, and the source drops it when it learns that. Each move
+// has a number, one higher than the last move of the slot, and a partition ignores a
+// record of an earlier move. So the owner of either partition may repeat each step.
 //
-// Invariant: of the units that ever had a slot at most one is Here with the
-// highest number, and what a slot that is not Here holds does not change.
+// Invariant: among the partitions that ever had a slot, at most one has it in the state
+// Here with the highest number, and the content of a slot in another state is constant.
 
-// PlaceState says whether a slot's jobs are here.
-type PlaceState int32
+// OwnershipState is the stage of a slot in a move, as one partition knows it.
+type OwnershipState int32
 
-// The states of a place. Rows hold the numbers.
+// The states of an ownership. Rows hold the numbers.
 const (
-	Here    PlaceState = iota
-	Leaving            // frozen: it is on the way
-	Left               // another unit has it
-	Coming             // not all of it is here
+	Here    OwnershipState = iota
+	Leaving                // frozen while it is copied to another partition
+	Left                   // another partition has it
+	Coming                 // a part of it has been copied to this partition
 )
 
-func (p PlaceState) String() string {
+func (p OwnershipState) String() string {
 	return [...]string{"here", "leaving", "left", "coming"}[p&3]
 }
 
-// Place is where the jobs and live runs of a slot are, as one unit knows it.
-// Values of handlers are none of them: they stay where the app began.
-type Place struct {
-	State PlaceState
-	Move  uint64 // the number of the last move; 0: it was never moved to or from here
-	Unit  string // where it goes, or went
+// SlotOwnership says which partition has the jobs and live runs of a slot, as one
+// partition knows it. Values of handlers do not move: the primary partition has them.
+type SlotOwnership struct {
+	State OwnershipState
+	Move  uint64 // number of the last move to or from this partition; 0: none
+	Unit  string // the target of the move, while Leaving and when Left
 }
 
-// movesOrStays reports whether a record may change a slot that is not Here: one
-// of its move, or of what an app has but once.
-func movesOrStays(rec *apiv1.Record) bool {
+// allowedWhileFrozen reports whether a record may change a slot that is not Here: a record
+// of its move, or of the state that only the primary partition has.
+func allowedWhileFrozen(rec *apiv1.Record) bool {
 	switch rec.Kind.(type) {
 	case *apiv1.Record_SlotLeft, *apiv1.Record_SlotComing, *apiv1.Record_ValuePut, *apiv1.Record_ValueDelete:
 		return true
@@ -55,12 +54,12 @@ func movesOrStays(rec *apiv1.Record) bool {
 	return false
 }
 
-func (s *Slot) placed(p Place, fx []Effect) []Effect {
-	s.Place = p
-	return s.changed(fx, rowPlace, strconv.Itoa(int(s.Index)), &apiv1.PlaceRow{State: int32(p.State), Move: p.Move, Unit: p.Unit})
+func (s *Slot) setOwnership(p SlotOwnership, fx []Effect) []Effect {
+	s.Ownership = p
+	return s.changed(fx, rowOwnership, strconv.Itoa(int(s.Index)), &apiv1.PlaceRow{State: int32(p.State), Move: p.Move, Unit: p.Unit})
 }
 
-func (s *Slot) loadPlace(value []byte) error {
+func (s *Slot) loadOwnership(value []byte) error {
 	m := &apiv1.PlaceRow{}
 	if err := proto.Unmarshal(value, m); err != nil {
 		return err
@@ -68,7 +67,7 @@ func (s *Slot) loadPlace(value []byte) error {
 	if m.State < int32(Here) || m.State > int32(Coming) {
 		return fmt.Errorf("a slot is in the state %d: %w", m.State, errRow)
 	}
-	s.Place = Place{PlaceState(m.State), m.Move, m.Unit}
+	s.Ownership = SlotOwnership{OwnershipState(m.State), m.Move, m.Unit}
 	return nil
 }
 
@@ -87,17 +86,17 @@ func (s *Slot) Busy() string {
 }
 
 func (s *Slot) leave(l *apiv1.SlotLeaving, fx []Effect) []Effect {
-	if l.Move <= s.Place.Move || s.Index == ModuleSlot || s.Live(Running) > 0 {
+	if l.Move <= s.Ownership.Move || s.Index == ModuleSlot || s.Live(Running) > 0 {
 		return fx
 	}
-	return s.placed(Place{Leaving, l.Move, l.Unit}, fx)
+	return s.setOwnership(SlotOwnership{Leaving, l.Move, l.Unit}, fx)
 }
 
 func (s *Slot) left(l *apiv1.SlotLeft, fx []Effect) []Effect {
-	if s.Place.State != Leaving || l.Move != s.Place.Move {
+	if s.Ownership.State != Leaving || l.Move != s.Ownership.Move {
 		return fx
 	}
-	return s.placed(Place{Left, l.Move, s.Place.Unit}, s.empty(fx))
+	return s.setOwnership(SlotOwnership{Left, l.Move, s.Ownership.Unit}, s.empty(fx))
 }
 
 // empty forgets the jobs and live runs: they are elsewhere.
@@ -133,29 +132,29 @@ func (s *Slot) sorted() []*Run {
 // come takes in a part of a slot. One that cannot be read is left out whole, and
 // the slot does not work: who sends it looks at the answer.
 func (s *Slot) come(c *apiv1.SlotComing, atMs int64, fx []Effect) []Effect {
-	again := s.Place.State == Coming && c.Move == s.Place.Move
+	again := s.Ownership.State == Coming && c.Move == s.Ownership.Move
 	switch {
-	case s.Index == ModuleSlot, c.Move < s.Place.Move, !again && c.Move == s.Place.Move, !again && !c.First:
+	case s.Index == ModuleSlot, c.Move < s.Ownership.Move, !again && c.Move == s.Ownership.Move, !again && !c.First:
 		return fx
-	case s.Place.State == Leaving: // it goes elsewhere, and nobody has said yet that it is there
+	case s.Ownership.State == Leaving: // the target of its last move has not confirmed it yet
 		return fx
 	}
 	if c.First {
-		fx = s.placed(Place{State: Coming, Move: c.Move}, s.empty(fx))
+		fx = s.setOwnership(SlotOwnership{State: Coming, Move: c.Move}, s.empty(fx))
 	}
 	for _, item := range c.Items {
 		from := len(fx)
 		var err error
 		if fx, err = s.load(item, fx); err != nil { // it was looked at before it was written down
-			fx = s.placed(Place{State: Coming, Move: c.Move, Unit: broken}, fx[:from])
+			fx = s.setOwnership(SlotOwnership{State: Coming, Move: c.Move, Unit: broken}, fx[:from])
 			return fx
 		}
 	}
-	if !c.Last || s.Place.Unit == broken {
+	if !c.Last || s.Ownership.Unit == broken {
 		return fx
 	}
 	s.Loaded()
-	fx = s.placed(Place{State: Here, Move: c.Move}, fx)
+	fx = s.setOwnership(SlotOwnership{State: Here, Move: c.Move}, fx)
 	for j := range s.Jobs.All() {
 		if j.NextMs > 0 {
 			fx = append(fx, Effect{Change: JobPlanned, Job: j})
@@ -171,7 +170,7 @@ func (s *Slot) come(c *apiv1.SlotComing, atMs int64, fx []Effect) []Effect {
 const broken = "broken"
 
 // Broken reports whether a slot that comes cannot be read.
-func (p Place) Broken() bool { return p.State == Coming && p.Unit == broken }
+func (p SlotOwnership) Broken() bool { return p.State == Coming && p.Unit == broken }
 
 // CheckItems says why a slot cannot be made of items; nil: it can.
 func CheckItems(app string, index uint8, items []*apiv1.SlotItem) error {

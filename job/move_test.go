@@ -82,8 +82,8 @@ func textsOf(items []*apiv1.SlotItem) (all []string) {
 // move, and what comes is what went.
 func TestFrozen(t *testing.T) {
 	s := filled(t)
-	if fx := s.Apply(leaving(1), nil); len(fx) != 1 || s.Place != (Place{Leaving, 1, "v"}) {
-		t.Fatalf("%v, %+v", fx, s.Place)
+	if fx := s.Apply(leaving(1), nil); len(fx) != 1 || s.Ownership != (SlotOwnership{Leaving, 1, "v"}) {
+		t.Fatalf("%v, %+v", fx, s.Ownership)
 	}
 	items := itemsOf(s)
 	before := fmt.Sprint(textsOf(items))
@@ -109,8 +109,8 @@ func TestFrozen(t *testing.T) {
 		"what comes":    coming(2, true, true),
 		"an old end":    left(0),
 	} {
-		if fx := s.Apply(rec, nil); len(fx) != 0 || fmt.Sprint(textsOf(itemsOf(s))) != before || s.Place.State != Leaving {
-			t.Errorf("%s changed a slot that is frozen: %v, %+v", what, fx, s.Place)
+		if fx := s.Apply(rec, nil); len(fx) != 0 || fmt.Sprint(textsOf(itemsOf(s))) != before || s.Ownership.State != Leaving {
+			t.Errorf("%s changed a slot that is frozen: %v, %+v", what, fx, s.Ownership)
 		}
 	}
 	if fx := s.Accept(s.Jobs.Get(name), &apiv1.Accepted{Run: other[:], Job: name}, 1, nil); len(fx) != 0 {
@@ -123,15 +123,15 @@ func TestFrozen(t *testing.T) {
 	v := NewSlot("app", moving)
 	v.Apply(coming(1, true, false, items[:2]...), nil) // of a try that did not come to its end
 	v.Apply(coming(1, true, false, items[:3]...), nil)
-	if v.Place.State != Coming || v.Jobs.Len() != 1 {
-		t.Fatalf("%+v, %d jobs", v.Place, v.Jobs.Len())
+	if v.Ownership.State != Coming || v.Jobs.Len() != 1 {
+		t.Fatalf("%+v, %d jobs", v.Ownership, v.Jobs.Len())
 	}
 	if fx := v.Accept(v.Jobs.Get(name), &apiv1.Accepted{Run: other[:], Job: name}, 1, nil); len(fx) != 0 {
 		t.Error("a run was accepted into a slot of which a part is here")
 	}
 	v.Apply(coming(1, false, true, items[3:]...), nil)
-	if v.Place != (Place{Here, 1, ""}) || fmt.Sprint(textsOf(itemsOf(v))) != before {
-		t.Fatalf("what came is not what went: %+v\n%s\n%s", v.Place, before, textsOf(itemsOf(v)))
+	if v.Ownership != (SlotOwnership{Here, 1, ""}) || fmt.Sprint(textsOf(itemsOf(v))) != before {
+		t.Fatalf("what came is not what went: %+v\n%s\n%s", v.Ownership, before, textsOf(itemsOf(v)))
 	}
 	for _, rec := range []*apiv1.Record{coming(1, true, true), coming(1, false, true), coming(0, true, true), coming(2, false, true)} {
 		if fx := v.Apply(rec, nil); len(fx) != 0 || fmt.Sprint(textsOf(itemsOf(v))) != before {
@@ -139,13 +139,13 @@ func TestFrozen(t *testing.T) {
 		}
 	}
 	s.Apply(left(1), nil)
-	if s.Place != (Place{Left, 1, "v"}) || s.Jobs.Len()+s.Runs.Len() != 0 || len(itemsOf(s)) != 0 {
+	if s.Ownership != (SlotOwnership{Left, 1, "v"}) || s.Jobs.Len()+s.Runs.Len() != 0 || len(itemsOf(s)) != 0 {
 		t.Errorf("a slot that has left holds %v", itemsOf(s))
 	}
 	// And back, with the next number.
 	v.Apply(leaving(2), nil)
 	s.Apply(coming(2, true, true, itemsOf(v)...), nil)
-	if s.Place != (Place{Here, 2, ""}) || fmt.Sprint(textsOf(itemsOf(s))) != before {
+	if s.Ownership != (SlotOwnership{Here, 2, ""}) || fmt.Sprint(textsOf(itemsOf(s))) != before {
 		t.Errorf("what came back is %v", textsOf(itemsOf(s)))
 	}
 }
@@ -163,14 +163,14 @@ func TestBusySlotStays(t *testing.T) {
 	if s.Busy() == "" {
 		t.Error("a slot with a run on a host is not busy")
 	}
-	if s.Apply(leaving(1), nil); s.Place.State != Here {
+	if s.Apply(leaving(1), nil); s.Ownership.State != Here {
 		t.Error("a slot left with a run on a host")
 	}
 	m := NewSlot("app", ModuleSlot)
-	if m.Apply(leaving(1), nil); m.Place.State != Here {
+	if m.Apply(leaving(1), nil); m.Ownership.State != Here {
 		t.Error("the slot of the modules left")
 	}
-	if m.Apply(coming(1, true, true), nil); m.Place != (Place{}) {
+	if m.Apply(coming(1, true, true), nil); m.Ownership != (SlotOwnership{}) {
 		t.Error("a slot of modules came")
 	}
 }
@@ -191,8 +191,8 @@ func FuzzComing(f *testing.F) {
 			err := CheckItems("app", moving, all)
 			v := NewSlot("app", moving)
 			v.Apply(coming(1, true, true, all...), nil)
-			if (err == nil) != (v.Place.State == Here) || (err != nil) != v.Place.Broken() {
-				t.Fatalf("the check says %v, and the slot is %+v", err, v.Place)
+			if (err == nil) != (v.Ownership.State == Here) || (err != nil) != v.Ownership.Broken() {
+				t.Fatalf("the check says %v, and the slot is %+v", err, v.Ownership)
 			}
 			if err != nil {
 				continue

@@ -63,11 +63,11 @@ type Run struct {
 	// Nth counts the ended runs of its job; 0: it is live, or the job does not count it.
 	Nth int64
 
-	// Mark, Pace, Micros and Place are for the owner of the slot. The fold does not look at them.
-	Mark   uint8
-	Pace   uint8
-	Micros uint16 // of the dispatch, beyond its ms
-	Place  uint32
+	// Mark, Pace, Micros and SetIndex belong to the owner of the slot. The fold ignores them.
+	Mark     uint8
+	Pace     uint8
+	Micros   uint16 // of the dispatch, beyond its ms
+	SetIndex uint32 // position in the run set of the host, plus 1; 0: in none
 
 	first [1]Attempt // where Attempts begin: most runs have one
 	// owner counts the run. It is not the slot's job of that name when the job
@@ -196,9 +196,9 @@ type Slot struct {
 	// Calendars are those of the app by name; only in ModuleSlot. They are not written to.
 	Calendars map[string]*apiv1.Calendar
 
-	// Place says whether the slot's jobs are here, of an app that is split.
-	Place Place
-	// Home is the unit where the app is changed; "": here. Only in ModuleSlot.
+	// Ownership is the stage of the slot in its last move. It is zero for a slot that never moved.
+	Ownership SlotOwnership
+	// Home is the primary partition of the app; "": this one. Only in ModuleSlot.
 	Home string
 
 	// Owner is for the owner of the slot. The fold does not look at it.
@@ -310,7 +310,7 @@ type Effect struct {
 // that fits nothing (a late result, a second end) changes nothing.
 func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 	from := len(fx)
-	if s.Place.State != Here && !movesOrStays(rec) {
+	if s.Ownership.State != Here && !allowedWhileFrozen(rec) {
 		return fx
 	}
 	for _, a := range rec.Accepts {
@@ -416,7 +416,7 @@ func (s *Slot) Apply(rec *apiv1.Record, fx []Effect) []Effect {
 // It keeps a's slices.
 func (s *Slot) Accept(j *Job, a *apiv1.Accepted, atMs int64, fx []Effect) []Effect {
 	from := len(fx)
-	if s.Place.State != Here || j.Slot() != s || !j.Current() {
+	if s.Ownership.State != Here || j.Slot() != s || !j.Current() {
 		return fx
 	}
 	fx = s.accept(j, a, atMs, fx)

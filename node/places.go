@@ -190,7 +190,7 @@ func (r *roster) settleIn(ctx context.Context, app string, slot uint8, unit stri
 // settleAll is settleIn for all slots that came to a unit.
 func (r *roster) settleAll(ctx context.Context, unit string, shares map[string]sched.Share) error {
 	for app, sh := range shares {
-		for slot, p := range sh.Places {
+		for slot, p := range sh.Slots {
 			if p.State == job.Here && p.Move > 0 {
 				if err := r.settleIn(ctx, app, uint8(slot), unit, p.Move); err != nil {
 					return err

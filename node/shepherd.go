@@ -137,7 +137,7 @@ func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error
 	stays := true
 	for slot := range uint8(job.Slots) {
 		to := ""
-		switch p := sh.Places[slot]; {
+		switch p := sh.Slots[slot]; {
 		case p.State == job.Leaving: // begun before, by this server or another one
 			to = p.Unit
 		case sh.Here[slot] && slot != job.ModuleSlot && len(wish.Units) == job.Slots && wish.Units[slot] != h.u.name:
@@ -148,7 +148,7 @@ func (h *shepherd) lookAt(ctx context.Context, app string, sh sched.Share) error
 		}
 		stays = false
 		key := fmt.Sprintf("%s/%d", app, slot)
-		if sh.Places[slot].State != job.Leaving {
+		if sh.Slots[slot].State != job.Leaving {
 			if time.Now().Before(h.later[key]) {
 				continue
 			}

@@ -62,7 +62,7 @@ func (l *loop) line(r *job.Run) *line {
 
 // admit puts a run that is due in line, or ends it, as its overlap policy says.
 func (l *loop) admit(r *job.Run) {
-	if r.Slot().Place.State != job.Here {
+	if r.Slot().Ownership.State != job.Here {
 		return // frozen: it goes on elsewhere
 	}
 	if sh := r.Shape(); sh.Digest == "" && sh.Handler.GetModule() != "" {

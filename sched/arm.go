@@ -168,7 +168,7 @@ func (l *loop) arm() {
 	now := l.arming[:min(len(l.arming), armSlice)]
 	seen := make(map[*job.Job]bool, len(now)) // stale entries may name a job again
 	for _, j := range now {
-		if seen[j] || !j.Current() || j.NextMs == 0 || armAt(l.ahead.next(j)) > l.nowMs || j.Slot().Place.State != job.Here {
+		if seen[j] || !j.Current() || j.NextMs == 0 || armAt(l.ahead.next(j)) > l.nowMs || j.Slot().Ownership.State != job.Here {
 			continue
 		}
 		seen[j] = true
@@ -270,7 +270,7 @@ func (l *loop) rebuildTimers() {
 	l.sweepAt = leastSweep // grows with what is put in now
 	for _, a := range l.apps {
 		for _, s := range a.slots {
-			if s.Place.State != job.Here {
+			if s.Ownership.State != job.Here {
 				continue
 			}
 			for j := range s.Jobs.All() {

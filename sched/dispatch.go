@@ -197,7 +197,7 @@ func (d *dispatching) send(a *app, ln *lane, lane int, h *host, room int) {
 // not is where it belongs.
 func (d *dispatching) sendable(r *job.Run) bool {
 	l := d.l
-	if !l.due(r) || r.Slot().Place.State != job.Here {
+	if !l.due(r) || r.Slot().Ownership.State != job.Here {
 		return false
 	}
 	if l.maybeDispatched(r) {

@@ -24,7 +24,7 @@ const (
 // they are. Its runs are added and dropped by take and drop alone. The zero value is
 // empty.
 type held struct {
-	runs   executing
+	runs   runSet
 	told   map[*job.Run]told // of which the host has told the start
 	asleep int               // of told: those that hold no slot
 	slow   int               // of runs: those of jobs that are slow or were not measured, and those told, without asleep

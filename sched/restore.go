@@ -211,7 +211,7 @@ func (l *loop) resume() {
 	var queued []*job.Run
 	for _, a := range l.apps {
 		for _, s := range a.slots {
-			if s.Place.State != job.Here { // frozen
+			if s.Ownership.State != job.Here { // frozen
 				continue
 			}
 			for r := range s.Runs.All() {

@@ -77,7 +77,7 @@ func (l *loop) turnBack(by int64) {
 	}
 	for _, a := range l.apps {
 		for _, s := range a.slots {
-			if s.Place.State != job.Here {
+			if s.Ownership.State != job.Here {
 				continue
 			}
 			for r := range s.Runs.All() {

@@ -85,12 +85,12 @@ func (a *app) home() string { return a.slots[job.ModuleSlot].Home }
 
 // here reports whether the jobs of a slot are in this partition.
 func here(s *job.Slot) bool {
-	return s.Place.State == job.Here && (s.Place.Move > 0 || ownerOf(s).home() == "")
+	return s.Ownership.State == job.Here && (s.Ownership.Move > 0 || ownerOf(s).home() == "")
 }
 
 // split reports whether jobs of the app are, or may be, in another partition.
 func (a *app) split() bool {
-	return a.home() != "" || slices.ContainsFunc(a.slots[:], func(s *job.Slot) bool { return s.Place.State != job.Here })
+	return a.home() != "" || slices.ContainsFunc(a.slots[:], func(s *job.Slot) bool { return s.Ownership.State != job.Here })
 }
 
 // share returns the number of slots of the app in this partition, at most [job.Slots].
@@ -152,7 +152,7 @@ func (l *loop) reopen(s *job.Slot) {
 		return
 	}
 	delete(l.departing, s)
-	if s.Place.State != job.Here {
+	if s.Ownership.State != job.Here {
 		return
 	}
 	for _, r := range c.parked {
@@ -207,8 +207,8 @@ func (l *loop) leaveTo(app string, slot uint8, unit string) (uint64, error) {
 	switch {
 	case a == nil || slot >= job.Slots || slot == job.ModuleSlot:
 		return 0, status.Errorf(codes.InvalidArgument, "slot %d of app %s does not move", slot, app)
-	case a.slots[slot].Place.State == job.Leaving:
-		return a.slots[slot].Place.Move, nil
+	case a.slots[slot].Ownership.State == job.Leaving:
+		return a.slots[slot].Ownership.Move, nil
 	case !here(a.slots[slot]):
 		return 0, &MovedError{app, slot}
 	}
@@ -231,11 +231,11 @@ func (l *loop) leaveTo(app string, slot uint8, unit string) (uint64, error) {
 	if l.recovering { // a host may execute a run whose start was never recorded
 		return 0, &BusyError{"the unit has a new owner, and hosts have not said yet what they execute"}
 	}
-	l.record(s, &apiv1.Record{Kind: &apiv1.Record_SlotLeaving{SlotLeaving: &apiv1.SlotLeaving{Move: s.Place.Move + 1, Unit: unit}}})
-	if s.Place.State != job.Leaving {
+	l.record(s, &apiv1.Record{Kind: &apiv1.Record_SlotLeaving{SlotLeaving: &apiv1.SlotLeaving{Move: s.Ownership.Move + 1, Unit: unit}}})
+	if s.Ownership.State != job.Leaving {
 		return 0, fmt.Errorf("slot %d of app %s could not be frozen", slot, app) // never: it is not busy
 	}
-	return s.Place.Move, nil
+	return s.Ownership.Move, nil
 }
 
 // pinReason returns the reference that ties a slot to the other slots of its app; "": none.
@@ -281,7 +281,7 @@ func (s *Server) Export(ctx context.Context, app string, slot uint8, move uint64
 	ctx = context.WithoutCancel(ctx) // next is not called any more when this has returned
 	for {
 		items, err := ask(ctx, s.loop, func(l *loop) ([]*apiv1.SlotItem, error) {
-			if a := l.apps[app]; a == nil || a.slots[slot].Place.State != job.Leaving || a.slots[slot].Place.Move != move {
+			if a := l.apps[app]; a == nil || a.slots[slot].Ownership.State != job.Leaving || a.slots[slot].Ownership.Move != move {
 				return nil, &MovedError{app, slot}
 			}
 			items, _ := next()
@@ -321,7 +321,7 @@ func (s *Server) Take(ctx context.Context, app string, slot uint8, move uint64, 
 	for i, chunk := range chunks {
 		done, err := ask(ctx, s.loop, func(l *loop) (bool, error) {
 			a := l.app(app)
-			p := a.slots[slot].Place
+			p := a.slots[slot].Ownership
 			switch {
 			case p.Move > move, p.Move == move && p.State != job.Coming:
 				return true, nil // it has come, and perhaps gone on
@@ -343,7 +343,7 @@ func (s *Server) Take(ctx context.Context, app string, slot uint8, move uint64, 
 			l.record(a.slots[slot], &apiv1.Record{Kind: &apiv1.Record_SlotComing{SlotComing: &apiv1.SlotComing{
 				Move: move, First: i == 0, Last: last, Items: chunk,
 			}}})
-			p = a.slots[slot].Place
+			p = a.slots[slot].Ownership
 			if p.Broken() || last && p.State != job.Here {
 				return false, status.Errorf(codes.Internal, "slot %d of app %s could not be made of what came", slot, app)
 			}
@@ -363,7 +363,7 @@ func (s *Server) Take(ctx context.Context, app string, slot uint8, move uint64, 
 func (s *Server) Forget(ctx context.Context, app string, slot uint8, move uint64) error {
 	_, err := ask(ctx, s.loop, func(l *loop) (struct{}, error) {
 		a := l.apps[app]
-		if a == nil || a.slots[slot].Place.State != job.Leaving || a.slots[slot].Place.Move != move {
+		if a == nil || a.slots[slot].Ownership.State != job.Leaving || a.slots[slot].Ownership.Move != move {
 			return struct{}{}, nil
 		}
 		if err := l.refuseChange(); err != nil {
@@ -392,10 +392,10 @@ func (l *loop) resumeRun(r *job.Run) {
 
 // Share is the part of an app that one partition has.
 type Share struct {
-	Home   string // "": this unit
-	Places [job.Slots]job.Place
-	Here   [job.Slots]bool
-	Rates  [job.Slots]float64 // schedules a second
+	Home  string // "": this unit
+	Slots [job.Slots]job.SlotOwnership
+	Here  [job.Slots]bool
+	Rates [job.Slots]float64 // schedules a second
 }
 
 // shares returns the shares of the apps that do something, or are split.
@@ -412,11 +412,11 @@ func (l *loop) shares() map[string]Share {
 func (l *loop) shareOf(a *app) (sh Share, busy bool) {
 	sh.Home = a.home()
 	for i, s := range a.slots {
-		sh.Places[i], sh.Here[i] = s.Place, here(s)
+		sh.Slots[i], sh.Here[i] = s.Ownership, here(s)
 		if a.rates != nil {
 			sh.Rates[i] = a.rates[i].value(l.now)
 		}
-		busy = busy || sh.Rates[i] > 0.01 || s.Place != (job.Place{})
+		busy = busy || sh.Rates[i] > 0.01 || s.Ownership != (job.SlotOwnership{})
 	}
 	return sh, busy
 }
@@ -513,7 +513,7 @@ func (s stamp) before(other stamp) bool {
 func (l *loop) copyApp(st *apiv1.AppState) error {
 	a := l.app(st.App)
 	m := a.slots[job.ModuleSlot]
-	if a.home() == "" && (m.Settings != nil || slices.ContainsFunc(a.slots[:], func(s *job.Slot) bool { return s.Jobs.Len() > 0 || s.Place.Move > 0 })) {
+	if a.home() == "" && (m.Settings != nil || slices.ContainsFunc(a.slots[:], func(s *job.Slot) bool { return s.Jobs.Len() > 0 || s.Ownership.Move > 0 })) {
 		return status.Errorf(codes.FailedPrecondition, "app %s began in this unit: it is not a copy of what is in %s", st.App, st.Home)
 	}
 	is := stamp{epoch: st.Epoch, revision: st.Revision}

@@ -339,7 +339,7 @@ func slotMoves(t *testing.T, kill string) {
 	if err := p.v.srv.Ready(ctx, "default"); err != nil {
 		t.Error(err)
 	}
-	if sh, err := p.v.srv.Share(ctx, "default"); err != nil || sh.Home != "u" || sh.Places[movedSlot].State != job.Left || sh.Here[movedSlot] {
+	if sh, err := p.v.srv.Share(ctx, "default"); err != nil || sh.Home != "u" || sh.Slots[movedSlot].State != job.Left || sh.Here[movedSlot] {
 		t.Errorf("the other unit has %+v, %v", sh, err)
 	}
 }
