@@ -16,11 +16,11 @@ import (
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
 )
 
-// shelf is the store as these tests need it: small rows by key.
-type shelf map[string][]byte
+// rowStore holds small rows by key.
+type rowStore map[string][]byte
 
 // keep writes what effects say. It reports the runs that have ended.
-func (s shelf) keep(t interface{ Fatal(...any) }, fx []Effect) (ended []*Run) {
+func (s rowStore) keep(t interface{ Fatal(...any) }, fx []Effect) (ended []*Run) {
 	for _, e := range fx {
 		switch {
 		case e.Change == RowChanged && e.Row.Value == nil:
@@ -39,7 +39,7 @@ func (s shelf) keep(t interface{ Fatal(...any) }, fx []Effect) (ended []*Run) {
 }
 
 // load puts rows into a slot whose runs are there, as a server that starts does.
-func (s shelf) load(t interface{ Fatalf(string, ...any) }, into *Slot) (orphans int) {
+func (s rowStore) load(t interface{ Fatalf(string, ...any) }, into *Slot) (orphans int) {
 	for _, key := range slices.Sorted(maps.Keys(s)) {
 		kind, rest, _ := strings.Cut(key, "/")
 		_, rest, _ = strings.Cut(rest, "/")
@@ -72,7 +72,7 @@ func inSlot(bucket string, index uint8, n int) []string {
 // makes of its rows.
 func TestValuesFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, rows, want := NewSlot("app", 3), shelf{}, map[string]string{}
+		s, rows, want := NewSlot("app", 3), rowStore{}, map[string]string{}
 		keys := append(inSlot("a", 3, 3), inSlot("b", 3, 3)...)
 		given := map[uint64]bool{}
 		for range rapid.IntRange(1, 60).Draw(t, "records") {
@@ -396,7 +396,7 @@ func (m *mapped) check(ended map[int32]State) {
 func TestMapFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newMapped(t, rapid.Bool().Draw(t, "reduce"))
-		rows, ended := shelf{}, map[int32]State{}
+		rows, ended := rowStore{}, map[int32]State{}
 		records := rapid.IntRange(1, 120).Draw(t, "records")
 		var last *Run
 		for range records {
@@ -458,7 +458,7 @@ func TestMapFold(t *testing.T) {
 }
 
 // restarted is the slot as a start makes it of its rows.
-func (m *mapped) restarted(rows shelf) *Slot {
+func (m *mapped) restarted(rows rowStore) *Slot {
 	s := NewSlot("app", m.s.Index)
 	for j := range m.s.Jobs.All() {
 		if _, err := s.LoadJob(j.Name(), proto.CloneOf(j.Row())); err != nil {

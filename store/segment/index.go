@@ -162,15 +162,15 @@ func sortPostings(keys []uint64, blocks []uint32) ([]uint64, []uint32) {
 	}
 	otherKeys, otherBlocks := make([]uint64, len(keys)), make([]uint32, len(keys))
 	for b := range counts {
-		places, sum := &counts[b], uint32(0)
-		if len(keys) > 0 && places[byte(keys[0]>>(8*b))] == uint32(len(keys)) {
+		starts, sum := &counts[b], uint32(0)
+		if len(keys) > 0 && starts[byte(keys[0]>>(8*b))] == uint32(len(keys)) {
 			continue // all keys have the same byte here
 		}
-		for i, n := range places {
-			places[i], sum = sum, sum+n
+		for i, n := range starts {
+			starts[i], sum = sum, sum+n
 		}
 		for i, k := range keys {
-			at := &places[byte(k>>(8*b))]
+			at := &starts[byte(k>>(8*b))]
 			otherKeys[*at], otherBlocks[*at] = k, blocks[i]
 			*at++
 		}
