@@ -10,60 +10,60 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// Between being due and being sent to a host a run passes three doors: the
-// overlap policy of its job lets it in line (admit), the line is by priority
-// (queue.go), and deadline, rate and routing are asked when its turn has come
-// (dispatch.go). None of this is written down: after a restart the live runs
-// pass the doors again, in the same order, and come to stand where they stood.
+// A due run passes three checks before a host gets it: the overlap policy of its job
+// admits it (admit), it waits in the ready queue by priority (queue.go), and its deadline,
+// rate and routing are checked when its turn comes (dispatch.go). The queues are not
+// durable: after a restart the live runs pass the checks again in the same order, and get
+// the same positions.
 
-// line is a job whose overlap policy bounds what is under way.
-type line struct {
-	// in are the runs that may be sent, held those behind them, in order.
-	// Invariant: held is empty while there is room for one more.
+// overlapQueue has the live runs of a job with a bounding overlap policy.
+type overlapQueue struct {
+	// in has the runs that may be dispatched, held those that wait for them, in the order
+	// of their acceptance. Invariant: held is empty while the policy admits one more.
 	in   map[job.RunID]*job.Run
 	held []*job.Run
 }
 
-// inLine reports whether a run stands in a line. The parts of a run do not:
-// their parent does. A run that was accepted under a policy that bounds nothing
-// is let in as that policy says, but those after it have to know of it: it
-// stands in the line of a job that has another policy now.
-func inLine(r *job.Run) bool {
+// boundedByOverlap reports whether a run is in an overlap queue. For the parts of a run,
+// their parent is in the queue. A run that was accepted under a policy without bounds is
+// admitted as that policy says. It still counts for later runs if the job has a bounding
+// policy now, so it is in the queue too.
+func boundedByOverlap(r *job.Run) bool {
 	if r.IsPart() {
 		return false
 	}
 	return r.Policy.Bounded() || r.Owner().Current() && r.Owner().Policy().Bounded()
 }
 
-// countIn puts the runs in line that were accepted when the overlap policy of
-// their job bounded nothing. It looks at all live runs of a slot, which a change
-// of policy under way is worth.
-func (l *loop) countIn(j *job.Job) {
+// queueAccepted adds the live runs of a job to its overlap queue when the job gets a
+// bounding policy. It visits all live runs of the slot, because such a change is rare.
+func (l *loop) queueAccepted(j *job.Job) {
 	if !j.Current() || !j.Policy().Bounded() {
-		return // it has changed again
+		return // the policy has changed again
 	}
 	for r := range j.Slot().Runs.All() {
-		early := r.State == job.Armed && r.PlannedMs > l.nowMs // it comes by itself
+		early := r.State == job.Armed && r.PlannedMs > l.nowMs // its timer admits it
 		if r.Owner() == j && !r.IsPart() && !r.Policy.Bounded() && !early {
-			l.line(r).in[r.ID] = r
+			l.overlapQueue(r).in[r.ID] = r
 		}
 	}
 }
 
-func (l *loop) line(r *job.Run) *line {
+func (l *loop) overlapQueue(r *job.Run) *overlapQueue {
 	k := jobKey{r.App, r.Job}
-	ln := l.lines[k]
-	if ln == nil {
-		ln = &line{in: map[job.RunID]*job.Run{}}
-		l.lines[k] = ln
+	q := l.overlapQueues[k]
+	if q == nil {
+		q = &overlapQueue{in: map[job.RunID]*job.Run{}}
+		l.overlapQueues[k] = q
 	}
-	return ln
+	return q
 }
 
-// admit puts a run that is due in line, or ends it, as its overlap policy says.
+// admit puts a due run into the ready queue or its overlap queue, or ends it, as its
+// overlap policy says.
 func (l *loop) admit(r *job.Run) {
 	if r.Slot().Ownership.State != job.Here {
-		return // frozen: it goes on elsewhere
+		return // the slot is frozen: the run continues in another partition
 	}
 	if sh := r.Shape(); sh.Digest == "" && sh.Handler.GetModule() != "" {
 		l.endUnrun(r, job.Failed, "no_alias", fmt.Sprintf("there was no alias %s when the run was accepted: set it with `wheelwork module alias`, and retry the run", sh.Handler.Module))
@@ -72,22 +72,22 @@ func (l *loop) admit(r *job.Run) {
 	if at := deadlineMs(r); at > 0 {
 		l.wheel.Add(at-l.ahead.lag(r)+1, &deadline{r})
 	}
-	if !inLine(r) {
+	if !boundedByOverlap(r) {
 		l.enqueue(r)
 		return
 	}
-	ln := l.line(r)
-	switch v := job.Admit(r.Policy, len(ln.in), len(ln.held)); {
-	case ln.in[r.ID] != nil:
+	q := l.overlapQueue(r)
+	switch v := job.Admit(r.Policy, len(q.in), len(q.held)); {
+	case q.in[r.ID] != nil:
 		l.enqueue(r)
-	case slices.Contains(ln.held, r):
-	case r.Attempt > 0 || r.Delegates() || v == job.LetIn: // it was let in before a restart
-		ln.in[r.ID] = r
+	case slices.Contains(q.held, r):
+	case r.Attempt > 0 || r.Delegates() || v == job.LetIn: // it was admitted before a restart
+		q.in[r.ID] = r
 		l.enqueue(r)
 	case v == job.Hold:
-		ln.held = append(ln.held, r)
+		q.held = append(q.held, r)
 	case v == job.LetInLast:
-		l.cover(ln, r)
+		l.replaceRuns(q, r)
 	default:
 		l.endUnrun(r, job.Skipped, "overlap", "another run of the job was not over, and its overlap policy is "+overlapText(r.Policy))
 	}
@@ -100,14 +100,15 @@ func overlapText(p *job.Policy) string {
 	return "discard"
 }
 
-// cover asks what is under way to stop, and gives the place to r alone.
-func (l *loop) cover(ln *line, r *job.Run) {
+// replaceRuns is the overlap policy cover: it stops the runs of the queue, and r follows
+// them alone.
+func (l *loop) replaceRuns(q *overlapQueue, r *job.Run) {
 	why := "run " + r.ID.String() + " covers it: its overlap policy is cover"
-	for _, old := range ln.held {
+	for _, old := range q.held {
 		l.endUnrun(old, job.Skipped, "overlap", why)
 	}
-	ln.held = append(ln.held[:0], r)
-	for _, old := range sorted(ln.in) {
+	q.held = append(q.held[:0], r)
+	for _, old := range sorted(q.in) {
 		if err := l.cancel(old, why); err != nil {
 			l.cfg.Logger.Warn("a run cannot be covered now", "app", old.App, "run", old.ID, "error", err)
 		}
@@ -123,24 +124,24 @@ func sorted(runs map[job.RunID]*job.Run) []*job.Run {
 	return s
 }
 
-// leave takes a run that has ended out of its line. It is called once that is
-// durable, and lets in who is next.
-func (l *loop) leave(r *job.Run) {
+// dequeue removes an ended run from its overlap queue, and admits the next ones. The
+// caller calls it once the end is durable.
+func (l *loop) dequeue(r *job.Run) {
 	k := jobKey{r.App, r.Job}
-	ln := l.lines[k]
-	if ln == nil {
+	q := l.overlapQueues[k]
+	if q == nil {
 		return
 	}
-	delete(ln.in, r.ID)
-	ln.held = slices.DeleteFunc(ln.held, func(h *job.Run) bool { return gone(h) })
-	for len(ln.held) > 0 && job.Admit(ln.held[0].Policy, len(ln.in), 0) == job.LetIn {
-		next := ln.held[0]
-		ln.held = ln.held[1:]
-		ln.in[next.ID] = next
+	delete(q.in, r.ID)
+	q.held = slices.DeleteFunc(q.held, func(h *job.Run) bool { return gone(h) })
+	for len(q.held) > 0 && job.Admit(q.held[0].Policy, len(q.in), 0) == job.LetIn {
+		next := q.held[0]
+		q.held = q.held[1:]
+		q.in[next.ID] = next
 		l.enqueue(next)
 	}
-	if len(ln.in)+len(ln.held) == 0 {
-		delete(l.lines, k)
+	if len(q.in)+len(q.held) == 0 {
+		delete(l.overlapQueues, k)
 	}
 }
 

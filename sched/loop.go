@@ -85,14 +85,14 @@ type loop struct {
 	lastSeq     uint64        // the sequence of the last record that was applied
 	failure     error
 
-	lines       map[jobKey]*line   // of jobs with an overlap policy that have runs under way
-	rates       map[jobKey]*bucket // of jobs with a rate
-	unplaceable []*job.Run         // due and parked: no host may take them now
-	unsent      []*outbox          // with tasks of this turn
-	placementAt int64              // when the placement timer is due, in Unix ms; 0: no run is parked
-	placedMs    int64              // when the placement timer fired last, in Unix ms
-	followed    []*job.Run         // have ended in this turn: others may depend on them
-	moved       []*job.Run         // of workflows, to be looked at in this turn
+	overlapQueues map[jobKey]*overlapQueue // of jobs with an overlap policy that have runs under way
+	rates         map[jobKey]*bucket       // of jobs with a rate
+	unplaceable   []*job.Run               // due and parked: no host may take them now
+	unsent        []*outbox                // with tasks of this turn
+	placementAt   int64                    // when the placement timer is due, in Unix ms; 0: no run is parked
+	placedMs      int64                    // when the placement timer fired last, in Unix ms
+	followed      []*job.Run               // have ended in this turn: others may depend on them
+	moved         []*job.Run               // of workflows, to be looked at in this turn
 	// dependents are the jobs that depend on a job. Entries may be stale: the
 	// state says what holds.
 	dependents map[jobKey][]*job.Job
@@ -164,7 +164,7 @@ func newLoop(cfg *Config) (*loop, error) {
 		cfg: cfg, hub: newHub(), metrics: m,
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 		apps: map[string]*app{}, plans: map[string]job.Plan{},
-		lines: map[jobKey]*line{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{}, nodeOf: map[jobKey][]*job.Job{},
+		overlapQueues: map[jobKey]*overlapQueue{}, rates: map[jobKey]*bucket{}, dependents: map[jobKey][]*job.Job{}, nodeOf: map[jobKey][]*job.Job{},
 		planned: map[jobKey][]*job.Job{}, calendars: map[jobKey]*job.Calendar{}, granted: map[*job.Shape]grants{},
 		hosts: map[string]*host{}, progress: map[job.RunID]*apiv1.Progress{}, awaited: map[job.RunID][]chan *apiv1.Run{},
 	}
@@ -453,7 +453,7 @@ func (l *loop) perform(e *job.Effect) {
 			l.wheel.Add(armAt(l.ahead.next(e.Job)), e.Job)
 		}
 	case job.JobBounded:
-		l.countIn(e.Job)
+		l.queueAccepted(e.Job)
 	case job.RunArmed:
 		l.wheel.Add(e.Run.PlannedMs, e.Run)
 	case job.RunAccepted, job.RunRequeued:
@@ -465,7 +465,7 @@ func (l *loop) perform(e *job.Effect) {
 			h.out.cancel(e.Run.ID, e.Run.Attempt)
 		}
 	case job.RunEnded, job.RunRevoked:
-		l.leave(e.Run)
+		l.dequeue(e.Run)
 		l.tellEnd(e.Run)
 	case job.RunResumed:
 		if here(e.Run.Slot()) {

@@ -215,8 +215,8 @@ func (l *loop) resume() {
 				continue
 			}
 			for r := range s.Runs.All() {
-				if inLine(r) && (r.Attempt > 0 || r.Delegates()) {
-					l.line(r).in[r.ID] = r
+				if boundedByOverlap(r) && (r.Attempt > 0 || r.Delegates()) {
+					l.overlapQueue(r).in[r.ID] = r
 				}
 				switch {
 				case l.due(r):

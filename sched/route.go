@@ -276,7 +276,7 @@ func haveEnded(n, all int, what string) string {
 // explain says why a live run is where it is.
 func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 	resp := &apiv1.ExplainRunResponse{State: string(r.State)}
-	ln := l.lines[jobKey{r.App, r.Job}]
+	oq := l.overlapQueues[jobKey{r.App, r.Job}]
 	switch {
 	case r.HasParts():
 		resp.Why = haveEnded(int(r.Fan.Succeeded+r.Fan.Failed), int(r.Fan.Parts), "part")
@@ -291,8 +291,8 @@ func (l *loop) explain(r *job.Run) *apiv1.ExplainRunResponse {
 		resp.Why = l.whyArmed(r)
 	case r.State == job.Waiting && !l.due(r):
 		resp.Why = "it waits for its next attempt"
-	case ln != nil && slices.Contains(ln.held, r):
-		resp.State, resp.Why = string(job.Queued), plural(len(ln.in), "1 run of the job is under way, and its overlap policy holds this one behind it", "%d runs of the job are under way, and its overlap policy holds this one behind them")
+	case oq != nil && slices.Contains(oq.held, r):
+		resp.State, resp.Why = string(job.Queued), plural(len(oq.in), "1 run of the job is under way, and its overlap policy holds this one behind it", "%d runs of the job are under way, and its overlap policy holds this one behind them")
 	case l.rates[jobKey{r.App, ""}] != nil && l.rates[jobKey{r.App, ""}].waiting > 0:
 		resp.State, resp.Why = string(job.Queued), "the jobs of the app start no more often than its rate allows"
 	case r.Policy.Rate > 0 && l.rates[jobKey{r.App, r.Job}] != nil && l.rates[jobKey{r.App, r.Job}].waiting > 0:

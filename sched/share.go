@@ -377,8 +377,8 @@ func (s *Server) Forget(ctx context.Context, app string, slot uint8, move uint64
 
 // resumeRun has a run go on that came with its slot.
 func (l *loop) resumeRun(r *job.Run) {
-	if inLine(r) && (r.Attempt > 0 || r.Delegates()) {
-		l.line(r).in[r.ID] = r
+	if boundedByOverlap(r) && (r.Attempt > 0 || r.Delegates()) {
+		l.overlapQueue(r).in[r.ID] = r
 	}
 	switch {
 	case l.due(r):

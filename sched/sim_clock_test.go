@@ -24,7 +24,7 @@ func turnedBack() (l *loop, a *app, setBack func()) {
 	now := time.Now()
 	l = &loop{
 		apps: map[string]*app{}, wheel: newTimers(now.UnixMilli()), sweepAt: leastSweep,
-		plans: map[string]job.Plan{}, rates: map[jobKey]*bucket{}, hosts: map[string]*host{}, lines: map[jobKey]*line{}, hub: newHub(),
+		plans: map[string]job.Plan{}, rates: map[jobKey]*bucket{}, hosts: map[string]*host{}, overlapQueues: map[jobKey]*overlapQueue{}, hub: newHub(),
 	}
 	l.setNow(now)
 	a = &app{name: "a"}
@@ -282,14 +282,14 @@ func TestRevokedLeavesTheLine(t *testing.T) {
 		}}}})
 		l.admit(fx[len(fx)-1].Run)
 	}
-	if ln := l.lines[jobKey{"a", name}]; ln == nil || len(ln.in) != 1 || len(ln.held) != 1 {
-		t.Fatalf("the line is %+v", ln)
+	if ln := l.overlapQueues[jobKey{"a", name}]; ln == nil || len(ln.in) != 1 || len(ln.held) != 1 {
+		t.Fatalf("the overlap queue is %+v", ln)
 	}
 	setBack()
 	for _, e := range apply(a, name, &apiv1.Record{AtMs: l.nowMs, Kind: &apiv1.Record_JobPut{JobPut: put}}) {
 		l.perform(&e)
 	}
-	if len(l.lines) != 0 {
-		t.Errorf("the line is %+v", l.lines[jobKey{"a", name}])
+	if len(l.overlapQueues) != 0 {
+		t.Errorf("the overlap queue is %+v", l.overlapQueues[jobKey{"a", name}])
 	}
 }
