@@ -455,7 +455,7 @@ func (l *loop) checkpoint() {
 	// of the capture is durable.
 	_, err = l.cfg.Journal.Append(nil, func(err error) {
 		if err != nil {
-			l.tell(func(l *loop) { l.committed(c, fmt.Errorf("write the journal: %w", err)) })
+			l.post(func(l *loop) { l.committed(c, fmt.Errorf("write the journal: %w", err)) })
 			return
 		}
 		v.work <- c // has room: one capture at a time
@@ -598,10 +598,10 @@ func (l *loop) commit(c *capture) error {
 			if err != nil {
 				err = fmt.Errorf("write the store: %w", err)
 			}
-			l.tell(func(l *loop) { l.committed(c, err) })
+			l.post(func(l *loop) { l.committed(c, err) })
 			return err
 		}
-		l.tell((*loop).storeFull)
+		l.post((*loop).storeFull)
 		select {
 		case <-time.After(fullRetry):
 		case <-l.done:
@@ -698,7 +698,7 @@ func (l *loop) caughtUp(ctx context.Context) error {
 
 // lastCheckpoint commits what is left when the loop ends.
 func (l *loop) lastCheckpoint() error {
-	for l.hearOwn(); l.view.busy; l.hearOwn() { // the writer still has one
+	for l.drainInternal(); l.view.busy; l.drainInternal() { // the writer still has one
 		if l.view.full {
 			return nil // the next start replays the journal
 		}

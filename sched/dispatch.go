@@ -624,8 +624,9 @@ func (e *ends) record() {
 	}
 }
 
-// hear takes one message of a host. Its log lines were taken before.
-func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
+// handleHostMessage handles one message of a host, except its log lines, which the stream
+// has stored before.
+func (l *loop) handleHostMessage(h *host, generation uint64, up *apiv1.WorkUp) {
 	if h.generation != generation || !h.connected {
 		return // of a stream that was replaced; the host sends its results again
 	}
@@ -640,7 +641,7 @@ func (l *loop) hear(h *host, generation uint64, up *apiv1.WorkUp) {
 	if up.Abilities != nil {
 		h.change(up.Abilities.Abi)
 	}
-	l.hearStates(h, up.States)
+	l.handleStates(h, up.States)
 	for _, p := range up.Progress {
 		if r := l.wantedRun(p.App, p.Run).Get(); r != nil && r.Current(p.Attempt, h.hello.Host) {
 			l.progress[r.ID] = &apiv1.Progress{Done: p.Done, Total: p.Total, Message: p.Message}

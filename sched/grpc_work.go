@@ -64,8 +64,8 @@ func (a *workerAPI) receive(stream apiv1.Worker_WorkServer, h *host, generation 
 				a.s.cfg.Logger.Warn("log lines were lost", "error", err)
 			}
 		}
-		heard := up
-		if !a.s.loop.doFirst(func(l *loop) { l.hear(h, generation, heard) }) {
+		message := up
+		if !a.s.loop.doForHost(func(l *loop) { l.handleHostMessage(h, generation, message) }) {
 			return errEnded
 		}
 		next, err := stream.Recv()

@@ -29,20 +29,20 @@ const (
 	maxUnwritten = 200_000
 )
 
-// loop is the one goroutine that owns the state. Fields without a comment are
-// touched by it alone.
+// loop is the one goroutine that owns the state. Only this goroutine uses the fields
+// that have no other owner in their comment.
 type loop struct {
 	cfg *Config
 	hub *hub
 
-	mu      sync.Mutex // guards inbox, heard, own, flushed and dead
-	inbox   []func(*loop)
-	heard   []func(*loop) // from hosts: they bring ends and credits, and go first
-	own     []func(*loop) // from the server's other goroutines: heard to the end
-	flushed []*stage
-	dead    bool          // inbox takes no more
-	kick    chan struct{} // capacity 1: there is something in inbox, own or flushed
-	done    chan struct{} // closed when the loop has ended
+	mu        sync.Mutex // guards inbox, hostInbox, internal, flushed and dead
+	inbox     []func(*loop)
+	hostInbox []func(*loop) // from hosts: results and credits, handled before inbox
+	internal  []func(*loop) // from goroutines of the server; drained even while the loop ends
+	flushed   []*stage
+	dead      bool          // inbox takes no more
+	kick      chan struct{} // capacity 1: a queue has an entry
+	done      chan struct{} // closed when the loop has ended
 
 	now      time.Time // of this turn
 	nowMs    int64
@@ -179,13 +179,13 @@ func (l *loop) setNow(t time.Time) {
 	l.now, l.nowMs = t, t.UnixMilli()
 }
 
-// do puts f into the inbox. It reports false when the loop has ended.
-func (l *loop) do(f func(*loop)) bool { return l.enter(&l.inbox, f) }
+// do puts f into the inbox. It returns false if the loop has ended.
+func (l *loop) do(f func(*loop)) bool { return l.push(&l.inbox, f) }
 
-// doFirst is do for what hosts say.
-func (l *loop) doFirst(f func(*loop)) bool { return l.enter(&l.heard, f) }
+// doForHost is do for a message of a host.
+func (l *loop) doForHost(f func(*loop)) bool { return l.push(&l.hostInbox, f) }
 
-func (l *loop) enter(queue *[]func(*loop), f func(*loop)) bool {
+func (l *loop) push(queue *[]func(*loop), f func(*loop)) bool {
 	l.mu.Lock()
 	dead := l.dead
 	if !dead {
@@ -198,28 +198,27 @@ func (l *loop) enter(queue *[]func(*loop), f func(*loop)) bool {
 	return !dead
 }
 
-// tell is do for the server's own goroutines, which are heard while the loop
-// ends.
-func (l *loop) tell(f func(*loop)) {
+// post is do for goroutines of the server. The loop runs f even while it ends.
+func (l *loop) post(f func(*loop)) {
 	l.mu.Lock()
-	l.own = append(l.own, f)
+	l.internal = append(l.internal, f)
 	l.mu.Unlock()
 	l.wake()
 }
 
-// hearOwn runs what the server's own goroutines told.
-func (l *loop) hearOwn() {
+// drainInternal runs the functions that goroutines of the server have posted.
+func (l *loop) drainInternal() {
 	l.mu.Lock()
-	own := l.own
-	l.own = nil
+	posted := l.internal
+	l.internal = nil
 	l.mu.Unlock()
-	for _, f := range own {
+	for _, f := range posted {
 		f(l)
 	}
 }
 
-// hearJournal releases what has become durable.
-func (l *loop) hearJournal() {
+// drainDurable releases the batches that have become durable.
+func (l *loop) drainDurable() {
 	l.mu.Lock()
 	flushed := l.flushed
 	l.flushed = nil
@@ -308,20 +307,20 @@ func (l *loop) run(ctx context.Context) error {
 // turn is one round: see the package comment.
 func (l *loop) turn() error {
 	l.tick()
-	l.hearOwn()
-	l.listen()
+	l.drainInternal()
+	l.drainInbox()
 	l.wheel.Advance(l.nowMs, l.fire)
 	l.admitDue()
 	l.sweep()
 	l.arm()
 	l.submit()
-	l.hearJournal()
+	l.drainDurable()
 	l.submit() // what followed from that
 	if l.failure == nil {
 		l.dispatch()
 		l.submit()
 	}
-	l.settle()
+	l.answerDurable()
 	l.flush()
 	if l.failure != nil {
 		return l.failure
@@ -334,29 +333,27 @@ func (l *loop) turn() error {
 	return nil
 }
 
-// turnTime is how long one turn takes in what callers ask for: then hosts are
-// served first, or a burst of producers would keep them waiting. hearTime is the same
-// for what hosts say: then what is due is looked at, or a herd of one app would keep
-// the others waiting.
+// turnTime bounds the time that one turn spends on calls, so that a burst of producers
+// does not delay hosts. hostTurnTime bounds the time that it spends on messages of hosts,
+// so that many results of one app do not delay the due runs of others.
 const (
-	turnTime = 2 * time.Millisecond
-	hearTime = 4 * turnTime
+	turnTime     = 2 * time.Millisecond
+	hostTurnTime = 4 * turnTime
 )
 
-// listen runs what hosts said, and then what callers ask for, as much as a turn has
-// time for.
-func (l *loop) listen() {
+// drainInbox handles messages of hosts and then calls, each within its time of a turn.
+func (l *loop) drainInbox() {
 	l.mu.Lock()
-	heard, inbox := l.heard, l.inbox
-	l.heard, l.inbox = nil, nil
+	fromHosts, inbox := l.hostInbox, l.inbox
+	l.hostInbox, l.inbox = nil, nil
 	l.mu.Unlock()
-	l.listenTo(&l.heard, heard, hearTime)
-	l.listenTo(&l.inbox, inbox, turnTime)
+	l.drainQueue(&l.hostInbox, fromHosts, hostTurnTime)
+	l.drainQueue(&l.inbox, inbox, turnTime)
 }
 
-// listenTo runs what came to a queue, and puts back in front of it what there is no
-// time for.
-func (l *loop) listenTo(queue *[]func(*loop), came []func(*loop), most time.Duration) {
+// drainQueue runs the functions of a queue for at most the given time, and puts the rest
+// back at the front of the queue.
+func (l *loop) drainQueue(queue *[]func(*loop), came []func(*loop), most time.Duration) {
 	start := time.Now()
 	for i, f := range came {
 		f(l)
@@ -373,8 +370,8 @@ func (l *loop) listenTo(queue *[]func(*loop), came []func(*loop), most time.Dura
 	}
 }
 
-// tick reads the clock. A wall clock that was set back would make the wheel,
-// which stands at a later time, fire new entries early: it is built anew.
+// tick reads the clock. After the wall clock was set back, the wheel is ahead of it and
+// would fire new entries early, so tick rebuilds the timers.
 func (l *loop) tick() {
 	now := time.Now()
 	wall, mono := now.Round(0).Sub(l.lastWall.Round(0)), now.Sub(l.lastWall)
@@ -387,7 +384,7 @@ func (l *loop) tick() {
 	}
 }
 
-// sleep returns how long the loop may wait when nothing comes in.
+// sleep returns how long the loop may wait if all queues are empty.
 func (l *loop) sleep() time.Duration {
 	wait := time.Hour
 	if at, ok := l.wheel.Next(); ok {
@@ -629,13 +626,13 @@ func (l *loop) slotOf(r *job.Run) *job.Slot { return r.Slot() }
 // that the server ends.
 func (l *loop) finish() error {
 	l.mu.Lock()
-	l.dead, l.inbox, l.heard = true, nil, nil
+	l.dead, l.inbox, l.hostInbox = true, nil, nil
 	l.mu.Unlock()
 	l.submit()
-	for l.hearJournal(); len(l.inflight) > 0; l.hearJournal() {
+	for l.drainDurable(); len(l.inflight) > 0; l.drainDurable() {
 		<-l.kick
 	}
-	l.settle()
+	l.answerDurable()
 	if l.failure != nil {
 		return l.failure
 	}

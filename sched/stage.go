@@ -216,12 +216,11 @@ func (l *loop) release(s *stage) {
 	s.recycle()
 }
 
-// settle answers those whose commands are durable. It comes after the runs that
-// may start were sent: to wake somebody takes longer than to send a task, and
-// who waits for the answer waits no longer for it. The senders of what is not much
-// are woken behind it, in flush: of those whom a goroutine wakes, the last one is the
-// first to get its processor.
-func (l *loop) settle() {
+// answerDurable answers the calls whose commands are durable. It comes after the dispatch:
+// to wake a goroutine takes longer than to send a task, and the callers lose no time by it.
+// The goroutines that send short outboxes are woken after it, in flush, because the runtime
+// runs the last goroutine that another one has woken first.
+func (l *loop) answerDurable() {
 	for _, ack := range l.owed {
 		ack(l.failure)
 	}

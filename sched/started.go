@@ -26,8 +26,8 @@ func paceText(pace uint8) apiv1.Pace {
 	return apiv1.Pace_PACE_SLOW
 }
 
-// hearStates takes what a host tells of runs that it has.
-func (l *loop) hearStates(h *host, states []*apiv1.TaskState) {
+// handleStates takes the states that a host reports of its runs.
+func (l *loop) handleStates(h *host, states []*apiv1.TaskState) {
 	if len(states) == 0 {
 		return
 	}
