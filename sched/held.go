@@ -149,8 +149,8 @@ func (l *loop) drop(h *host, r *job.Run, took time.Duration) {
 		return
 	}
 	a := ownerOf(r.Slot())
-	a.usage.settle(r.Pace, took, a.weight())
-	a.ready.lane(r, r.Pace).usage.settle(r.Pace, took, 1)
+	a.usage.correct(r.Pace, took, a.weight())
+	a.ready.lane(r, r.Pace).usage.correct(r.Pace, took, 1)
 	if isQuick(l.paces.of(r)) { // as was learned when it ended
 		h.held.presence(a).quickMs = l.nowMs
 	}

@@ -8,12 +8,11 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// A pace is the mean time of a job's handler on a logarithmic scale: there is one
-// byte for it in each of a million jobs. 0 is not measured, and p stands for
-// 2^((p-1)/8) microseconds, so that neighbours differ by 9 %. 255 stands for an hour
-// and whatever is longer.
+// A pace is the mean duration of a job's handler on a logarithmic scale, in one byte because
+// a partition may have a million jobs. 0 means not measured. p means 2^((p-1)/8) microseconds,
+// so adjacent values differ by 9 %. 255 means an hour or more.
 
-// slowAfter is the mean time from which on a job is slow.
+// slowAfter is the mean duration from which a job is slow.
 const slowAfter = time.Second
 
 var (
@@ -26,36 +25,36 @@ var (
 	slowPace = paceOf(slowAfter)
 )
 
-// paceOf returns the pace of a time, which is never 0.
+// paceOf returns the pace of a duration. It is never 0.
 func paceOf(d time.Duration) uint8 {
 	us := max(float64(d)/float64(time.Microsecond), 1)
 	return uint8(min(1+math.Round(8*math.Log2(us)), 255))
 }
 
-// isQuick reports whether runs of a pace are worth waiting for at a host. A job that
-// was not measured counts as slow.
+// isQuick reports whether a host may hold runs of a pace beyond its free slots. A job
+// without a measured duration is slow.
 func isQuick(pace uint8) bool { return pace != 0 && pace < slowPace }
 
-// paces knows how long handlers take. The zero value knows nothing.
+// paces has the durations of handlers. The zero value is empty.
 type paces struct {
-	// alike has the paces of jobs that run the same handler with the same input. A job
-	// that was not measured takes as long as they do: very many jobs that differ in
-	// nothing but their name, and have one run each, are one job here.
+	// alike has the paces of handlers with the same input. A job without a measurement of
+	// its own takes the pace of a job that is alike. This serves apps with many jobs that
+	// differ only in their name and have one run each.
 	alike map[likeness]uint8
 }
 
-// likeness is what a handler is given, and which one it is.
+// likeness identifies a handler and its input.
 type likeness struct {
 	shape *job.Shape
 	input uint32 // [job.InputSum]
 }
 
-// maxAlike bounds what is remembered. It is forgotten as a whole.
+// maxAlike bounds the entries of paces.alike. The map is cleared when it is full.
 const maxAlike = 4096
 
 func likenessOf(r *job.Run) likeness { return likeness{r.Shape(), job.InputSum(true, r.Given())} }
 
-// of returns the pace of a run's handler; 0: it is not known.
+// of returns the pace of a run's handler; 0: unknown.
 func (p *paces) of(r *job.Run) uint8 {
 	if pace := r.Owner().Pace; pace != 0 || len(p.alike) == 0 {
 		return pace
@@ -63,8 +62,8 @@ func (p *paces) of(r *job.Run) uint8 {
 	return p.alike[likenessOf(r)]
 }
 
-// learn takes how long an attempt of a run took. One that was stopped would have
-// taken longer.
+// learn updates the pace of a run's job with the duration of an attempt. The duration of
+// a stopped attempt counts only if it is above the mean: the attempt would have taken longer.
 func (p *paces) learn(r *job.Run, took time.Duration, outcome apiv1.Outcome) {
 	j := r.Owner()
 	switch mean := paceTimes[j.Pace]; {

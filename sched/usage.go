@@ -6,30 +6,31 @@ import (
 	"github.com/wheelworkhq/wheelwork/job"
 )
 
-// usage is what an app had of the hosts' time, for weighted fair queueing: the app
-// that had least for its weight is served first. The zero value has had nothing.
+// usage is the time of hosts that an app has used, for weighted fair queueing: the
+// scheduler serves the app with the least usage for its weight first. The zero value has
+// used nothing.
 type usage struct {
-	used time.Duration // of slots, divided by the weight
+	used time.Duration // of execution slots, divided by the weight
 }
 
-// leastCharge is what a run costs at least: its way to a host and back.
+// leastCharge is the minimum cost of a run: its way to a host and back.
 const leastCharge = 50 * time.Microsecond
 
-// weight is an app's share beside others. It is 1 or more.
+// weight returns the weight of an app, which is at least 1.
 func (a *app) weight() time.Duration {
 	return time.Duration(max(a.slots[job.ModuleSlot].Settings.GetWeight(), 1))
 }
 
-// join has an app begin that had no runs to dispatch: it does not catch up on the time
-// in which it wanted nothing. served is what the app that is served now has used.
+// join starts to count an app that had no runs to dispatch. The app gets no credit for its
+// idle time, so its usage becomes at least served, the usage of the app that was served last.
 func (u *usage) join(served time.Duration) { u.used = max(u.used, served) }
 
-// charge counts a run of that pace when it is sent. A job that was not measured counts
-// as one that is just slow.
+// charge adds the expected cost of a run when it is dispatched. A job without a measured
+// duration costs slowAfter.
 func (u *usage) charge(pace uint8, weight time.Duration) { u.used += cost(pace) / weight }
 
-// settle corrects what a run was charged when it has ended.
-func (u *usage) settle(pace uint8, took, weight time.Duration) {
+// correct replaces the expected cost of a run by its real cost when the run has ended.
+func (u *usage) correct(pace uint8, took, weight time.Duration) {
 	u.used += (max(took, leastCharge) - cost(pace)) / weight
 }
 
@@ -40,7 +41,7 @@ func cost(pace uint8) time.Duration {
 	return max(paceTimes[pace], leastCharge)
 }
 
-// byUsage is a heap of apps, the one that had least first.
+// byUsage is a heap of apps, the app with the least usage first.
 type byUsage []*app
 
 func (s byUsage) Len() int           { return len(s) }
