@@ -136,7 +136,7 @@ func (d *dispatching) serveLane(a *app, lv *level, i int) bool {
 			d.send(a, ln, i, h, room)
 			return true
 		case !l.unlike(a, r):
-			return false // what is behind it must wait as well
+			return false // the runs behind it must wait as well
 		}
 		if a.ready.pop(ln, turnOf[i]); d.sendable(r) {
 			l.park(r)
@@ -327,10 +327,10 @@ func (o offer) before(p offer) bool {
 // free returns the slots in which a task that is sent now would start at once.
 func (h *host) free() int { return max(int(h.hello.Slots)-h.held.busy(), 0) }
 
-// start records that runs were sent and sends them. The record is not waited
-// for: when a crash loses it, the host reports what it is executing.
+// start records that runs were sent, and sends them without waiting for the record: if a
+// crash loses it, the host reports the runs that it executes.
 func (l *loop) start(starts map[startKey]*apiv1.Started, order []startKey) {
-	l.submit() // what was decided on the way is waited for
+	l.submit() // these records of earlier decisions are durable before their effects; the starts are not
 	for _, k := range order {
 		s := starts[k]
 		from := len(l.stage.fx)
@@ -389,12 +389,12 @@ func (l *loop) attach(hello *apiv1.Hello, out *outbox) (*host, error) {
 		h.out.close() // the stream that this one replaces
 	}
 	h.hello, h.out, h.connected, h.draining, h.credits = hello, out, true, false, 0
-	for r := range h.held.told { // what has become of them it tells again
+	for r := range h.held.told { // the host reports their states again
 		h.held.tell(r, told{startedMs: h.held.told[r].startedMs})
 	}
 	h.leaving = false
 	h.abilities = job.NewAbilities(hello.Abi)
-	h.modules = nil // it says anew what it has
+	h.modules = nil // the host reports its modules again
 	l.prefetchAliases(h)
 	h.generation++
 	h.joinedAt, h.seenAt = l.now, l.now
@@ -442,12 +442,12 @@ func (l *loop) adopt(h *host, rep *apiv1.Running) {
 		}}})
 		l.take(h, r)
 		r.Mark &^= isMaybeDispatched
-	default: // ended, or given to another host: nobody waits for it any more
+	default: // it has ended or another host has it: its result would be ignored
 		h.out.cancel(id, rep.Attempt)
 	}
 }
 
-// detach ends a host's stream. Its runs stay with it for the lease.
+// detach ends the stream of a host. The host retains its runs until its lease ends.
 func (l *loop) detach(h *host, generation uint64) {
 	if h.generation != generation || !h.connected {
 		return
@@ -465,13 +465,13 @@ func (l *loop) awaitReturn(h *host) {
 	l.wheel.Add(h.lostAt.UnixMilli(), &hostLease{h, h.generation})
 }
 
-// hostLease is the wheel's entry for a host that went away.
+// hostLease is the timer that ends the lease of a disconnected host.
 type hostLease struct {
 	h          *host
 	generation uint64
 }
 
-// holds reports whether the host has stayed away since.
+// holds reports whether the host has not reconnected since.
 func (x *hostLease) holds() bool { return !x.h.connected && x.h.generation == x.generation }
 
 func (x *hostLease) expire(l *loop) {
@@ -495,23 +495,23 @@ func (x *hostLease) expire(l *loop) {
 	l.wheel.Add(h.lostAt.Add(forgetHost).UnixMilli(), x)
 }
 
-// lose ends attempts whose host is gone.
+// lose ends attempts that their hosts have lost.
 func (l *loop) lose(runs []*job.Run, why string) {
 	slices.SortFunc(runs, func(a, b *job.Run) int { return slices.Compare(a.ID[:], b.ID[:]) })
-	ends := l.newEnds()
+	collected := l.resultBatch()
 	for _, r := range runs {
-		ends.add(r, &apiv1.TaskResult{Run: r.ID[:], Attempt: r.Attempt, Outcome: apiv1.Outcome_OUTCOME_LOST, Error: why, Code: "host_lost"})
+		collected.add(r, &apiv1.TaskResult{Run: r.ID[:], Attempt: r.Attempt, Outcome: apiv1.Outcome_OUTCOME_LOST, Error: why, Code: "host_lost"})
 	}
-	ends.record()
+	collected.record()
 }
 
-// Limits of what a host may say of an attempt. Ours keep them; a host is not
-// trusted to.
+// Limits of a result. The program wheelwork observes them, but the server does not trust a
+// host to do so.
 const (
 	maxOutput = 1 << 20
 	maxText   = 64 << 10
-	// maxEnds bounds the outputs in one record.
-	maxEnds = 1 << 20
+	// maxBatchOutput is the size of the outputs at which a result batch is recorded, in bytes.
+	maxBatchOutput = 1 << 20
 )
 
 // bounded enforces the limits on a result.
@@ -527,42 +527,42 @@ func bounded(t *apiv1.TaskResult) {
 	}
 }
 
-// ends collects the ends of attempts, a record for each slot. The loop has one,
-// which is empty between two messages.
-type ends struct {
+// resultBatch collects the results in one message of a host, in a record for each slot. The
+// loop has one, which is empty between two messages.
+type resultBatch struct {
 	l      *loop
-	bySlot map[*job.Slot]*apiv1.Finished // those of order have ends
+	bySlot map[*job.Slot]*apiv1.Finished // for the slots in order, with at least one result
 	order  []*job.Slot
-	runs   []*job.Run // those with the mark isEnding
-	bytes  int        // of outputs that are collected
+	runs   []*job.Run // the runs with the mark isInResultBatch
+	bytes  int        // size of the outputs, errors and traces in the batch
 	free   []*apiv1.Finished_End
 }
 
-// isEnding is a mark of runs: an end of theirs is collected.
-const isEnding = 1 << 7
+// isInResultBatch is a mark of runs: the batch has a result of the run.
+const isInResultBatch = 1 << 7
 
-func (l *loop) newEnds() *ends {
-	if l.ends == nil {
-		l.ends = &ends{l: l, bySlot: map[*job.Slot]*apiv1.Finished{}}
+func (l *loop) resultBatch() *resultBatch {
+	if l.results == nil {
+		l.results = &resultBatch{l: l, bySlot: map[*job.Slot]*apiv1.Finished{}}
 	}
-	return l.ends
+	return l.results
 }
 
-// message returns an empty message. Those of a record are used again: what the
-// fold keeps of them are values.
-func (e *ends) message() *apiv1.Finished_End {
+// message returns an empty message, which may have been part of an earlier record: the
+// fold copies the values of a message and retains no pointer to it.
+func (e *resultBatch) message() *apiv1.Finished_End {
 	n := len(e.free)
 	if n == 0 {
 		return &apiv1.Finished_End{}
 	}
 	m := e.free[n-1]
 	e.free = e.free[:n-1]
-	*m = apiv1.Finished_End{} // Reset would also note its type, and wait for all memory on the way
+	*m = apiv1.Finished_End{} // Reset would also write the type of the message, from memory that is not in the cache
 	return m
 }
 
-// add decides what follows from the end of the current attempt of r.
-func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
+// add decides the outcome of the current attempt of r by its result.
+func (e *resultBatch) add(r *job.Run, t *apiv1.TaskResult) {
 	l := e.l
 	v := job.Settle(r, t.Outcome, time.Duration(t.RetryAfterMs)*time.Millisecond)
 	if cameTooLate(r, t) {
@@ -570,7 +570,7 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 	}
 	end := e.message()
 	end.Run, end.Attempt, end.Host, end.Outcome = r.ID[:], r.Attempt, r.Host, t.Outcome
-	// The run keeps them, perhaps for long, and they share memory with the whole message.
+	// The run may retain them for long, and without a copy they would retain the whole message.
 	end.Output, end.Error, end.Code, end.Trace = slices.Clone(t.Output), strings.Clone(t.Error), strings.Clone(t.Code), strings.Clone(t.Trace)
 	h := l.hosts[r.Host]
 	end.StartedMs, end.DurationUs, end.State = l.startedBy(h, r, t), t.DurationUs, string(v.State)
@@ -590,20 +590,20 @@ func (e *ends) add(r *job.Run, t *apiv1.TaskResult) {
 		e.order = append(e.order, s)
 	}
 	f.Ends = append(f.Ends, end)
-	r.Mark |= isEnding
+	r.Mark |= isInResultBatch
 	e.runs = append(e.runs, r)
 	took := time.Duration(t.DurationUs) * time.Microsecond
 	l.paces.learn(r, took, t.Outcome)
 	if h != nil {
 		l.drop(h, r, took-time.Duration(t.SleptUs)*time.Microsecond)
 	}
-	if e.bytes += len(t.Output) + len(t.Error) + len(t.Trace); e.bytes >= maxEnds {
+	if e.bytes += len(t.Output) + len(t.Error) + len(t.Trace); e.bytes >= maxBatchOutput {
 		e.record()
 	}
 }
 
-// record writes what is collected.
-func (e *ends) record() {
+// record appends the results to the batch of the journal, and empties the result batch.
+func (e *resultBatch) record() {
 	for _, s := range e.order {
 		f := e.bySlot[s]
 		e.l.record(s, &apiv1.Record{Kind: &apiv1.Record_Finished{Finished: f}})
@@ -612,7 +612,7 @@ func (e *ends) record() {
 		f.Ends = f.Ends[:0]
 	}
 	for _, r := range e.runs {
-		r.Mark &^= isEnding
+		r.Mark &^= isInResultBatch
 	}
 	if e.l.stage.bytes >= stageBytes {
 		e.l.submit()
@@ -656,7 +656,7 @@ func (l *loop) handleHostMessage(h *host, generation uint64, up *apiv1.WorkUp) {
 		h.out.close() // the host keeps its results and brings them again
 		return
 	}
-	ends := l.newEnds()
+	collected := l.resultBatch()
 	var wanted [fetchAtOnce]job.WantedRun // looked up all at once, as in findJobs
 	var runs [fetchAtOnce]*job.Run
 	for results := range slices.Chunk(up.Results, fetchAtOnce) {
@@ -671,7 +671,7 @@ func (l *loop) handleHostMessage(h *host, generation uint64, up *apiv1.WorkUp) {
 		job.FetchRuns(runs[:len(results)])
 		for i, t := range results {
 			r := runs[i]
-			if r == nil || r.Mark&isEnding != 0 {
+			if r == nil || r.Mark&isInResultBatch != 0 {
 				continue
 			}
 			if r.State != job.Running && t.Attempt == r.Attempt+1 {
@@ -681,10 +681,10 @@ func (l *loop) handleHostMessage(h *host, generation uint64, up *apiv1.WorkUp) {
 				continue // late: the run is on another attempt
 			}
 			bounded(t)
-			ends.add(r, t)
+			collected.add(r, t)
 		}
 	}
-	ends.record()
+	collected.record()
 	l.hostFreed()
 	batch := up.Batch
 	l.onDurable(func(err error) {
@@ -723,10 +723,9 @@ type outbox struct {
 	ackTimer *time.Timer
 }
 
-// ackDelay is how long an acknowledgement waits for something to go with. Nobody
-// needs it soon: a host writes down what is not acknowledged after 200 ms. By itself it
-// would take the processor from the caller who is told at the same moment that the run
-// has ended.
+// ackDelay is how long an acknowledgement waits for another message to go with. A host
+// needs it only within 200 ms, when it spools results without one. An acknowledgement sent
+// at once would compete for the processor with the caller that waits for the same run.
 const ackDelay = 5 * time.Millisecond
 
 func newOutbox() *outbox {

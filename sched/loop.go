@@ -71,7 +71,7 @@ type loop struct {
 	metrics metrics
 	counted []*app // have counts for the metrics
 
-	ends       *ends
+	results    *resultBatch
 	accepted   apiv1.Accepted // for triggerJob
 	acceptedID job.RunID
 

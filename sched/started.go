@@ -97,7 +97,7 @@ func (l *loop) recallCaught(h *host) {
 			continue
 		}
 		excess -= paceTimes[r.Pace]
-		if r.Mark&(isRecalled|isEnding) == 0 {
+		if r.Mark&(isRecalled|isInResultBatch) == 0 {
 			r.Mark |= isRecalled
 			h.out.recall(r.ID, r.Attempt)
 		}
