@@ -1,0 +1,142 @@
+package sdktest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
+	"github.com/wheelworkhq/wheelwork/sdk"
+	"github.com/wheelworkhq/wheelwork/sdk/sdktest"
+)
+
+// start serves on a port that the system chooses, and returns a client.
+func start(server *sdktest.Server, opt sdk.Options) *sdk.Client {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go server.Serve(l) //nolint:errcheck // ends with the server
+	client, err := sdk.Dial(context.Background(), "http://"+l.Addr().String(), opt)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return client
+}
+
+// register is a function of a program under test: it starts a run for a user.
+func register(ctx context.Context, client *sdk.Client, user string) error {
+	_, err := client.Trigger(ctx, sdk.Trigger{Job: "welcome", Input: []byte(user), Key: user})
+	return err
+}
+
+// A test of a program that triggers runs looks at what the server accepted.
+func Example() {
+	server := sdktest.NewServer(sdktest.Config{})
+	defer server.Close()
+	client := start(server, sdk.Options{})
+	defer client.Close()
+	ctx := context.Background()
+	if _, err := client.Apply(ctx, &sdk.Job{Name: "welcome", Handler: &sdk.Handler{Module: "welcome@1"}}); err != nil {
+		log.Fatal(err)
+	}
+
+	for _, user := range []string{"ada", "grace", "ada"} {
+		if err := register(ctx, client, user); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println(server.Jobs(), "job,", server.Runs(), "runs")
+	// Output: 1 job, 2 runs
+}
+
+// Handle does the work of runs. What it logs is the log of its run.
+func ExampleConfig_handle() {
+	server := sdktest.NewServer(sdktest.Config{
+		Handle: func(_ context.Context, run *apiv1.Run, log func(line string)) (string, error) {
+			if run.GetInput() == "" {
+				return "", errors.New("there is no input")
+			}
+			log("got " + run.GetInput())
+			return strings.ToUpper(run.GetInput()), nil
+		},
+	})
+	defer server.Close()
+	client := start(server, sdk.Options{})
+	defer client.Close()
+	ctx := context.Background()
+	if _, err := client.Apply(ctx, &sdk.Job{Name: "shout", Handler: &sdk.Handler{Module: "shout@1"}}); err != nil {
+		log.Fatal(err)
+	}
+
+	for _, input := range []string{"hello", ""} {
+		run, err := client.TriggerAndWait(ctx, sdk.Trigger{Job: "shout", Input: []byte(input)})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(run.GetState() + ": " + run.GetOutput() + run.GetError())
+		for line, err := range client.Logs(ctx, sdk.LogQuery{Run: run.GetId()}) {
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println("log:", line.GetText())
+		}
+	}
+	// Output:
+	// succeeded: HELLO
+	// log: got hello
+	// failed: there is no input
+}
+
+// With a token, the server refuses calls that do not carry it.
+func ExampleConfig_token() {
+	server := sdktest.NewServer(sdktest.Config{Token: "right"})
+	defer server.Close()
+
+	for _, token := range []string{"wrong", "right"} {
+		client := start(server, sdk.Options{Token: token})
+		_, err := client.Overview(context.Background(), "")
+		fmt.Println(token, "refused:", errors.Is(err, sdk.ErrUnauthenticated))
+		client.Close() //nolint:errcheck // the call has returned
+	}
+	// Output:
+	// wrong refused: true
+	// right refused: false
+}
+
+// An error of After loses an answer, as a network does: the command was carried
+// out, and the client sends it again. The key that the client gives each trigger
+// keeps it from starting a second run.
+func ExampleConfig_after() {
+	var lose atomic.Bool
+	server := sdktest.NewServer(sdktest.Config{
+		After: func(*apiv1.ProduceRequest) error {
+			if lose.CompareAndSwap(true, false) {
+				return status.Error(codes.Unavailable, "the connection is lost")
+			}
+			return nil
+		},
+	})
+	defer server.Close()
+	client := start(server, sdk.Options{})
+	defer client.Close()
+	ctx := context.Background()
+	if _, err := client.Apply(ctx, &sdk.Job{Name: "welcome", Handler: &sdk.Handler{Module: "welcome@1"}}); err != nil {
+		log.Fatal(err)
+	}
+
+	lose.Store(true)
+	answer, err := client.Trigger(ctx, sdk.Trigger{Job: "welcome"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(answer.Result, "-", server.Runs(), "run")
+	// Output: duplicate - 1 run
+}
