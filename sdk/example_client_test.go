@@ -43,7 +43,7 @@ func ExampleDial() {
 	// Output: connected to version sdktest
 }
 
-// Applying says what has to be there: the same definition again changes nothing.
+// Applying the same definition again changes nothing.
 func ExampleClient_Apply() {
 	client, stop := connected()
 	defer stop()
@@ -64,7 +64,7 @@ func ExampleClient_Apply() {
 	// report@2 updated
 }
 
-// A change that rests on what was read is refused if another caller was faster.
+// A change of a definition is refused if another caller changed the job after it was read.
 func ExampleClient_ApplyIf() {
 	client, stop := connected()
 	defer stop()

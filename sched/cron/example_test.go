@@ -37,7 +37,7 @@ func ExampleSchedule_Next() {
 	// Tue 2026-01-06 09:30
 }
 
-// An error says which field is wrong and what is allowed there.
+// An error names the field and the allowed values.
 func ExampleParse_error() {
 	_, err := cron.Parse("0 24 * * *", nil, cron.Options{})
 	fmt.Println(err)
