@@ -277,7 +277,7 @@ func RunMessage(row *apiv1.RunRow, now time.Time) *apiv1.Run {
 
 // handlerMs is Run.HandlerMs of a row.
 func handlerMs(row *apiv1.RunRow) int64 {
-	if len(row.Attempts) == 0 {
+	if len(row.Attempts) == 0 && row.Attempt == 0 {
 		return row.StartedMs
 	}
 	for _, a := range row.Attempts {

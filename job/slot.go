@@ -666,7 +666,7 @@ func (s *Slot) start(a *apiv1.Started_Run, host, session string, atMs int64, fx 
 // again, started first; of a run without attempts of its own, when it was begun. 0: it has
 // not, or its hosts did not tell.
 func (r *Run) HandlerMs() int64 {
-	if len(r.Attempts) == 0 {
+	if len(r.Attempts) == 0 && r.Attempt == 0 {
 		return r.StartedMs
 	}
 	for i := range r.Attempts {
@@ -675,6 +675,16 @@ func (r *Run) HandlerMs() int64 {
 		}
 	}
 	return 0
+}
+
+// The codes of attempts that a host gave back before it started their handlers.
+const (
+	CodeRecalled      = "recalled"       // the server asked for it
+	CodeStartDeadline = "start_deadline" // the handler could not start in the time that the task allows
+)
+
+func givenBack(e *apiv1.Finished_End) bool {
+	return e.Outcome == apiv1.Outcome_OUTCOME_STOPPED && e.StartedMs == 0 && (e.Code == CodeRecalled || e.Code == CodeStartDeadline)
 }
 
 // Untouched reports whether no attempt of a run that has ended started its handler.
@@ -703,6 +713,9 @@ func (s *Slot) finish(e *apiv1.Finished_End, atMs int64, fx []Effect) []Effect {
 	}
 	r.Output, r.Error, r.Code, r.Trace = e.Output, e.Error, e.Code, e.Trace
 	to := State(e.State)
+	if to == Queued && givenBack(e) { // nothing happened in it, and there is no bound on how many there are
+		r.Attempts = r.Attempts[:len(r.Attempts)-1]
+	}
 	if to.Terminal() {
 		return s.end(r, to, e.JobNextMs, atMs, fx)
 	}

@@ -360,9 +360,7 @@ func (l *loop) task(r *job.Run) *apiv1.Task {
 	t.TimeoutMs, t.TraceParent, t.Covers = r.Policy.Timeout.Milliseconds(), r.TraceParent, r.Covers
 	t.Trust, t.MemoryBytes, t.Fuel = l.apps[r.App].trustID(), sh.Memory, sh.Fuel
 	t.Priority, t.Pace = r.Policy.Priority, paceText(r.Pace)
-	if at := startBy(r); at > 0 {
-		t.StartWithinMs = max(at-l.nowMs-l.ahead.lag(r), 1)
-	}
+	t.StartWithinMs = l.startWithin(r)
 	if r.IsPart() {
 		t.Part, t.Parts = r.Fan.Part, r.Fan.Parts
 		t.Role, t.Handler = r.Role(), r.HandlerName()
@@ -565,7 +563,7 @@ func (e *resultBatch) message() *apiv1.Finished_End {
 func (e *resultBatch) add(r *job.Run, t *apiv1.TaskResult) {
 	l := e.l
 	v := job.Settle(r, t.Outcome, time.Duration(t.RetryAfterMs)*time.Millisecond)
-	if cameTooLate(r, t) {
+	if l.cameTooLate(r, t) {
 		v.State, t.Code, t.Error = job.Missed, "deadline", whyMissed(r)
 	}
 	end := e.message()

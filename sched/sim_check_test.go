@@ -114,7 +114,7 @@ func (f *facts) checkRun(r *apiv1.Run) {
 	case !state.Terminal():
 		f.t.Errorf("run %s of %s is %s", r.Id, r.Job, r.State)
 		return
-	case state == job.Skipped && r.Attempt > 0, state == job.Missed && len(f.execs[r.Id]) > 0, (state == job.Skipped || state == job.Missed) && r.Code == "":
+	case state == job.Skipped && r.Attempt > 0, state == job.Missed && !counted(r).IsZero(), (state == job.Skipped || state == job.Missed) && r.Code == "":
 		f.t.Errorf("run %s of %s is %s: attempt %d, code %q", r.Id, r.Job, r.State, r.Attempt, r.Code)
 	case r.Code == "overlap" && state != job.Skipped, r.Code == "deadline" && state != job.Missed:
 		f.t.Errorf("run %s of %s is %s, with the code %s", r.Id, r.Job, r.State, r.Code)
@@ -349,8 +349,8 @@ func (f *facts) checkRate(j *simJob) {
 	}
 	var at []time.Time
 	for _, r := range f.of[j.def.Name] {
-		if r.StartedAt != nil && !f.forgot(due(r), r.StartedAt.AsTime()) { // else it may have been found running
-			at = append(at, r.StartedAt.AsTime())
+		if start := counted(r); !start.IsZero() && !f.forgot(due(r), start) { // else it may have been found running
+			at = append(at, start)
 		}
 	}
 	slices.SortFunc(at, time.Time.Compare)
@@ -363,6 +363,24 @@ func (f *facts) checkRate(j *simJob) {
 			}
 		}
 	}
+}
+
+// counted returns when a rate has counted a run: at the first attempt that may have started its
+// handler. One whose host was lost before it told is taken to have started; one that was
+// given back before its start is not, and the next attempt counts. Zero: none has.
+func counted(r *apiv1.Run) time.Time {
+	for _, a := range r.Attempts {
+		switch {
+		case a.StartedAt != nil:
+			return a.StartedAt.AsTime()
+		case a.Outcome != "stopped":
+			return a.DispatchedAt.AsTime()
+		}
+	}
+	if r.StartedAt == nil {
+		return time.Time{}
+	}
+	return r.StartedAt.AsTime()
 }
 
 // checkCounts compares a job's counters with its runs.

@@ -12,9 +12,6 @@ import (
 // with the result if it is shorter. What it tells of live runs is in no record: it tells
 // it again on each stream.
 
-// codeTooLate is the code of an attempt that its host did not start in time.
-const codeTooLate = "start_deadline"
-
 // paceText is a pace as hosts are told it.
 func paceText(pace uint8) apiv1.Pace {
 	switch {
@@ -78,9 +75,42 @@ func (l *loop) startedBy(h *host, r *job.Run, t *apiv1.TaskResult) int64 {
 	return l.countStart(r, t.WaitedUs)
 }
 
-// cameTooLate reports whether a host did not start a run because its deadline had passed.
-func cameTooLate(r *job.Run, t *apiv1.TaskResult) bool {
-	return t.Code == codeTooLate && t.Outcome == apiv1.Outcome_OUTCOME_STOPPED && t.StartedMs == 0 && startBy(r) > 0 && !r.CancelRequested
+// cameTooLate reports whether a host did not start a run because its deadline has passed.
+func (l *loop) cameTooLate(r *job.Run, t *apiv1.TaskResult) bool {
+	if t.Code != job.CodeStartDeadline || t.Outcome != apiv1.Outcome_OUTCOME_STOPPED || t.StartedMs != 0 || r.CancelRequested {
+		return false
+	}
+	at := startBy(r)
+	return at > 0 && l.nowMs+l.ahead.lag(r) > at
+}
+
+// leastStartTime is the shortest time that a task with a rate has to start at its host.
+const leastStartTime = 10 * time.Millisecond
+
+// startWithin returns how long a task may wait at its host; 0: as long as it takes. A
+// run with a deadline is missed after it. A run with a rate is given back, and waits for
+// its rate again: starts that are late by a hundredth of the rate's interval, or 10 ms,
+// are as good as on time.
+func (l *loop) startWithin(r *job.Run) (ms int64) {
+	if at := startBy(r); at > 0 {
+		ms = max(at-l.nowMs-l.ahead.lag(r), 1)
+	}
+	if !rated(r) || r.IsPart() || !r.Untouched() {
+		return ms
+	}
+	starts, per := job.RateOf(ownerOf(r.Slot()).slots[job.ModuleSlot].Settings.GetRate())
+	interval := time.Duration(0)
+	if starts > 0 {
+		interval = per / time.Duration(starts)
+	}
+	if r.Policy.Rate > 0 {
+		interval = max(interval, r.Policy.RatePer/time.Duration(r.Policy.Rate))
+	}
+	within := max(interval/100, leastStartTime).Milliseconds()
+	if ms == 0 {
+		return within
+	}
+	return min(ms, within)
 }
 
 // recallCaught takes back runs of quick jobs that wait at a host behind others which take
