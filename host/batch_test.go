@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apiv1 "github.com/wheelworkhq/wheelwork/api/v1"
@@ -86,6 +87,7 @@ func TestTasksOfOneHandlerGoInOneCall(t *testing.T) {
 			b.server.down <- &apiv1.WorkDown{Acked: m.Batch}
 			if !cancelled && outcomes[1] != 0 {
 				cancelled = true
+				synctest.Wait() // the next call holds the task
 				b.server.down <- &apiv1.WorkDown{Cancels: []*apiv1.TaskCancel{{Run: task(4, "").Run, Attempt: 1}}}
 			}
 		}
