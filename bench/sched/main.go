@@ -38,7 +38,7 @@ func main() {
 // sizes say how much work the rows are measured over.
 type sizes struct {
 	timers int           // that are live in each row
-	costs  int           // rounds of each cost; the least counts
+	costs  int           // rounds of each cost; the least time counts, and the median of the memory
 	rounds int           // of each lateness; the parties take turns
 	window time.Duration // over which the deadlines of a round lie
 	fires  int           // that none may be early of
