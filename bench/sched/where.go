@@ -22,7 +22,7 @@ var stages = []stage{
 	{"journal", []string{"wheelwork/journal", "wheelwork/mq"}},
 	{"view", []string{"wheelwork/store", "dgraph-io/badger", "wheelwork/sched.(*loop).capture", "wheelwork/sched.(*loop).writeCheckpoints"}},
 	{"accept", []string{"wheelwork/sched.(*loop).produce"}},
-	{"end", []string{"wheelwork/sched.(*loop).hear", "wheelwork/sched.(*loop).handOn"}},
+	{"end", []string{"wheelwork/sched.(*loop).handleHostMessage", "wheelwork/sched.(*loop).flushMetrics"}},
 	{"start", []string{"wheelwork/sched.(*loop).dispatch", "wheelwork/sched.(*loop).release"}},
 	{"loop", []string{"wheelwork/sched.(*loop).run"}},
 	{"guest", []string{"wheelwork/runtime/wasm"}},
