@@ -449,7 +449,7 @@ func (s *sim) fillDisk() {
 		s.sleep(4 * time.Second)
 	}
 	s.disk.free()
-	time.Sleep(1100 * time.Millisecond) // every loop has checked the room again
+	time.Sleep(1100 * time.Millisecond) // until the loop and the hosts have tried again
 }
 
 // troubleHost stops, crashes or disconnects a machine, or brings it back.
