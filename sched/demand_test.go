@@ -21,8 +21,9 @@ func (w *world) calls() map[string]bool {
 	return c.Borrow
 }
 
-// TestHostDemandBorrows: a partition borrows hosts for an app if its own hosts cannot take
-// a run, or have no room for a second, but not for a run that waits for another reason.
+// TestHostDemandBorrows checks that a partition borrows hosts for an app if its own hosts
+// cannot take a run, or have no room for a second, but not for a run that waits for
+// another reason.
 func TestHostDemandBorrows(t *testing.T) {
 	simulate(t, func(t *testing.T, w *world, c *client) {
 		w.handlers.byJob["long"] = sleeping(20 * time.Second)

@@ -21,9 +21,9 @@ func TestPaces(t *testing.T) {
 	}
 }
 
-// TestHeldCounts checks that dropping the runs of a host reverts exactly what was charged
-// for them, even if the pace of the job changed meanwhile, and that the presence of an
-// app is forgotten after sharedFor.
+// TestHeldCounts checks that dropping the runs of a host reverts the charges for them
+// exactly, even if the pace of the job changed meanwhile, and that the presence of an app
+// is forgotten after sharedFor.
 func TestHeldCounts(t *testing.T) {
 	a := &app{name: "a"}
 	slot := job.NewSlot("a", job.SlotOf("j"))

@@ -51,7 +51,8 @@ func (b *bench) retention(ctx context.Context) error {
 	return nil
 }
 
-// fillHistory makes a store with the given number of ended runs, committed in batches of
+// fillHistory makes a store with the given number of ended runs. The parameter each is
+// the size of a commit in runs.
 func fillHistory(ctx context.Context, dir string, runs int, segmentBytes int64, each int) (err error) {
 	s, err := store.Open(store.Config{Dir: dir, SegmentBytes: segmentBytes})
 	if err != nil {
