@@ -60,8 +60,8 @@ type Config struct {
 	Engine Engine
 	// Others execute the handlers that are in no module. The key of an executor is what
 	// its handlers need, as job.Executor reports it: "plugin:NAME", "builtin:http". The
-	// host reports the keys to the server; it reports those of a [Sometimes] executor
-	// only while they are up.
+	// host reports the keys to the server; it reports the key of a [Sometimes] executor
+	// only while its Up returns true.
 	Others  map[string]runtime.Executor
 	Modules *modules.Store // the cache of modules
 	// ModuleBytes bounds that cache on disk, in bytes; the least recently used modules

@@ -47,8 +47,8 @@ type Config struct {
 	// Send sends a request of a handler to the network, within the grants g, and fills in
 	// the secrets that the request names. Default: no request may be sent.
 	Send func(ctx context.Context, g *runtime.Grants, secrets Secrets, r runtime.Request) (*runtime.Response, error)
-	// Patience is how long a call is repeated while no server is reachable. Default: 30
-	// s.
+	// Patience is how long a call is repeated while no server is reachable; the default
+	// is 30 s.
 	Patience time.Duration
 	Meter    metric.Meter // for the metrics of handlers; default: none
 }

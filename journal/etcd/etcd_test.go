@@ -222,7 +222,7 @@ func TestUnconfirmedEnd(t *testing.T) {
 	unconfirmed := func() *Journal {
 		j := own(t, a, "x")
 		j.mu.Lock()
-		j.c = &Cluster{cfg: a.cfg, client: a.client, log: a.log, kick: a.kick, began: a.began} // its requests to etcd fail, because their context has ended
+		j.c = &Cluster{cfg: a.cfg, client: a.client, log: a.log, kick: a.kick, began: a.began} // its requests fail: their context has ended
 		j.c.ctx, j.c.cancel = context.WithCancel(t.Context())
 		j.c.cancel()
 		j.mu.Unlock()

@@ -155,7 +155,7 @@ func (c *Cluster) held(ctx context.Context, name string, before uint64) (uint64,
 
 const (
 	quotaReserve  = 64 << 20 // of the quota; never counted as room
-	wastefulBytes = 32 << 20 // a file over 80 % of the quota is defragmented if more than this, or than quota/4, is unused
+	wastefulBytes = 32 << 20 // a file over 80 % of the quota is defragmented if more than min(this, quota/4) is unused
 )
 
 // upkeep measures, compacts and defragments etcd every Keep until the cluster is closed.
