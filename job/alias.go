@@ -34,8 +34,7 @@ const (
 // AliasRef is the text by which a definition names an alias: module@alias.
 func AliasRef(a *apiv1.Alias) string { return a.GetModule() + "@" + a.GetName() }
 
-// CheckCanary fills in the defaults of a canary and checks it. The error says what is
-// wrong.
+// CheckCanary fills in the defaults of a canary and returns an error if it is invalid.
 func CheckCanary(c *apiv1.Canary) error {
 	if c.MinAttempts == 0 {
 		c.MinAttempts = 20

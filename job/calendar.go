@@ -33,9 +33,9 @@ type Calendar struct {
 func monthKey(year, month int) int32 { return int32(year*12 + month) }
 
 // CompileCalendar fills in the defaults of a calendar, checks it, and compiles it for
-// fast look-ups. The error says in one sentence what is wrong. It changes c: it sorts the
-// dates, joins them to ranges, and replaces the iCalendar file, if there is one, by the
-// dates of its all-day events.
+// fast look-ups. An error is one sentence. It changes c: it sorts the dates, joins them
+// to ranges, and replaces the iCalendar file, if there is one, by the dates of its
+// all-day events.
 func CompileCalendar(c *apiv1.Calendar) (*Calendar, error) {
 	if c == nil {
 		return nil, fmt.Errorf("the calendar is missing")

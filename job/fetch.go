@@ -6,7 +6,7 @@ package job
 // loop needs, for the whole group, before it follows the next pointer. The returned sums
 // have no meaning; they only keep the compiler from removing the reads.
 
-// Fetch prefetches what the rows of jobs are made of. It skips nil.
+// Fetch prefetches the fields of jobs that their rows contain. It skips nil.
 //
 //go:noinline
 func Fetch(jobs []*Job) (sum int64) {

@@ -17,7 +17,7 @@ import (
 // maxGrants bounds the entries of each capability.
 const maxGrants = 100
 
-// Grants returns what is granted to a module, or nil. The caller does not modify it.
+// Grants returns the grants of a module, or nil. The caller does not modify them.
 func (s *Slot) Grants(module string) *apiv1.ModuleGrants { return s.guests.grants[module] }
 
 // Granted calls fn for each module with grants, in no order.
@@ -44,8 +44,8 @@ func Nothing(g *apiv1.Grants) bool {
 	return len(g.GetHttp())+len(g.GetKv())+len(g.GetSecrets())+len(g.GetEnqueue())+len(g.GetFiles()) == 0
 }
 
-// CheckGrants checks grants and brings them into the canonical order and form. The error
-// says what is wrong.
+// CheckGrants returns an error if grants are invalid, and brings them into the canonical
+// order and form.
 func CheckGrants(g *apiv1.Grants) error {
 	for _, n := range []struct {
 		name string

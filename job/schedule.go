@@ -48,9 +48,9 @@ type Plan struct {
 	location *time.Location
 }
 
-// NewPlan compiles the schedule of a definition. An error says in one sentence what is
-// wrong. calendars may be nil if the schedule names none. NewPlan ignores paused, and
-// does not check that there is a future time: see [Plan.First].
+// NewPlan compiles the schedule of a definition. An error is one sentence. calendars may
+// be nil if the schedule names none. NewPlan ignores paused, and does not check that
+// there is a future time: see [Plan.First].
 func NewPlan(d *apiv1.Job, calendars Calendars) (Plan, error) {
 	s := d.GetSchedule()
 	if s == nil {

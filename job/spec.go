@@ -24,11 +24,11 @@ type spec struct {
 // Shape is the part that definitions share if they differ only in their own fields. It is
 // immutable.
 type Shape struct {
-	text    string         // bytes of an apiv1.Job without its own fields
-	Handler *apiv1.Handler // nil: a workflow
-	Fanout  *apiv1.Fanout  // nil: no fan-out
-	Digest  string         // of the module's version
-	Misfire Misfire
+	text       string         // bytes of an apiv1.Job without its own fields
+	Handler    *apiv1.Handler // nil: a workflow
+	Fanout     *apiv1.Fanout  // nil: no fan-out
+	Digest     string         // of the module's version
+	Misfire    Misfire
 	Dependency *Dependency
 	Nodes      []string // the jobs of the nodes, each once; nil if it is not a workflow
 	Labels     map[string]string
@@ -81,7 +81,7 @@ func (s *Slot) split(d *apiv1.Job) (shape *Shape, own []byte) {
 	return shape, encode(mine)
 }
 
-// spec splits a definition for a run that does not share the texts of a job.
+// spec splits a definition for a run whose definition is not that of its job.
 func (s *Slot) spec(d *apiv1.Job) spec {
 	shape, own := s.split(d)
 	return spec{shape, string(own)}

@@ -39,8 +39,8 @@ func isName(s string) bool {
 	return true
 }
 
-// CheckName refuses an invalid name of an app, a job or a module. what is the name's role
-// in the message.
+// CheckName refuses an invalid name of an app, a job or a module. The message begins with
+// what, the kind of name.
 func CheckName(what, name string) error {
 	switch {
 	case name == "":
@@ -51,8 +51,8 @@ func CheckName(what, name string) error {
 	return nil
 }
 
-// Validate fills in the defaults of a definition and checks it. It changes d. The error
-// says what is wrong. The caller checks whether the module exists.
+// Validate fills in the defaults of a definition and returns an error if it is invalid.
+// It changes d. The caller checks whether the module exists.
 func Validate(d *apiv1.Job) error {
 	if d == nil {
 		return fmt.Errorf("the job is missing")
