@@ -408,8 +408,8 @@ func (s *Slot) keepOutput(r, part *Run, fx []Effect) []Effect {
 	return s.changed(fx, rowMapOutputs, mapRow(r.ID, uint32(n-1)), c.MapOutputs)
 }
 
-// reduceOverhead is about the number of bytes that a line of the reduce input has beside
-// an output.
+// reduceOverhead is about the number of bytes that a line of the reduce input adds to an
+// output.
 const reduceOverhead = 32
 
 // ReduceLine is a line of the input of the part that reduces.

@@ -53,7 +53,7 @@ type Run struct {
 	CancelWhy       string // "": by request
 	TraceParent     string
 	Revision        int64
-	Covers          int64      // number of missed planned times that the run covers beside its own
+	Covers          int64      // number of missed planned times that the run covers besides its own
 	Cause           RunID      // the run that this one retries or follows, or whose node it is; zero: none
 	Node            string     // name of the node of Cause, a run of a workflow; "": none
 	Nodes           *Nodes     // nil unless the run is of a workflow and has begun, or continues an earlier run
@@ -266,8 +266,8 @@ func (s *Slot) policy(d *apiv1.Job) *Policy {
 // Change is the kind of an [Effect].
 type Change uint8
 
-// The changes. The name says what changed; the comment says what the owner of the slot
-// does when the record is durable.
+// The changes. A comment describes the change, or what the owner of the slot does about it
+// when the record is durable.
 const (
 	JobChanged      Change = iota + 1 // its definition changed; JobPlanned follows if NextMs has a new value
 	JobMoved                          // its planned times, dependency or routing state changed, but not its definition

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// A spec is a definition in as little memory as possible. A million jobs have a million
+// spec is a definition in as little memory as possible. A million jobs have a million
 // definitions that differ in name, input and phase of the schedule. The part that many
 // definitions have in common is stored once, as their shape, and the rest as bytes. The
 // name, the app, the revision and the etag are in the job.

@@ -30,7 +30,7 @@ func ceilMilli(t time.Time) int64 {
 	return ms
 }
 
-// dayAt returns the day of an instant, and its begin and end in Unix milliseconds. A day
+// dayAt returns the day of an instant, and its start and end in Unix milliseconds. A day
 // lasts from its first midnight to the first midnight of the next day. Where the clocks
 // go back over midnight, the repeated part belongs to the day that had already begun.
 func dayAt(loc *time.Location, ms int64) (day civilDay, begin, end int64) {
@@ -130,9 +130,9 @@ func (e every) Count(from, to time.Time) int64 {
 }
 
 // daily is a span of each day with a fixed rate in it. The rate counts elapsed time from
-// the begin of the span, so a clock change neither bunches nor omits its times.
+// the start of the span, so a clock change neither bunches nor omits its times.
 type daily struct {
-	from   time.Duration // begin of the span, after midnight
+	from   time.Duration // start of the span, after midnight
 	length time.Duration // less than a day; the end is included
 	step   int64         // milliseconds
 	weekly [7]uint32     // days on which a span begins, by the weekday of day 1 of the month; bit n is day n
